@@ -1,0 +1,69 @@
+//! Random numbers, and the pauses between tries that are drawn from them.
+
+#![expect(clippy::disallowed_methods, reason = "the one module that draws random numbers")]
+
+use std::time::Duration;
+
+/// Draws 128 random bits from the operating system.
+///
+/// # Panics
+///
+/// Panics if the operating system has no random numbers to give: a claim without a unique name
+/// could free another's lock.
+pub fn random_u128() -> u128 {
+    let mut bytes = [0u8; 16];
+    getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
+    u128::from_le_bytes(bytes)
+}
+
+/// Draws a duration between the two, evenly.
+pub fn random_between(low: Duration, high: Duration) -> Duration {
+    let (low, high) = (low.min(high), low.max(high));
+    let span = (high - low).as_nanos() as u64;
+    if span == 0 {
+        return low;
+    }
+    low + Duration::from_nanos(random_u128() as u64 % span)
+}
+
+/// Pauses that grow: each is drawn between the first one and three times the last ("decorrelated
+/// jitter", so that callers who failed together do not return together), up to a cap.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    cap: Duration,
+    last: Duration,
+}
+
+impl Backoff {
+    /// Pauses from `first` up to `cap`.
+    pub fn new(first: Duration, cap: Duration) -> Self {
+        Self { first, cap: cap.max(first), last: first }
+    }
+
+    /// The next pause.
+    pub fn pause(&mut self) -> Duration {
+        let next = random_between(self.first, self.last * 3).min(self.cap);
+        self.last = next;
+        next
+    }
+
+    /// Starts anew, after a success.
+    pub fn reset(&mut self) {
+        self.last = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_stay_between_first_and_cap() {
+        let (first, cap) = (Duration::from_millis(2), Duration::from_millis(50));
+        let mut backoff = Backoff::new(first, cap);
+        let pauses: Vec<_> = (0..200).map(|_| backoff.pause()).collect();
+        assert!(pauses.iter().all(|p| *p >= first && *p <= cap));
+        assert!(pauses.iter().any(|p| *p > cap / 2), "the pauses grow");
+    }
+}

@@ -1,0 +1,73 @@
+//! What core lends to a backend: a place to run and a clock.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment, Sleep};
+
+/// A task handed to [`Io::spawn`].
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A place to run and a clock, given to a backend when it connects.
+///
+/// With a [`Driver`](crate::Driver) the tasks run on Latchwork's own thread, inside a tokio
+/// runtime with I/O enabled, so that a user runtime that blocks starves none of them. Tests give
+/// an `Io` over one paused runtime instead.
+#[derive(Clone)]
+pub struct Io {
+    spawn: Arc<dyn Fn(Task) + Send + Sync>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Io {
+    /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
+    pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
+        Self { spawn: Arc::new(spawn), clock }
+    }
+
+    /// Runs a task until it ends or the driver shuts down. Never blocks, callable from anywhere.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        (self.spawn)(Box::pin(task));
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Now, on the boot clock.
+    pub fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// A sleep of this length, from now.
+    pub fn sleep(&self, length: Duration) -> Sleep {
+        self.clock.sleep_until(self.now().plus(length))
+    }
+
+    /// Runs `future` for at most `limit`; `None` if it did not end in time.
+    ///
+    /// A future that ends at its first poll costs no timer.
+    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let at = self.now().plus(limit);
+        let mut timer: Option<Sleep> = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            timer.get_or_insert_with(|| self.clock.sleep_until(at)).as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Io").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

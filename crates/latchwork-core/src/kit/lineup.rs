@@ -1,0 +1,1 @@
+//! Who is admitted from a line of ordered nodes.

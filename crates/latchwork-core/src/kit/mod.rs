@@ -1,0 +1,9 @@
+//! Two pure kits, so that a backend is only I/O.
+//!
+//! - [`record`]: one record per key, for stores that can change one value atomically (memory,
+//!   file, a database row). It is also the executable specification that other backends are
+//!   compared with.
+//! - [`lineup`]: a line of ordered nodes, for stores that order them (ZooKeeper, etcd).
+
+pub mod lineup;
+pub mod record;

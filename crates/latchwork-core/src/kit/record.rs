@@ -1,0 +1,429 @@
+//! One record per key: who holds it, who waits, the last token, and until when it stays closed.
+//!
+//! [`Record`] is a pure state machine: `(record, claim, now) -> (record, answer, wake-ups)`. A
+//! backend that can read, change and write one value atomically needs nothing else. It reads no
+//! clock and decides only by the [`Now`] it is given.
+//!
+//! The rules, in the order in which [`Record::try_acquire`] applies them:
+//!
+//! 1. Members and waiters whose ttl is over, or whose session is dead, are dropped.
+//! 2. A claim that is held already keeps its token and starts its ttl anew (B2).
+//! 3. A key in use as another kind of lock is a mismatch (B12).
+//! 4. A key that lingers admits nobody.
+//! 5. A claim must be compatible with all members, and nobody may be in its way in line. Readers
+//!    are not in each other's way. A barging claim stands behind the whole line.
+//! 6. Whoever could have come and did not within [`PATIENCE`] for each place is passed over, and
+//!    keeps the place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{
+    Attempt, Blocked, Cause, Claim, ClaimId, Grant, Linger, Mode, Order, Party, Released, Renewal,
+    Shape, Snapshot,
+};
+use crate::error::{BackendError, BackendErrorKind, Effect};
+use crate::key::Key;
+
+/// How long each waiter that could be admitted may let the others wait before it is passed over.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The two times by which a record is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// The clock that leases are counted by. It must not be set back or forward.
+    pub lease: Duration,
+    /// The wall clock, for lingers that outlive a boot.
+    pub wall: Duration,
+}
+
+/// A claim that holds the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The claim.
+    pub id: ClaimId,
+    /// Its mode.
+    pub mode: Mode,
+    /// Its token.
+    pub token: u64,
+    /// When it ends unless renewed, on the lease clock.
+    pub expires: Duration,
+    /// Its text for people.
+    pub holder: Arc<str>,
+    /// The backend's own mark, for example the session that carries the claim.
+    pub tag: u128,
+}
+
+/// A claim that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiter {
+    /// The claim.
+    pub id: ClaimId,
+    /// Its mode.
+    pub mode: Mode,
+    /// `Fifo` has a place, `Barging` only asks to be woken.
+    pub order: Order,
+    /// When its place ends unless its try is repeated, on the lease clock.
+    pub expires: Duration,
+    /// Its text for people.
+    pub holder: Arc<str>,
+    /// The backend's own mark.
+    pub tag: u128,
+    /// Whether it was woken and has not come yet.
+    pub told: bool,
+}
+
+/// A waiter that should look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wakeup {
+    /// The claim to wake.
+    pub id: ClaimId,
+    /// Its mark.
+    pub tag: u128,
+    /// Whether it would be admitted now. If not, only what stands before it has changed: a backend
+    /// whose waiters watch the one ahead wakes it, others need not.
+    pub admissible: bool,
+}
+
+/// All that a store keeps for one key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record {
+    /// Who holds the key.
+    pub held: Vec<Member>,
+    /// Who waits, first come first.
+    pub line: Vec<Waiter>,
+    /// The last token given.
+    pub token: u64,
+    /// Until when the key stays closed, on the wall clock; zero if it does not.
+    pub closed_until: Duration,
+    /// When a member last left, on the lease clock.
+    pub open_since: Duration,
+}
+
+/// Tells whether the session behind a mark still lives.
+pub type Alive<'a> = &'a dyn Fn(u128) -> bool;
+
+impl Record {
+    /// Tries to hold the key for `claim`, marked with `tag`.
+    ///
+    /// `base` is the largest token that the store knows to have been given before, also on records
+    /// that it has dropped since.
+    pub fn try_acquire(
+        &mut self,
+        claim: &Claim,
+        tag: u128,
+        base: u64,
+        now: Now,
+        alive: Alive<'_>,
+    ) -> (Result<Attempt, BackendError>, Vec<Wakeup>) {
+        let moved = self.sweep(now, alive);
+        let answer = self.judge(claim, tag, base, now);
+        (answer, self.wakeups(&moved, Some(claim.id), now))
+    }
+
+    fn judge(
+        &mut self,
+        claim: &Claim,
+        tag: u128,
+        base: u64,
+        now: Now,
+    ) -> Result<Attempt, BackendError> {
+        let expires = now.lease + claim.ttl;
+        if let Some(member) = self.held.iter_mut().find(|m| m.id == claim.id) {
+            member.expires = expires;
+            let token = member.token;
+            return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
+        }
+        self.check_shape(claim)?;
+        let place = self.line.iter().position(|w| w.id == claim.id);
+        let in_the_way = self.in_the_way(claim, place);
+        let closed = self.closed_until.saturating_sub(now.wall);
+        let fits = self.fits(claim.mode);
+        let passes = in_the_way.iter().all(|i| self.fits(self.line[*i].mode))
+            && now.lease >= self.open_since + PATIENCE * in_the_way.len() as u32;
+        if closed.is_zero() && fits && (in_the_way.is_empty() || passes) {
+            if let Some(place) = place {
+                self.line.remove(place);
+            }
+            let token = (self.token + 1).max(base + 1).max(claim.floor);
+            self.token = token;
+            self.held.push(Member {
+                id: claim.id,
+                mode: claim.mode,
+                token,
+                expires,
+                holder: claim.holder.clone(),
+                tag,
+            });
+            return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
+        }
+        let blocked = self.blocked(claim, &in_the_way, closed, fits, now);
+        self.keep_place(claim, place, expires, tag);
+        Ok(Attempt::Blocked(blocked))
+    }
+
+    fn check_shape(&self, claim: &Claim) -> Result<(), BackendError> {
+        let wanted = claim.mode.shape();
+        match self.shape_without(claim.id) {
+            Some(shape) if shape != wanted => Err(BackendError::new(
+                BackendErrorKind::Mismatch,
+                Effect::NotApplied,
+                format!("the key is in use as {shape}, and this asks for {wanted}"),
+            )
+            .next_step("use one kind of lock, and one limit, for a key")),
+            _ => Ok(()),
+        }
+    }
+
+    fn shape_without(&self, id: ClaimId) -> Option<Shape> {
+        let held = self.held.iter().map(|m| (m.id, m.mode));
+        let line = self.line.iter().map(|w| (w.id, w.mode));
+        held.chain(line).find(|(other, _)| *other != id).map(|(_, mode)| mode.shape())
+    }
+
+    /// The places in line that must be admitted before `claim`.
+    fn in_the_way(&self, claim: &Claim, place: Option<usize>) -> Vec<usize> {
+        let end = match (claim.order, place) {
+            (Order::Fifo, Some(place)) => place,
+            _ => self.line.len(),
+        };
+        (0..end)
+            .filter(|i| {
+                let other = &self.line[*i];
+                other.order == Order::Fifo
+                    && other.id != claim.id
+                    && !(claim.mode == Mode::Read && other.mode == Mode::Read)
+            })
+            .collect()
+    }
+
+    /// Whether a claim of this mode is compatible with every member.
+    fn fits(&self, mode: Mode) -> bool {
+        fits(self.held.iter().map(|m| m.mode), mode)
+    }
+
+    fn blocked(
+        &self,
+        claim: &Claim,
+        in_the_way: &[usize],
+        closed: Duration,
+        fits: bool,
+        now: Now,
+    ) -> Blocked {
+        let behind = PATIENCE * in_the_way.len() as u32;
+        let first_end = self.held.iter().map(|m| m.expires.saturating_sub(now.lease)).min();
+        let others_fit = in_the_way.iter().all(|i| self.fits(self.line[*i].mode));
+        let (cause, retry_after) = if !closed.is_zero() {
+            (Cause::Linger, Some(closed))
+        } else if fits && others_fit {
+            (Cause::Queued, Some((self.open_since + behind).saturating_sub(now.lease)))
+        } else {
+            (Cause::Held, first_end.map(|end| end + behind))
+        };
+        let holder = self
+            .held
+            .first()
+            .map(|m| m.holder.clone())
+            .or_else(|| in_the_way.first().map(|i| self.line[*i].holder.clone()));
+        Blocked {
+            retry_after: retry_after.map(|after| after.max(Duration::from_millis(1))),
+            ahead: (claim.order == Order::Fifo).then_some(in_the_way.len() as u32),
+            cause,
+            holder,
+            resume: None,
+            store_time: None,
+        }
+    }
+
+    fn keep_place(&mut self, claim: &Claim, place: Option<usize>, expires: Duration, tag: u128) {
+        let waiter = Waiter {
+            id: claim.id,
+            mode: claim.mode,
+            order: claim.order,
+            expires,
+            holder: claim.holder.clone(),
+            tag,
+            told: false,
+        };
+        match (claim.waits, place) {
+            (true, Some(place)) => self.line[place] = waiter,
+            (true, None) => self.line.push(waiter),
+            (false, Some(place)) => drop(self.line.remove(place)),
+            (false, None) => {}
+        }
+    }
+
+    /// Starts the ttl of a held claim anew, and raises its token to its floor.
+    pub fn renew(&mut self, claim: &Claim, now: Now, alive: Alive<'_>) -> (Renewal, Vec<Wakeup>) {
+        let moved = self.sweep(now, alive);
+        let renewal = match self.held.iter_mut().find(|m| m.id == claim.id) {
+            Some(member) => {
+                member.expires = now.lease + claim.ttl;
+                member.token = member.token.max(claim.floor);
+                self.token = self.token.max(member.token);
+                Renewal::Held { ttl: claim.ttl, token: member.token, store_time: None }
+            }
+            None => Renewal::Lost,
+        };
+        (renewal, self.wakeups(&moved, Some(claim.id), now))
+    }
+
+    /// Ends a claim, held or waiting.
+    pub fn release(
+        &mut self,
+        id: ClaimId,
+        linger: Linger,
+        now: Now,
+        alive: Alive<'_>,
+    ) -> (Released, Vec<Wakeup>) {
+        let mut moved = self.sweep(now, alive);
+        let released = if let Some(index) = self.held.iter().position(|m| m.id == id) {
+            self.held.remove(index);
+            self.open_since = self.open_since.max(now.lease);
+            if let Linger::For(length) = linger {
+                self.closed_until = self.closed_until.max(now.wall + length);
+            }
+            Released::Yes
+        } else if let Some(place) = self.line.iter().position(|w| w.id == id) {
+            self.line.remove(place);
+            moved.extend(self.line.get(place).map(|w| w.id));
+            Released::Yes
+        } else {
+            Released::NotHeld
+        };
+        (released, self.wakeups(&moved, None, now))
+    }
+
+    /// Drops what has ended, and returns the waiters before whom somebody left the line.
+    ///
+    /// A waiter behind a live one is not asked whether its session lives: its death matters only
+    /// when its turn comes.
+    fn sweep(&mut self, now: Now, alive: Alive<'_>) -> Vec<ClaimId> {
+        let mut open_since = self.open_since;
+        self.held.retain(|member| {
+            if member.expires <= now.lease {
+                open_since = open_since.max(member.expires);
+                false
+            } else if !alive(member.tag) {
+                open_since = open_since.max(now.lease);
+                false
+            } else {
+                true
+            }
+        });
+        self.open_since = open_since;
+        let mut moved = Vec::new();
+        let mut at_front = true;
+        let mut gap = false;
+        self.line.retain(|waiter| {
+            let dead = waiter.expires <= now.lease || (at_front && !alive(waiter.tag));
+            if dead {
+                gap = true;
+            } else {
+                at_front = false;
+                if std::mem::take(&mut gap) {
+                    moved.push(waiter.id);
+                }
+            }
+            !dead
+        });
+        moved
+    }
+
+    /// The waiters that should look again after a change, each told once until it comes.
+    fn wakeups(&mut self, moved: &[ClaimId], except: Option<ClaimId>, now: Now) -> Vec<Wakeup> {
+        let mut wakeups = Vec::new();
+        let open = self.closed_until <= now.wall;
+        let mut would_hold: Vec<Mode> = self.held.iter().map(|m| m.mode).collect();
+        let mut line_stands = false;
+        for waiter in &mut self.line {
+            let admissible = open && !line_stands && fits(would_hold.iter().copied(), waiter.mode);
+            if admissible && waiter.order == Order::Fifo {
+                would_hold.push(waiter.mode);
+            } else if waiter.order == Order::Fifo {
+                line_stands = true;
+            }
+            let news = admissible || moved.contains(&waiter.id);
+            if news && !waiter.told && Some(waiter.id) != except {
+                waiter.told = true;
+                wakeups.push(Wakeup { id: waiter.id, tag: waiter.tag, admissible });
+            }
+        }
+        wakeups
+    }
+
+    /// The marks of those whose death would let `id` move on: the waiter right ahead or, for the
+    /// first in line, the members.
+    pub fn behind(&self, id: ClaimId) -> Vec<u128> {
+        let place = self.line.iter().position(|w| w.id == id).unwrap_or(self.line.len());
+        match self.line[..place].iter().rev().find(|w| w.order == Order::Fifo) {
+            Some(ahead) => vec![ahead.tag],
+            None => {
+                let mut tags: Vec<u128> = self.held.iter().map(|m| m.tag).collect();
+                tags.sort_unstable();
+                tags.dedup();
+                tags
+            }
+        }
+    }
+
+    /// Whether nothing of it would be missed but the last token.
+    pub fn is_idle(&self, now: Now) -> bool {
+        self.held.is_empty() && self.line.is_empty() && self.closed_until <= now.wall
+    }
+
+    /// The record as `inspect` shows it; what has ended is left out, and nothing is changed.
+    pub fn snapshot(&self, key: Key, now: Now, alive: Alive<'_>) -> Snapshot {
+        let mut live = self.clone();
+        live.sweep(now, alive);
+        live.line.retain(|w| alive(w.tag));
+        let remaining = |expires: Duration| Some(expires.saturating_sub(now.lease));
+        let modes = live.held.iter().map(|m| m.mode).chain(live.line.iter().map(|w| w.mode));
+        Snapshot {
+            shape: modes.map(Mode::shape).next(),
+            holders: live
+                .held
+                .iter()
+                .map(|m| Party {
+                    id: Some(m.id),
+                    mode: m.mode,
+                    holder: m.holder.clone(),
+                    token: Some(m.token),
+                    remaining: remaining(m.expires),
+                })
+                .collect(),
+            waiters: live
+                .line
+                .iter()
+                .map(|w| Party {
+                    id: Some(w.id),
+                    mode: w.mode,
+                    holder: w.holder.clone(),
+                    token: None,
+                    remaining: remaining(w.expires),
+                })
+                .collect(),
+            token: live.token,
+            linger: (live.closed_until > now.wall).then(|| live.closed_until - now.wall),
+            ..Snapshot::free(key)
+        }
+    }
+}
+
+/// Whether a claim of `mode` can be held beside these.
+fn fits(held: impl Iterator<Item = Mode>, mode: Mode) -> bool {
+    let mut held = held;
+    match mode {
+        Mode::Exclusive | Mode::Write => held.next().is_none(),
+        Mode::Read => held.all(|m| m == Mode::Read),
+        Mode::Permits { take, of } => {
+            let taken: u64 = held
+                .map(|m| match m {
+                    Mode::Permits { take, .. } => u64::from(take),
+                    _ => u64::from(of),
+                })
+                .sum();
+            taken + u64::from(take) <= u64::from(of)
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! How long a holder may believe in its claim: arithmetic without I/O.
+//!
+//! Every formula counts from a moment *before* the request was sent. The store counts from the
+//! arrival, which is later, so the holder always stops believing first. Source: the lease rule of
+//! Gray and Cheriton (1989) and the Redlock page of the Redis documentation (validity = ttl -
+//! elapsed - drift).
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The allowance for two clocks that run at different rates: `ttl/100 + 2 ms`.
+pub const fn drift(ttl: Duration) -> Duration {
+    Duration::from_nanos((ttl.as_nanos() / 100) as u64 + 2_000_000)
+}
+
+/// Until when a claim may be believed in, when the request that started its ttl was about to be
+/// sent at `sent_at`.
+pub fn valid_until(sent_at: Moment, ttl: Duration) -> Moment {
+    sent_at.plus(ttl.saturating_sub(drift(ttl)))
+}
+
+/// Until when a *pushed* grant may be believed in.
+///
+/// A push answers no request, so it is anchored to the try whose stamp the store echoes: the
+/// server's clock says how long after that try the grant was made, our own clock says how long ago
+/// that try was sent, and the smaller of the two is safe (a push cannot have been made later than
+/// it was read).
+pub fn pushed_valid_until(
+    stamp: Moment,
+    since_try: Duration,
+    now: Moment,
+    ttl: Duration,
+) -> Moment {
+    let made_after = since_try.min(now.since(stamp));
+    valid_until(stamp.plus(made_after), ttl)
+}
+
+/// Whether enough of a grant is left to start work with: half of its granted ttl.
+pub fn is_worth_taking(valid_until: Moment, now: Moment, ttl: Duration) -> bool {
+    valid_until.since(now) >= ttl / 2
+}
+
+/// When to renew a claim whose last renewal was sent at `sent_at`.
+pub fn renew_at(sent_at: Moment, every: Duration) -> Moment {
+    sent_at.plus(every)
+}
+
+/// The default pause between renewals: a third of the granted ttl.
+pub fn renew_every(ttl: Duration) -> Duration {
+    ttl / 3
+}
+
+/// The default time limit of one verb: a quarter of the ttl, two seconds at most.
+pub fn op_timeout(ttl: Duration) -> Duration {
+    (ttl / 4).min(Duration::from_secs(2))
+}
+
+/// How much further the wall clock may have moved than the boot clock before a guard is suspect.
+///
+/// A paused virtual machine stops both clocks and sets the wall clock right on resume; the lease
+/// ran on at the store all the while.
+pub const PAUSE_TOLERANCE: Duration = Duration::from_secs(1);
+
+/// Wall time minus boot time, in nanoseconds: constant while the machine runs.
+pub fn wall_offset(wall: Duration, boot: Moment) -> i64 {
+    (wall.as_nanos() as i128 - i128::from(boot.as_nanos())) as i64
+}
+
+/// Whether the wall clock ran on while the boot clock did not, between two offsets.
+pub fn was_paused(then: i64, now: i64) -> bool {
+    now.saturating_sub(then) > PAUSE_TOLERANCE.as_nanos() as i64
+}
+
+/// Compares the rate of a store's clock with ours over the life of a hold.
+///
+/// The allowance of [`drift`] covers 1 %. A store whose clock runs faster than that ends leases
+/// before the holder expects it, so the ttl that the holder counts on shrinks by the ratio.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RateMeter {
+    first: Option<(Moment, Duration)>,
+    excess: f64,
+}
+
+/// What a [`RateMeter`] makes of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// Within 1 %, or too early to tell.
+    Steady,
+    /// Off by more than 1 %: the hold is in doubt until it is confirmed again.
+    Unsteady,
+}
+
+impl RateMeter {
+    /// Below this span between two answers their travel time drowns the difference.
+    const MIN_SPAN: Duration = Duration::from_millis(500);
+
+    /// Takes the store's time from an answer to a request sent at `sent_at` and received at `now`.
+    pub fn observe(&mut self, sent_at: Moment, now: Moment, store_time: Duration) -> Rate {
+        let Some((anchor, anchor_time)) = self.first else {
+            // The anchor is the receipt: then the store's span is never under-counted by travel.
+            self.first = Some((now, store_time));
+            return Rate::Steady;
+        };
+        let ours = sent_at.since(anchor);
+        if ours < Self::MIN_SPAN {
+            return Rate::Steady;
+        }
+        // The store read its clock between `sent_at` and `now`; only what cannot be explained by
+        // the travel time of either answer counts.
+        let longest = now.since(anchor).as_secs_f64() + (now.since(sent_at)).as_secs_f64();
+        let shortest = ours.as_secs_f64();
+        let theirs = store_time.as_secs_f64() - anchor_time.as_secs_f64();
+        let ratio = if theirs > longest {
+            theirs / longest
+        } else if theirs < shortest {
+            theirs / shortest
+        } else {
+            1.0
+        };
+        self.excess = (ratio - 1.0).max(0.0);
+        if (ratio - 1.0).abs() > 0.01 { Rate::Unsteady } else { Rate::Steady }
+    }
+
+    /// The part of a ttl that may be counted on, by the rate seen so far.
+    pub fn shrink(&self, ttl: Duration) -> Duration {
+        if self.excess > 0.01 { ttl.div_f64(1.0 + self.excess) } else { ttl }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn at(seconds: f64) -> Moment {
+        Moment::from_nanos((seconds * 1e9) as u64)
+    }
+
+    #[test]
+    fn counts_from_before_the_request() {
+        assert_eq!(valid_until(at(10.0), 10 * SEC), at(19.898));
+        assert_eq!(valid_until(at(10.0), Duration::from_millis(1)), at(10.0), "never negative");
+    }
+
+    #[test]
+    fn a_late_reader_of_a_push_counts_from_the_echoed_stamp() {
+        // Try sent at 0, granted 1 ms later by the server's clock, read at 30 s after a pause.
+        let until = pushed_valid_until(at(0.0), Duration::from_millis(1), at(30.0), 10 * SEC);
+        assert_eq!(until, at(9.899));
+        // A server clock that jumped cannot push the end behind our own reading.
+        let until = pushed_valid_until(at(0.0), 3600 * SEC, at(1.0), 10 * SEC);
+        assert_eq!(until, at(10.898));
+    }
+
+    #[test]
+    fn a_paused_machine_shows_in_the_offset() {
+        let before = wall_offset(Duration::from_secs(1_000), at(5.0));
+        let running = wall_offset(Duration::from_secs(1_060), at(65.0));
+        let paused = wall_offset(Duration::from_secs(1_060), at(5.0));
+        assert!(!was_paused(before, running));
+        assert!(was_paused(before, paused));
+        assert!(!was_paused(paused, before), "a wall clock set back is no pause");
+    }
+
+    #[test]
+    fn a_fast_store_clock_shrinks_the_ttl() {
+        let mut meter = RateMeter::default();
+        assert_eq!(meter.observe(at(0.0), at(0.001), SEC), Rate::Steady);
+        assert_eq!(meter.observe(at(10.0), at(10.001), 12 * SEC), Rate::Unsteady);
+        assert!(meter.shrink(10 * SEC) < Duration::from_millis(9_200));
+        assert!(meter.shrink(10 * SEC) > Duration::from_millis(9_000));
+    }
+
+    #[test]
+    fn a_slow_link_is_not_a_fast_clock() {
+        let mut meter = RateMeter::default();
+        meter.observe(at(0.0), at(0.5), SEC);
+        assert_eq!(meter.observe(at(1.2), at(1.9), Duration::from_millis(2_500)), Rate::Steady);
+        assert_eq!(meter.shrink(10 * SEC), 10 * SEC);
+    }
+
+    proptest! {
+        /// The store ends the claim no earlier than arrival + ttl by its clock; the holder, whose
+        /// clock may be 1 % slower, must have stopped believing by then.
+        #[test]
+        fn the_holder_stops_first(
+            sent in 0u64..1_000_000_000_000,
+            travel in 0u64..5_000_000_000,
+            ttl_ms in 50u64..600_000,
+        ) {
+            let ttl = Duration::from_millis(ttl_ms);
+            let sent = Moment::from_nanos(sent);
+            let until = valid_until(sent, ttl);
+            let store_span = ttl.mul_f64(0.99);
+            let store_end = sent.plus(Duration::from_nanos(travel)).plus(store_span);
+            prop_assert!(until <= store_end);
+        }
+
+        #[test]
+        fn a_push_is_never_believed_longer_than_a_request_sent_when_it_was_read(
+            stamp in 0u64..1_000_000_000_000,
+            since_try in 0u64..100_000_000_000,
+            read_after in 0u64..100_000_000_000,
+            ttl_ms in 50u64..600_000,
+        ) {
+            let ttl = Duration::from_millis(ttl_ms);
+            let stamp = Moment::from_nanos(stamp);
+            let now = stamp.plus(Duration::from_nanos(read_after));
+            let until = pushed_valid_until(stamp, Duration::from_nanos(since_try), now, ttl);
+            prop_assert!(until <= valid_until(now, ttl));
+            prop_assert!(until >= valid_until(stamp, ttl));
+        }
+    }
+}
