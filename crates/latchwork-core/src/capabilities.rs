@@ -26,7 +26,33 @@ pub struct Capabilities {
     pub ttl: RangeInclusive<Duration>,
     /// The ttl to use when the caller names none.
     pub default_ttl: Duration,
+    /// What keeps the session alive in the eyes of the store, where that is a descriptor.
+    pub lifeline: Option<Lifeline>,
 }
+
+/// A descriptor that keeps this backend's session alive for as long as any process has it open.
+///
+/// A wrapper of commands gives it to a guardian process: then the claims of a killed wrapper stay
+/// closed until the guardian has ended the command.
+#[cfg(unix)]
+#[derive(Debug, Clone)]
+pub struct Lifeline(pub Arc<std::os::fd::OwnedFd>);
+
+/// A descriptor that keeps this backend's session alive; there is none on this system.
+#[cfg(not(unix))]
+#[derive(Debug, Clone)]
+pub struct Lifeline(std::convert::Infallible);
+
+impl PartialEq for Lifeline {
+    fn eq(&self, other: &Self) -> bool {
+        #[cfg(unix)]
+        return Arc::ptr_eq(&self.0, &other.0);
+        #[cfg(not(unix))]
+        match (self.0, other.0) {}
+    }
+}
+
+impl Eq for Lifeline {}
 
 /// Across which failures tokens keep growing (B8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

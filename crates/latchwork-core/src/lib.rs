@@ -12,7 +12,7 @@ pub mod validity;
 
 pub use backend::*;
 pub use backoff::{Backoff, random_between, random_u128};
-pub use capabilities::{Capabilities, Fencing};
+pub use capabilities::{Capabilities, Fencing, Lifeline};
 pub use clock::{Clock, Moment, Sleep};
 pub use error::*;
 pub use io::{Io, Task};
