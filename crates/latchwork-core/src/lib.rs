@@ -7,6 +7,9 @@ mod error;
 mod io;
 mod key;
 pub mod kit;
+mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod token;
 pub mod validity;
 
@@ -17,4 +20,5 @@ pub use clock::{Clock, Moment, Sleep};
 pub use error::*;
 pub use io::{Io, Task};
 pub use key::Key;
+pub use memory::MemoryBackend;
 pub use token::FencingToken;
