@@ -453,3 +453,5 @@ fn fits(held: impl Iterator<Item = Mode>, mode: Mode) -> bool {
     }
 }
 
+#[cfg(test)]
+mod tests;
