@@ -143,6 +143,7 @@ impl Backend for FileBackend {
             ttl: SHORTEST_TTL..=LONGEST_TTL,
             default_ttl: DEFAULT_TTL,
             lifeline: Some(Lifeline(self.shared.session.life().clone())),
+            doorbell: None,
         }
     }
 
