@@ -192,7 +192,10 @@ impl Backend for FileBackend {
             let Some(mut locked) = shared.lock(place.stripe).await? else {
                 return Ok(Released::NotHeld);
             };
-            let outcome = shared.release(&mut locked, claim, linger, &place);
+            let outcome = shared.release(claim, linger, &place);
+            if locked.is_crowded() {
+                shared.remove_idle(&mut locked, place.stripe);
+            }
             drop(locked);
             let (released, wakeups) = outcome?;
             shared.deliver(&claim.key, &wakeups);
@@ -374,7 +377,6 @@ impl Shared {
 
     fn release(
         &self,
-        locked: &mut Locked<'_>,
         claim: &Claim,
         linger: Linger,
         place: &Place,
@@ -394,16 +396,13 @@ impl Shared {
             // cut. Told as an error, the release is tried again, and then finds nothing to do.
             file.sync()?;
         }
-        drop(file);
-        if locked.is_crowded() {
-            self.remove_idle(locked, place.stripe, now);
-        }
         Ok((released, wakeups))
     }
 
     /// Removes the records of a stripe that say nothing but their last token, which the stripe's
     /// counter covers. What cannot be read or removed stays.
-    fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize, now: Now) {
+    fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize) {
+        let now = self.now();
         let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else { return };
         let mut left = 0;
         for entry in entries.flatten() {

@@ -1,4 +1,5 @@
-//! Locks between the processes of one machine, kept in a directory.
+#![doc = include_str!("../README.md")]
+
 #[cfg(target_os = "linux")]
 mod backend;
 #[cfg(target_os = "linux")]
