@@ -9,6 +9,8 @@ mod failure;
 #[cfg(target_os = "linux")]
 mod fs_check;
 #[cfg(target_os = "linux")]
+mod inspect;
+#[cfg(target_os = "linux")]
 mod layout;
 #[cfg(target_os = "linux")]
 mod record_file;
