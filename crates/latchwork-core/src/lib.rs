@@ -8,6 +8,7 @@ mod io;
 mod key;
 pub mod kit;
 mod memory;
+mod quorum;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
@@ -21,4 +22,5 @@ pub use error::*;
 pub use io::{Io, Task};
 pub use key::Key;
 pub use memory::MemoryBackend;
+pub use quorum::Quorum;
 pub use token::FencingToken;
