@@ -18,6 +18,8 @@ pub fn block_on<F: Future>(bell: Option<&Doorbell>, future: F) -> F::Output {
     let parker = imp::Parker::of_this_thread();
     let waker = parker.clone().into();
     let mut cx = Context::from_waker(&waker);
+    // Whoever cannot listen must not say so, or nobody would.
+    let bell = bell.filter(|_| parker.can_listen());
     let _attending = bell.map(imp::attend);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
@@ -123,6 +125,11 @@ mod imp {
             PARKER.with(Arc::clone)
         }
 
+        /// Whether there was a descriptor left to sleep at a bell with.
+        pub(super) fn can_listen(&self) -> bool {
+            self.event.is_some()
+        }
+
         /// Sleeps until the waker was called or the bell has rung; may return early.
         pub(super) fn park(&self, bell: Option<&Doorbell>) {
             let (Some(event), Some(Doorbell(bell))) = (&self.event, bell) else {
@@ -202,6 +209,10 @@ mod imp {
     impl Parker {
         pub(super) fn of_this_thread() -> Arc<Self> {
             Arc::new(Self(std::thread::current()))
+        }
+
+        pub(super) fn can_listen(&self) -> bool {
+            false
         }
 
         pub(super) fn park(&self, _: Option<&Doorbell>) {
