@@ -53,7 +53,7 @@ impl Eq for Doorbell {}
 #[cfg(target_os = "linux")]
 mod imp {
     use std::cell::Cell;
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::OwnedFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Wake;
@@ -137,30 +137,27 @@ mod imp {
             };
             // Said before looking: whoever wakes either sees it or is seen.
             self.listening.store(true, Ordering::SeqCst);
-            if !self.woken.load(Ordering::SeqCst) {
-                self.listen(event, bell);
-            }
+            let rung = !self.woken.load(Ordering::SeqCst) && listen(event, &bell.fd);
             self.listening.store(false, Ordering::SeqCst);
-            self.woken.store(false, Ordering::SeqCst);
-        }
-
-        fn listen(&self, event: &OwnedFd, bell: &Bell) {
-            let mut fds = [
-                PollFd::new(event, PollFlags::IN),
-                PollFd::from_borrowed_fd(bell.fd.as_fd(), PollFlags::IN),
-            ];
-            // Interrupted or not: what has happened shows in the flags, and an early look is free.
-            if poll(&mut fds, None).is_err() {
-                return;
-            }
-            let [woken, rung] = fds.map(|fd| !fd.revents().is_empty());
-            if woken {
-                let _ = rustix::io::read(event, &mut [0u8; 8]);
-            }
             if rung {
                 (bell.answer)();
             }
+            self.woken.store(false, Ordering::SeqCst);
         }
+    }
+
+    /// Sleeps until there is a wake-up or the bell has rung; tells whether it has.
+    fn listen(event: &OwnedFd, bell: &OwnedFd) -> bool {
+        let mut fds = [PollFd::new(event, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+        // An interrupted sleep is an early look, which is free.
+        if poll(&mut fds, None).is_err() {
+            return false;
+        }
+        let [woken, rung] = fds.map(|fd| !fd.revents().is_empty());
+        if woken {
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
+        }
+        rung
     }
 
     impl Wake for Parker {
