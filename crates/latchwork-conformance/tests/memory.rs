@@ -1,27 +1,7 @@
-//! The rules against the memory backend, on a paused clock.
+//! The rules against the memory backend.
 
-use latchwork_conformance::{Client, Expected, Harness, Store, Time};
-use latchwork_core::{Fencing, Io, MemoryBackend, Verb};
-
-struct Memory;
-
-impl Harness for Memory {
-    fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::WhileDataSurvives, ..Expected::EVERYTHING }
-    }
-
-    fn time(&self) -> Time {
-        Time::Paused
-    }
-
-    fn fresh<'a>(&'a self, io: &'a Io) -> Verb<'a, Store> {
-        let store = MemoryBackend::new(io.clone());
-        Box::pin(
-            async move { Store::new(move |_| std::future::ready(Client::new(store.beside()))) },
-        )
-    }
-}
+mod harnesses;
 
 fn main() {
-    latchwork_conformance::main("memory", Memory);
+    latchwork_conformance::main("memory", harnesses::Memory);
 }
