@@ -45,7 +45,6 @@
 //! done once more, and says so.
 
 mod case;
-mod clock;
 pub mod differential;
 pub mod enrolment;
 mod harness;

@@ -4,19 +4,17 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
 
 use latchwork_core::testing::paused_io;
 use latchwork_core::{
-    Attempt, BackendError, Blocked, Claim, ClaimId, Grant, Io, Key, Linger, Mode, Moment, Order,
-    Query, Released, Renewal, Snapshot, Stamp, random_between,
+    Attempt, BackendError, Blocked, Claim, ClaimId, Driver, Grant, Io, Key, Linger, Mode, Moment,
+    Order, Query, Released, Renewal, Snapshot, Stamp, random_between,
 };
 use tokio::runtime::{Builder, Runtime};
 
 use crate::case::CaseFuture;
-use crate::clock::BootClock;
 use crate::harness::{Client, Expected, Harness, Store, Time};
 use crate::witness;
 
@@ -46,8 +44,8 @@ impl Stage {
                 io.within(LONGEST, whole).await.expect("the trial hangs: nobody was woken");
             }),
             Time::Real => {
-                let beside = Beside::start();
-                let io = beside.io.clone();
+                let driver = Driver::start().expect("a thread for the backend");
+                let io = driver.io();
                 runtime.block_on(async {
                     let whole = async { check(Stage::new(harness, io.clone()).await).await };
                     let limit = Duration::from_secs(300);
@@ -308,37 +306,4 @@ fn runtime(time: Time) -> Runtime {
         .start_paused(paused)
         .build()
         .expect("a runtime for the trial")
-}
-
-/// A runtime on a thread of its own, as Latchwork's driver is in production.
-struct Beside {
-    io: Io,
-    end: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Beside {
-    fn start() -> Self {
-        let (give, take) = mpsc::channel();
-        let (end, ended) = tokio::sync::oneshot::channel();
-        #[expect(clippy::disallowed_methods, reason = "it stands in for the driver")]
-        let thread = std::thread::spawn(move || {
-            let runtime = runtime(Time::Real);
-            give.send(runtime.handle().clone()).expect("somebody waits for it");
-            let _ = runtime.block_on(ended);
-        });
-        let handle = take.recv().expect("the runtime beside starts");
-        let clock = Arc::new(BootClock::new(handle.clone()));
-        let io = Io::new(move |task| drop(handle.spawn(task)), clock);
-        Self { io, end: Some(end), thread: Some(thread) }
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }

@@ -26,3 +26,9 @@ fn compare(harness: &dyn Harness, histories: u64, steps: usize) {
 fn memory_answers_as_the_record_does() {
     compare(&harnesses::Memory, 300, 400);
 }
+
+/// The file backend takes its time from its `Io`, so a clock that is moved moves its leases.
+#[test]
+fn file_answers_as_the_record_does() {
+    compare(&harnesses::File, 12, 300);
+}

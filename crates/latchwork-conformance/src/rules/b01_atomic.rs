@@ -44,9 +44,9 @@ async fn readers_share_and_writers_do_not(stage: Stage) {
     stage.granted(&a, &readers[0], "the key is free").await;
     stage.granted(&b, &readers[1], "readers share").await;
     stage.granted(&a, &readers[2], "readers share").await;
-    for left in &readers {
+    for (left, client) in readers.iter().zip([&a, &b, &a]) {
         b.blocked(&stage.passer(Mode::Write), "somebody reads").await;
-        a.released(left, "it was held").await;
+        client.released(left, "it was held").await;
     }
     let writer = stage.claim(Mode::Write);
     stage.granted(&b, &writer, "all readers have left").await;

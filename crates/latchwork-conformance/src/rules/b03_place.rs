@@ -25,24 +25,23 @@ async fn the_line_is_served_in_order(stage: Stage) {
         if !stage.filling_modes().contains(&mode) {
             continue;
         }
-        let (a, b) = (stage.client().await, stage.client().await);
-        let mut held = stage.claim(mode);
-        stage.granted(&a, &held, "the key is free").await;
-        let line: Vec<Claim> = (0..4).map(|_| stage.claim(mode)).collect();
-        for (place, waiter) in line.iter().enumerate() {
-            let client = if place % 2 == 0 { &a } else { &b };
+        let clients = [stage.client().await, stage.client().await];
+        let mut held = (stage.claim(mode), &clients[0]);
+        stage.granted(held.1, &held.0, "the key is free").await;
+        let line = [0, 1, 0, 1].map(|client| (stage.claim(mode), &clients[client]));
+        for (place, (waiter, client)) in line.iter().enumerate() {
             let ahead = client.blocked(waiter, "the key is held").await.ahead;
             assert!(ahead.is_none_or(|n| n as usize == place), "place {place}, told {ahead:?}");
         }
         for (place, next) in line.iter().enumerate() {
-            a.released(&held, "it was held").await;
-            for other in line[place + 1..].iter().rev() {
-                a.blocked(other, "it is not its turn").await;
+            held.1.released(&held.0, "it was held").await;
+            for (other, client) in line[place + 1..].iter().rev() {
+                client.blocked(other, "it is not its turn").await;
             }
-            stage.granted(&b, next, "it is its turn").await;
+            stage.granted(next.1, &next.0, "it is its turn").await;
             held = next.clone();
         }
-        a.released(&held, "it was held").await;
+        held.1.released(&held.0, "it was held").await;
     }
 }
 

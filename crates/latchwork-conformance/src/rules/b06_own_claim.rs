@@ -1,7 +1,7 @@
 //! B6: `release` and `renew_all` touch nothing but this id; `release` is idempotent and also
 //! withdraws a waiter.
 
-use latchwork_core::{Linger, Mode, Released};
+use latchwork_core::{Claim, Linger, Mode, Released};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -12,6 +12,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_stranger_releases_and_renews_nothing),
         case!(a_release_is_idempotent),
         case!(a_release_withdraws_a_waiter),
+        case!(who_knows_the_id_can_release),
         case!(one_member_of_many_leaves_alone, |e| e.shared || e.permits),
         case!(who_holds_nothing_cannot_close_the_key, |e| e.linger),
     ]
@@ -76,6 +77,25 @@ async fn a_release_withdraws_a_waiter(stage: Stage) {
     a.held(&held, "a waiter that leaves takes nothing along").await;
     a.released(&held, "it was held").await;
     stage.granted(&a, &stage.claim(Mode::Exclusive), "nobody waits").await;
+}
+
+/// A claim is named by its id alone: another process that was shown it can end it.
+async fn who_knows_the_id_can_release(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    for mode in stage.filling_modes() {
+        let stuck = stage.claim(mode);
+        let old = stage.granted(&a, &stuck, "the key is free").await.token;
+        let shown = b.show(&stuck.key).await.holders;
+        let id = shown[0].id.expect("a holder of ours has an id");
+        let forced = Claim { id, holder: "somebody else".into(), ..stage.claim(mode) };
+        b.released(&forced, "it was held").await;
+        a.lost(&stuck, "it was released by another").await;
+        assert_eq!(a.release(&stuck).await, Released::NotHeld);
+        let next = stage.claim(mode);
+        let new = stage.granted(&b, &next, "the key is free").await.token;
+        assert!(new > old, "{mode:?}: {new} after {old}");
+        b.released(&next, "it was held").await;
+    }
 }
 
 /// One of several holders leaves, and the others stay.

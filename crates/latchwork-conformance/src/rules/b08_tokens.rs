@@ -112,10 +112,10 @@ async fn no_token_is_used_twice(stage: Stage) {
             let client = if n % 2 == 0 { &a } else { &b };
             let token = stage.granted(client, &claim, "they fit").await.token;
             assert!(seen.insert(token), "{mode:?}: token {token} was given before");
-            held.push(claim);
+            held.push((claim, client));
         }
-        for claim in held {
-            a.released(&claim, "it was held").await;
+        for (claim, client) in held {
+            client.released(&claim, "it was held").await;
         }
     }
 }
