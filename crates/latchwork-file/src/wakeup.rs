@@ -232,6 +232,9 @@ pub(crate) async fn read_pokes(shared: Weak<Shared>, wake: OwnedFd) {
         match wake.try_read(&mut bytes) {
             Ok(read) if read % 16 == 0 => {
                 for id in bytes[..read].chunks_exact(16) {
+                    if id == session::END {
+                        return; // what is shared may live a moment longer than the session
+                    }
                     if let Ok(id) = id.try_into() {
                         shared.wakeups.wake(ClaimId::from_u128(u128::from_le_bytes(id)));
                     }
