@@ -28,7 +28,7 @@ pub trait Harness: Send + Sync + 'static {
     fn short_ttl(&self) -> Duration {
         match self.time() {
             Time::Paused => Duration::from_secs(10),
-            Time::Real => Duration::from_millis(600),
+            Time::Real => Duration::from_millis(1_200),
         }
     }
 
@@ -42,7 +42,7 @@ pub trait Harness: Send + Sync + 'static {
     fn slack(&self) -> Duration {
         match self.time() {
             Time::Paused => Duration::from_millis(20),
-            Time::Real => Duration::from_millis(500),
+            Time::Real => Duration::from_millis(400),
         }
     }
 }

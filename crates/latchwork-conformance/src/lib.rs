@@ -59,6 +59,9 @@ use libtest_mimic::{Arguments, Trial};
 
 pub use harness::{Client, Expected, Fault, Harness, Store, Time};
 
+/// How many trials under real time run side by side, unless the command line says otherwise.
+const THREADS: usize = 8;
+
 /// All trials for a backend, named `name::rule::check`.
 pub fn trials(name: &str, harness: impl Harness) -> Vec<Trial> {
     let harness: Arc<dyn Harness> = Arc::new(harness);
@@ -74,5 +77,10 @@ pub fn trials(name: &str, harness: impl Harness) -> Vec<Trial> {
 /// The `main` of a test without harness: runs all trials that the command line asks for, and
 /// exits with the result.
 pub fn main(name: &str, harness: impl Harness) -> ! {
-    libtest_mimic::run(&Arguments::from_args(), trials(name, harness)).exit()
+    let mut arguments = Arguments::from_args();
+    if harness.time() == Time::Real {
+        // Such trials sleep more than they work.
+        arguments.test_threads.get_or_insert(THREADS);
+    }
+    libtest_mimic::run(&arguments, trials(name, harness)).exit()
 }

@@ -83,12 +83,25 @@ async fn own_ttl(stage: &Stage, member: Mode, rival: Mode) {
     let sent_at = stage.now();
     let ttl = stage.granted(&a, &lapsing, "they share").await.ttl;
     let answered_at = stage.now();
-    // The other one is renewed and leaves; the first must neither gain nor lose by that.
-    stage.sleep_until(start.plus(ttl.mul_f64(0.7))).await;
-    b.held(&renewed, "it was renewed in time").await;
-    b.released(&renewed, "it was held").await;
+    // The other one is renewed again and again; the first must neither gain nor lose by that.
     let (first, last) = (sent_at.plus(ttl), answered_at.plus(ttl));
-    stage.free_between(&b, rival, first, last, "its own ttl").await;
+    loop {
+        let asked_at = stage.now();
+        let holders = a.show(&lapsing.key).await.holders;
+        if !holders.iter().any(|holder| holder.id == Some(lapsing.id)) {
+            let early = first.since(stage.now());
+            assert!(early.is_zero(), "{member:?} ended {early:?} too early");
+            break;
+        }
+        let late = asked_at.since(last);
+        let most = stage.lateness(start);
+        assert!(late <= most, "{member:?} still held {late:?} too late: others are renewed");
+        stage.sleep(ttl / 10).await;
+        b.held(&renewed, "it was renewed in time").await;
+    }
+    a.lost(&lapsing, "its own ttl is over").await;
+    a.blocked(&stage.passer(rival), "the other one is held").await;
+    b.released(&renewed, "it was held").await;
 
     // And a short one beside a long one ends alone.
     let long = stage.claim(member);

@@ -12,12 +12,13 @@ use tokio::task::JoinSet;
 
 use crate::case::{Case, case};
 use crate::harness::Client;
-use crate::stage::Stage;
+use crate::stage::{Stage, drop_after};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_release_between_try_and_wait_is_noticed, |e| e.push),
         case!(a_release_during_the_wait_ends_it, |e| e.push),
+        case!(a_release_while_subscribing_is_noticed, |e| e.push),
         case!(a_barging_waiter_is_woken, |e| e.push),
         case!(a_withdrawal_passes_the_turn_on, |e| e.push && e.fifo),
         case!(a_withdrawal_ahead_in_line_counts, |e| e.push && e.fifo && e.shared),
@@ -89,6 +90,26 @@ async fn a_release_during_the_wait_ends_it(stage: Stage) {
         }
         stage.granted(client, &waiter, "the key is free").await;
         client.released(&waiter, "it was held").await;
+    }
+}
+
+/// A release that falls anywhere into the beginning of a wait is not missed.
+async fn a_release_while_subscribing_is_noticed(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    for polls in 1..12 {
+        let (held, waiter) = (stage.claim(Mode::Exclusive), stage.claim(Mode::Exclusive));
+        stage.granted(&a, &held, "the key is free").await;
+        let blocked = b.blocked(&waiter, "the key is held").await;
+        let mut wait = b.backend.wait(&waiter, &blocked);
+        let polled = drop_after(polls, Pin::as_mut(&mut wait));
+        let settled = stage.within(Duration::from_millis(10), polled).await;
+        a.released(&held, "it was held").await;
+        let start = stage.now();
+        if !matches!(settled, Some(Some(_))) {
+            ended(&stage, wait, &waiter, start, &format!("released after {polls} polls")).await;
+        }
+        stage.granted(&b, &waiter, "the key is free").await;
+        b.released(&waiter, "it was held").await;
     }
 }
 
@@ -259,6 +280,7 @@ async fn many_waiters_are_served_one_at_a_time(stage: Stage) {
             }
             let turn = served.fetch_add(1, Ordering::SeqCst);
             assert!(!fifo || turn == n, "waiter {n} was served as number {turn}");
+            io.sleep(Duration::from_millis(1)).await; // those woken in vain come now
             client.released(&waiter, "it was held").await;
         });
     }
