@@ -20,6 +20,7 @@ mod memory;
 mod mutex;
 mod observe;
 mod options;
+mod quorum;
 mod reaper;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -44,4 +45,5 @@ pub use manager::{ForceReleased, LockManager};
 pub use memory::MemoryBackend;
 pub use mutex::Mutex;
 pub use observe::{Event, Observer};
+pub use quorum::Quorum;
 pub use token::FencingToken;
