@@ -105,6 +105,7 @@ async fn guarded(dir: &Path) {
     let backend = connect(dir);
     acquire(&backend, &claim("k")).await;
     let Some(Lifeline(lifeline)) = backend.capabilities().lifeline else { panic!("no lifeline") };
+    #[expect(clippy::zombie_processes, reason = "it is to outlive this process")]
     let guardian = Command::new("sleep")
         .arg("600")
         .stdin(Stdio::from(lifeline.try_clone().unwrap()))
