@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use latchwork_core::testing::paused_io;
 use latchwork_core::{
-    Attempt, BackendError, Blocked, Claim, ClaimId, Driver, Grant, Io, Key, Linger, Mode, Moment,
-    Order, Query, Released, Renewal, Snapshot, Stamp, random_between,
+    Attempt, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Driver, Grant, Io, Key,
+    Linger, Mode, Moment, Order, Query, Released, Renewal, Snapshot, Stamp, random_between,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -161,6 +161,13 @@ impl Stage {
                     panic!("{why}: expected a grant of {claim:?}, got {blocked:?}")
                 }
                 Ok(Attempt::Blocked(_)) => self.sleep(self.harness.slack() / 10).await,
+                // What was of another kind may be cleared a moment after it was released.
+                Err(error)
+                    if error.kind == BackendErrorKind::Mismatch
+                        && self.now().since(start) <= self.lateness(start) =>
+                {
+                    self.sleep(self.harness.slack() / 10).await;
+                }
                 Err(error) => panic!("{why}: expected a grant of {claim:?}, got {error:?}"),
             }
         }
@@ -169,6 +176,33 @@ impl Stage {
     /// Takes a key as core does: try, wait, and look again in time; the number of tries is bounded.
     pub(crate) async fn acquire(&self, client: &Client, claim: &Claim) -> Grant {
         acquire(&self.io, client, claim).await
+    }
+
+    /// Expects that a key is soon shown as free.
+    pub(crate) async fn soon_free(&self, client: &Client, key: &Key, why: &str) {
+        self.soon(client, key, why, Snapshot::is_free).await;
+    }
+
+    /// Expects that a key is soon shown so. Marks, and what a minority of nodes has, may be
+    /// cleared behind the answer to a release, but not later than the slack allows.
+    pub(crate) async fn soon(
+        &self,
+        client: &Client,
+        key: &Key,
+        why: &str,
+        is_so: impl Fn(&Snapshot) -> bool,
+    ) {
+        let start = self.now();
+        loop {
+            let asked_at = self.now();
+            let shown = client.show(key).await;
+            if is_so(&shown) {
+                return;
+            }
+            let late = asked_at.since(start);
+            assert!(late <= self.lateness(start), "{why}: {late:?} later there is {shown:?}");
+            self.settle().await;
+        }
     }
 
     /// Watches a claim run out, whose end is known to lie between two moments: before it nobody

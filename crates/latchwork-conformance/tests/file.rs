@@ -1,6 +1,5 @@
 //! The rules against the file backend, in real folders and real time.
 
-#[allow(dead_code, reason = "each test uses its own")]
 mod harnesses;
 
 fn main() {

@@ -1,6 +1,5 @@
 //! The rules against the memory backend.
 
-#[allow(dead_code, reason = "each test uses its own")]
 mod harnesses;
 
 fn main() {

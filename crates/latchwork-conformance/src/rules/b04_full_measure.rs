@@ -88,7 +88,7 @@ async fn own_ttl(stage: &Stage, member: Mode, rival: Mode) {
     loop {
         let asked_at = stage.now();
         let holders = a.show(&lapsing.key).await.holders;
-        if !holders.iter().any(|holder| holder.id == Some(lapsing.id)) {
+        if !holders.iter().any(|holder| holder.holder == lapsing.holder) {
             let early = first.since(stage.now());
             assert!(early.is_zero(), "{member:?} ended {early:?} too early");
             break;
@@ -116,7 +116,7 @@ async fn own_ttl(stage: &Stage, member: Mode, rival: Mode) {
 /// Looks by `inspect`, which renews nothing, until a claim has run out.
 async fn wait_until_lost(stage: &Stage, client: &Client, claim: &Claim) {
     let last = stage.now().plus(claim.ttl);
-    while client.show(&claim.key).await.holders.iter().any(|h| h.id == Some(claim.id)) {
+    while client.show(&claim.key).await.holders.iter().any(|h| h.holder == claim.holder) {
         assert!(stage.now().since(last) <= stage.lateness(last), "it never ends: {claim:?}");
         stage.sleep(claim.ttl / 20).await;
     }

@@ -43,7 +43,7 @@ async fn a_renewal_does_not_harm_the_successor(stage: Stage) {
     a.lost(&late, "another has the key").await;
     assert_eq!(b.held(&next, "it was not touched").await.1, token);
     let holders = a.show(&next.key).await.holders;
-    assert_eq!(holders.iter().map(|h| h.id).collect::<Vec<_>>(), [Some(next.id)]);
+    assert_eq!(holders.iter().map(|h| &h.holder).collect::<Vec<_>>(), [&next.holder]);
 }
 
 /// A renewal after the release says lost, and brings nothing back.

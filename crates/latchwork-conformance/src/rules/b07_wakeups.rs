@@ -59,6 +59,7 @@ async fn ended(
 async fn a_release_between_try_and_wait_is_noticed(stage: Stage) {
     for same_client in [true, false] {
         for mode in stage.filling_modes() {
+            let stage = stage.again().await;
             let (a, b) = (stage.client().await, stage.client().await);
             let rival = if mode == Mode::Read { Mode::Write } else { mode };
             let (held, waiter) = (stage.claim(mode), stage.claim(rival));

@@ -36,9 +36,9 @@ async fn mismatch(stage: &Stage, held: Mode, wanted: Mode) {
     } else {
         b.release(&other).await;
     }
-    let shown = b.show(&first.key).await;
-    assert_eq!(shown.shape, Some(held.shape()), "the key stays what it was");
-    assert!(shown.waiters.is_empty(), "a mismatch leaves nothing: {shown:?}");
+    let shape = Some(held.shape());
+    let why = "a mismatch changes and leaves nothing";
+    stage.soon(&b, &first.key, why, |shown| shown.shape == shape && shown.waiters.is_empty()).await;
     a.held(&first, "a mismatch does not touch it").await;
     a.released(&first, "it was held").await;
 }
@@ -72,7 +72,7 @@ async fn a_free_key_takes_any_kind(stage: Stage) {
     for _ in 0..2 {
         for mode in modes(&stage) {
             let claim = stage.claim(mode);
-            assert_eq!(a.show(&claim.key).await.shape, None);
+            stage.soon(&a, &claim.key, "it is free", |shown| shown.shape.is_none()).await;
             stage.granted(&a, &claim, "a free key has no kind").await;
             assert_eq!(a.show(&claim.key).await.shape, Some(mode.shape()));
             a.released(&claim, "it was held").await;

@@ -57,8 +57,8 @@ async fn distinct(stage: &Stage, names: Vec<String>) {
     }
     for claim in &claims {
         let shown = b.show(&claim.key).await;
-        let ids: Vec<_> = shown.holders.iter().map(|h| h.id).collect();
-        assert_eq!(ids, [Some(claim.id)], "{:.80?}", claim.key);
+        let holders: Vec<_> = shown.holders.iter().map(|h| &h.holder).collect();
+        assert_eq!(holders, [&claim.holder], "{:.80}", claim.key.as_str().escape_debug());
     }
     let mut sorted: Vec<Key> = claims.iter().map(|c| c.key.clone()).collect();
     sorted.sort();

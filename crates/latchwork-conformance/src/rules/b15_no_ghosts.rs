@@ -23,7 +23,7 @@ async fn gone(stage: &Stage, claim: &Claim, why: &str) {
     loop {
         let shown = b.show(&claim.key).await;
         let parties = shown.holders.iter().chain(&shown.waiters);
-        if !parties.map(|party| party.id).any(|id| id == Some(claim.id)) {
+        if !parties.map(|party| &party.holder).any(|text| *text == claim.holder) {
             break;
         }
         let late = stage.now().since(end);
