@@ -266,8 +266,9 @@ async fn many_waiters_are_served_one_at_a_time(stage: Stage) {
         tasks.spawn(async move {
             loop {
                 let pace = if fifo { waiter.ttl / 3 } else { waiter.ttl / 100 };
-                if io.within(pace, client.backend.wait(&waiter, &blocked)).await.is_some() {
-                    looks.fetch_add(1, Ordering::SeqCst);
+                match io.within(pace, client.backend.wait(&waiter, &blocked)).await {
+                    Some(_) => drop(looks.fetch_add(1, Ordering::SeqCst)),
+                    None => assert!(!fifo, "nobody woke waiter {n} within {pace:?}"),
                 }
                 if !fifo {
                     let most = Duration::from_millis(20);
