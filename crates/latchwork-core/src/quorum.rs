@@ -1,28 +1,16 @@
 //! One lock over several independent stores: held where a majority of them says so.
 //!
-//! Use it over stores that share nothing (Redlock: N separate Redis servers). A minority of them
-//! may be slow, down or cut off, and costs nothing. It is no use over stores that replicate each
-//! other, and it cannot count permits.
-//!
 //! How it works, with the reasons beside the code:
 //!
 //! - All nodes are asked at once, and the answer is given as soon as the others cannot change it
 //!   (`tally`). The majority is counted of all nodes, never of those that answer.
-//! - Each vote on a claim is a [`Round`](round::Round) under a fresh name. What a vote leaves
-//!   behind is released in the background until its node answers or the ttl is over, also when the
-//!   caller went away.
+//! - Each vote on a claim is a round under a fresh name (`round`). What a vote leaves behind is
+//!   released in the background until its node answers or the ttl is over, also when the caller
+//!   went away.
 //! - The token is one that a majority remembers while the claim is live there, so any later
 //!   majority, which shares a node with it, gives a larger one (`acquire`).
 //! - A renewal counts only nodes that say "present and extended". A node that lost the claim gets
 //!   it again in the background, and counts from the next renewal on (`hold`).
-//!
-//! # Guarantees and limits
-//!
-//! Exclusion holds while clocks run at the same rate (1 % is allowed for) and no node forgets a
-//! claim that is still valid: a node that lost its data must keep quiet for as long as the longest
-//! ttl before it grants again, which is its own duty. Every claim is barging, so a stream of
-//! readers can keep a writer waiting. Two readers that hold the key at one time may have the same
-//! token; between a reader and a writer, and between writers, the later one is always larger.
 
 mod acquire;
 mod flight;
@@ -46,6 +34,24 @@ use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
 use crate::io::Io;
 
 /// A [`Backend`] over the majority of several others.
+///
+/// Use it over stores that share nothing (Redlock: N separate Redis servers). A minority of them
+/// may be slow, down or cut off, and costs nothing. It is no use over stores that replicate each
+/// other, and it cannot count permits.
+///
+/// # Guarantees
+///
+/// Exclusion holds while clocks run at the same rate (1 % is allowed for) and no node forgets a
+/// claim that is still valid: a node that lost its data must keep quiet for as long as the longest
+/// ttl before it grants again, which is its own duty.
+///
+/// Every claim is barging: who waits is not queued, and a stream of readers can keep a writer
+/// waiting.
+///
+/// # Fencing
+///
+/// A later hold has a larger token than an earlier one, without trust in any clock as long as the
+/// nodes keep their data. Two readers that hold the key at one time may have the same token.
 pub struct Quorum {
     shared: Arc<Shared>,
 }

@@ -105,6 +105,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn the_admitted_go_together_and_are_the_first_in_line(line in lines()) {
             let granted = granted(&line);

@@ -193,7 +193,10 @@ impl Vote<'_> {
         let limit = node_limit(claim.ttl);
         let asks = self.grants.iter().filter(|g| !knows(g)).map(|(node, _)| {
             let (node, claims) = (self.shared.nodes[*node].clone(), [claim.clone()]);
-            let ask = async move { node.renew_all(&claims).await.remove(0) };
+            let ask = async move {
+                let answer = node.renew_all(&claims).await.pop();
+                answer.unwrap_or_else(|| Err(super::corrupt("the node left out the answer")))
+            };
             (0, limited(self.shared, limit, ask))
         });
         let mut flight = Flight::new(asks);

@@ -447,10 +447,10 @@ async fn twenty_clients_all_get_their_turn() {
     }
     drop(done);
     let (start, mut count) = (io.now(), 0);
-    while turns.recv().await.is_some() {
+    while let Some(Some(_)) = io.within(30 * SEC, turns.recv()).await {
         count += 1;
     }
-    assert_eq!(count, 60);
+    assert_eq!(count, 60, "after {:?}", io.now().since(start));
     assert!(io.now().since(start) < 30 * SEC, "{:?}", io.now().since(start));
 }
 
@@ -505,7 +505,15 @@ async fn a_release_waits_for_a_majority_and_reaches_all() {
     assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::Unknown));
     process.links[1].always(Fault::None);
     let again = process.quorum.release(&other, Linger::None).await;
-    assert!(again.is_ok());
+    assert_eq!(again.unwrap(), Released::Yes, "the name at the nodes is still known");
+    io.sleep(other.ttl).await;
+    let last = claim("k");
+    process.links[0].next(Kind::Release, [Fault::Refuse]);
+    process.granted(process.quorum.try_acquire(&last).await);
+    process.quorum.release(&last, Linger::None).await.unwrap();
+    assert_eq!(holders(&nodes).await, [1, 0, 0]);
+    io.sleep(4 * LIMIT).await;
+    assert!(free(&nodes).await, "a refused release is repeated too");
 }
 
 #[tokio::test(start_paused = true)]

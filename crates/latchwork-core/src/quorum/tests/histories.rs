@@ -183,7 +183,7 @@ async fn history(seed: u64) -> Result<usize, String> {
     let calm = dice.roll(4) == 0;
     let nodes: Vec<_> = (0..size).map(|_| Node::new(&io, TTL.mul_f64(1.01) + 10 * MS)).collect();
     let witness = Arc::new(Mutex::new(Witness::default()));
-    let end = io.now().plus(Duration::from_secs(40));
+    let end = io.now().plus(Duration::from_secs(20));
     let mut processes = Vec::new();
     let (done, mut all_done) = tokio::sync::mpsc::channel::<()>(1);
     for _ in 0..PROCESSES {
@@ -206,7 +206,7 @@ async fn history(seed: u64) -> Result<usize, String> {
     }
     drop(done);
     while io.now() < end {
-        io.sleep(dice.upto(10_000)).await;
+        io.sleep(dice.upto(8_000)).await;
         if !calm {
             nodes[dice.roll(size as u64) as usize].forget();
         }
