@@ -1,6 +1,8 @@
 //! B3: a blocked fifo claim keeps its place until released, or until its ttl passes without being
 //! repeated; `waits = false` leaves nothing.
 
+use std::time::Duration;
+
 use latchwork_core::{Attempt, Claim, Mode, Order};
 
 use crate::case::{Case, case};
@@ -10,6 +12,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(the_line_is_served_in_order, |e| e.fifo),
         case!(a_withdrawn_place_is_nobodys, |e| e.fifo),
+        case!(the_next_in_line_has_time_to_come, |e| e.fifo && e.permits),
         case!(a_place_that_is_not_repeated_ends_with_its_ttl, |e| e.fifo),
         case!(a_waiting_writer_stops_later_readers, |e| e.fifo && e.shared),
         case!(a_barging_claim_does_not_overtake_the_line, |e| e.fifo),
@@ -55,6 +58,35 @@ async fn a_withdrawn_place_is_nobodys(stage: Stage) {
     a.released(&first, "it waited").await;
     a.released(&held, "it was held").await;
     stage.granted(&b, &second, "the one ahead has withdrawn").await;
+}
+
+/// Whose turn has just come, since the one ahead was admitted or withdrew, is not overtaken by who
+/// asks first, however long the key was open to others before.
+async fn the_next_in_line_has_time_to_come(stage: Stage) {
+    let permits = |take| Mode::Permits { take, of: 4 };
+    for withdraws in [true, false] {
+        let stage = stage.again().await;
+        let (a, b) = (stage.client().await, stage.client().await);
+        let [held, leaving] = [2, 1].map(|take| stage.claim(permits(take)));
+        stage.granted(&a, &held, "4 of 4 are free").await;
+        stage.granted(&a, &leaving, "2 of 4 are free").await;
+        let head = stage.claim(permits(if withdraws { 3 } else { 2 }));
+        let next = stage.claim(permits(if withdraws { 2 } else { 1 }));
+        a.blocked(&head, "1 of 4 is free").await;
+        b.blocked(&next, "another is first in line").await;
+        stage.sleep(Duration::from_secs(1)).await;
+        if withdraws {
+            a.released(&leaving, "it was held").await;
+            stage.sleep(Duration::from_secs(3)).await;
+            a.released(&head, "it waited").await;
+        } else {
+            a.released(&held, "it was held").await;
+            stage.sleep(Duration::from_secs(3)).await;
+            stage.granted(&a, &head, "it is its turn").await;
+        }
+        a.blocked(&stage.passer(permits(1)), "the next in line was told just now").await;
+        stage.granted(&b, &next, "it is its turn").await;
+    }
 }
 
 /// A place lives by repeats: one that is not repeated for its ttl is gone, one that is stays.
