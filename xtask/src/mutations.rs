@@ -17,8 +17,42 @@ struct Mutation {
     expect: String,
 }
 
+const PAGE_HEAD: &str = "\
+# Mutations
+
+Before a safety test is trusted, the code is broken on purpose and the test has to notice. These are the
+changes, each with the test that catches it. `cargo xtask mutations` applies all of them, one at a time,
+to a copy of the workspace and tells which were caught; `cargo xtask mutations ID` does one. The exact
+texts are in `mutations/*.txt`; this page is written by `cargo xtask fix`.
+
+";
+
+/// Writes `docs/mutations.md` anew, or tells that it is not as it should be.
+pub(crate) fn page(write: bool) -> Result<(), String> {
+    let root = root()?;
+    let mut page = String::from(PAGE_HEAD);
+    let mutations = read_all(&root.join("mutations"))?;
+    page += &format!("There are {} of them.\n\n", mutations.len());
+    page += "| mutation | file | caught by |\n| --- | --- | --- |\n";
+    for Mutation { id, file, expect, .. } in &mutations {
+        page += &format!("| `{id}` | `{file}` | `{expect}` |\n");
+    }
+    let path = root.join("docs").join("mutations.md");
+    if fs::read_to_string(&path).ok().as_ref() == Some(&page) {
+        return Ok(());
+    }
+    if !write {
+        return Err("docs/mutations.md is not what mutations/*.txt say: cargo xtask fix".into());
+    }
+    fs::write(&path, page).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn root() -> Result<&'static Path, String> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| "no workspace".into())
+}
+
 pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace")?;
+    let root = root()?;
     let mutations = read_all(&root.join("mutations"))?;
     let copy = root.join("target").join("mutations");
     let chosen: Vec<_> =

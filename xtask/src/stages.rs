@@ -38,15 +38,18 @@ const FIX: &[Stage] = &[
 ];
 
 pub(crate) fn check() -> Result<(), String> {
+    crate::mutations::page(false)?;
     run(CHECK).map(drop)
 }
 
 pub(crate) fn fix() -> Result<(), String> {
+    crate::mutations::page(true)?;
     run(FIX).map(drop)
 }
 
 pub(crate) fn test() -> Result<(), String> {
     crate::setup::run()?;
+    crate::mutations::page(false)?;
     let took = run(CHECK)? + run(TEST)?;
     if took > LONGEST {
         return Err(format!("everything passed, but took {}: too long", minutes(took)));
