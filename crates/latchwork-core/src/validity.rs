@@ -41,11 +41,6 @@ pub fn is_worth_taking(valid_until: Moment, now: Moment, ttl: Duration) -> bool 
     valid_until.since(now) >= ttl / 2
 }
 
-/// When to renew a claim whose last renewal was sent at `sent_at`.
-pub fn renew_at(sent_at: Moment, every: Duration) -> Moment {
-    sent_at.plus(every)
-}
-
 /// The default pause between renewals: a third of the granted ttl.
 pub fn renew_every(ttl: Duration) -> Duration {
     ttl / 3

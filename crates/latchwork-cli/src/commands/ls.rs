@@ -10,6 +10,6 @@ pub(crate) async fn run(args: &LsArgs, store: &str, output: &Output) -> Result<u
     let manager = latchwork::connect(store).await?;
     let all = manager.list(&args.prefix).await?;
     output.list(&all);
-    super::close(&manager).await?;
+    super::close(&manager).await;
     Ok(0)
 }

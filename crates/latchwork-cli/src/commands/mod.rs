@@ -8,7 +8,7 @@ mod show;
 
 use std::time::Duration;
 
-use latchwork::{Error, LockManager};
+use latchwork::LockManager;
 
 use crate::args::{Cli, Command};
 use crate::exit;
@@ -31,9 +31,9 @@ pub(crate) fn run(cli: Cli) -> u8 {
             return exit::BROKEN;
         }
     };
-    let store = cli.store.unwrap_or_else(latchwork::default_store);
     // On the main thread: it starts the command, and must live as long as it does.
     let done = runtime.block_on(async {
+        let store = cli.store.map_or_else(latchwork::default_store, Ok)?;
         match &cli.command {
             Command::Run(args) => run::run(args, &store, &output).await,
             Command::Ls(args) => ls::run(args, &store, &output).await,
@@ -49,8 +49,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
 }
 
 /// Gives what runs in the background a moment to end.
-async fn close(manager: &LockManager) -> Result<(), Error> {
-    within(CLOSING, manager.close()).await.unwrap_or(Ok(()))
+async fn close(manager: &LockManager) {
+    let _ = within(CLOSING, manager.close()).await;
 }
 
 /// Runs `future` for at most `limit`, on the boot clock.

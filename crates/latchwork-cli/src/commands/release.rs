@@ -11,6 +11,6 @@ pub(crate) async fn run(args: &ReleaseArgs, store: &str, output: &Output) -> Res
     let manager = latchwork::connect(store).await?;
     let released = manager.force_release(&args.name).await?;
     output.released(&args.name, &released.evicted, released.token);
-    super::close(&manager).await?;
+    super::close(&manager).await;
     Ok(0)
 }

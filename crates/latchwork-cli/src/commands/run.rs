@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
     let mask = block_ttou();
     let holder = args.holder.clone().unwrap_or_else(|| default_holder(&args.command));
     let (told, mut waiting) = mpsc::unbounded_channel();
-    let mut manager = latchwork::connect(store).await?.holder(&holder);
+    let mut manager = latchwork::connect(store).await?.holder(holder);
     if output.tells_waiting() {
         manager = manager.observer(Arc::new(Waiting { told, last: StdMutex::default() }));
     }
@@ -54,8 +54,14 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
     let mut terminal = Terminal::open();
     let held = Held { args, store, output, manager: &manager, guard: &guard, mask };
     let ended = held.run(&mut signals, terminal.as_mut()).await;
+    let mut shared = false;
     if let Some(terminal) = &mut terminal {
-        finish_terminal(terminal, ended.as_ref().ok());
+        shared = terminal.is_lent() && terminal.is_shared();
+        terminal.take_back();
+        if !matches!(ended, Ok(Ended::Exited(_)) | Err(_)) {
+            // The command could not clean up behind itself.
+            terminal.restore_modes();
+        }
     }
     let released = within(RELEASING, guard.release()).await;
     let mut code = match &ended {
@@ -76,10 +82,11 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         Some(Err(error)) => output.note("unreleased", &format!("not released yet: {error}")),
         None => output.note("unreleased", "not released: the store does not answer; it will expire"),
     }
-    let _ = close(&manager).await;
+    close(&manager).await;
     if terminal.is_some() && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw()) {
-        // So that a script that runs latchwork ends on Ctrl-C as it would without it.
-        be_hit_by(Signal::INT, false);
+        // So that a script that runs latchwork ends on Ctrl-C as it would without it; what shares
+        // latchwork's group has not seen one that went to the command alone.
+        be_hit_by(Signal::INT, shared);
     }
     Ok(code)
 }
@@ -119,7 +126,7 @@ async fn busy(args: &RunArgs, manager: &LockManager) -> Error {
 
 /// A signal came while waiting: withdraw the claim, then let the signal do what it does.
 async fn give_up(signal: Signal, manager: &LockManager) -> u8 {
-    let _ = close(manager).await;
+    close(manager).await;
     be_hit_by(signal, false);
     exit::code_of_signal(signal.as_raw())
 }
@@ -156,10 +163,7 @@ impl Held<'_> {
         signals.add_passed_on()?;
         let naps = Naps::new()?;
         let capabilities = self.manager.capabilities();
-        let ttl = self.args.ttl.unwrap_or(capabilities.default_ttl);
-        // The hold began when the grant was asked for, not when its answer came.
-        let start = boot_time().minus(ttl.saturating_sub(self.guard.remaining()));
-        let deadlines = Deadlines::new(ttl, start, self.args.max_hold);
+        let deadlines = Deadlines::new(self.guard.ttl(), boot_time(), self.args.max_hold);
         let lifeline = capabilities.lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
         let guardian = Guardian::start(lifeline).map_err(|error| Failed {
             code: exit::BROKEN,
@@ -228,20 +232,6 @@ impl Held<'_> {
             _ => error.to_string(),
         };
         Failed { code, message: format!("{program}: {reason}") }
-    }
-}
-
-/// Takes the terminal back, and cleans it up after a command that could not do so itself.
-fn finish_terminal(terminal: &mut Terminal, ended: Option<&Ended>) {
-    let was_lent = terminal.is_lent();
-    terminal.take_back();
-    match ended {
-        Some(Ended::Exited(_)) | None => {}
-        Some(_) => terminal.restore_modes(),
-    }
-    if was_lent && terminal.is_shared() && ended == Some(&Ended::Killed(Signal::INT.as_raw())) {
-        // The rest of the pipeline or script has not seen the Ctrl-C that ended the command.
-        be_hit_by(Signal::INT, true);
     }
 }
 

@@ -10,6 +10,6 @@ pub(crate) async fn run(args: &ShowArgs, store: &str, output: &Output) -> Result
     let manager = latchwork::connect(store).await?;
     let one = manager.inspect(&args.name).await?;
     output.show(&one);
-    super::close(&manager).await?;
+    super::close(&manager).await;
     Ok(0)
 }

@@ -35,7 +35,7 @@ pub(crate) struct Due {
 }
 
 impl Deadlines {
-    /// For a hold with this ttl that began at `start` and may last for `max_hold`.
+    /// For a hold with this ttl that was granted at `start` and may last for `max_hold`.
     pub(crate) fn new(ttl: Duration, start: Moment, max_hold: Option<Duration>) -> Self {
         let longest = max_hold.unwrap_or(Duration::MAX);
         Self { ttl, longest, hold_end: start.plus(longest) }
@@ -43,7 +43,8 @@ impl Deadlines {
 
     /// What is due when, for a hold that is valid until `valid_until`.
     pub(crate) fn due(&self, valid_until: Moment) -> Due {
-        let by_max_hold = self.hold_end < valid_until;
+        // The guard's own count began a little earlier, so a validity that it caps is less.
+        let by_max_hold = self.hold_end.minus(Duration::from_millis(100)) <= valid_until;
         let end = valid_until.min(self.hold_end);
         let margin = self.margin();
         Due {

@@ -12,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::child::pipe;
 use super::frames::{Frame, KILLED};
+use super::timer::watch;
 
 /// The first argument that makes this binary a guardian.
 pub(crate) const ROLE: &str = "__guardian";
@@ -72,7 +73,7 @@ impl Guardian {
         // `command` still holds the guardian's ends of the pipes.
         drop(command);
         rustix::io::ioctl_fionbio(report.as_fd(), true)?;
-        Ok(Self { pid, frames, report: AsyncFd::new(report)? })
+        Ok(Self { pid, frames, report: watch(report)? })
     }
 
     /// The pipe, for the command to write its group into.

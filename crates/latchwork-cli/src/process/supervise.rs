@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use latchwork::clock::boot_time;
-use latchwork::{Guard, Lost, Moment, State};
+use latchwork::{Guard, HoldState, Lost, Moment};
 use rustix::process::Signal;
 use tokio::select;
 
@@ -100,7 +100,7 @@ impl Run<'_> {
     fn tell_guardian(&mut self) -> Due {
         let due = self.deadlines.due(self.guard.valid_until());
         if due.guardian != self.told
-            && !matches!(self.guard.state(), State::Lost(_))
+            && !matches!(self.guard.state(), HoldState::Lost(_))
             && self.guardian.kill_at(due.guardian)
         {
             self.told = due.guardian;
@@ -128,7 +128,7 @@ impl Run<'_> {
         if let Some(report) = self.guardian.report_now() {
             return self.reported(report).await.map(Some);
         }
-        if let State::Lost(lost) = self.guard.state() {
+        if let HoldState::Lost(lost) = self.guard.state() {
             return self.end(boot_time(), Loss::Told(lost)).await.map(Some);
         }
         Ok(Some(match change {

@@ -58,7 +58,7 @@ pub(crate) struct Naps(AsyncFd<BootTimer>);
 impl Naps {
     /// Registers a timer with the current runtime.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(AsyncFd::new(BootTimer::new()?)?))
+        Ok(Self(watch(BootTimer::new()?)?))
     }
 
     /// Completes when the boot clock has reached `at`. One sleeper at a time; may be dropped.
@@ -80,4 +80,14 @@ impl Naps {
     pub(crate) async fn nap(&self, length: Duration) -> io::Result<()> {
         self.until(boot_time().plus(length)).await
     }
+}
+
+/// Registers what owns a descriptor with the current runtime.
+#[allow(
+    deprecated,
+    reason = "sound for types that keep their descriptor; the replacement is unsafe and newer than \
+              the tokio asked for"
+)]
+pub(super) fn watch<T: AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
+    AsyncFd::new(owner)
 }

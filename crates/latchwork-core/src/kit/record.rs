@@ -69,7 +69,7 @@ pub struct Waiter {
     pub holder: Arc<str>,
     /// The backend's own mark.
     pub tag: u128,
-    /// Whether it was woken and has not come yet.
+    /// Whether it was told that it would be admitted and has not come yet.
     pub told: bool,
 }
 
@@ -116,8 +116,8 @@ impl Record {
         now: Now,
         alive: Alive<'_>,
     ) -> (Result<Attempt, BackendError>, Vec<Wakeup>) {
-        let moved = self.sweep(now, alive);
-        let answer = self.judge(claim, tag, base, now);
+        let mut moved = self.sweep(now, alive);
+        let answer = self.judge(claim, tag, base, now, &mut moved);
         (answer, self.wakeups(&moved, Some(claim.id), now))
     }
 
@@ -127,6 +127,7 @@ impl Record {
         tag: u128,
         base: u64,
         now: Now,
+        moved: &mut Vec<ClaimId>,
     ) -> Result<Attempt, BackendError> {
         let expires = now.lease + claim.ttl;
         if let Some(member) = self.held.iter_mut().find(|m| m.id == claim.id) {
@@ -140,10 +141,13 @@ impl Record {
         let closed = self.closed_until.saturating_sub(now.wall);
         let fits = self.fits(claim.mode);
         let passes = in_the_way.iter().all(|i| self.fits(self.line[*i].mode))
-            && now.lease >= self.open_since + PATIENCE * in_the_way.len() as u32;
+            && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
         if closed.is_zero() && fits && (in_the_way.is_empty() || passes) {
             if let Some(place) = place {
                 self.line.remove(place);
+                // The one behind the head learns of the new member when that one leaves; anyone
+                // further back stood behind a waiter that is gone.
+                moved.extend(self.line.get(place).filter(|_| place > 0).map(|w| w.id));
             }
             let token = (self.token + 1).max(base + 1).max(claim.floor);
             self.token = token;
@@ -159,6 +163,9 @@ impl Record {
         }
         let blocked = self.blocked(claim, &in_the_way, closed, fits, now);
         self.keep_place(claim, place, expires, tag);
+        if let (false, Some(place)) = (claim.waits, place) {
+            moved.extend(self.line.get(place).map(|w| w.id));
+        }
         Ok(Attempt::Blocked(blocked))
     }
 
@@ -197,6 +204,13 @@ impl Record {
             .collect()
     }
 
+    /// Since when claims can be admitted, on the lease clock: since a member left or, if that was
+    /// later, since the linger ended.
+    fn open_since(&self, now: Now) -> Duration {
+        let unclosed = now.wall.saturating_sub(self.closed_until);
+        self.open_since.max(now.lease.saturating_sub(unclosed))
+    }
+
     /// Whether a claim of this mode is compatible with every member.
     fn fits(&self, mode: Mode) -> bool {
         fits(self.held.iter().map(|m| m.mode), mode)
@@ -216,7 +230,7 @@ impl Record {
         let (cause, retry_after) = if !closed.is_zero() {
             (Cause::Linger, Some(closed))
         } else if fits && others_fit {
-            (Cause::Queued, Some((self.open_since + behind).saturating_sub(now.lease)))
+            (Cause::Queued, Some((self.open_since(now) + behind).saturating_sub(now.lease)))
         } else {
             (Cause::Held, first_end.map(|end| end + behind))
         };
@@ -265,7 +279,7 @@ impl Record {
             }
             None => Renewal::Lost,
         };
-        (renewal, self.wakeups(&moved, Some(claim.id), now))
+        (renewal, self.wakeups(&moved, None, now))
     }
 
     /// Ends a claim, held or waiting.
@@ -330,22 +344,33 @@ impl Record {
         moved
     }
 
-    /// The waiters that should look again after a change, each told once until it comes.
+    /// The waiters that should look again after a change.
+    ///
+    /// Who would be admitted is told once until it comes. Nobody is told who would find another in
+    /// the way: two such waiters would wake each other again and again.
     fn wakeups(&mut self, moved: &[ClaimId], except: Option<ClaimId>, now: Now) -> Vec<Wakeup> {
         let mut wakeups = Vec::new();
         let open = self.closed_until <= now.wall;
-        let mut would_hold: Vec<Mode> = self.held.iter().map(|m| m.mode).collect();
-        let mut line_stands = false;
+        let fifo = |w: &&Waiter| w.order == Order::Fifo;
+        let line = self.line.iter().filter(fifo).count();
+        let line_of_others = self.line.iter().filter(fifo).filter(|w| w.mode != Mode::Read).count();
+        let (mut ahead, mut others_ahead) = (0, 0);
         for waiter in &mut self.line {
-            let admissible = open && !line_stands && fits(would_hold.iter().copied(), waiter.mode);
-            if admissible && waiter.order == Order::Fifo {
-                would_hold.push(waiter.mode);
-            } else if waiter.order == Order::Fifo {
-                line_stands = true;
+            let in_the_way = match (waiter.order, waiter.mode) {
+                (Order::Fifo, Mode::Read) => others_ahead,
+                (Order::Fifo, _) => ahead,
+                (Order::Barging, Mode::Read) => line_of_others,
+                (Order::Barging, _) => line,
+            };
+            if waiter.order == Order::Fifo {
+                ahead += 1;
+                others_ahead += usize::from(waiter.mode != Mode::Read);
             }
+            let admissible =
+                open && in_the_way == 0 && fits(self.held.iter().map(|m| m.mode), waiter.mode);
             let news = admissible || moved.contains(&waiter.id);
             if news && !waiter.told && Some(waiter.id) != except {
-                waiter.told = true;
+                waiter.told = admissible;
                 wakeups.push(Wakeup { id: waiter.id, tag: waiter.tag, admissible });
             }
         }
@@ -427,3 +452,6 @@ fn fits(held: impl Iterator<Item = Mode>, mode: Mode) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

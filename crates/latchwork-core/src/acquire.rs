@@ -1,0 +1,385 @@
+//! The loop that gets a claim admitted: try, wait, deadline, unknown effects.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Attempt, Blocked, Claim, ClaimId, Grant, Mode, Order, Stamp, Wake};
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
+use crate::guard::Guard;
+use crate::key::Key;
+use crate::lease::{Granted, HoldState, Lease};
+use crate::local_queue::{Entered, Lead, Turn};
+use crate::observe::Event;
+use crate::options::Rules;
+use crate::reaper::{Job, Orphan};
+use crate::token::FencingToken;
+use crate::validity;
+
+/// How long to wait for admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// One try.
+    Once,
+    /// Until this long from now.
+    Within(Duration),
+    /// For ever.
+    Endless,
+}
+
+/// What a handle asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) holder: Arc<str>,
+    /// Every waiter its own claim in the store's line, no handover.
+    pub(crate) fair: bool,
+    pub(crate) rules: Arc<Rules>,
+}
+
+/// Gets the request admitted. `None` if it asked once and was blocked.
+pub(crate) async fn acquire(
+    engine: &Arc<Engine>,
+    request: &Request,
+    patience: Patience,
+) -> Result<Option<Guard>, Error> {
+    let key = &request.key;
+    engine.check_open(Some(key))?;
+    if request.fair && !engine.capabilities.fifo {
+        return Err(Error::new(ErrorKind::Unsupported, "fair: this store does not queue waiters")
+            .key(key)
+            .store(engine.capabilities.store.clone())
+            .next_step("leave fair() out, or use a store with a line"));
+    }
+    let start = engine.io.now();
+    let deadline = match patience {
+        Patience::Within(limit) => start.plus(limit),
+        Patience::Once | Patience::Endless => Moment::NEVER,
+    };
+    // Only exclusive claims share a place: readers and permits go to the store side by side.
+    let lead = if request.mode == Mode::Exclusive && !request.fair {
+        match wait_in_line(engine, request, patience, deadline).await? {
+            Local::Lead(lead) => Some(lead),
+            Local::Handed(guard) => return Ok(Some(guard)),
+            Local::Busy => return Ok(None),
+        }
+    } else {
+        None
+    };
+    Pending::new(engine, request, patience, lead).admit(start, deadline).await
+}
+
+enum Local {
+    Lead(Lead),
+    Handed(Guard),
+    Busy,
+}
+
+/// Waits for the line of this process to give the hold or the lead.
+async fn wait_in_line(
+    engine: &Arc<Engine>,
+    request: &Request,
+    patience: Patience,
+    deadline: Moment,
+) -> Result<Local, Error> {
+    loop {
+        let waits = patience != Patience::Once;
+        let (line, turn) = match engine.lines.enter(&request.key, request.ttl, waits) {
+            Entered::Lead(lead) => return Ok(Local::Lead(lead)),
+            Entered::Busy => return Ok(Local::Busy),
+            Entered::Wait(line, turn) => (line, turn),
+        };
+        // A turn that is given while the wait is cut is dropped with the receiver and passes on.
+        let given = if deadline == Moment::NEVER {
+            Some(turn.await)
+        } else {
+            engine.io.within(deadline.since(engine.io.now()), turn).await
+        };
+        engine.check_open(Some(&request.key))?;
+        match given {
+            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead)),
+            // A hold that was lost on its way is dropped, and the wait starts anew.
+            Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
+                return Ok(Local::Handed(guard));
+            }
+            Some(_) => {}
+            None => return Err(timed_out(engine, request, patience, line.holder())),
+        }
+    }
+}
+
+fn timed_out(
+    engine: &Engine,
+    request: &Request,
+    patience: Patience,
+    holder: Option<Arc<str>>,
+) -> Error {
+    let within = match patience {
+        Patience::Within(limit) => format!(" within {limit:?}"),
+        Patience::Once | Patience::Endless => String::new(),
+    };
+    let by = holder.map(|holder| format!(": held by {holder}")).unwrap_or_default();
+    Error::new(ErrorKind::TimedOut, format!("not admitted{within}{by}"))
+        .key(&request.key)
+        .store(engine.capabilities.store.clone())
+}
+
+/// An acquire under way. Dropping it leaves its place to the next waiter of this process or, if
+/// there is none, withdraws it in the background.
+struct Pending<'a> {
+    engine: &'a Arc<Engine>,
+    request: &'a Request,
+    patience: Patience,
+    claim: Claim,
+    lead: Option<Lead>,
+    /// The try that is under way. It outlives this value: the release must go after it.
+    under_way: Option<Orphan>,
+    /// The store may know the claim.
+    touched: bool,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let under_way = self.under_way.take();
+        if !self.touched && under_way.is_none() {
+            return;
+        }
+        let job = Job {
+            claim: self.claim.clone(),
+            rules: self.request.rules.clone(),
+            under_way,
+            lead: None,
+        };
+        match self.lead.take() {
+            Some(lead) => lead.bequeath(job, self.engine.reaper.clone()),
+            None => self.engine.reaper.reap(job),
+        }
+    }
+}
+
+impl<'a> Pending<'a> {
+    fn new(
+        engine: &'a Arc<Engine>,
+        request: &'a Request,
+        patience: Patience,
+        mut lead: Option<Lead>,
+    ) -> Self {
+        let inherited = lead.as_mut().and_then(Lead::take_inherited);
+        let touched = inherited.is_some();
+        let id = inherited.map_or_else(ClaimId::random, |claim| claim.id);
+        let order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
+        let claim = Claim {
+            key: request.key.clone(),
+            id,
+            mode: request.mode,
+            order,
+            ttl: request.ttl,
+            holder: request.holder.clone(),
+            waits: patience != Patience::Once,
+            floor: 0,
+            stamp: Stamp::new(engine.io.now()),
+        };
+        Self { engine, request, patience, claim, lead, under_way: None, touched }
+    }
+
+    async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Option<Guard>, Error> {
+        let engine = self.engine;
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
+        let mut pace = Pace::default();
+        let mut failing_since: Option<Moment> = None;
+        loop {
+            engine.check_open(Some(&self.claim.key))?;
+            let sent_at = engine.io.now();
+            self.claim.stamp = Stamp::new(sent_at);
+            let error = match self.try_once(self.limit(sent_at, deadline)).await {
+                Ok(Attempt::Granted(grant)) => {
+                    let until = validity::valid_until(sent_at, grant.ttl);
+                    if let Some(guard) = self.take(grant, sent_at, until, start) {
+                        return Ok(Some(guard));
+                    }
+                    BackendError::new(
+                        BackendErrorKind::Unreachable,
+                        Effect::NotApplied,
+                        "the store answers so slowly that less than half of the ttl was left",
+                    )
+                    .next_step("use a longer ttl, or look at the store and the network")
+                }
+                Ok(Attempt::Blocked(blocked)) => {
+                    failing_since = None;
+                    backoff.reset();
+                    if self.patience == Patience::Once {
+                        return Ok(None);
+                    }
+                    self.touched = true;
+                    if let Some(lead) = &self.lead {
+                        lead.note_holder(blocked.holder.clone());
+                    }
+                    if engine.io.now() >= deadline {
+                        return Err(timed_out(engine, self.request, self.patience, blocked.holder));
+                    }
+                    let key = &self.claim.key;
+                    self.request.rules.tell(&Event::Waiting { key, blocked: &blocked });
+                    if let Some(guard) =
+                        self.wait(&blocked, sent_at, deadline, start, &mut pace).await
+                    {
+                        return Ok(Some(guard));
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    self.touched |= error.effect == Effect::Unknown;
+                    error
+                }
+            };
+            let now = engine.io.now();
+            let give_up = failing_since.get_or_insert(sent_at).plus(self.claim.ttl).min(deadline);
+            let pause = backoff.pause();
+            let repeat = error.kind == BackendErrorKind::Unreachable
+                && self.patience != Patience::Once
+                && now.plus(pause) < give_up;
+            if !repeat {
+                let store = &engine.capabilities.store;
+                return Err(Error::from_backend(error, Some(&self.claim.key), store));
+            }
+            self.request.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
+            engine.io.sleep(pause).await;
+        }
+    }
+
+    /// The time limit of a try: short before the deadline, but never so short that it is no try.
+    fn limit(&self, now: Moment, deadline: Moment) -> Duration {
+        const LEAST: Duration = Duration::from_millis(250);
+        let full = self.request.rules.op_timeout(self.claim.ttl);
+        full.min(deadline.since(now).max(LEAST))
+    }
+
+    /// Sends the try. The verb belongs to this value, so that a drop can hand it on.
+    async fn try_once(&mut self, limit: Duration) -> Result<Attempt, BackendError> {
+        let (backend, claim) = (self.engine.backend.clone(), self.claim.clone());
+        let under_way =
+            self.under_way.insert(Box::pin(async move { backend.try_acquire(&claim).await }));
+        let answer = self.engine.io.within(limit, poll_fn(|cx| under_way.as_mut().poll(cx))).await;
+        // Without an answer the same id is tried again or released: either settles it.
+        self.under_way = None;
+        answer.unwrap_or_else(|| Err(BackendError::no_answer(limit)))
+    }
+
+    /// Makes a guard of a grant. A grant that is too old is given back, and the claim gets a new
+    /// name: a name is burnt by the first release that is sent for it.
+    fn take(
+        &mut self,
+        grant: Grant,
+        sent_at: Moment,
+        valid_until: Moment,
+        start: Moment,
+    ) -> Option<Guard> {
+        let engine = self.engine;
+        let clock = engine.io.clock().as_ref();
+        let now = clock.now();
+        let rules = &self.request.rules;
+        if !validity::is_worth_taking(valid_until, now, grant.ttl) {
+            let fresh = ClaimId::random();
+            let burnt = Claim { id: self.claim.id, ..self.claim.clone() };
+            self.claim.id = fresh;
+            self.touched = false;
+            let rules = rules.clone();
+            engine.reaper.reap(Job { claim: burnt, rules, under_way: None, lead: None });
+            return None;
+        }
+        let token = FencingToken::from_grant(grant.token);
+        let granted =
+            Granted { token, ttl: grant.ttl, valid_until, sent_at, store_time: grant.store_time };
+        // From here to the guard nothing waits, so nothing can be dropped in between.
+        self.touched = false;
+        let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
+        let lead = self.lead.take();
+        if let Some(lead) = &lead {
+            lead.note_holder(Some(self.claim.holder.clone()));
+        }
+        let watched = engine.watchdog.watch(lease);
+        if let Some(lead) = lead {
+            drop(watched.lease.carry(lead));
+        }
+        let key = &self.claim.key;
+        rules.tell(&Event::Acquired { key, token, waited: now.since(start) });
+        Some(Guard::new(engine.clone(), watched, 0))
+    }
+
+    /// Waits until looking again may pay: the store says so, the holder's ttl may be over, or a
+    /// third of our own ttl has passed and the place in line must be kept alive.
+    async fn wait(
+        &mut self,
+        blocked: &Blocked,
+        tried_at: Moment,
+        deadline: Moment,
+        start: Moment,
+        pace: &mut Pace,
+    ) -> Option<Guard> {
+        let engine = self.engine;
+        let now = engine.io.now();
+        let keep_place = tried_at.plus(validity::renew_every(self.claim.ttl));
+        let retry = blocked.retry_after.map_or(Moment::NEVER, |after| now.plus(after));
+        let look_at = keep_place.min(retry).min(deadline);
+        let wait = async {
+            tokio::select! {
+                wake = engine.backend.wait(&self.claim, blocked) => wake,
+                () = engine.closed() => Ok(Wake::Look),
+            }
+        };
+        match engine.io.within(look_at.since(now), wait).await {
+            Some(Ok(Wake::Admitted { grant, stamp, since_try })) => {
+                let now = engine.io.now();
+                let sent_at = stamp.sent_at();
+                let until = validity::pushed_valid_until(sent_at, since_try, now, grant.ttl);
+                // The lease runs from the push, not from a try that may be long ago.
+                let pushed_at = until.minus(grant.ttl.saturating_sub(validity::drift(grant.ttl)));
+                return self.take(grant, pushed_at, until, start);
+            }
+            Some(Ok(Wake::Look)) => {}
+            Some(Err(error)) => {
+                // The wake-up is only a hint; without it the timers above still look.
+                self.request.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
+            }
+            None => return None,
+        }
+        if let Some(pause) = pace.after_wake(engine.io.now().since(now)) {
+            let left = deadline.since(engine.io.now());
+            engine.io.sleep(pause.min(left)).await;
+        }
+        None
+    }
+}
+
+/// Slows down looks that come at once again and again, whatever the store says.
+#[derive(Debug)]
+struct Pace {
+    quick: u32,
+    backoff: Backoff,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let (first, cap) = (Duration::from_millis(1), Duration::from_millis(100));
+        Self { quick: 0, backoff: Backoff::new(first, cap) }
+    }
+}
+
+impl Pace {
+    const QUICK: Duration = Duration::from_millis(1);
+    const FREE: u32 = 8;
+
+    fn after_wake(&mut self, waited: Duration) -> Option<Duration> {
+        if waited >= Self::QUICK {
+            self.quick = 0;
+            self.backoff.reset();
+            return None;
+        }
+        self.quick += 1;
+        (self.quick > Self::FREE).then(|| self.backoff.pause())
+    }
+}

@@ -1,0 +1,195 @@
+//! Latchwork's own thread: what keeps a lock alive does not depend on the user's runtime.
+
+#![expect(clippy::disallowed_methods, reason = "the module that starts the one thread")]
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::error::{Error, ErrorKind};
+use crate::io::Io;
+use crate::timer::{SystemClock, Timers};
+
+/// How long the thread goes on after its driver was dropped, for releases that are under way.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// A thread with a runtime of its own, on which the watchdog, the reaper and the connections of a
+/// store run.
+///
+/// A user runtime that blocks, or that has only one thread, therefore starves no renewal.
+/// Dropping the driver never blocks: the thread finishes the releases that are under way, for at
+/// most 250 ms, and ends.
+pub struct Driver {
+    io: Io,
+    stop: Option<oneshot::Sender<()>>,
+    work: Arc<Work>,
+}
+
+/// Tasks that a stopping driver waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    state: Mutex<WorkState>,
+    idle: tokio::sync::Notify,
+}
+
+#[derive(Debug, Default)]
+struct WorkState {
+    open: usize,
+}
+
+/// One piece of work under way; dropping it tells that it has ended, in whatever way.
+#[derive(Debug)]
+pub(crate) struct WorkTicket(Arc<Work>);
+
+impl Work {
+    fn lock(&self) -> std::sync::MutexGuard<'_, WorkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(self: &Arc<Self>) -> WorkTicket {
+        self.lock().open += 1;
+        WorkTicket(self.clone())
+    }
+
+    /// Completes when nothing is under way.
+    pub(crate) async fn wait_idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            // Enlist before looking, or an end in between would go unnoticed.
+            idle.as_mut().enable();
+            if self.lock().open == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+impl Drop for WorkTicket {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.open -= 1;
+        if state.open == 0 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+impl Driver {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the system gives no thread or no descriptors for it.
+    pub fn start() -> Result<Self, Error> {
+        let failed = |what: &str, e: std::io::Error| {
+            Error::new(ErrorKind::Unreachable, format!("driver: cannot {what}: {e}"))
+                .next_step("raise the limits on threads and open files of this process")
+        };
+        let timers = Arc::new(Timers::new().map_err(|e| failed("make a timer", e))?);
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| failed("make a runtime", e))?;
+        let handle: Handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let work = Arc::new(Work::default());
+        let (clock, under_way) = (timers.clone(), work.clone());
+        std::thread::Builder::new()
+            .name("latchwork".into())
+            .spawn(move || {
+                runtime.block_on(async move {
+                    tokio::spawn(timers.run());
+                    // Both outcomes mean that the driver is gone.
+                    let _ = stopped.await;
+                    let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;
+                });
+                runtime.shutdown_background();
+            })
+            .map_err(|e| failed("start a thread", e))?;
+        let io = Io::new(
+            move |task| {
+                handle.spawn(task);
+            },
+            Arc::new(SystemClock::new(clock)),
+        );
+        Ok(Self { io, stop: Some(stop), work })
+    }
+
+    /// The place to run and the clock, to connect a backend with.
+    pub fn io(&self) -> Io {
+        self.io.clone()
+    }
+
+    pub(crate) fn work(&self) -> Arc<Work> {
+        self.work.clone()
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("io", &self.io).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeps_serve_a_caller_without_a_runtime() {
+        let driver = Driver::start().unwrap();
+        let io = driver.io();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let start = io.now();
+        for (name, millis) in [("late", 40), ("early", 10)] {
+            let (sender, io) = (sender.clone(), io.clone());
+            let sleep = io.sleep(Duration::from_millis(millis));
+            io.spawn(async move {
+                sleep.await;
+                sender.send(name).unwrap();
+            });
+        }
+        assert_eq!(receiver.recv().unwrap(), "early");
+        assert_eq!(receiver.recv().unwrap(), "late");
+        assert!(io.now().since(start) >= Duration::from_millis(40));
+    }
+
+    #[test]
+    fn within_cuts_a_future_that_does_not_end() {
+        let driver = Driver::start().unwrap();
+        let io = driver.io();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let inner = io.clone();
+        io.spawn(async move {
+            let never = std::future::pending::<()>();
+            let cut = inner.within(Duration::from_millis(5), never).await;
+            let done = inner.within(Duration::from_millis(5), std::future::ready(7)).await;
+            sender.send((cut, done)).unwrap();
+        });
+        assert_eq!(receiver.recv().unwrap(), (None, Some(7)));
+    }
+
+    #[test]
+    fn a_task_for_a_driver_that_is_gone_is_dropped() {
+        let driver = Driver::start().unwrap();
+        let io = driver.io();
+        drop(driver);
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        // Whether it still runs or not, it must not panic and must not be kept.
+        io.spawn(async move { drop(sender) });
+        assert!(receiver.recv().is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! What all handles and guards of a manager share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::backend::Backend;
+use crate::capabilities::Capabilities;
+use crate::driver::{Driver, Work};
+use crate::error::{Error, ErrorKind, LostReason};
+use crate::guard::Guard;
+use crate::io::Io;
+use crate::key::Key;
+use crate::lease::HoldState;
+use crate::local_queue::{Lines, NextWaiter};
+use crate::observe::Event;
+use crate::reaper::{Job, Reaper};
+use crate::token::FencingToken;
+use crate::validity;
+use crate::watchdog::{Watchdog, Watched};
+
+pub(crate) struct Engine {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) io: Io,
+    pub(crate) reaper: Reaper,
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) lines: Arc<Lines>,
+    work: Arc<Work>,
+    closed: AtomicBool,
+    closing: Notify,
+    /// Last, so that what is above is dropped while the thread still runs.
+    _driver: Option<Arc<Driver>>,
+}
+
+impl Engine {
+    pub(crate) fn start(
+        backend: Arc<dyn Backend>,
+        io: Io,
+        driver: Option<Arc<Driver>>,
+    ) -> Arc<Self> {
+        let work = driver.as_ref().map_or_else(Arc::default, |driver| driver.work());
+        let reaper = Reaper::new(backend.clone(), io.clone(), work.clone());
+        let watchdog = Watchdog::new(backend.clone(), io.clone(), reaper.clone());
+        io.spawn(watchdog.life());
+        Arc::new(Self {
+            capabilities: backend.capabilities(),
+            backend,
+            io,
+            reaper,
+            watchdog,
+            lines: Arc::default(),
+            work,
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            _driver: driver,
+        })
+    }
+
+    pub(crate) fn check_open(&self, key: Option<&Key>) -> Result<(), Error> {
+        if !self.closed.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Closed, "the lock manager was closed")
+            .store(self.capabilities.store.clone())
+            .next_step("connect again");
+        Err(match key {
+            Some(key) => error.key(key),
+            None => error,
+        })
+    }
+
+    /// Completes when the manager is closed.
+    pub(crate) async fn closed(&self) {
+        let closing = self.closing.notified();
+        tokio::pin!(closing);
+        // Enlist before looking, or a close in between would go unnoticed.
+        closing.as_mut().enable();
+        if !self.closed.load(Ordering::SeqCst) {
+            closing.await;
+        }
+    }
+
+    /// Ends every hold and gives everything back; returns when all of it was answered, or when it
+    /// took longer than two time limits.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
+        for watched in self.watchdog.all() {
+            let ended = watched.lease.end_lost(LostReason::SessionEnded, self.io.now());
+            if let Some(lost) = ended {
+                self.watchdog.bury(&watched, lost, true);
+            }
+        }
+        let limit = validity::op_timeout(self.capabilities.default_ttl) * 2;
+        self.io.within(limit, self.work.wait_idle()).await;
+    }
+
+    /// Judges a hold by the clock, and sees to it that doubt is settled soon.
+    pub(crate) fn judge(&self, watched: &Arc<Watched>) -> HoldState {
+        let judged = watched.lease.judge(self.io.clock().as_ref());
+        if judged == HoldState::Suspect {
+            self.watchdog.hurry(watched);
+        }
+        judged
+    }
+
+    /// Gives the hold of a guard that is done to the next waiter of this process, if that is due.
+    pub(crate) fn hand_over_or_end(
+        self: &Arc<Self>,
+        watched: &Arc<Watched>,
+        index: u32,
+    ) -> Outcome {
+        let lease = &watched.lease;
+        while let Some(next) = self.next_local(watched, index) {
+            lease.restart_hold(self.io.now());
+            let guard = Guard::new(self.clone(), watched.clone(), index + 1);
+            let token = guard.token();
+            match next.hand(guard) {
+                Ok(()) => {
+                    lease.rules.tell(&Event::HandedOver { key: &lease.claim.key, token });
+                    return Outcome::HandedOver;
+                }
+                Err(unwanted) => unwanted.disarm(),
+            }
+        }
+        if !lease.end_released() {
+            return Outcome::WasLost;
+        }
+        self.watchdog.forget(watched);
+        Outcome::Ended(Job {
+            claim: lease.claim.clone(),
+            rules: lease.rules.clone(),
+            under_way: None,
+            lead: lease.take_lead(),
+        })
+    }
+
+    /// The waiter to hand over to, if the rules allow a handover now.
+    fn next_local(&self, watched: &Arc<Watched>, index: u32) -> Option<NextWaiter> {
+        let lease = &watched.lease;
+        let rules = &lease.rules;
+        let allowed = rules.handover.times.min(FencingToken::MAX_HANDOVERS);
+        let now = self.io.now();
+        let in_time = now.since(lease.granted_at) < rules.handover.slice
+            && validity::is_worth_taking(lease.valid_until(), now, lease.granted_ttl());
+        if index >= allowed || !in_time || lease.judge(self.io.clock().as_ref()) != HoldState::Held
+        {
+            return None;
+        }
+        lease.next_local()
+    }
+}
+
+/// What became of a hold whose guard is done.
+pub(crate) enum Outcome {
+    /// A waiter of this process has it now.
+    HandedOver,
+    /// It has ended: this is to be released at the store.
+    Ended(Job),
+    /// It was lost before.
+    WasLost,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! A lock that is held.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::backend::Released;
+use crate::clock::Moment;
+use crate::engine::{Engine, Outcome};
+use crate::error::{Error, Lost, NotHeld};
+use crate::key::Key;
+use crate::lease::HoldState;
+use crate::observe::Event;
+use crate::reaper::Withdrawal;
+use crate::token::FencingToken;
+use crate::watchdog::Watched;
+
+/// A lock that is held, until it is released, dropped or lost.
+///
+/// The guard belongs to whoever has the value, on any thread or task. It is renewed in the
+/// background for as long as it lives. Dropping it ends renewal at once and releases the lock in
+/// the background, outside any runtime as well; [`release`](Guard::release) does the same and
+/// tells how it went.
+///
+/// # Guarantees
+///
+/// While [`ensure_held`](Guard::ensure_held) answers `Ok`, no other claim was admitted that this
+/// one excludes, under the assumptions of the backend. A hold that ends otherwise than by release
+/// is told no later than its validity ends, by the holder's own clock, also when the store cannot
+/// be reached and also after the machine was suspended.
+///
+/// # Fencing
+///
+/// A process can be paused right after it asked. Hand [`token`](Guard::token) to the resource and
+/// let it refuse smaller ones ([`Fence`](crate::Fence)).
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    engine: Arc<Engine>,
+    watched: Arc<Watched>,
+    token: FencingToken,
+    index: u32,
+    done: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(engine: Arc<Engine>, watched: Arc<Watched>, index: u32) -> Self {
+        let first = watched.lease.first_token;
+        // Indices stay within the bits of a token: `Rules` caps the number of handovers.
+        let token = first.handed_over(index).unwrap_or(first);
+        Self { engine, watched, token, index, done: false }
+    }
+
+    /// The key that is held.
+    pub fn key(&self) -> &Key {
+        &self.watched.lease.claim.key
+    }
+
+    /// The number to give to the resource.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// How long the hold may be counted on if it is not renewed again.
+    pub fn remaining(&self) -> Duration {
+        match self.state() {
+            HoldState::Lost(_) => Duration::ZERO,
+            _ => self.valid_until().since(self.engine.io.now()),
+        }
+    }
+
+    /// The ttl that the store granted last.
+    pub fn ttl(&self) -> Duration {
+        self.watched.lease.granted_ttl()
+    }
+
+    /// Until when the hold may be counted on, on the boot clock
+    /// ([`boot_time`](crate::clock::boot_time)). A renewal moves it on.
+    pub fn valid_until(&self) -> Moment {
+        self.watched.lease.valid_until()
+    }
+
+    /// What the hold is right now, by the clock.
+    pub fn state(&self) -> HoldState {
+        self.engine.judge(&self.watched)
+    }
+
+    /// Answers the token if the hold is valid right now.
+    ///
+    /// Costs two readings of the clock and no I/O. Ask right before each step that must not be
+    /// done without the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld::Lost`] once the hold is over, for good; [`NotHeld::Suspect`] while it is in
+    /// doubt, which a renewal settles in the background.
+    pub fn ensure_held(&self) -> Result<FencingToken, NotHeld> {
+        match self.state() {
+            HoldState::Held => Ok(self.token),
+            HoldState::Suspect => Err(NotHeld::Suspect),
+            HoldState::Lost(lost) => Err(NotHeld::Lost(lost)),
+        }
+    }
+
+    /// Completes when the hold has ended otherwise than by a release, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn lost(&self) -> Lost {
+        self.watched.lease.lost(self.engine.io.clock().as_ref()).await
+    }
+
+    /// Runs `work` for as long as the lock is held.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] if the hold ended first: `work` was dropped at its last await point, and what it
+    /// had begun elsewhere may still be under way.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops `work`; the lock stays with the guard.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
+        poll_fn(|cx| {
+            if let Poll::Ready(lost) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(lost));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Releases the lock and tells how it went.
+    ///
+    /// `Yes` also when the hold passed to a waiter of this process; `NotHeld` when the hold was
+    /// lost before, so what was done under it may have overlapped with another holder's work.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the store did not answer: the release goes on in the background, until it
+    /// is answered or the ttl is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// The guard is gone in any case. A dropped release goes on in the background.
+    pub async fn release(mut self) -> Result<Released, Error> {
+        self.done = true;
+        let job = match self.engine.hand_over_or_end(&self.watched, self.index) {
+            Outcome::Ended(job) => job,
+            Outcome::HandedOver => return Ok(Released::Yes),
+            Outcome::WasLost => return Ok(Released::NotHeld),
+        };
+        let rules = job.rules.clone();
+        let op_timeout = rules.op_timeout(job.claim.ttl);
+        let mut withdrawal = Withdrawal::new(&self.engine.reaper, job);
+        let reaper = &self.engine.reaper;
+        match reaper.release_once(withdrawal.claim(), op_timeout).await {
+            Ok(released) => {
+                withdrawal.settled();
+                rules.tell(&Event::Released { key: self.key() });
+                Ok(released)
+            }
+            Err(error) => {
+                let store = &self.engine.capabilities.store;
+                Err(Error::from_backend(error, Some(self.key()), store)
+                    .next_step("nothing to do: the release is repeated until the ttl is over"))
+            }
+        }
+    }
+
+    /// Forgets a guard that was made for a waiter who had gone: the hold is still the maker's.
+    pub(crate) fn disarm(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if let Outcome::Ended(job) = self.engine.hand_over_or_end(&self.watched, self.index) {
+            self.engine.reaper.reap(job);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", self.key())
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,339 @@
+//! One example for each rule; [`histories`] has the random ones.
+
+mod histories;
+
+use super::*;
+use crate::testing;
+
+const MS: Duration = Duration::from_millis(1);
+const SEC: Duration = Duration::from_secs(1);
+const WALL: Duration = Duration::from_secs(1_800_000_000);
+
+fn at(lease: Duration) -> Now {
+    Now { lease, wall: WALL + lease }
+}
+
+fn claim(n: u128, mode: Mode) -> Claim {
+    Claim { id: ClaimId::from_u128(n), mode, holder: format!("h{n}").into(), ..testing::claim("k") }
+}
+
+/// A record and a clock, with the short forms that the examples need.
+struct Bench {
+    record: Record,
+    now: Now,
+    dead: Vec<u128>,
+    wakeups: Vec<Wakeup>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { record: Record::default(), now: at(SEC), dead: vec![], wakeups: vec![] }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = Now { lease: self.now.lease + time, wall: self.now.wall + time };
+    }
+
+    /// The claim's number is its session's mark too.
+    fn attempt(&mut self, claim: &Claim) -> Result<Attempt, BackendError> {
+        let dead = &self.dead;
+        let alive = |tag: u128| !dead.contains(&tag);
+        let (answer, wakeups) =
+            self.record.try_acquire(claim, claim.id.as_u128(), 0, self.now, &alive);
+        self.wakeups = wakeups;
+        answer
+    }
+
+    #[track_caller]
+    fn granted(&mut self, claim: &Claim) -> Grant {
+        match self.attempt(claim).unwrap() {
+            Attempt::Granted(grant) => grant,
+            Attempt::Blocked(blocked) => panic!("blocked: {blocked:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn blocked(&mut self, claim: &Claim) -> Blocked {
+        match self.attempt(claim).unwrap() {
+            Attempt::Blocked(blocked) => blocked,
+            Attempt::Granted(grant) => panic!("granted: {grant:?}"),
+        }
+    }
+
+    fn renew(&mut self, claim: &Claim) -> Renewal {
+        let dead = &self.dead;
+        let alive = |tag: u128| !dead.contains(&tag);
+        let (renewal, wakeups) = self.record.renew(claim, self.now, &alive);
+        self.wakeups = wakeups;
+        renewal
+    }
+
+    fn release(&mut self, claim: &Claim, linger: Linger) -> Released {
+        let dead = &self.dead;
+        let alive = |tag: u128| !dead.contains(&tag);
+        let (released, wakeups) = self.record.release(claim.id, linger, self.now, &alive);
+        self.wakeups = wakeups;
+        released
+    }
+
+    fn told(&self) -> Vec<u128> {
+        self.wakeups.iter().filter(|w| w.admissible).map(|w| w.id.as_u128()).collect()
+    }
+
+    fn moved(&self) -> Vec<u128> {
+        self.wakeups.iter().filter(|w| !w.admissible).map(|w| w.id.as_u128()).collect()
+    }
+}
+
+const X: Mode = Mode::Exclusive;
+
+fn permits(take: u32, of: u32) -> Mode {
+    Mode::Permits { take, of }
+}
+
+#[test]
+fn b2_the_same_id_is_the_same_grant_with_its_ttl_anew() {
+    let mut bench = Bench::new();
+    let first = bench.granted(&claim(1, X));
+    bench.pass(9 * SEC);
+    assert_eq!(bench.granted(&claim(1, X)), first);
+    bench.pass(9 * SEC);
+    bench.blocked(&claim(2, X));
+    bench.pass(SEC);
+    assert!(bench.granted(&claim(2, X)).token > first.token);
+}
+
+#[test]
+fn b3_a_place_lasts_its_ttl_and_is_kept_by_repeating() {
+    let mut bench = Bench::new();
+    let mut holder = claim(1, X);
+    holder.ttl = 100 * SEC;
+    bench.granted(&holder);
+    assert_eq!(bench.blocked(&claim(2, X)).ahead, Some(0));
+    assert_eq!(bench.blocked(&claim(3, X)).ahead, Some(1));
+    bench.pass(9 * SEC);
+    assert_eq!(bench.blocked(&claim(3, X)).ahead, Some(1));
+    bench.pass(SEC);
+    assert_eq!(bench.blocked(&claim(4, X)).ahead, Some(1), "2 has lost its place");
+    assert_eq!(bench.moved(), [3], "3 stands behind somebody else now");
+    assert_eq!(bench.blocked(&claim(2, X)).ahead, Some(2), "and starts at the end");
+}
+
+#[test]
+fn b3_a_claim_that_does_not_wait_leaves_nothing() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, X));
+    let before = bench.record.clone();
+    let passer_by = Claim { waits: false, ..claim(2, X) };
+    assert_eq!(bench.blocked(&passer_by).cause, Cause::Held);
+    assert_eq!(bench.record, before);
+    // It also gives up a place that it had, and who stood behind it must know.
+    bench.blocked(&claim(2, X));
+    bench.blocked(&claim(3, X));
+    bench.blocked(&passer_by);
+    assert_eq!(bench.moved(), [3]);
+    assert_eq!(bench.record.line.len(), 1);
+}
+
+#[test]
+fn b5_a_renewal_never_revives() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.renew(&claim(1, X)), Renewal::Lost);
+    bench.granted(&claim(1, X));
+    bench.pass(10 * SEC);
+    assert_eq!(bench.renew(&claim(1, X)), Renewal::Lost, "the ttl is over, to the nanosecond");
+    bench.granted(&claim(2, X));
+    assert_eq!(bench.renew(&claim(1, X)), Renewal::Lost);
+    bench.blocked(&claim(1, X));
+    assert_eq!(bench.renew(&claim(1, X)), Renewal::Lost, "a place in line is no hold");
+}
+
+#[test]
+fn b6_a_release_touches_its_own_claim_alone() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, X));
+    bench.blocked(&claim(2, X));
+    let before = bench.record.clone();
+    assert_eq!(bench.release(&claim(3, X), Linger::For(SEC)), Released::NotHeld);
+    assert_eq!(bench.record, before);
+    assert_eq!(bench.release(&claim(2, X), Linger::For(SEC)), Released::Yes);
+    assert!(bench.record.line.is_empty() && bench.record.closed_until.is_zero());
+    assert_eq!(bench.release(&claim(2, X), Linger::None), Released::NotHeld);
+    assert_eq!(bench.renew(&claim(1, X)), {
+        let ttl = claim(1, X).ttl;
+        Renewal::Held { ttl, token: before.token, store_time: None }
+    });
+}
+
+#[test]
+fn b8_tokens_respect_base_and_floor_and_renewal_raises_them() {
+    let mut bench = Bench::new();
+    let mut first = claim(1, X);
+    first.floor = 40;
+    assert_eq!(bench.granted(&first).token, 40);
+    first.floor = 50;
+    assert_eq!(bench.granted(&first).token, 40, "the same grant");
+    assert!(matches!(bench.renew(&first), Renewal::Held { token: 50, .. }));
+    first.floor = 0;
+    assert!(matches!(bench.renew(&first), Renewal::Held { token: 50, .. }));
+    bench.release(&first, Linger::None);
+    let stale = Claim { floor: 99, ..claim(1, X) };
+    assert_eq!(bench.renew(&stale), Renewal::Lost);
+    assert_eq!(bench.granted(&claim(2, X)).token, 51, "a lost claim raised nothing");
+    bench.release(&claim(2, X), Linger::None);
+    let (answer, _) = bench.record.try_acquire(&claim(3, X), 3, 70, bench.now, &|_| true);
+    assert!(matches!(answer, Ok(Attempt::Granted(Grant { token: 71, .. }))));
+}
+
+#[test]
+fn b12_one_kind_of_lock_and_one_limit_for_a_key() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, permits(1, 2)));
+    for mode in [X, Mode::Read, Mode::Write, permits(1, 3)] {
+        let error = bench.attempt(&claim(2, mode)).unwrap_err();
+        assert_eq!((error.kind, error.effect), (BackendErrorKind::Mismatch, Effect::NotApplied));
+        assert!(bench.record.line.is_empty());
+    }
+    bench.release(&claim(1, X), Linger::None);
+    bench.granted(&claim(2, Mode::Write));
+}
+
+#[test]
+fn each_reader_has_its_own_ttl() {
+    let mut bench = Bench::new();
+    let (left, stayed) = (claim(1, Mode::Read), claim(2, Mode::Read));
+    bench.granted(&left);
+    bench.pass(5 * SEC);
+    bench.granted(&stayed);
+    bench.pass(5 * SEC);
+    assert_eq!(bench.renew(&left), Renewal::Lost, "the later reader did not keep it");
+    assert!(matches!(bench.renew(&stayed), Renewal::Held { .. }));
+    bench.pass(9 * SEC);
+    bench.blocked(&claim(3, Mode::Write));
+    bench.pass(SEC);
+    bench.granted(&claim(3, Mode::Write));
+}
+
+#[test]
+fn a_waiting_writer_stops_later_readers_and_is_not_starved() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, Mode::Read));
+    bench.blocked(&claim(2, Mode::Write));
+    bench.blocked(&claim(3, Mode::Read));
+    let barging = Claim { order: Order::Barging, ..claim(4, Mode::Read) };
+    bench.blocked(&barging);
+    bench.release(&claim(1, Mode::Read), Linger::None);
+    assert_eq!(bench.told(), [2]);
+    bench.granted(&claim(2, Mode::Write));
+    bench.release(&claim(2, Mode::Write), Linger::None);
+    assert_eq!(bench.told(), [3, 4], "readers are not in each other's way");
+}
+
+#[test]
+fn permits_are_counted_and_a_large_take_is_not_starved() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, permits(2, 3)));
+    bench.blocked(&claim(2, permits(3, 3)));
+    bench.blocked(&claim(3, permits(1, 3)));
+    bench.pass(5 * SEC);
+    bench.blocked(&claim(3, permits(1, 3)));
+    bench.release(&claim(1, permits(2, 3)), Linger::None);
+    assert_eq!(bench.told(), [2]);
+    bench.granted(&claim(2, permits(3, 3)));
+}
+
+#[test]
+fn who_does_not_come_is_passed_over_and_keeps_its_place() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, X));
+    for n in 2..=4 {
+        bench.blocked(&claim(n, X));
+    }
+    bench.release(&claim(1, X), Linger::None);
+    assert_eq!(bench.told(), [2]);
+    let blocked = bench.blocked(&claim(4, X));
+    assert_eq!((blocked.cause, blocked.retry_after), (Cause::Queued, Some(2 * PATIENCE)));
+    bench.pass(PATIENCE);
+    assert_eq!(bench.blocked(&claim(4, X)).retry_after, Some(PATIENCE));
+    bench.granted(&claim(3, X));
+    assert_eq!(bench.moved(), [4], "4 stands behind 2 now");
+    assert_eq!(bench.record.line[0].id, ClaimId::from_u128(2));
+    bench.release(&claim(3, X), Linger::None);
+    bench.blocked(&claim(4, X));
+    bench.granted(&claim(2, X));
+}
+
+#[test]
+fn patience_is_counted_from_the_end_of_a_linger() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, X));
+    bench.release(&claim(1, X), Linger::For(5 * SEC));
+    for n in 2..=3 {
+        let blocked = bench.blocked(&claim(n, X));
+        assert_eq!((blocked.cause, blocked.retry_after), (Cause::Linger, Some(5 * SEC)));
+    }
+    bench.pass(5 * SEC);
+    assert_eq!(bench.blocked(&claim(3, X)).retry_after, Some(PATIENCE), "2 comes first");
+    bench.granted(&claim(2, X));
+}
+
+#[test]
+fn a_linger_closes_the_key_to_everyone_and_the_longer_one_counts() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, Mode::Read));
+    bench.granted(&claim(2, Mode::Read));
+    bench.release(&claim(1, X), Linger::For(4 * SEC));
+    bench.release(&claim(2, X), Linger::For(2 * SEC));
+    assert!(!bench.record.is_idle(bench.now));
+    assert_eq!(bench.blocked(&Claim { waits: false, ..claim(3, X) }).cause, Cause::Linger);
+    bench.pass(4 * SEC);
+    assert!(bench.record.is_idle(bench.now));
+    bench.granted(&claim(3, X));
+}
+
+#[test]
+fn a_wake_up_that_only_says_moved_does_not_eat_the_one_that_says_come() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, X));
+    bench.blocked(&claim(2, X));
+    bench.blocked(&claim(3, X));
+    bench.release(&claim(2, X), Linger::None);
+    assert_eq!((bench.told(), bench.moved()), (vec![], vec![3]));
+    bench.release(&claim(1, X), Linger::None);
+    assert_eq!(bench.told(), [3]);
+}
+
+#[test]
+fn waiters_behind_a_slow_one_do_not_wake_each_other() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, permits(3, 3)));
+    for n in 2..=4 {
+        bench.blocked(&claim(n, permits(1, 3)));
+    }
+    bench.release(&claim(1, X), Linger::None);
+    assert_eq!(bench.told(), [2]);
+    for _ in 0..3 {
+        for n in 3..=4 {
+            bench.blocked(&claim(n, permits(1, 3)));
+            assert!(bench.wakeups.is_empty(), "{:?}", bench.wakeups);
+        }
+    }
+    bench.granted(&claim(2, permits(1, 3)));
+    assert_eq!(bench.told(), [3], "each who is admitted tells the next");
+}
+
+#[test]
+fn the_dead_are_dropped_and_the_first_in_line_watches_the_members() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, Mode::Read));
+    bench.granted(&claim(2, Mode::Read));
+    bench.blocked(&claim(3, Mode::Write));
+    bench.blocked(&claim(4, Mode::Write));
+    assert_eq!(bench.record.behind(ClaimId::from_u128(3)), [1, 2]);
+    assert_eq!(bench.record.behind(ClaimId::from_u128(4)), [3]);
+    bench.dead = vec![1, 3];
+    assert_eq!(bench.blocked(&claim(4, Mode::Write)).ahead, Some(0));
+    assert_eq!(bench.record.behind(ClaimId::from_u128(4)), [2]);
+    bench.dead = vec![1, 2, 3];
+    bench.granted(&claim(4, Mode::Write));
+}

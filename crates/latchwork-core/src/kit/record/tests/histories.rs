@@ -1,0 +1,255 @@
+//! Random histories of five claims on one key, against plain bookkeeping.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a random history is made of. Claims are numbered; a number is used until its claim was
+/// released, then the next act on it is a fresh claim.
+#[derive(Debug, Clone)]
+enum Act {
+    Try { who: usize, waits: bool, floor: u64 },
+    Renew { who: usize, floor: u64 },
+    Release { who: usize, linger: Option<u64> },
+    Die { who: usize },
+    Pass { ms: u64 },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let who = 0usize..5;
+    prop_oneof![
+        6 => (who.clone(), prop::bool::weighted(0.8), 0u64..60)
+            .prop_map(|(who, waits, floor)| Act::Try { who, waits, floor }),
+        2 => (who.clone(), 0u64..60).prop_map(|(who, floor)| Act::Renew { who, floor }),
+        3 => (who.clone(), prop::option::weighted(0.1, 1u64..3_000))
+            .prop_map(|(who, linger)| Act::Release { who, linger }),
+        1 => who.prop_map(|who| Act::Die { who }),
+        3 => prop_oneof![3 => 0u64..400, 1 => 400u64..6_000].prop_map(|ms| Act::Pass { ms }),
+    ]
+}
+
+fn any_mode(shape: u8, pick: u8) -> Mode {
+    match shape {
+        0 => X,
+        1 => [Mode::Read, Mode::Write][usize::from(pick % 2)],
+        _ => permits(1 + u32::from(pick % 3), 3),
+    }
+}
+
+/// Plain bookkeeping of what must hold, from the answers alone.
+#[derive(Default)]
+struct Book {
+    /// Held claims: mode, end, token, session.
+    held: HashMap<ClaimId, (Mode, Duration, u64)>,
+    largest: u64,
+    told: HashMap<ClaimId, bool>,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 1_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn histories(
+        shape in 0u8..3,
+        picks in prop::array::uniform5(any::<(u8, bool, u8)>()),
+        acts in prop::collection::vec(act(), 1..120),
+    ) {
+        let mut bench = Bench::new();
+        let mut book = Book::default();
+        let mut fresh = 0u128;
+        let mut claims: Vec<Claim> = Vec::new();
+        let mut draw = |who: usize| {
+            fresh += 1;
+            let (pick, barging, ttl) = picks[who];
+            Claim {
+                order: if barging { Order::Barging } else { Order::Fifo },
+                ttl: SEC + MS * 20 * u32::from(ttl),
+                ..claim(fresh, any_mode(shape, pick))
+            }
+        };
+        for who in 0..5 {
+            claims.push(draw(who));
+        }
+        for act in acts {
+            let before = bench.record.clone();
+            bench.wakeups.clear();
+            let now = bench.now;
+            book.held.retain(|_, (_, end, _)| *end > now.lease);
+            match act {
+                Act::Try { who, waits, floor } => {
+                    let one = Claim { waits, floor, ..claims[who].clone() };
+                    if bench.dead.contains(&one.id.as_u128()) {
+                        continue;
+                    }
+                    let line = bench.record.line.clone();
+                    let attempt = bench.attempt(&one).unwrap();
+                    book.told.insert(one.id, false);
+                    match attempt {
+                        Attempt::Granted(grant) => {
+                            prop_assert_eq!(grant.ttl, one.ttl);
+                            if let Some((_, _, token)) = book.held.get(&one.id) {
+                                prop_assert_eq!(*token, grant.token, "B2");
+                            } else {
+                                prop_assert!(grant.token > book.largest, "B8");
+                                prop_assert!(grant.token >= floor, "B8 floor");
+                                check_order(&bench, &one, &line)?;
+                            }
+                            let entry = (one.mode, now.lease + one.ttl, grant.token);
+                            book.held.insert(one.id, entry);
+                            book.largest = book.largest.max(grant.token);
+                        }
+                        Attempt::Blocked(_) => {
+                            prop_assert!(!book.held.contains_key(&one.id), "B4");
+                            let kept = bench.record.line.iter().any(|w| w.id == one.id);
+                            prop_assert_eq!(kept, waits, "B3");
+                        }
+                    }
+                }
+                Act::Renew { who, floor } => {
+                    let one = Claim { floor, ..claims[who].clone() };
+                    match (bench.renew(&one), book.held.get_mut(&one.id)) {
+                        (Renewal::Held { ttl, token, .. }, Some((_, end, old))) => {
+                            prop_assert_eq!(token, floor.max(*old));
+                            *end = now.lease + ttl;
+                            *old = token;
+                            book.largest = book.largest.max(token);
+                        }
+                        (Renewal::Lost, None) => {}
+                        (answer, kept) => prop_assert!(false, "B4 B5: {answer:?} for {kept:?}"),
+                    }
+                }
+                Act::Release { who, linger } => {
+                    let one = claims[who].clone();
+                    let linger = linger.map_or(Linger::None, |ms| Linger::For(MS * ms as u32));
+                    let held = book.held.remove(&one.id).is_some();
+                    let waits = before.line.iter().any(|w| w.id == one.id && live(&bench, w));
+                    let released = bench.release(&one, linger);
+                    prop_assert_eq!(released == Released::Yes, held || waits, "B6");
+                    claims[who] = draw(who);
+                }
+                Act::Die { who } => {
+                    // A dead session takes its claim along; the next act of `who` is a new claim.
+                    bench.dead.push(claims[who].id.as_u128());
+                    book.held.remove(&claims[who].id);
+                    claims[who] = draw(who);
+                    continue;
+                }
+                Act::Pass { ms } => {
+                    bench.pass(MS * ms as u32);
+                    continue;
+                }
+            }
+            check_held(&bench, &book)?;
+            check_line(&bench, &before)?;
+            check_wakeups(&bench, &mut book)?;
+            check_reading(&bench)?;
+        }
+    }
+}
+
+fn live(bench: &Bench, waiter: &Waiter) -> bool {
+    waiter.expires > bench.now.lease && !bench.dead.contains(&waiter.tag)
+}
+
+/// B1, B4, B6: exactly those hold who were told so, and they go together.
+fn check_held(bench: &Bench, book: &Book) -> Result<(), TestCaseError> {
+    let mut ids: Vec<_> = bench.record.held.iter().map(|m| m.id).collect();
+    let mut expected: Vec<_> = book.held.keys().copied().collect();
+    ids.sort_unstable();
+    expected.sort_unstable();
+    prop_assert_eq!(ids, expected);
+    let modes: Vec<Mode> = book.held.values().map(|(mode, ..)| *mode).collect();
+    let alone = modes.iter().filter(|m| matches!(m, Mode::Exclusive | Mode::Write)).count();
+    prop_assert!(alone == 0 || modes.len() == 1, "B1: {modes:?}");
+    let taken: u32 =
+        modes.iter().map(|m| if let Mode::Permits { take, .. } = m { *take } else { 0 }).sum();
+    prop_assert!(taken <= 3, "B1: {taken} permits of 3");
+    Ok(())
+}
+
+/// A grant goes past a place in line only after patience for each, and never past one who could
+/// not have come.
+fn check_order(bench: &Bench, one: &Claim, line: &[Waiter]) -> Result<(), TestCaseError> {
+    let own = line.iter().position(|w| w.id == one.id && one.order == Order::Fifo);
+    let passed = line[..own.unwrap_or(line.len())].iter().filter(|w| {
+        w.order == Order::Fifo
+            && w.id != one.id
+            && bench.record.line.iter().any(|l| l.id == w.id)
+            && !(w.mode == Mode::Read && one.mode == Mode::Read)
+    });
+    let patience = PATIENCE * passed.clone().count() as u32;
+    prop_assert!(bench.now.lease >= bench.record.open_since + patience, "fifo");
+    prop_assert!(bench.now.wall >= bench.record.closed_until + patience, "fifo after a linger");
+    let others = || bench.record.held.iter().filter(|m| m.id != one.id).map(|m| m.mode);
+    for waiter in passed {
+        prop_assert!(fits(others(), waiter.mode), "passed over one who could not have come");
+    }
+    Ok(())
+}
+
+/// B3: live places are kept, in their order, and nothing but the end of a claim moves them.
+fn check_line(bench: &Bench, before: &Record) -> Result<(), TestCaseError> {
+    let lived = |id| before.line.iter().any(|w| w.id == id && live(bench, w));
+    let stays = |id| bench.record.line.iter().any(|w| w.id == id);
+    let order = |line: &[Waiter]| -> Vec<ClaimId> {
+        line.iter().map(|w| w.id).filter(|id| lived(*id) && stays(*id)).collect()
+    };
+    prop_assert_eq!(order(&before.line), order(&bench.record.line));
+    // Who left was admitted, was released, gave its place up, or had died.
+    let left = before.line.iter().filter(|w| lived(w.id) && !stays(w.id));
+    prop_assert!(left.count() <= 1);
+    Ok(())
+}
+
+/// Nobody is told twice, everybody told would be admitted, and everybody who would be was told.
+fn check_wakeups(bench: &Bench, book: &mut Book) -> Result<(), TestCaseError> {
+    let admitted = |waiter: &Waiter| {
+        let alone = |w: &&Waiter| {
+            w.order == Order::Fifo && !(w.mode == Mode::Read && waiter.mode == Mode::Read)
+        };
+        let line = &bench.record.line;
+        let place = line.iter().position(|w| w.id == waiter.id).unwrap();
+        let end = if waiter.order == Order::Fifo { place } else { line.len() };
+        let mut copy = bench.record.clone();
+        // Judged without patience: a wake-up is for who is next, not for who may pass.
+        if line[..end].iter().filter(|w| w.id != waiter.id).any(|w| alone(&w)) {
+            return false;
+        }
+        let again = Claim { id: waiter.id, order: waiter.order, ..claim(0, waiter.mode) };
+        let (answer, _) = copy.try_acquire(&again, 0, 0, bench.now, &|_| true);
+        matches!(answer, Ok(Attempt::Granted(_)))
+    };
+    for wakeup in bench.wakeups.iter().filter(|w| w.admissible) {
+        let told = book.told.insert(wakeup.id, true);
+        prop_assert!(told != Some(true), "told twice: {wakeup:?}");
+        let waiter = bench.record.line.iter().find(|w| w.id == wakeup.id).unwrap();
+        prop_assert!(admitted(waiter), "told in vain: {wakeup:?}");
+    }
+    for waiter in &bench.record.line {
+        let told = book.told.get(&waiter.id) == Some(&true);
+        prop_assert!(told || !admitted(waiter), "never told: {waiter:?}");
+        prop_assert!(told == waiter.told);
+    }
+    Ok(())
+}
+
+/// B14, and what `is_idle` says: a record can be dropped exactly if a look finds nothing.
+fn check_reading(bench: &Bench) -> Result<(), TestCaseError> {
+    let copy = bench.record.clone();
+    let key = Key::new("k").unwrap();
+    let alive = |tag: u128| !bench.dead.contains(&tag);
+    let snapshot = bench.record.snapshot(key, bench.now, &alive);
+    prop_assert!(bench.record == copy);
+    if bench.record.is_idle(bench.now) {
+        prop_assert!(snapshot.is_free());
+    }
+    prop_assert_eq!(snapshot.holders.len(), bench.record.held.len());
+    prop_assert_eq!(snapshot.token, bench.record.token);
+    Ok(())
+}

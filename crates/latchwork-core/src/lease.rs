@@ -1,0 +1,335 @@
+//! What the holder may believe: the state of one granted claim, judged by its own clock.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Claim, Renewal};
+use crate::clock::{Clock, Moment};
+use crate::error::{Lost, LostReason};
+use crate::local_queue::{Lead, NextWaiter};
+use crate::options::Rules;
+use crate::token::FencingToken;
+use crate::validity::{self, Rate, RateMeter};
+
+/// A claim that the store has granted, from the grant to the release.
+///
+/// Guards and the watchdog share it. It decides by the clock readings it is given and never by
+/// whether a timer fired.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) claim: Claim,
+    /// The token of the store's grant; handovers count on from it.
+    pub(crate) first_token: FencingToken,
+    /// When the store's grant was asked for: handovers stop a slice after it.
+    pub(crate) granted_at: Moment,
+    pub(crate) rules: Arc<Rules>,
+    state: Mutex<State>,
+    ended: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    valid_until: Moment,
+    granted_ttl: Duration,
+    /// When to renew next; never while an answer is awaited.
+    renew_at: Moment,
+    asked: bool,
+    /// Wall minus boot time when the store last confirmed the hold.
+    offset: i64,
+    in_doubt: bool,
+    hold_until: Moment,
+    end: Option<End>,
+    meter: RateMeter,
+    /// The line's turn, while this lease carries it.
+    lead: Option<Lead>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Released,
+    Lost(Lost),
+}
+
+/// What a hold is right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldState {
+    /// Valid.
+    Held,
+    /// In doubt until the store confirms it: the machine was paused, or a clock ran at another
+    /// rate.
+    Suspect,
+    /// Over for good.
+    Lost(Lost),
+}
+
+/// What the watchdog has to do for a lease.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    /// Nothing before this moment.
+    Wait(Moment),
+    /// Ask the store to renew it.
+    Renew,
+    /// It has just been lost; the store may still hold the claim.
+    Bury(Lost),
+    /// It has ended before; forget it.
+    Forget,
+}
+
+/// What a renewal's answer made of a lease.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Confirmed {
+    /// Valid for longer.
+    Held { remaining: Duration },
+    /// Valid for longer, and in doubt because the store's clock runs at another rate.
+    Doubted,
+    /// The store says no.
+    Lost(Lost),
+    /// The answer came too late, or the hold had ended: nothing changed.
+    TooLate,
+}
+
+/// What the store granted, in the holder's own time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Granted {
+    pub(crate) token: FencingToken,
+    pub(crate) ttl: Duration,
+    pub(crate) valid_until: Moment,
+    pub(crate) sent_at: Moment,
+    pub(crate) store_time: Option<Duration>,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        claim: Claim,
+        granted: Granted,
+        rules: Arc<Rules>,
+        clock: &dyn Clock,
+    ) -> Self {
+        let now = clock.now();
+        let mut meter = RateMeter::default();
+        if let Some(store_time) = granted.store_time {
+            meter.observe(granted.sent_at, now, store_time);
+        }
+        let state = State {
+            valid_until: granted.valid_until,
+            granted_ttl: granted.ttl,
+            renew_at: granted.sent_at.plus(rules.renew_every(granted.ttl)),
+            asked: false,
+            offset: validity::wall_offset(clock.wall(), now),
+            in_doubt: false,
+            hold_until: rules.hold_until(now),
+            end: None,
+            meter,
+            lead: None,
+        };
+        Self {
+            claim,
+            first_token: granted.token,
+            granted_at: granted.sent_at,
+            rules,
+            state: Mutex::new(state),
+            ended: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the clock and says what the hold is. The only judge of validity.
+    pub(crate) fn judge(&self, clock: &dyn Clock) -> HoldState {
+        let now = clock.now();
+        let offset = validity::wall_offset(clock.wall(), now);
+        let mut state = self.lock();
+        match state.end {
+            Some(End::Lost(lost)) => return HoldState::Lost(lost),
+            // Only a guard that is gone has released: nobody is left to ask.
+            Some(End::Released) => {
+                return HoldState::Lost(Lost { reason: LostReason::Taken, at: now });
+            }
+            None => {}
+        }
+        if let Some(lost) = state.overdue(now) {
+            state.end = Some(End::Lost(lost));
+            drop(state);
+            self.ended.notify_waiters();
+            return HoldState::Lost(lost);
+        }
+        if state.in_doubt || validity::was_paused(state.offset, offset) {
+            state.in_doubt = true;
+            return HoldState::Suspect;
+        }
+        HoldState::Held
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        let state = self.lock();
+        state.valid_until.min(state.hold_until)
+    }
+
+    pub(crate) fn granted_ttl(&self) -> Duration {
+        self.lock().granted_ttl
+    }
+
+    /// Looks at the lease for the watchdog.
+    pub(crate) fn chore(&self, clock: &dyn Clock, slack: Duration) -> Chore {
+        let judged = self.judge(clock);
+        let now = clock.now();
+        let state = self.lock();
+        match (state.end, judged) {
+            (Some(End::Released), _) => Chore::Forget,
+            (Some(End::Lost(lost)), _) => Chore::Bury(lost),
+            (None, HoldState::Suspect) if !state.asked => Chore::Renew,
+            (None, _) => {
+                if state.renew_at <= now.plus(slack) {
+                    return Chore::Renew;
+                }
+                Chore::Wait(state.next_event())
+            }
+        }
+    }
+
+    /// A renewal is about to be sent: nothing to do before its answer but to watch the end.
+    pub(crate) fn renewing(&self) -> Moment {
+        let mut state = self.lock();
+        state.renew_at = Moment::NEVER;
+        state.asked = true;
+        state.next_event()
+    }
+
+    /// A renewal failed without the store's word: try again after a pause.
+    pub(crate) fn retry_at(&self, at: Moment) -> Moment {
+        let mut state = self.lock();
+        state.renew_at = at;
+        state.asked = false;
+        state.next_event()
+    }
+
+    /// Takes the store's answer to a renewal sent at `sent_at`.
+    ///
+    /// An answer that comes after the validity was over is not believed: the claim may have been
+    /// planted again by a late copy of the holder's own try.
+    pub(crate) fn confirm(&self, sent_at: Moment, answer: Renewal, clock: &dyn Clock) -> Confirmed {
+        if let HoldState::Lost(_) = self.judge(clock) {
+            return Confirmed::TooLate;
+        }
+        let now = clock.now();
+        let mut state = self.lock();
+        state.asked = false;
+        let Renewal::Held { ttl, store_time, .. } = answer else {
+            let lost = Lost { reason: LostReason::Taken, at: now };
+            state.end = Some(End::Lost(lost));
+            drop(state);
+            self.ended.notify_waiters();
+            return Confirmed::Lost(lost);
+        };
+        let was_steady = state.meter.shrink(ttl) == ttl;
+        let rate = match store_time {
+            Some(store_time) => state.meter.observe(sent_at, now, store_time),
+            None => Rate::Steady,
+        };
+        let counted = state.meter.shrink(ttl);
+        let until = validity::valid_until(sent_at, counted);
+        state.valid_until = state.valid_until.max(until);
+        state.granted_ttl = ttl;
+        // The machine's pause, if any, was before this answer: the store has confirmed since.
+        state.offset = validity::wall_offset(clock.wall(), now);
+        state.in_doubt = was_steady && rate == Rate::Unsteady;
+        state.renew_at =
+            if state.in_doubt { now } else { sent_at.plus(self.rules.renew_every(counted)) };
+        if state.in_doubt {
+            return Confirmed::Doubted;
+        }
+        Confirmed::Held { remaining: state.valid_until.since(now) }
+    }
+
+    pub(crate) fn next_event(&self) -> Moment {
+        self.lock().next_event()
+    }
+
+    /// Ends the hold because its guard gave it up. `false` if it had ended before.
+    ///
+    /// From here on no renewal is sent, and the answer of one under way changes nothing.
+    pub(crate) fn end_released(&self) -> bool {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return false;
+        }
+        state.end = Some(End::Released);
+        true
+    }
+
+    /// Ends the hold for a reason that is not the clock's. `None` if it had ended before.
+    pub(crate) fn end_lost(&self, reason: LostReason, now: Moment) -> Option<Lost> {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return None;
+        }
+        let lost = Lost { reason, at: now };
+        state.end = Some(End::Lost(lost));
+        drop(state);
+        self.ended.notify_waiters();
+        Some(lost)
+    }
+
+    /// Starts a new hold of this lease, for a handover.
+    pub(crate) fn restart_hold(&self, now: Moment) {
+        self.lock().hold_until = self.rules.hold_until(now);
+    }
+
+    /// Gives the lease the turn of the line that it was granted for.
+    ///
+    /// Gives it back if the hold has ended meanwhile.
+    pub(crate) fn carry(&self, lead: Lead) -> Option<Lead> {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return Some(lead);
+        }
+        state.lead = Some(lead);
+        None
+    }
+
+    /// The waiter of this process to hand over to: the next one, if it asked for the same ttl.
+    pub(crate) fn next_local(&self) -> Option<NextWaiter> {
+        self.lock().lead.as_ref().and_then(|lead| lead.next_of(self.claim.ttl))
+    }
+
+    pub(crate) fn take_lead(&self) -> Option<Lead> {
+        self.lock().lead.take()
+    }
+
+    /// Completes when the hold has ended otherwise than by a release.
+    ///
+    /// `watch` also wakes at the end of the validity, so that the answer does not depend on the
+    /// watchdog alone.
+    pub(crate) async fn lost(&self, clock: &dyn Clock) -> Lost {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            if let HoldState::Lost(lost) = self.judge(clock) {
+                return lost;
+            }
+            let until = self.valid_until();
+            tokio::select! {
+                () = ended => {}
+                () = clock.sleep_until(until) => {}
+            }
+        }
+    }
+}
+
+impl State {
+    fn next_event(&self) -> Moment {
+        self.valid_until.min(self.hold_until).min(self.renew_at)
+    }
+
+    fn overdue(&self, now: Moment) -> Option<Lost> {
+        if now >= self.hold_until && self.hold_until <= self.valid_until {
+            return Some(Lost { reason: LostReason::MaxHold, at: now });
+        }
+        (now >= self.valid_until).then_some(Lost { reason: LostReason::Expired, at: now })
+    }
+}

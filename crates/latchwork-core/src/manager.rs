@@ -1,0 +1,252 @@
+//! Where a user starts: a store, its options, and the locks on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Backend, Claim, ClaimId, Linger, Mode, Order, Party, Query, Snapshot, Stamp};
+use crate::capabilities::Capabilities;
+use crate::driver::Driver;
+use crate::engine::Engine;
+use crate::error::{BackendError, Error};
+use crate::io::Io;
+use crate::key::Key;
+use crate::local_queue::Handover;
+use crate::mutex::Mutex;
+use crate::observe::Observer;
+use crate::options::Options;
+use crate::token::FencingToken;
+
+/// Locks on one store.
+///
+/// Cheap to clone; clones share the connection, the watchdog and the lines of waiters, and each
+/// has its own options. The options are checked against each other and the store at the first
+/// acquire, with the field's name in the message; nothing is clamped in silence.
+#[derive(Debug, Clone)]
+pub struct LockManager {
+    engine: Arc<Engine>,
+    options: Options,
+}
+
+/// What a forced release did.
+#[derive(Debug, Clone)]
+pub struct ForceReleased {
+    /// The holders that were evicted.
+    pub evicted: Vec<Party>,
+    /// A token above theirs, to set the resource's fence with. `None` if the key was taken by
+    /// somebody else in the same moment: that holder's token is above theirs as well.
+    pub token: Option<FencingToken>,
+}
+
+impl LockManager {
+    /// Locks on `backend`, kept alive by `driver`.
+    pub fn new(backend: Arc<dyn Backend>, driver: Driver) -> Self {
+        let io = driver.io();
+        Self {
+            engine: Engine::start(backend, io, Some(Arc::new(driver))),
+            options: Options::default(),
+        }
+    }
+
+    /// Locks on `backend` with everything running on `io`: for tests on paused time, and for
+    /// programs that bring their own runtime and clock.
+    pub fn on_io(backend: Arc<dyn Backend>, io: Io) -> Self {
+        Self { engine: Engine::start(backend, io, None), options: Options::default() }
+    }
+
+    /// Puts all keys into a namespace: `namespace:name`.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.options.namespace = namespace.into();
+        self
+    }
+
+    /// How long the store keeps a lock without hearing of its holder; the store's own default,
+    /// mostly 30 s, if not set.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// Who this is, for people who ask the store; host, process and program if not set.
+    #[must_use]
+    pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
+        self.options.holder = Some(text.into());
+        self
+    }
+
+    /// The longest hold of a guard: after it the lock is given up, whatever the guard does. No
+    /// limit if not set.
+    #[must_use]
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.options.max_hold = Some(longest);
+        self
+    }
+
+    /// The pause between renewals; a third of the granted ttl if not set, at most half of it.
+    #[must_use]
+    pub fn renew_every(mut self, pause: Duration) -> Self {
+        self.options.renew_every = Some(pause);
+        self
+    }
+
+    /// The time limit of one request to the store; a quarter of the ttl, two seconds at most, if
+    /// not set.
+    #[must_use]
+    pub fn op_timeout(mut self, limit: Duration) -> Self {
+        self.options.op_timeout = Some(limit);
+        self
+    }
+
+    /// How far a hold may pass on inside the process; 10 ms and 1,000 times if not set.
+    #[must_use]
+    pub fn handover(mut self, handover: Handover) -> Self {
+        self.options.handover = handover;
+        self
+    }
+
+    /// Who is told what happens.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.options.observer = Some(observer);
+        self
+    }
+
+    /// A mutex. Does no I/O; a bad name is told at the first acquire.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.engine.clone(), name.as_ref(), self.options.clone())
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.engine.capabilities
+    }
+
+    /// Tells who holds a key and who waits for it. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the store does not answer within two seconds.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
+        let key = self.key(name.as_ref())?;
+        let query = Query::Key(key.clone());
+        let found = self.ask(&query, Some(&key)).await?;
+        Ok(found.into_iter().next().unwrap_or_else(|| Snapshot::free(key)))
+    }
+
+    /// Lists the keys that are held, waited for or lingering and whose name starts with `prefix`,
+    /// sorted. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the store does not answer within two seconds.
+    pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Snapshot>, Error> {
+        self.options.check(&self.engine.capabilities)?;
+        let prefix = match self.options.namespace.as_str() {
+            "" => prefix.as_ref().into(),
+            namespace => format!("{namespace}:{}", prefix.as_ref()).into(),
+        };
+        self.ask(&Query::Prefix(prefix), None).await
+    }
+
+    /// Takes a key away from whoever holds it, and moves the token on, so that the evicted holder
+    /// is fenced wherever the resource checks.
+    ///
+    /// The holder is told at its next renewal, at the latest a third of its ttl later, and may
+    /// work on until then: use it when the holder is known to be gone, or with a fence.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the store does not answer; then some holders may have been evicted.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave some of the holders evicted.
+    pub async fn force_release(&self, name: impl AsRef<str>) -> Result<ForceReleased, Error> {
+        let engine = &self.engine;
+        let key = self.key(name.as_ref())?;
+        let seen = self.inspect(name.as_ref()).await?;
+        let rules = self.options.check(&engine.capabilities)?;
+        let ttl = self.options.ttl(&engine.capabilities);
+        let limit = rules.op_timeout(ttl);
+        for party in &seen.holders {
+            let Some(id) = party.id else { continue };
+            let claim = self.claim(&key, id, party.mode, ttl);
+            let released = engine.io.within(limit, engine.backend.release(&claim, Linger::None));
+            let released = released.await.unwrap_or_else(|| Err(BackendError::no_answer(limit)));
+            released.map_err(|e| self.seen(e, Some(&key)))?;
+        }
+        let mode = seen.holders.first().map_or(Mode::Exclusive, |party| match party.mode {
+            Mode::Read | Mode::Write => Mode::Write,
+            Mode::Permits { of, .. } => Mode::Permits { take: of, of },
+            Mode::Exclusive => Mode::Exclusive,
+        });
+        let token = self.bump(&key, mode, ttl, limit).await?;
+        Ok(ForceReleased { evicted: seen.holders, token })
+    }
+
+    /// Takes a key and releases it, for the sake of its token.
+    async fn bump(
+        &self,
+        key: &Key,
+        mode: Mode,
+        ttl: Duration,
+        limit: Duration,
+    ) -> Result<Option<FencingToken>, Error> {
+        let engine = &self.engine;
+        let claim = self.claim(key, ClaimId::random(), mode, ttl);
+        let answer = engine.io.within(limit, engine.backend.try_acquire(&claim)).await;
+        let released = engine.io.within(limit, engine.backend.release(&claim, Linger::None)).await;
+        let attempt = answer.unwrap_or_else(|| Err(BackendError::no_answer(limit)));
+        let token = match attempt.map_err(|e| self.seen(e, Some(key)))? {
+            crate::backend::Attempt::Granted(grant) => Some(FencingToken::from_grant(grant.token)),
+            crate::backend::Attempt::Blocked(_) => None,
+        };
+        released
+            .unwrap_or_else(|| Err(BackendError::no_answer(limit)))
+            .map_err(|e| self.seen(e, Some(key)))?;
+        Ok(token)
+    }
+
+    fn claim(&self, key: &Key, id: ClaimId, mode: Mode, ttl: Duration) -> Claim {
+        Claim {
+            key: key.clone(),
+            id,
+            mode,
+            order: Order::Barging,
+            ttl,
+            holder: self.options.holder(),
+            waits: false,
+            floor: 0,
+            stamp: Stamp::new(self.engine.io.now()),
+        }
+    }
+
+    /// Shuts down: ends every hold, gives it back, and waits for the answers.
+    ///
+    /// Guards that are still alive are told [`SessionEnded`](crate::LostReason::SessionEnded); an
+    /// acquire that waits or comes later answers `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The manager is closed in any case; dropping the future only stops waiting for answers.
+    pub async fn close(&self) {
+        self.engine.close().await;
+    }
+
+    fn key(&self, name: &str) -> Result<Key, Error> {
+        Key::new(name)?.in_namespace(&self.options.namespace)
+    }
+
+    async fn ask(&self, query: &Query, key: Option<&Key>) -> Result<Vec<Snapshot>, Error> {
+        const LIMIT: Duration = Duration::from_secs(2);
+        self.engine.check_open(key)?;
+        let limit = self.options.op_timeout.unwrap_or(LIMIT);
+        let answer = self.engine.io.within(limit, self.engine.backend.inspect(query)).await;
+        answer.unwrap_or_else(|| Err(BackendError::no_answer(limit))).map_err(|e| self.seen(e, key))
+    }
+
+    fn seen(&self, error: BackendError, key: Option<&Key>) -> Error {
+        Error::from_backend(error, key, &self.engine.capabilities.store)
+    }
+}

@@ -1,0 +1,95 @@
+//! Hooks for logs, metrics and traces.
+
+use std::time::Duration;
+
+use crate::backend::Blocked;
+use crate::error::{BackendError, Lost};
+use crate::key::Key;
+use crate::token::FencingToken;
+
+/// Is told what happens to locks. Give one to [`LockManager::observer`](crate::LockManager).
+///
+/// The calls come from the caller's task or from Latchwork's own thread and delay what they tell
+/// of, so they must be quick and must not block; they must not panic.
+pub trait Observer: Send + Sync {
+    /// Tells of one event.
+    fn event(&self, event: &Event<'_>);
+}
+
+/// What can happen to a lock.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A try was blocked and the acquire goes on waiting. Told after each such try.
+    Waiting {
+        /// The key.
+        key: &'a Key,
+        /// Why, by whom, and when looking again may pay.
+        blocked: &'a Blocked,
+    },
+    /// A try failed and is repeated.
+    TryFailed {
+        /// The key.
+        key: &'a Key,
+        /// What went wrong.
+        error: &'a BackendError,
+    },
+    /// The store granted a claim.
+    Acquired {
+        /// The key.
+        key: &'a Key,
+        /// The token of the grant.
+        token: FencingToken,
+        /// How long the acquire took, waiting included.
+        waited: Duration,
+    },
+    /// A hold passed to the next waiter of this process without a trip to the store.
+    HandedOver {
+        /// The key.
+        key: &'a Key,
+        /// The token of the new hold.
+        token: FencingToken,
+    },
+    /// The store confirmed a hold.
+    Renewed {
+        /// The key.
+        key: &'a Key,
+        /// How long the renewal took.
+        took: Duration,
+        /// What is left of the validity now.
+        remaining: Duration,
+    },
+    /// A renewal failed and is repeated until the validity is over.
+    RenewFailed {
+        /// The key.
+        key: &'a Key,
+        /// What went wrong.
+        error: &'a BackendError,
+        /// What is left of the validity.
+        remaining: Duration,
+    },
+    /// A hold is in doubt until the store confirms it.
+    Suspect {
+        /// The key.
+        key: &'a Key,
+    },
+    /// A hold ended without a release.
+    Lost {
+        /// The key.
+        key: &'a Key,
+        /// Why and when.
+        lost: Lost,
+    },
+    /// A claim was given back to the store.
+    Released {
+        /// The key.
+        key: &'a Key,
+    },
+    /// A claim could not be given back; the store frees it when its ttl is over.
+    ReleaseFailed {
+        /// The key.
+        key: &'a Key,
+        /// What went wrong at the last try.
+        error: &'a BackendError,
+    },
+}

@@ -1,0 +1,177 @@
+//! What a user can set, checked together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::capabilities::Capabilities;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::key::check_namespace;
+use crate::local_queue::Handover;
+use crate::observe::{Event, Observer};
+use crate::token::FencingToken;
+use crate::validity;
+
+/// The options of a manager and its handles, as given.
+#[derive(Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) namespace: String,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) holder: Option<Arc<str>>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) renew_every: Option<Duration>,
+    pub(crate) op_timeout: Option<Duration>,
+    pub(crate) handover: Handover,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+/// The options that go with each claim, after they were checked.
+#[derive(Default)]
+pub(crate) struct Rules {
+    pub(crate) handover: Handover,
+    max_hold: Option<Duration>,
+    renew_every: Option<Duration>,
+    op_timeout: Option<Duration>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Options {
+    /// The ttl to ask for.
+    pub(crate) fn ttl(&self, capabilities: &Capabilities) -> Duration {
+        self.ttl.unwrap_or(capabilities.default_ttl)
+    }
+
+    /// Checks the options against each other and the store.
+    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<Arc<Rules>, Error> {
+        let invalid = |message: String, step: &str| {
+            Err(Error::new(ErrorKind::Invalid, message)
+                .store(capabilities.store.clone())
+                .next_step(step))
+        };
+        check_namespace(&self.namespace)?;
+        let ttl = self.ttl(capabilities);
+        if !capabilities.ttl.contains(&ttl) {
+            let (least, most) = (capabilities.ttl.start(), capabilities.ttl.end());
+            return invalid(
+                format!("ttl: {ttl:?} is outside what this store grants, {least:?} to {most:?}"),
+                "choose a ttl within the range",
+            );
+        }
+        if let Some(every) = self.renew_every.filter(|e| e.is_zero() || *e > ttl / 2) {
+            return invalid(
+                format!(
+                    "renew_every: {every:?} must be above zero and at most half of the ttl, {ttl:?}"
+                ),
+                "leave it out for a third of the ttl",
+            );
+        }
+        if let Some(limit) = self.op_timeout.filter(|l| l.is_zero() || *l > ttl / 2) {
+            return invalid(
+                format!(
+                    "op_timeout: {limit:?} must be above zero and at most half of the ttl, {ttl:?}"
+                ),
+                "leave it out for a quarter of the ttl, two seconds at most",
+            );
+        }
+        if self.max_hold.is_some_and(|max| max.is_zero()) {
+            return invalid(
+                "max_hold: zero allows no hold at all".into(),
+                "leave it out for no limit",
+            );
+        }
+        let Handover { slice, times } = self.handover;
+        if slice > ttl / 2 {
+            return invalid(
+                format!("handover.slice: {slice:?} is more than half of the ttl, {ttl:?}"),
+                "choose a shorter slice or a longer ttl",
+            );
+        }
+        if times > Handover::MOST {
+            return invalid(
+                format!("handover.times: {times} is more than {}", Handover::MOST),
+                "choose a smaller number",
+            );
+        }
+        Ok(Arc::new(Rules {
+            handover: self.handover,
+            max_hold: self.max_hold,
+            renew_every: self.renew_every,
+            op_timeout: self.op_timeout,
+            observer: self.observer.clone(),
+        }))
+    }
+
+    /// The text for people: this machine and process, unless the user says better.
+    pub(crate) fn holder(&self) -> Arc<str> {
+        self.holder.clone().unwrap_or_else(default_holder)
+    }
+}
+
+impl Rules {
+    /// The pause between renewals of a claim with this granted ttl.
+    pub(crate) fn renew_every(&self, granted_ttl: Duration) -> Duration {
+        // A pushed grant is short at first: its own third governs then.
+        let third = validity::renew_every(granted_ttl);
+        self.renew_every.map_or(third, |every| every.min(granted_ttl / 2))
+    }
+
+    pub(crate) fn op_timeout(&self, ttl: Duration) -> Duration {
+        self.op_timeout.unwrap_or_else(|| validity::op_timeout(ttl))
+    }
+
+    pub(crate) fn hold_until(&self, start: Moment) -> Moment {
+        self.max_hold.map_or(Moment::NEVER, |max| start.plus(max))
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        if let Some(observer) = &self.observer {
+            observer.event(event);
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("namespace", &self.namespace)
+            .field("ttl", &self.ttl)
+            .field("holder", &self.holder)
+            .field("max_hold", &self.max_hold)
+            .field("renew_every", &self.renew_every)
+            .field("op_timeout", &self.op_timeout)
+            .field("handover", &self.handover)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules").field("handover", &self.handover).finish_non_exhaustive()
+    }
+}
+
+impl Handover {
+    /// The most handovers within one hold of the store's grant.
+    pub const MOST: u32 = 1_000;
+}
+
+const _: () = assert!(Handover::MOST <= FencingToken::MAX_HANDOVERS);
+
+/// `host pid 4711 (program)`.
+fn default_holder() -> Arc<str> {
+    use std::sync::OnceLock;
+    static HOST_AND_PROGRAM: OnceLock<(String, String)> = OnceLock::new();
+    let (host, program) = HOST_AND_PROGRAM.get_or_init(|| {
+        #[cfg(unix)]
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        #[cfg(not(unix))]
+        let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown host".into());
+        let program = std::env::current_exe()
+            .ok()
+            .and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+            .unwrap_or_else(|| "unknown program".into());
+        (host, program)
+    });
+    format!("{host} pid {} ({program})", std::process::id()).into()
+}

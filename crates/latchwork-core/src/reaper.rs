@@ -1,0 +1,124 @@
+//! Gives back, in the background, what nobody waits for any more.
+//!
+//! An acquire that was cancelled or gave up may have taken effect, a dropped guard must be freed,
+//! and a hold that was lost by the holder's own clock may still be kept by the store for a live
+//! session. All three end here: a release of the same id, repeated until the store answers or the
+//! claim's ttl is over. A failed renewal never comes here.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Attempt, Backend, Claim, Linger, Released};
+use crate::backoff::Backoff;
+use crate::driver::Work;
+use crate::error::BackendError;
+use crate::io::Io;
+use crate::local_queue::Lead;
+use crate::observe::Event;
+use crate::options::Rules;
+
+/// A try whose caller has gone.
+pub(crate) type Orphan =
+    Pin<Box<dyn Future<Output = Result<Attempt, BackendError>> + Send + 'static>>;
+
+/// What is to be given back.
+pub(crate) struct Job {
+    pub(crate) claim: Claim,
+    pub(crate) rules: Arc<Rules>,
+    /// A try of this claim that is still under way: the release goes after its answer.
+    pub(crate) under_way: Option<Orphan>,
+    /// The line's turn, passed on after the first release that was answered or failed.
+    pub(crate) lead: Option<Lead>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Reaper {
+    backend: Arc<dyn Backend>,
+    io: Io,
+    work: Arc<Work>,
+}
+
+impl Reaper {
+    pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, work: Arc<Work>) -> Self {
+        Self { backend, io, work }
+    }
+
+    /// Takes over a job. Never blocks and never panics: callable from a drop, outside any runtime.
+    pub(crate) fn reap(&self, job: Job) {
+        let ticket = self.work.begin();
+        let this = self.clone();
+        self.io.spawn(async move {
+            this.give_back(job).await;
+            drop(ticket);
+        });
+    }
+
+    async fn give_back(&self, job: Job) {
+        let Job { claim, rules, under_way, mut lead } = job;
+        let op_timeout = rules.op_timeout(claim.ttl);
+        if let Some(try_under_way) = under_way {
+            // Whatever it answers: the release settles it, and goes after it.
+            let _ = self.io.within(op_timeout, try_under_way).await;
+        }
+        // What the claim may have left ends by itself then (B15).
+        let give_up = self.io.now().plus(claim.ttl);
+        let first = Duration::from_millis(20).min(op_timeout);
+        let mut backoff = Backoff::new(first, op_timeout);
+        loop {
+            let answer = self.release_once(&claim, op_timeout).await;
+            drop(lead.take());
+            let error = match answer {
+                Ok(_) => return rules.tell(&Event::Released { key: &claim.key }),
+                Err(error) => error,
+            };
+            let pause = backoff.pause();
+            if self.io.now().plus(pause) >= give_up {
+                return rules.tell(&Event::ReleaseFailed { key: &claim.key, error: &error });
+            }
+            self.io.sleep(pause).await;
+        }
+    }
+
+    pub(crate) async fn release_once(
+        &self,
+        claim: &Claim,
+        op_timeout: Duration,
+    ) -> Result<Released, BackendError> {
+        self.io
+            .within(op_timeout, self.backend.release(claim, Linger::None))
+            .await
+            .unwrap_or_else(|| Err(BackendError::no_answer(op_timeout)))
+    }
+}
+
+/// A release that somebody waits for: if they stop waiting, the reaper goes on with it.
+pub(crate) struct Withdrawal {
+    reaper: Reaper,
+    job: Option<Job>,
+    claim: Claim,
+}
+
+impl Withdrawal {
+    pub(crate) fn new(reaper: &Reaper, job: Job) -> Self {
+        Self { reaper: reaper.clone(), claim: job.claim.clone(), job: Some(job) }
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The store has answered: nothing is left to do, and the line's turn passes on.
+    pub(crate) fn settled(&mut self) {
+        self.job = None;
+    }
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            self.reaper.reap(job);
+        }
+    }
+}

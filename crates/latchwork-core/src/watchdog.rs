@@ -1,0 +1,263 @@
+//! Keeps holds alive, and tells when one has ended.
+//!
+//! The watchdog is one future over all leases of a manager. It wakes when the next lease wants
+//! something, renews whatever is due in one call, and goes back to sleep. A lease that is granted
+//! and released before its first renewal never wakes it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Backend, Claim, Renewal};
+use crate::clock::Moment;
+use crate::error::{BackendError, Lost};
+use crate::io::Io;
+use crate::lease::{Chore, Confirmed, Lease};
+use crate::observe::Event;
+use crate::reaper::{Job, Reaper};
+use crate::validity;
+
+/// The most claims renewed by one call of the verb.
+const BATCH: usize = 512;
+
+/// A lease in the watchdog's care; what is needed to take it out again.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) lease: Lease,
+    entry: u64,
+    due: AtomicU64,
+}
+
+pub(crate) struct Watchdog {
+    backend: Arc<dyn Backend>,
+    io: Io,
+    reaper: Reaper,
+    schedule: Mutex<Schedule>,
+    entries: AtomicU64,
+    news: Arc<Notify>,
+}
+
+struct Schedule {
+    by_due: BTreeMap<(Moment, u64), Arc<Watched>>,
+    sleeps_until: Moment,
+}
+
+impl Watchdog {
+    pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, reaper: Reaper) -> Arc<Self> {
+        Arc::new(Self {
+            backend,
+            io,
+            reaper,
+            schedule: Mutex::new(Schedule { by_due: BTreeMap::new(), sleeps_until: Moment::NEVER }),
+            entries: AtomicU64::new(0),
+            news: Arc::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a lease into care.
+    pub(crate) fn watch(&self, lease: Lease) -> Arc<Watched> {
+        let due = lease.next_event();
+        let watched = Arc::new(Watched {
+            lease,
+            entry: self.entries.fetch_add(1, Ordering::Relaxed),
+            due: AtomicU64::new(due.as_nanos()),
+        });
+        let mut schedule = self.lock();
+        schedule.by_due.insert((due, watched.entry), watched.clone());
+        let wake = due < schedule.sleeps_until;
+        drop(schedule);
+        if wake {
+            self.news.notify_one();
+        }
+        watched
+    }
+
+    /// Takes a lease out of care. From here on no renewal of it is sent.
+    pub(crate) fn forget(&self, watched: &Watched) {
+        let mut schedule = self.lock();
+        let due = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
+        schedule.by_due.remove(&(due, watched.entry));
+    }
+
+    /// Looks at a lease again at `due`, unless it has been taken out of care meanwhile.
+    fn reschedule(&self, watched: &Arc<Watched>, due: Moment) {
+        let mut schedule = self.lock();
+        let old = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
+        if schedule.by_due.remove(&(old, watched.entry)).is_none() {
+            return;
+        }
+        watched.due.store(due.as_nanos(), Ordering::Relaxed);
+        schedule.by_due.insert((due, watched.entry), watched.clone());
+        let wake = due < schedule.sleeps_until;
+        drop(schedule);
+        if wake {
+            self.news.notify_one();
+        }
+    }
+
+    /// Renews a lease now: its guard has found it in doubt.
+    pub(crate) fn hurry(&self, watched: &Arc<Watched>) {
+        self.reschedule(watched, self.io.now());
+    }
+
+    /// All leases in care.
+    pub(crate) fn all(&self) -> Vec<Arc<Watched>> {
+        self.lock().by_due.values().cloned().collect()
+    }
+
+    /// The watchdog's life, for the driver: ends with the watchdog's last owner.
+    pub(crate) fn life(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
+        // Sleeping must not keep the watchdog alive.
+        let (this, news, io) = (Arc::downgrade(self), self.news.clone(), self.io.clone());
+        async move {
+            while let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) {
+                tokio::select! {
+                    () = io.clock().sleep_until(next) => {}
+                    () = news.notified() => {}
+                }
+            }
+        }
+    }
+
+    /// Does what is due and says when to look again.
+    fn look(self: &Arc<Self>) -> Moment {
+        let clock = self.io.clock().as_ref();
+        let mut batch = Vec::new();
+        loop {
+            let first = {
+                let mut schedule = self.lock();
+                let now = clock.now();
+                match schedule.by_due.first_key_value() {
+                    Some(((due, _), watched)) if *due <= now => watched.clone(),
+                    first => {
+                        let next = first.map_or(Moment::NEVER, |((due, _), _)| *due);
+                        schedule.sleeps_until = next;
+                        drop(schedule);
+                        self.gather(&mut batch);
+                        self.renew(batch);
+                        return next;
+                    }
+                }
+            };
+            self.attend(&first, Duration::ZERO, &mut batch);
+        }
+    }
+
+    /// Adds what is nearly due to a batch that goes out anyway.
+    fn gather(self: &Arc<Self>, batch: &mut Vec<Arc<Watched>>) {
+        let Some(first) = batch.first() else { return };
+        let slack = validity::renew_every(first.lease.granted_ttl()) / 20;
+        let soon = self.io.now().plus(slack);
+        let nearly: Vec<_> =
+            self.lock().by_due.range(..(soon, 0)).map(|(_, w)| w.clone()).collect();
+        for watched in nearly {
+            self.attend(&watched, slack, batch);
+        }
+    }
+
+    fn attend(
+        self: &Arc<Self>,
+        watched: &Arc<Watched>,
+        slack: Duration,
+        batch: &mut Vec<Arc<Watched>>,
+    ) {
+        match watched.lease.chore(self.io.clock().as_ref(), slack) {
+            Chore::Wait(due) => self.reschedule(watched, due),
+            Chore::Forget => self.forget(watched),
+            Chore::Bury(lost) => self.bury(watched, lost, true),
+            Chore::Renew => {
+                let due = watched.lease.renewing();
+                self.reschedule(watched, due);
+                batch.push(watched.clone());
+            }
+        }
+    }
+
+    /// A hold has ended otherwise than by its release: tell, and free what the store still keeps.
+    pub(crate) fn bury(&self, watched: &Watched, lost: Lost, store_may_hold: bool) {
+        self.forget(watched);
+        let lease = &watched.lease;
+        let lead = lease.take_lead();
+        if store_may_hold {
+            self.reaper.reap(Job {
+                claim: lease.claim.clone(),
+                rules: lease.rules.clone(),
+                under_way: None,
+                lead,
+            });
+        } else {
+            drop(lead);
+        }
+        lease.rules.tell(&Event::Lost { key: &lease.claim.key, lost });
+    }
+
+    fn renew(self: &Arc<Self>, batch: Vec<Arc<Watched>>) {
+        for chunk in batch.chunks(BATCH) {
+            let chunk = chunk.to_vec();
+            let this = self.clone();
+            self.io.spawn(async move { this.renew_chunk(chunk).await });
+        }
+    }
+
+    async fn renew_chunk(&self, chunk: Vec<Arc<Watched>>) {
+        let claims: Vec<Claim> = chunk.iter().map(|w| w.lease.claim.clone()).collect();
+        let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.claim.ttl));
+        let limit = limits.min().unwrap_or_default();
+        let sent_at = self.io.now();
+        let answers = self.io.within(limit, self.backend.renew_all(&claims)).await;
+        let mut answers = answers.unwrap_or_default().into_iter();
+        for watched in &chunk {
+            let answer = answers.next().unwrap_or_else(|| Err(BackendError::no_answer(limit)));
+            self.settle(watched, sent_at, answer);
+        }
+    }
+
+    fn settle(
+        &self,
+        watched: &Arc<Watched>,
+        sent_at: Moment,
+        answer: Result<Renewal, BackendError>,
+    ) {
+        let lease = &watched.lease;
+        let key = &lease.claim.key;
+        let now = self.io.now();
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                // Not knowing changes nothing; try again soon, to the end of the validity.
+                let pause = (validity::renew_every(lease.granted_ttl()) / 10)
+                    .clamp(Duration::from_millis(10), Duration::from_secs(1));
+                let due = lease.retry_at(now.plus(pause));
+                self.reschedule(watched, due);
+                let remaining = lease.valid_until().since(now);
+                return lease.rules.tell(&Event::RenewFailed { key, error: &error, remaining });
+            }
+        };
+        match lease.confirm(sent_at, answer, self.io.clock().as_ref()) {
+            Confirmed::Held { remaining } => {
+                self.reschedule(watched, lease.next_event());
+                lease.rules.tell(&Event::Renewed { key, took: now.since(sent_at), remaining });
+            }
+            Confirmed::Doubted => {
+                self.reschedule(watched, now);
+                lease.rules.tell(&Event::Suspect { key });
+            }
+            Confirmed::Lost(lost) => self.bury(watched, lost, false),
+            Confirmed::TooLate => self.reschedule(watched, now),
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.news.notify_one();
+    }
+}

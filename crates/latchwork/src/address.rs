@@ -1,0 +1,108 @@
+//! Store addresses: a URL, read strictly.
+
+use std::path::PathBuf;
+
+use latchwork_core::{Error, ErrorKind};
+
+/// Where a store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// This process only.
+    Memory,
+    /// A directory of this machine.
+    File(PathBuf),
+}
+
+const KNOWN: &str = "file:///directory, mem:";
+
+impl Address {
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let invalid = |message: String| {
+            Err(Error::new(ErrorKind::Invalid, message).next_step(format!("use one of: {KNOWN}")))
+        };
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return invalid(format!("store: {url:?} is not a URL"));
+        };
+        match scheme {
+            "mem" if rest.is_empty() => Ok(Self::Memory),
+            "mem" => {
+                invalid(format!("store: mem: takes nothing after it, and {url:?} has {rest:?}"))
+            }
+            "file" => Self::file(rest).map_or_else(
+                || {
+                    invalid(format!(
+                        "store: {url:?} needs an absolute path: file:///var/lib/app/locks"
+                    ))
+                },
+                Ok,
+            ),
+            "redis" | "rediss" | "redis+sentinel" | "redis+cluster" | "redlock" | "etcd" | "zk"
+            | "postgres" => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("store: {scheme} is not built into this version"),
+            )
+            .next_step(format!("use one of: {KNOWN}"))),
+            _ => invalid(format!("store: the scheme {scheme:?} of {url:?} is unknown")),
+        }
+    }
+
+    /// `//` and an absolute path, with `%XX` for bytes that a URL cannot carry.
+    fn file(rest: &str) -> Option<Self> {
+        let path = rest.strip_prefix("//")?;
+        if !path.starts_with('/') {
+            return None;
+        }
+        let bytes = percent_decode(path)?;
+        #[cfg(unix)]
+        let path = {
+            use std::os::unix::ffi::OsStringExt;
+            std::ffi::OsString::from_vec(bytes)
+        };
+        #[cfg(not(unix))]
+        let path = String::from_utf8(bytes).ok()?;
+        Some(Self::File(path.into()))
+    }
+}
+
+fn percent_decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        if *first != b'%' {
+            bytes.push(*first);
+            rest = tail;
+            continue;
+        }
+        let digits = tail.get(..2).filter(|d| d.iter().all(u8::is_ascii_hexdigit))?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &tail[2..];
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_docs_name() {
+        assert_eq!(Address::parse("mem:").unwrap(), Address::Memory);
+        assert_eq!(
+            Address::parse("file:///var/lib/a%20b").unwrap(),
+            Address::File("/var/lib/a b".into())
+        );
+    }
+
+    #[test]
+    fn names_the_field_and_the_next_step_otherwise() {
+        for url in ["", "locks", "mem:x", "file:locks", "file://host/x", "file:///a%zz", "ftp://x"]
+        {
+            let error = Address::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(error.to_string().starts_with("store: "), "{error}");
+            assert!(error.hint().is_some());
+        }
+        assert_eq!(Address::parse("etcd://h1").unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}
