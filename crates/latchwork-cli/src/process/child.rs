@@ -127,8 +127,12 @@ impl Child {
     }
 
     fn look(&self, options: WaitIdOptions) -> io::Result<Option<Change>> {
-        let status = waitid(WaitId::Pid(self.pid), options | WaitIdOptions::NOHANG)?;
-        Ok(status.as_ref().and_then(change))
+        match waitid(WaitId::Pid(self.pid), options | WaitIdOptions::NOHANG) {
+            Ok(status) => Ok(status.as_ref().and_then(change)),
+            // Asked for stops only, the kernel says so of a command that has ended.
+            Err(Errno::CHILD) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
