@@ -102,7 +102,8 @@ fn names_what_is_wrong_with_the_command_line() {
 fn passes_stdin_and_stdout_through() {
     let store = Store::new();
     let mut command = store.latchwork(&["run", "x", "--", "cat"]);
-    let mut run = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()).to_owned_());
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
     let text: String = (0..50_000).map(|line| format!("line {line}\n")).collect();
     let mut stdin = run.child.stdin.take().unwrap();
     let writer = std::thread::spawn({
@@ -302,15 +303,4 @@ fn leaves_no_process_behind() {
     assert_eq!(run.finish().code(), 0);
     assert!(alive(ready.group).is_empty());
     assert_eq!(common::state(guardian), '-', "waited for before latchwork ends");
-}
-
-/// A builder by value.
-trait ToOwnedCommand {
-    fn to_owned_(&mut self) -> Command;
-}
-
-impl ToOwnedCommand for Command {
-    fn to_owned_(&mut self) -> Command {
-        std::mem::replace(self, Command::new("true"))
-    }
 }

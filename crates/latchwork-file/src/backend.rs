@@ -1,0 +1,560 @@
+//! The five verbs: read a record under its stripe's lock, let the record decide, write it back.
+//!
+//! The file work of a verb runs where it is polled. It takes microseconds, since all of it is in
+//! the page cache; the exceptions, about a hundredth of a second on a slow disk, are one sync for
+//! ten thousand grants of a stripe and one for a release that lingers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use latchwork_core::kit::record::{Now, Record, Wakeup};
+use latchwork_core::{
+    Attempt, Backend, BackendError, BackendErrorKind, Backoff, Blocked, Capabilities, Claim,
+    ClaimId, Effect, Error, Fencing, Io, Key, Lifeline, Linger, Order, Query, Released, Renewal,
+    Snapshot, Verb, Wake,
+};
+
+use crate::failure::removed;
+use crate::fs_check;
+use crate::layout::{Layout, Place, STRIPES};
+use crate::record_file::{ASIDE, RecordFile};
+use crate::session::{self, Life, Poke, Session};
+use crate::stripe::{Locked, Stripe, Try};
+use crate::wakeup::{self, Wakeups};
+
+/// The ttls that can be granted: any that leaves time to renew, and none that was meant otherwise.
+const SHORTEST_TTL: Duration = Duration::from_millis(10);
+const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// How many records are worked on before the stripe is given to others.
+const BATCH: usize = 64;
+
+/// How long to wait before a poke that found no descriptor is tried again.
+const POKE_AGAIN: Duration = Duration::from_millis(50);
+
+/// Locks between the processes of one machine, kept in a directory.
+///
+/// See the [crate documentation](crate) for what it guarantees and what not.
+pub struct FileBackend {
+    shared: Arc<Shared>,
+}
+
+/// What the backend shares with its tasks.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) layout: Layout,
+    pub(crate) io: Io,
+    pub(crate) wakeups: Wakeups,
+    boot: u128,
+    session: Session,
+    stripes: Vec<Stripe>,
+    store: Arc<str>,
+    polling: AtomicBool,
+}
+
+impl FileBackend {
+    /// Opens the lock directory `dir`, making it if it is not there.
+    ///
+    /// A directory made here is open to this user alone (mode 0700). To share one between users,
+    /// make it beforehand: its mode, without the execute bits, becomes the mode of every file in
+    /// it. Parents that are missing are made too.
+    ///
+    /// The tasks of the backend run on `io`, inside a tokio runtime with I/O enabled, and end when
+    /// the backend is dropped. So do its claims: a backend that is dropped is a session that died.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if the directory lies on a network file system, or on one whose locks do not
+    /// keep others out or which has no named pipes, or if another version of Latchwork made it;
+    /// `Denied` if this user may not write there; `Unreachable` if the directory cannot be used
+    /// for another reason, such as a file in its place, a full disk or no descriptors left. Every
+    /// message names the path and what to do.
+    pub fn connect(dir: impl AsRef<Path>, io: Io) -> Result<Arc<FileBackend>, Error> {
+        let dir = dir.as_ref();
+        let store: Arc<str> = format!("file://{}", dir.display()).into();
+        Self::begin(dir, io).map_err(|error| Error::from_backend(error, None, &store))
+    }
+
+    fn begin(dir: &Path, io: Io) -> Result<Arc<FileBackend>, BackendError> {
+        let boot = boot_id()?;
+        let layout = Layout::open(dir)?;
+        fs_check::check_kind(layout.root())?;
+        layout.fill()?;
+        session::remove_dead(&layout);
+        let session = Session::begin(&layout)?;
+        let wake = session.wake().try_clone().map_err(|error| {
+            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+            crate::failure::failed("watch", layout.root(), errno, Effect::NotApplied)
+        });
+        let shared = Arc::new(Shared {
+            store: format!("file://{}", layout.root().display()).into(),
+            stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
+            wakeups: Wakeups::default(),
+            polling: AtomicBool::new(false),
+            layout,
+            io,
+            boot,
+            session,
+        });
+        // From here on a failure ends the session by dropping the backend.
+        let backend = Arc::new(FileBackend { shared });
+        let pokes = wakeup::read_pokes(Arc::downgrade(&backend.shared), wake?);
+        backend.shared.io.spawn(pokes);
+        Ok(backend)
+    }
+
+    /// Whether this process had to poll, every 50 ms, because it had no descriptor left to be told
+    /// by (`EMFILE`, `ENFILE`).
+    ///
+    /// Nothing is wrong then but the delay and the wake-ups; `inspect` says so in its notes.
+    pub fn polls(&self) -> bool {
+        self.shared.polling.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for FileBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileBackend").field("store", &self.shared.store).finish_non_exhaustive()
+    }
+}
+
+impl Drop for FileBackend {
+    fn drop(&mut self) {
+        self.shared.session.end(&self.shared.layout);
+    }
+}
+
+impl Backend for FileBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            store: self.shared.store.clone(),
+            shared: true,
+            permits: true,
+            fifo: true,
+            linger: true,
+            push: true,
+            fencing: Fencing::WhileDataSurvives,
+            ttl: SHORTEST_TTL..=LONGEST_TTL,
+            default_ttl: DEFAULT_TTL,
+            lifeline: Some(Lifeline(self.shared.session.life().clone())),
+        }
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            let place = Place::of(&claim.key);
+            let mut locked = shared.lock(place.stripe).await?.ok_or_else(|| shared.removed())?;
+            let outcome = shared.try_acquire(&mut locked, claim, &place);
+            drop(locked);
+            let (answer, wakeups, unwatched) = outcome?;
+            for tag in unwatched {
+                wakeup::watch(shared, tag);
+            }
+            shared.deliver(&claim.key, &wakeups);
+            answer
+        })
+    }
+
+    fn wait<'a>(
+        &'a self,
+        claim: &'a Claim,
+        _blocked: &'a Blocked,
+    ) -> Verb<'a, Result<Wake, BackendError>> {
+        Box::pin(async move {
+            poll_fn(|cx| self.shared.wakeups.poll_wait(claim.id, cx)).await;
+            Ok(Wake::Look)
+        })
+    }
+
+    fn renew_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
+        Box::pin(self.shared.renew_all(claims))
+    }
+
+    fn release<'a>(
+        &'a self,
+        claim: &'a Claim,
+        linger: Linger,
+    ) -> Verb<'a, Result<Released, BackendError>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            let place = Place::of(&claim.key);
+            // Where everything was removed, the claim was too.
+            let Some(mut locked) = shared.lock(place.stripe).await? else {
+                return Ok(Released::NotHeld);
+            };
+            let outcome = shared.release(&mut locked, claim, linger, &place);
+            drop(locked);
+            let (released, wakeups) = outcome?;
+            shared.deliver(&claim.key, &wakeups);
+            Ok(released)
+        })
+    }
+
+    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
+        Box::pin(self.shared.inspect(query))
+    }
+}
+
+impl Shared {
+    /// Locks a stripe; `None` if it is gone.
+    ///
+    /// Another process may be stopped while it has the lock, so this never blocks a thread: it
+    /// sleeps until the caller's time limit drops it.
+    async fn lock(&self, stripe: usize) -> Result<Option<Locked<'_>>, BackendError> {
+        let mut backoff = Backoff::new(Duration::from_micros(200), Duration::from_millis(5));
+        loop {
+            match self.stripes[stripe].try_lock()? {
+                Try::Locked(locked) => return Ok(Some(locked)),
+                Try::Removed => return Ok(None),
+                Try::Busy => {}
+            }
+            self.io.sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Both clocks, read while the stripe is locked, so that they agree with the order of changes.
+    fn now(&self) -> Now {
+        Now { lease: Duration::from_nanos(self.io.now().as_nanos()), wall: self.io.clock().wall() }
+    }
+
+    fn removed(&self) -> BackendError {
+        removed(self.layout.root())
+    }
+
+    /// Whether a session lives; the files of a dead one are removed.
+    fn alive(&self, tag: u128) -> bool {
+        let alive = self.seems_alive(tag);
+        if !alive {
+            session::remove_if_dead(&self.layout, tag);
+        }
+        alive
+    }
+
+    fn seems_alive(&self, tag: u128) -> bool {
+        tag == self.session.id
+            || self.wakeups.known(tag).unwrap_or_else(|| session::probe(&self.layout, tag))
+                != Life::Dead
+    }
+
+    #[expect(clippy::type_complexity, reason = "used once")]
+    fn try_acquire(
+        &self,
+        locked: &mut Locked<'_>,
+        claim: &Claim,
+        place: &Place,
+    ) -> Result<(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>), BackendError> {
+        // Whoever cannot find this session takes its claims for those of a dead process.
+        if !self.session.can_be_found() {
+            return Err(self.removed());
+        }
+        let path = self.layout.record(place);
+        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        let now = self.now();
+        let micros = now.wall.as_micros() as u64;
+        let base = locked.counter(self.boot, micros)?;
+        let alive = |tag| self.alive(tag);
+        let (answer, wakeups) = record.try_acquire(claim, self.session.id, base, now, &alive);
+        if let Ok(Attempt::Granted(grant)) = &answer
+            && grant.token > base
+        {
+            locked.grant(grant.token, !file.exists(), self.boot, micros)?;
+        }
+        file.write(&claim.key, &record, self.layout.file_mode())?;
+        let mut unwatched = Vec::new();
+        match &answer {
+            Ok(Attempt::Blocked(_)) if claim.waits => {
+                let behind = self.behind(&record, claim);
+                let at = self.io.now();
+                unwatched = self.wakeups.register(claim.id, behind, at.plus(claim.ttl), at);
+            }
+            _ => self.wakeups.forget(claim.id),
+        }
+        Ok((answer, wakeups, unwatched))
+    }
+
+    /// The sessions whose death would let a claim move on: that of the living waiter right ahead
+    /// or, for the first in line, those of the members.
+    ///
+    /// The record itself does not ask whether a waiter behind a living one lives. Here it matters:
+    /// a dead session tells its end once, and whoever came later must watch the one before it.
+    fn behind(&self, record: &Record, claim: &Claim) -> Vec<u128> {
+        let place = record.line.iter().position(|w| w.id == claim.id && claim.order == Order::Fifo);
+        let ahead = &record.line[..place.unwrap_or(record.line.len())];
+        let mut tags: Vec<u128> = match ahead
+            .iter()
+            .rev()
+            .find(|w| w.order == Order::Fifo && w.id != claim.id && self.alive(w.tag))
+        {
+            Some(waiter) => vec![waiter.tag],
+            None => record.held.iter().map(|m| m.tag).collect(),
+        };
+        tags.sort_unstable();
+        tags.dedup();
+        tags.retain(|tag| *tag != self.session.id);
+        tags
+    }
+
+    async fn renew_all(self: &Arc<Self>, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        let mut by_stripe: BTreeMap<usize, Vec<(usize, Place)>> = BTreeMap::new();
+        for (index, claim) in claims.iter().enumerate() {
+            let place = Place::of(&claim.key);
+            by_stripe.entry(place.stripe).or_default().push((index, place));
+        }
+        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
+        for (stripe, group) in by_stripe {
+            for batch in group.chunks(BATCH) {
+                let mut woken = Vec::new();
+                match self.lock(stripe).await {
+                    Ok(Some(mut locked)) => {
+                        for (index, place) in batch {
+                            let renewed = self.renew(&mut locked, &claims[*index], place);
+                            answers[*index] = Some(renewed.map(|(renewal, wakeups)| {
+                                woken.push((*index, wakeups));
+                                renewal
+                            }));
+                        }
+                    }
+                    // Whoever locks this key now locks another file.
+                    Ok(None) => {
+                        batch.iter().for_each(|(i, _)| answers[*i] = Some(Ok(Renewal::Lost)));
+                    }
+                    Err(error) => {
+                        batch.iter().for_each(|(i, _)| answers[*i] = Some(Err(error.clone())));
+                    }
+                }
+                for (index, wakeups) in woken {
+                    self.deliver(&claims[index].key, &wakeups);
+                }
+                // Thousands of renewals are milliseconds; others run here too.
+                tokio::task::yield_now().await;
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or(Ok(Renewal::Lost))).collect()
+    }
+
+    fn renew(
+        &self,
+        locked: &mut Locked<'_>,
+        claim: &Claim,
+        place: &Place,
+    ) -> Result<(Renewal, Vec<Wakeup>), BackendError> {
+        let path = self.layout.record(place);
+        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        if !file.exists() {
+            return Ok((Renewal::Lost, Vec::new()));
+        }
+        let now = self.now();
+        let alive = |tag| self.alive(tag);
+        let (renewal, wakeups) = if self.session.can_be_found() {
+            record.renew(claim, now, &alive)
+        } else {
+            // The others take this session for dead already; the record had better say so.
+            let (_, wakeups) = record.release(claim.id, Linger::None, now, &alive);
+            (Renewal::Lost, wakeups)
+        };
+        if let Renewal::Held { token, .. } = renewal {
+            let micros = now.wall.as_micros() as u64;
+            if claim.floor != 0 && token > locked.counter(self.boot, micros)? {
+                locked.grant(token, false, self.boot, micros)?;
+            }
+        }
+        file.write(&claim.key, &record, self.layout.file_mode())?;
+        Ok((renewal, wakeups))
+    }
+
+    fn release(
+        &self,
+        locked: &mut Locked<'_>,
+        claim: &Claim,
+        linger: Linger,
+        place: &Place,
+    ) -> Result<(Released, Vec<Wakeup>), BackendError> {
+        let path = self.layout.record(place);
+        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        if !file.exists() {
+            self.wakeups.forget(claim.id);
+            return Ok((Released::NotHeld, Vec::new()));
+        }
+        let now = self.now();
+        let (released, wakeups) = record.release(claim.id, linger, now, &|tag| self.alive(tag));
+        file.write(&claim.key, &record, self.layout.file_mode())?;
+        self.wakeups.forget(claim.id);
+        if released == Released::Yes && linger != Linger::None {
+            // The claim is over whatever the disk says, but the linger may not outlive a power
+            // cut. Told as an error, the release is tried again, and then finds nothing to do.
+            file.sync()?;
+        }
+        drop(file);
+        if locked.is_crowded() {
+            self.remove_idle(locked, place.stripe, now);
+        }
+        Ok((released, wakeups))
+    }
+
+    /// Removes the records of a stripe that say nothing but their last token, which the stripe's
+    /// counter covers. What cannot be read or removed stays.
+    fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize, now: Now) {
+        let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else { return };
+        let mut left = 0;
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let idle = entry.file_name() == ASIDE
+                || RecordFile::look(&path, self.boot).is_ok_and(|found| match found.key {
+                    Some(key) => found.record.snapshot(key, now, &|tag| self.alive(tag)).is_free(),
+                    None => true,
+                });
+            if !idle || std::fs::remove_file(&path).is_err() {
+                left += 1;
+            }
+        }
+        // Not noted, it is done again by a later release.
+        let _ = locked.swept(left, self.boot, now.wall.as_micros() as u64);
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
+        match query {
+            Query::Key(key) => {
+                let place = Place::of(key);
+                let path = self.layout.record(&place);
+                let locked = self.lock(place.stripe).await?.ok_or_else(|| self.removed())?;
+                let (_, record) = RecordFile::open(&path, key, self.boot)?;
+                let snapshot = self.snapshot(key.clone(), &record, &path);
+                drop(locked);
+                Ok(vec![snapshot])
+            }
+            Query::Prefix(prefix) => {
+                let mut found = Vec::new();
+                for stripe in 0..STRIPES {
+                    self.inspect_stripe(stripe, prefix, &mut found).await?;
+                }
+                found.sort_by(|a: &Snapshot, b| a.key.cmp(&b.key));
+                Ok(found)
+            }
+        }
+    }
+
+    async fn inspect_stripe(
+        &self,
+        stripe: usize,
+        prefix: &str,
+        found: &mut Vec<Snapshot>,
+    ) -> Result<(), BackendError> {
+        let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else {
+            return Err(self.removed());
+        };
+        let names = entries.flatten().filter(|e| e.file_name() != ASIDE);
+        let paths: Vec<_> = names.map(|entry| entry.path()).collect();
+        for batch in paths.chunks(BATCH) {
+            let locked = self.lock(stripe).await?.ok_or_else(|| self.removed())?;
+            for path in batch {
+                let looked = RecordFile::look(path, self.boot)?;
+                let Some(key) = looked.key.filter(|key| key.as_str().starts_with(prefix)) else {
+                    continue;
+                };
+                let snapshot = self.snapshot(key, &looked.record, path);
+                if !snapshot.is_free() {
+                    found.push(snapshot);
+                }
+            }
+            drop(locked);
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self, key: Key, record: &Record, path: &Path) -> Snapshot {
+        let mut snapshot = record.snapshot(key, self.now(), &|tag| self.seems_alive(tag));
+        snapshot.notes.push(format!("record: {}", path.display()));
+        if self.polling.load(Ordering::Relaxed) {
+            snapshot.notes.push("out of descriptors: waiting by polling every 50 ms".to_owned());
+        }
+        snapshot
+    }
+
+    /// Says that this process polls for want of descriptors.
+    pub(crate) fn note_polling(&self) {
+        self.polling.store(true, Ordering::Relaxed);
+    }
+
+    /// Wakes whom the record named.
+    fn deliver(self: &Arc<Self>, key: &Key, wakeups: &[Wakeup]) {
+        for wakeup in wakeups {
+            if wakeup.tag == self.session.id {
+                self.wakeups.wake(wakeup.id);
+                continue;
+            }
+            match session::poke(&self.layout, wakeup.tag, wakeup.id.as_u128()) {
+                Poke::Left => {}
+                Poke::Gone => self.pass_over(key.clone(), wakeup.id),
+                Poke::Failed => self.poke_again(key.clone(), *wakeup),
+            }
+        }
+    }
+
+    /// Takes a waiter out of line whose process is gone, so that the next one is woken.
+    fn pass_over(self: &Arc<Self>, key: Key, id: ClaimId) {
+        let weak = Arc::downgrade(self);
+        self.io.spawn(async move {
+            let Some(shared) = weak.upgrade() else { return };
+            let place = Place::of(&key);
+            let Ok(Some(locked)) = shared.lock(place.stripe).await else { return };
+            let path = shared.layout.record(&place);
+            let woken =
+                RecordFile::open(&path, &key, shared.boot).and_then(|(mut file, mut record)| {
+                    if !record.line.iter().any(|w| w.id == id) {
+                        return Ok(Vec::new());
+                    }
+                    let now = shared.now();
+                    let (_, wakeups) =
+                        record.release(id, Linger::None, now, &|tag| shared.alive(tag));
+                    file.write(&key, &record, shared.layout.file_mode())?;
+                    Ok(wakeups)
+                });
+            drop(locked);
+            shared.deliver(&key, &woken.unwrap_or_default());
+        });
+    }
+
+    /// Pokes again until there is a descriptor for it: the one to be woken cannot know.
+    fn poke_again(self: &Arc<Self>, key: Key, wakeup: Wakeup) {
+        self.note_polling();
+        let weak = Arc::downgrade(self);
+        self.io.spawn(async move {
+            loop {
+                let Some(pause) = weak.upgrade().map(|s| s.io.sleep(POKE_AGAIN)) else { return };
+                pause.await;
+                let Some(shared) = weak.upgrade() else { return };
+                match session::poke(&shared.layout, wakeup.tag, wakeup.id.as_u128()) {
+                    Poke::Left => return,
+                    Poke::Gone => return shared.pass_over(key, wakeup.id),
+                    Poke::Failed => {}
+                }
+            }
+        });
+    }
+}
+
+/// What tells this boot of the machine from all others.
+fn boot_id() -> Result<u128, BackendError> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    std::fs::read_to_string(path)
+        .ok()
+        .and_then(|text| u128::from_str_radix(&text.trim().replace('-', ""), 16).ok())
+        .ok_or_else(|| {
+            BackendError::new(
+                BackendErrorKind::Unsupported,
+                Effect::NotApplied,
+                format!("cannot read {path}, which tells one boot of the machine from another"),
+            )
+            .next_step("mount /proc in this container")
+        })
+}

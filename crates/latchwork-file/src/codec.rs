@@ -1,0 +1,198 @@
+//! A record as bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::kit::record::{Member, Record, Waiter};
+use latchwork_core::{ClaimId, Mode, Order};
+
+/// The longest text for people that a record keeps of one claim, in bytes.
+const MAX_HOLDER: usize = 1024;
+
+/// Appends the key and its record.
+pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record) {
+    text(out, key);
+    number(out, record.token);
+    time(out, record.closed_until);
+    time(out, record.open_since);
+    count(out, record.held.len());
+    for member in &record.held {
+        claim(out, member.id, member.mode, member.expires, member.tag, &member.holder);
+        number(out, member.token);
+    }
+    count(out, record.line.len());
+    for waiter in &record.line {
+        claim(out, waiter.id, waiter.mode, waiter.expires, waiter.tag, &waiter.holder);
+        out.push(u8::from(waiter.order == Order::Barging));
+        out.push(u8::from(waiter.told));
+    }
+}
+
+fn claim(out: &mut Vec<u8>, id: ClaimId, mode: Mode, expires: Duration, tag: u128, holder: &str) {
+    out.extend_from_slice(&id.as_u128().to_le_bytes());
+    let (kind, take, of) = match mode {
+        Mode::Exclusive => (0u8, 0, 0),
+        Mode::Read => (1, 0, 0),
+        Mode::Write => (2, 0, 0),
+        Mode::Permits { take, of } => (3, take, of),
+    };
+    out.push(kind);
+    out.extend_from_slice(&take.to_le_bytes());
+    out.extend_from_slice(&of.to_le_bytes());
+    time(out, expires);
+    out.extend_from_slice(&tag.to_le_bytes());
+    let mut end = holder.len().min(MAX_HOLDER);
+    while !holder.is_char_boundary(end) {
+        end -= 1;
+    }
+    text(out, &holder[..end]);
+}
+
+fn number(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// In nanoseconds; what cannot be counted in 64 bits (584 years) is as good as for ever.
+fn time(out: &mut Vec<u8>, value: Duration) {
+    number(out, u64::try_from(value.as_nanos()).unwrap_or(u64::MAX));
+}
+
+fn count(out: &mut Vec<u8>, value: usize) {
+    out.extend_from_slice(&(value as u32).to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, value: &str) {
+    count(out, value.len());
+    out.extend_from_slice(value.as_bytes());
+}
+
+/// Reads what [`encode`] wrote: the key and its record, or `None` if it is something else.
+pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record)> {
+    let mut reader = Reader(bytes);
+    let key = reader.text()?;
+    let mut record = Record {
+        token: reader.number()?,
+        closed_until: reader.time()?,
+        open_since: reader.time()?,
+        ..Record::default()
+    };
+    for _ in 0..reader.count()? {
+        let (id, mode, expires, tag, holder) = reader.claim()?;
+        let token = reader.number()?;
+        record.held.push(Member { id, mode, token, expires, holder, tag });
+    }
+    for _ in 0..reader.count()? {
+        let (id, mode, expires, tag, holder) = reader.claim()?;
+        let order = if reader.byte()? == 0 { Order::Fifo } else { Order::Barging };
+        let told = reader.byte()? != 0;
+        record.line.push(Waiter { id, mode, order, expires, holder, tag, told });
+    }
+    reader.0.is_empty().then_some((key, record))
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn time(&mut self) -> Option<Duration> {
+        self.number().map(Duration::from_nanos)
+    }
+
+    fn count(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = self.count()? as usize;
+        std::str::from_utf8(self.bytes(length)?).ok()
+    }
+
+    fn claim(&mut self) -> Option<(ClaimId, Mode, Duration, u128, Arc<str>)> {
+        let id = ClaimId::from_u128(self.array().map(u128::from_le_bytes)?);
+        let (kind, take, of) = (self.byte()?, self.count()?, self.count()?);
+        let mode = match kind {
+            0 => Mode::Exclusive,
+            1 => Mode::Read,
+            2 => Mode::Write,
+            3 => Mode::Permits { take, of },
+            _ => return None,
+        };
+        let expires = self.time()?;
+        let tag = self.array().map(u128::from_le_bytes)?;
+        Some((id, mode, expires, tag, self.text()?.into()))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Record {
+        let holder: Arc<str> = "host:42 nightly".into();
+        let id = ClaimId::from_u128;
+        let of = 7;
+        Record {
+            held: vec![Member {
+                id: id(1),
+                mode: Mode::Permits { take: 3, of },
+                token: 1 << 51,
+                expires: Duration::from_nanos(123_456_789_012),
+                holder: holder.clone(),
+                tag: u128::MAX - 5,
+            }],
+            line: [(Order::Fifo, true), (Order::Barging, false)]
+                .map(|(order, told)| Waiter {
+                    id: id(2),
+                    mode: Mode::Permits { take: 7, of },
+                    order,
+                    expires: Duration::from_secs(99),
+                    holder: holder.clone(),
+                    tag: 3,
+                    told,
+                })
+                .to_vec(),
+            token: 1 << 51,
+            closed_until: Duration::from_secs(1_800_000_000),
+            open_since: Duration::from_millis(5),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, "k\0ey", &sample());
+        assert_eq!(decode(&bytes), Some(("k\0ey", sample())));
+        for cut in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_long_holder_is_cut_at_a_character() {
+        let mut record = sample();
+        record.held[0].holder = "ä".repeat(1_000).as_str().into();
+        record.closed_until = Duration::MAX;
+        let mut bytes = Vec::new();
+        encode(&mut bytes, "k", &record);
+        let (_, read) = decode(&bytes).unwrap();
+        assert_eq!(&*read.held[0].holder, "ä".repeat(512));
+        assert_eq!(read.closed_until, Duration::from_nanos(u64::MAX));
+    }
+}

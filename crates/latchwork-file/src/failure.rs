@@ -1,0 +1,88 @@
+//! How a failed system call becomes an error that says what to do.
+
+use std::path::Path;
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use rustix::io::Errno;
+
+/// The error for a system call that failed, with the path and the next step.
+///
+/// `doing` completes "cannot ...": "open the record".
+pub(crate) fn failed(doing: &str, path: &Path, errno: Errno, effect: Effect) -> BackendError {
+    let error = BackendError::new(
+        kind(errno),
+        effect,
+        format!("cannot {doing} {}: {}", path.display(), std::io::Error::from(errno)),
+    );
+    match next_step(errno) {
+        Some(step) => error.next_step(step),
+        None => error,
+    }
+}
+
+/// The error for what is damaged on the disk.
+pub(crate) fn corrupt(what: &str, path: &Path) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Corrupt,
+        Effect::NotApplied,
+        format!("{}: {what}", path.display()),
+    )
+    .next_step("make sure that nobody holds this key, then remove the file")
+}
+
+/// The error of a backend whose directory was taken away under it.
+pub(crate) fn removed(root: &Path) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::NotApplied,
+        format!("the lock directory {} was removed or emptied while in use", root.display()),
+    )
+    .next_step(
+        "keep temp cleaners away from it, and restart every program that used it: a fresh start \
+         creates it anew",
+    )
+}
+
+fn kind(errno: Errno) -> BackendErrorKind {
+    match errno {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => BackendErrorKind::Denied,
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK => BackendErrorKind::Unsupported,
+        _ => BackendErrorKind::Unreachable,
+    }
+}
+
+fn next_step(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::ACCESS | Errno::PERM => {
+            "give this user the right to read and write the lock directory, or choose another one"
+        }
+        Errno::ROFS => "mount the file system for writing, or choose another lock directory",
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+            "make room on the file system of the lock directory"
+        }
+        Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
+        Errno::NOENT | Errno::NOTDIR => "check the path of the lock directory",
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK => {
+            "choose a directory on a local file system with flock and named pipes, such as ext4, \
+             xfs, btrfs or tmpfs"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_only_file_system_is_denied_and_a_full_one_unreachable() {
+        let path = Path::new("/locks/records/00/x");
+        let error = failed("create the record", path, Errno::ROFS, Effect::NotApplied);
+        assert_eq!(error.kind, BackendErrorKind::Denied);
+        assert!(error.message.contains("/locks/records/00/x"), "{error}");
+        assert!(error.next_step.unwrap().contains("mount"));
+        let error = failed("write the record", path, Errno::NOSPC, Effect::NotApplied);
+        assert_eq!(error.kind, BackendErrorKind::Unreachable);
+        assert!(error.next_step.unwrap().contains("room"));
+    }
+}

@@ -1,0 +1,232 @@
+//! Where everything lies in the lock directory, and how it is made.
+//!
+//! ```text
+//! latchwork.format           the version of this layout, written last
+//! stripes/00 ... 3f          locked while a record of the stripe is read or changed; never removed
+//! records/00 ... 3f/<hash>   a record for each key, named by 40 hex digits of the key's SHA-256
+//! sessions/<id>.life         locked by its process for as long as it lives
+//! sessions/<id>.wake         where that process is told to look again
+//! ```
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use crate::failure::failed;
+
+/// How many stripe files there are.
+pub(crate) const STRIPES: usize = 64;
+
+/// What the format file says.
+const FORMAT: &str = "latchwork-file 1\n";
+
+/// The paths of one lock directory, and the modes of what is made in it.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    root: PathBuf,
+    dir_mode: Mode,
+    file_mode: Mode,
+}
+
+impl Layout {
+    /// Opens a lock directory, creating what is missing.
+    pub(crate) fn open(dir: &Path) -> Result<Self, BackendError> {
+        let root = std::path::absolute(dir).map_err(|e| io_failed("resolve", dir, &e))?;
+        // A missing directory belongs to this user alone. One that exists says by its own mode
+        // who takes part.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&root)
+            .map_err(|e| io_failed("create the lock directory", &root, &e))?;
+        let meta =
+            root.metadata().map_err(|e| io_failed("look at the lock directory", &root, &e))?;
+        // Without the sticky bit: whoever may write here may also replace a record that grew.
+        let dir_mode = Mode::from_raw_mode(meta.mode() & 0o2777);
+        let file_mode = Mode::from_raw_mode(meta.mode() & 0o666);
+        Ok(Self { root, dir_mode, file_mode })
+    }
+
+    /// Creates directories, stripe files and format file, unless the format file says that all is
+    /// there.
+    pub(crate) fn fill(&self) -> Result<(), BackendError> {
+        let format = self.root.join("latchwork.format");
+        match std::fs::read_to_string(&format) {
+            Ok(text) if text == FORMAT => return Ok(()),
+            // Empty: the machine went down before the text reached the disk.
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => return Err(self.other_format(&format, &text)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(io_failed("read", &format, &e)),
+        }
+        for name in ["stripes", "records", "sessions"] {
+            self.make_dir(&self.root.join(name))?;
+        }
+        for stripe in 0..STRIPES {
+            self.make_dir(&self.records(stripe))?;
+            self.make_file(&self.stripe(stripe), OFlags::empty(), "")?;
+        }
+        // Made aside and renamed, so that nobody reads half of it, and last, so that a directory
+        // with a format file is complete: a stripe file that is missing then was removed.
+        let aside = self.root.join(format!("latchwork.format.{}", std::process::id()));
+        self.make_file(&aside, OFlags::TRUNC, FORMAT)?;
+        std::fs::rename(&aside, &format).map_err(|e| io_failed("create", &format, &e))
+    }
+
+    fn other_format(&self, path: &Path, text: &str) -> BackendError {
+        let line: String = text.lines().next().unwrap_or("").chars().take(60).collect();
+        BackendError::new(
+            BackendErrorKind::Unsupported,
+            Effect::NotApplied,
+            format!("{} says {line:?}, and this program knows {:?}", path.display(), FORMAT.trim()),
+        )
+        .next_step("use the same version of Latchwork for all programs, or another directory")
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<(), BackendError> {
+        match rustix::fs::mkdir(path, self.dir_mode) {
+            // Again by chmod, which the umask does not narrow.
+            Ok(()) => rustix::fs::chmod(path, self.dir_mode),
+            Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+        .map_err(|errno| failed("create", path, errno, Effect::NotApplied))
+    }
+
+    fn make_file(&self, path: &Path, flags: OFlags, text: &str) -> Result<(), BackendError> {
+        let flags = flags | OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::open(path, flags, self.file_mode)
+            .and_then(|file| {
+                // Not ours if somebody else has just made it; then it has its mode already.
+                let _ = rustix::fs::fchmod(&file, self.file_mode);
+                rustix::io::write(&file, text.as_bytes())
+            })
+            .map(drop)
+            .map_err(|errno| failed("create", path, errno, Effect::NotApplied))
+    }
+
+    /// The lock directory.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The mode of a file made here.
+    pub(crate) fn file_mode(&self) -> Mode {
+        self.file_mode
+    }
+
+    /// A stripe file.
+    pub(crate) fn stripe(&self, stripe: usize) -> PathBuf {
+        self.root.join(format!("stripes/{stripe:02x}"))
+    }
+
+    /// Where the records of a stripe lie.
+    pub(crate) fn records(&self, stripe: usize) -> PathBuf {
+        self.root.join(format!("records/{stripe:02x}"))
+    }
+
+    /// The record of a key.
+    pub(crate) fn record(&self, place: &Place) -> PathBuf {
+        let mut path = self.records(place.stripe);
+        path.push(place.name());
+        path
+    }
+
+    /// Where the sessions lie.
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.root.join("sessions")
+    }
+
+    /// What a session keeps locked while it lives.
+    pub(crate) fn life(&self, session: u128) -> PathBuf {
+        self.root.join(format!("sessions/{session:032x}.life"))
+    }
+
+    /// Where a session is told to look again.
+    pub(crate) fn wake(&self, session: u128) -> PathBuf {
+        self.root.join(format!("sessions/{session:032x}.wake"))
+    }
+}
+
+/// Where a key is kept: its stripe and the name of its record.
+///
+/// The name is a hash, so every text is a key: no separator, no case folding and no length of the
+/// file system can make one key of two. The record holds the key itself to prove it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) stripe: usize,
+    hash: [u8; 20],
+}
+
+impl Place {
+    /// The place of a key.
+    pub(crate) fn of(key: &Key) -> Self {
+        let digest = Sha256::digest(key.as_str().as_bytes());
+        let mut hash = [0; 20];
+        hash.copy_from_slice(&digest[..20]);
+        Self { stripe: usize::from(hash[0]) % STRIPES, hash }
+    }
+
+    fn name(&self) -> String {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut name = String::with_capacity(40);
+        for byte in self.hash {
+            name.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            name.push(char::from(DIGITS[usize::from(byte & 15)]));
+        }
+        name
+    }
+}
+
+fn io_failed(doing: &str, path: &Path, error: &std::io::Error) -> BackendError {
+    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+    failed(doing, path, errno, Effect::NotApplied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_its_own_plain_name() {
+        let names = ["../x", "/etc/passwd", "a\0b", "a", "A", "ä", "a\u{308}", " a", "a/"];
+        let mut seen = Vec::new();
+        for name in names.iter().map(|n| (*n).to_owned()).chain(["x".repeat(10_000)]) {
+            let place = Place::of(&Key::new(name).unwrap());
+            assert!(place.stripe < STRIPES);
+            assert_eq!(place.name().len(), 40);
+            assert!(place.name().bytes().all(|b| b.is_ascii_hexdigit()));
+            assert!(!seen.contains(&place));
+            seen.push(place);
+        }
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("latchwork.format"), "latchwork-file 7\n").unwrap();
+        let error = Layout::open(dir.path()).unwrap().fill().unwrap_err();
+        assert_eq!(error.kind, BackendErrorKind::Unsupported);
+        assert!(error.message.contains("latchwork-file 7"), "{error}");
+    }
+
+    #[test]
+    fn files_take_the_mode_of_the_directory() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o770)).unwrap();
+        let layout = Layout::open(dir.path()).unwrap();
+        layout.fill().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
+        assert_eq!(mode(&layout.stripe(63)), 0o660);
+        assert_eq!(mode(&layout.sessions()), 0o770);
+        let inner = dir.path().join("a/b");
+        Layout::open(&inner).unwrap().fill().unwrap();
+        assert_eq!(mode(&inner), 0o700);
+    }
+}

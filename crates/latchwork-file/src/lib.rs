@@ -1,0 +1,26 @@
+//! Locks between the processes of one machine, kept in a directory.
+#[cfg(target_os = "linux")]
+mod backend;
+#[cfg(target_os = "linux")]
+mod codec;
+#[cfg(target_os = "linux")]
+mod failure;
+#[cfg(target_os = "linux")]
+mod fs_check;
+#[cfg(target_os = "linux")]
+mod layout;
+#[cfg(target_os = "linux")]
+mod record_file;
+#[cfg(target_os = "linux")]
+mod session;
+#[cfg(target_os = "linux")]
+mod stripe;
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
+#[cfg(target_os = "linux")]
+mod wakeup;
+
+#[cfg(target_os = "linux")]
+pub use backend::FileBackend;
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::FileBackend;

@@ -1,0 +1,504 @@
+//! A record on the disk: one file with two slots, written in turn and in place.
+//!
+//! A change goes into the slot that does not hold the newest record, so a writer that dies at any
+//! instant leaves the old record readable, and so does a disk that is full. Renaming a new file
+//! into place would do the same and costs many times as much; it is done only when a record
+//! outgrows its slots. Everything here happens while the stripe is locked.
+//!
+//! A slot: magic, checksum, sequence number, boot id, slot capacity, payload length, payload.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use latchwork_core::kit::record::Record;
+use latchwork_core::{BackendError, Effect, Key};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::codec;
+use crate::failure::{corrupt, failed, removed};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"LWr1");
+const HEADER: usize = 40;
+
+/// The capacity of a slot in a new file: two of them are one page.
+const SMALLEST: usize = 2048;
+
+/// No slot is larger: far more than the longest key with ten thousand waiters needs.
+const LARGEST: usize = 64 << 20;
+
+/// An open record file, or the place of one that is not there.
+#[derive(Debug)]
+pub(crate) struct RecordFile<'a> {
+    path: &'a Path,
+    boot: u128,
+    file: Option<OwnedFd>,
+    capacity: usize,
+    newest: Option<usize>,
+    sequence: u64,
+    /// The payload as it was read, and whether it may be written again as it is.
+    payload: Vec<u8>,
+    of_this_boot: bool,
+}
+
+/// What was found in a record file.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    pub(crate) file: RecordFile<'a>,
+    /// The key that the file says it is for; `None` in an empty one.
+    pub(crate) key: Option<Key>,
+    pub(crate) record: Record,
+}
+
+impl<'a> RecordFile<'a> {
+    /// Opens the record of `key` for a change.
+    pub(crate) fn open(
+        path: &'a Path,
+        key: &Key,
+        boot: u128,
+    ) -> Result<(RecordFile<'a>, Record), BackendError> {
+        let found = Self::find(path, boot, OFlags::RDWR, Some(key))?;
+        Ok((found.file, found.record))
+    }
+
+    /// Reads whatever record the file holds.
+    pub(crate) fn look(path: &'a Path, boot: u128) -> Result<Found<'a>, BackendError> {
+        Self::find(path, boot, OFlags::RDONLY, None)
+    }
+
+    fn find(
+        path: &'a Path,
+        boot: u128,
+        access: OFlags,
+        wanted: Option<&Key>,
+    ) -> Result<Found<'a>, BackendError> {
+        let mut this = RecordFile {
+            path,
+            boot,
+            file: None,
+            capacity: SMALLEST,
+            newest: None,
+            sequence: 0,
+            payload: Vec::new(),
+            of_this_boot: true,
+        };
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())) {
+            Ok(file) => this.file = Some(file),
+            Err(Errno::NOENT) => {
+                return Ok(Found { file: this, key: None, record: Record::default() });
+            }
+            Err(errno) => return Err(this.failed("open the record", errno)),
+        }
+        let bytes = this.read()?;
+        let Some(slot) = this.choose(&bytes)? else {
+            return Ok(Found { file: this, key: None, record: Record::default() });
+        };
+        let Some((text, mut record)) = codec::decode(slot.payload) else {
+            return Err(corrupt("the record has an unknown shape", path));
+        };
+        let key = match wanted {
+            Some(key) if key.as_str() == text => None,
+            Some(_) => return Err(corrupt("the record belongs to another key", path)),
+            None => Some(Key::new(text).map_err(|_| corrupt("the record has no key", path))?),
+        };
+        this.sequence = slot.sequence;
+        this.of_this_boot = slot.boot == boot;
+        if !this.of_this_boot {
+            // Nobody lives on from another boot, and its lease clock says nothing in this one.
+            // The token and the linger, which goes by the wall clock, stay.
+            record.held.clear();
+            record.line.clear();
+            record.open_since = std::time::Duration::ZERO;
+        }
+        this.payload = slot.payload.to_vec();
+        Ok(Found { file: this, key, record })
+    }
+
+    fn read(&self) -> Result<Vec<u8>, BackendError> {
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let mut bytes = Vec::with_capacity(4 * SMALLEST);
+        read_at(file, &mut bytes).map_err(|errno| self.failed("read the record", errno))?;
+        if bytes.len() == bytes.capacity() {
+            let size = rustix::fs::fstat(file)
+                .map_err(|errno| self.failed("read the record", errno))?
+                .st_size as usize;
+            bytes = Vec::with_capacity(size.min(2 * LARGEST));
+            read_at(file, &mut bytes).map_err(|errno| self.failed("read the record", errno))?;
+        }
+        Ok(bytes)
+    }
+
+    /// The newest readable slot; `None` if nothing was ever written.
+    fn choose<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<Slot<'b>>, BackendError> {
+        let stated = bytes.get(32..36).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+        // The first slot says how large it is; if it is damaged, half of the file is as good.
+        let sizes = [stated.unwrap_or(0) as usize, bytes.len() / 2, SMALLEST];
+        for size in sizes.into_iter().filter(|n| (SMALLEST..=LARGEST).contains(n)) {
+            self.capacity = size;
+            let first = Slot::read(&bytes[..size.min(bytes.len())], size);
+            let second = bytes.get(size..).and_then(|bytes| Slot::read(bytes, size));
+            let (newest, slot) = match (first, second) {
+                (Some(first), Some(second)) if second.sequence > first.sequence => (1, second),
+                (Some(first), _) => (0, first),
+                (None, Some(second)) => (1, second),
+                (None, None) => continue,
+            };
+            self.newest = Some(newest);
+            return Ok(Some(slot));
+        }
+        // A file shorter than its slots was left by a writer that died while creating it: a first
+        // record is written from its start to its end, so nothing was granted yet.
+        let begun = bytes.starts_with(&MAGIC.to_le_bytes()) || bytes.len() < 4;
+        let whole = stated.map(|n| n as usize).filter(|n| n.is_power_of_two());
+        let cut_short =
+            begun && (bytes.len() < HEADER || whole.is_some_and(|n| bytes.len() < 2 * n));
+        if cut_short || bytes.iter().all(|b| *b == 0) {
+            return Ok(None);
+        }
+        Err(corrupt("neither slot of the record is readable", self.path))
+    }
+
+    /// Whether the file was there.
+    pub(crate) fn exists(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Writes the record, unless it is as it was.
+    pub(crate) fn write(
+        &mut self,
+        key: &Key,
+        record: &Record,
+        mode: Mode,
+    ) -> Result<(), BackendError> {
+        let mut slot = vec![0; HEADER];
+        codec::encode(&mut slot, key.as_str(), record);
+        if self.newest.is_some() && self.of_this_boot && slot[HEADER..] == self.payload[..] {
+            return Ok(());
+        }
+        let outgrown = slot.len() > self.capacity;
+        if outgrown {
+            // Room to grow on, so that a line that gets longer is not moved for each waiter.
+            self.capacity = (slot.len() * 2).next_power_of_two();
+            if self.capacity > LARGEST {
+                return Err(corrupt("the record is too large", self.path));
+            }
+        }
+        let payload = slot.len() - HEADER;
+        slot[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        slot[8..16].copy_from_slice(&(self.sequence + 1).to_le_bytes());
+        slot[16..32].copy_from_slice(&self.boot.to_le_bytes());
+        slot[32..36].copy_from_slice(&(self.capacity as u32).to_le_bytes());
+        slot[36..40].copy_from_slice(&(payload as u32).to_le_bytes());
+        let sum = crc32fast::hash(&slot[8..]);
+        slot[4..8].copy_from_slice(&sum.to_le_bytes());
+        match (self.newest, &self.file) {
+            (Some(newest), Some(file)) if !outgrown => {
+                let other = 1 - newest;
+                write_at(file, &slot, (other * self.capacity) as u64)
+                    .map_err(|errno| self.failed("write the record", errno))?;
+                self.newest = Some(other);
+            }
+            (Some(_), Some(_)) => self.replace(slot, mode)?,
+            _ => self.create(slot, mode)?,
+        }
+        self.sequence += 1;
+        self.of_this_boot = true;
+        Ok(())
+    }
+
+    /// Writes a first record: the whole file at once, so that later writes need no more room.
+    fn create(&mut self, mut slot: Vec<u8>, mode: Mode) -> Result<(), BackendError> {
+        slot.resize(2 * self.capacity, 0);
+        let new = self.file.is_none();
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => create_file(self.path, mode).map_err(|errno| match errno {
+                // The directories were there when the backend connected.
+                Errno::NOENT => removed(self.path.ancestors().nth(3).unwrap_or(self.path)),
+                errno => self.failed("create the record", errno),
+            })?,
+        };
+        if let Err(errno) = write_at(&file, &slot, 0) {
+            let _ =
+                if new { rustix::fs::unlink(self.path) } else { rustix::fs::ftruncate(&file, 0) };
+            return Err(self.failed("create the record", errno));
+        }
+        self.file = Some(file);
+        self.newest = Some(0);
+        Ok(())
+    }
+
+    /// Moves to a file with larger slots. The stripe is locked, so nobody else has the file open.
+    fn replace(&mut self, mut slot: Vec<u8>, mode: Mode) -> Result<(), BackendError> {
+        slot.resize(2 * self.capacity, 0);
+        let aside = self.path.with_file_name(ASIDE);
+        // Left by one that died here.
+        let _ = rustix::fs::unlink(&aside);
+        let moved = create_file(&aside, mode).and_then(|file| {
+            write_at(&file, &slot, 0)?;
+            rustix::fs::rename(&aside, self.path)?;
+            Ok(file)
+        });
+        match moved {
+            Ok(file) => {
+                self.file = Some(file);
+                self.newest = Some(0);
+                Ok(())
+            }
+            Err(errno) => {
+                let _ = rustix::fs::unlink(&aside);
+                Err(self.failed("enlarge the record", errno))
+            }
+        }
+    }
+
+    /// Waits until the record is on the disk, and its name too.
+    pub(crate) fn sync(&self) -> Result<(), BackendError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let synced = retry_on_intr(|| rustix::fs::fdatasync(file)).and_then(|()| {
+            let Some(parent) = self.path.parent() else { return Ok(()) };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let dir = rustix::fs::open(parent, flags, Mode::empty())?;
+            retry_on_intr(|| rustix::fs::fsync(&dir))
+        });
+        synced.map_err(|errno| {
+            failed("put on the disk the record", self.path, errno, Effect::Unknown)
+        })
+    }
+
+    fn failed(&self, doing: &str, errno: Errno) -> BackendError {
+        // A write that failed half-way spoilt only the slot that was not the newest. What the
+        // disk did with it after an I/O error, nobody knows.
+        let effect = if errno == Errno::IO { Effect::Unknown } else { Effect::NotApplied };
+        failed(doing, self.path, errno, effect)
+    }
+}
+
+/// The name under which a larger file is made, in the directory of a stripe's records.
+pub(crate) const ASIDE: &str = "growing";
+
+struct Slot<'a> {
+    sequence: u64,
+    boot: u128,
+    payload: &'a [u8],
+}
+
+impl<'a> Slot<'a> {
+    fn read(bytes: &'a [u8], capacity: usize) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(HEADER)?;
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+        let length = word(36) as usize;
+        if word(0) != MAGIC || word(32) as usize != capacity || length > rest.len() {
+            return None;
+        }
+        if word(4) != crc32fast::hash(&bytes[8..HEADER + length]) {
+            return None;
+        }
+        Some(Self {
+            sequence: u64::from_le_bytes(header[8..16].try_into().ok()?),
+            boot: u128::from_le_bytes(header[16..32].try_into().ok()?),
+            payload: &rest[..length],
+        })
+    }
+}
+
+fn create_file(path: &Path, mode: Mode) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = retry_on_intr(|| rustix::fs::open(path, flags, mode))?;
+    rustix::fs::fchmod(&file, mode)?;
+    Ok(file)
+}
+
+/// Reads from the start until the buffer is full or the file ends.
+fn read_at(file: impl AsFd, bytes: &mut Vec<u8>) -> Result<(), Errno> {
+    while bytes.len() < bytes.capacity() {
+        let at = bytes.len() as u64;
+        match rustix::io::pread(&file, spare_capacity(bytes), at) {
+            // A file of the usual size is read at once; less than was asked for is its end.
+            Ok(0) => break,
+            Ok(_) if bytes.len() == 2 * SMALLEST => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of it, or fails.
+pub(crate) fn write_at(file: impl AsFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(&file, bytes, at) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(n) => {
+                bytes = &bytes[n..];
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::tests::sample;
+    use latchwork_core::BackendErrorKind;
+
+    const BOOT: u128 = 77;
+    const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+    fn key() -> Key {
+        Key::new("k").unwrap()
+    }
+
+    fn write(path: &Path, record: &Record) {
+        let (mut file, _) = RecordFile::open(path, &key(), BOOT).unwrap();
+        file.write(&key(), record, MODE).unwrap();
+    }
+
+    fn read(path: &Path) -> Result<Record, BackendError> {
+        RecordFile::open(path, &key(), BOOT).map(|(_, record)| record)
+    }
+
+    fn with_token(token: u64) -> Record {
+        Record { token, ..sample() }
+    }
+
+    #[test]
+    fn a_write_cut_at_any_byte_leaves_the_old_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        for token in 1..=3 {
+            write(&path, &with_token(token));
+        }
+        let before = std::fs::read(&path).unwrap();
+        write(&path, &with_token(4));
+        let after = std::fs::read(&path).unwrap();
+        let changed = (0..before.len()).filter(|i| before[*i] != after[*i]);
+        for cut in changed {
+            let mut torn = before.clone();
+            torn[..cut].copy_from_slice(&after[..cut]);
+            std::fs::write(&path, &torn).unwrap();
+            assert_eq!(read(&path).unwrap(), with_token(3), "cut at {cut}");
+        }
+        std::fs::write(&path, &after).unwrap();
+        assert_eq!(read(&path).unwrap(), with_token(4));
+    }
+
+    #[test]
+    fn a_creation_cut_at_any_byte_is_an_empty_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        write(&path, &with_token(1));
+        let whole = std::fs::read(&path).unwrap();
+        for cut in (0..200).chain([1_000, 2_048, 4_000]) {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let record = read(&path).unwrap();
+            assert!(record == Record::default() || record == with_token(1), "cut at {cut}");
+            write(&path, &with_token(9));
+            assert_eq!(read(&path).unwrap(), with_token(9));
+            write(&path, &with_token(10));
+            assert_eq!(read(&path).unwrap(), with_token(10));
+        }
+    }
+
+    #[test]
+    fn zeros_are_an_empty_record_and_garbage_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        assert_eq!(read(&path).unwrap(), Record::default());
+        std::fs::write(&path, [b'x'; 4096]).unwrap();
+        let error = read(&path).unwrap_err();
+        assert_eq!(error.kind, BackendErrorKind::Corrupt);
+        assert!(error.message.contains(path.to_str().unwrap()), "{error}");
+        assert!(error.next_step.is_some());
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_at_most_the_newest_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        write(&path, &with_token(1));
+        write(&path, &with_token(2));
+        let whole = std::fs::read(&path).unwrap();
+        for at in (0..400).chain(2048..2448) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            std::fs::write(&path, bytes).unwrap();
+            let token = read(&path).unwrap().token;
+            assert!(token == 1 || token == 2, "bit in {at}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_the_only_slot_is_damage_and_no_empty_record() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        write(&path, &with_token(1));
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..200 {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                std::fs::write(&path, bytes).unwrap();
+                let error = read(&path).unwrap_err();
+                assert_eq!(error.kind, BackendErrorKind::Corrupt, "bit {bit} of byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_outgrows_its_slot_moves() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        write(&path, &with_token(1));
+        std::fs::write(dir.path().join(ASIDE), "left behind").unwrap();
+        let mut long = with_token(2);
+        let waiter = long.line[0].clone();
+        long.line = vec![waiter; 300];
+        write(&path, &long);
+        assert_eq!(read(&path).unwrap(), long);
+        for token in 3..6 {
+            long.token = token;
+            write(&path, &long);
+            assert_eq!(read(&path).unwrap(), long);
+        }
+        write(&path, &with_token(9));
+        assert_eq!(read(&path).unwrap(), with_token(9));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_record_of_another_boot_keeps_token_and_linger_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        write(&path, &sample());
+        let (mut file, record) = RecordFile::open(&path, &key(), BOOT + 1).unwrap();
+        let expected = Record {
+            token: sample().token,
+            closed_until: sample().closed_until,
+            ..Record::default()
+        };
+        assert_eq!(record, expected);
+        file.write(&key(), &record, MODE).unwrap();
+        let (_, again) = RecordFile::open(&path, &key(), BOOT + 1).unwrap();
+        assert_eq!(again, expected);
+    }
+
+    #[test]
+    fn a_record_of_another_key_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        write(&path, &sample());
+        let other = Key::new("other").unwrap();
+        let error = RecordFile::open(&path, &other, BOOT).unwrap_err();
+        assert_eq!(error.kind, BackendErrorKind::Corrupt);
+        let found = RecordFile::look(&path, BOOT).unwrap();
+        assert_eq!((found.key, found.record), (Some(key()), sample()));
+    }
+}

@@ -1,0 +1,298 @@
+//! A session: how the processes of a machine know of each other whether they live.
+//!
+//! Each backend has one session with a random id, which marks its claims in the records. Its
+//! `.life` file is a named pipe that the backend opens for reading and writing and locks. The lock
+//! is the truth: whoever can take it knows that no process has the description open any more. The
+//! pipe is the messenger: when its last writer is gone, everyone who reads it is told.
+//!
+//! The kernel does both at the end of a process, however it ends, and a process that inherits the
+//! descriptor keeps the session alive.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_core::{BackendError, Effect, random_u128};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::failure::failed;
+use crate::fs_check;
+use crate::layout::Layout;
+
+/// How many ids are tried before a session that cannot be made is an error.
+const ATTEMPTS: u32 = 100;
+
+/// This backend's own session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: u128,
+    life: Arc<OwnedFd>,
+    wake: OwnedFd,
+}
+
+impl Session {
+    /// Begins a session, and checks on the way that locks hold on this file system.
+    pub(crate) fn begin(layout: &Layout) -> Result<Self, BackendError> {
+        for _ in 0..ATTEMPTS {
+            let id = random_u128();
+            let Some(life) = begin_life(layout, id)? else { continue };
+            let path = layout.life(id);
+            let checked = retry_on_intr(|| rustix::fs::open(&path, READ, Mode::empty()))
+                .map_err(|errno| failed("open", &path, errno, Effect::NotApplied))
+                .and_then(|second| fs_check::check_exclusion(layout.root(), second));
+            let begun = checked.and_then(|()| {
+                let path = layout.wake(id);
+                make_pipe(&path, layout.file_mode())
+                    .map_err(|errno| failed("create", &path, errno, Effect::NotApplied))
+            });
+            return match begun {
+                Ok(wake) => Ok(Self { id, life: Arc::new(life), wake }),
+                Err(error) => {
+                    remove_files(layout, id);
+                    Err(error)
+                }
+            };
+        }
+        let path = layout.sessions();
+        Err(failed("begin a session in", &path, Errno::AGAIN, Effect::NotApplied))
+    }
+
+    /// The descriptor that keeps this session alive.
+    pub(crate) fn life(&self) -> &Arc<OwnedFd> {
+        &self.life
+    }
+
+    /// Where this session is told to look again.
+    pub(crate) fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    /// Whether the others can still find this session: its file may have been removed by somebody
+    /// who had no business to, and then they take it for dead.
+    pub(crate) fn can_be_found(&self) -> bool {
+        rustix::fs::fstat(&*self.life).is_ok_and(|stat| stat.st_nlink > 0)
+    }
+
+    /// Ends the session, also when somebody still has the descriptor.
+    pub(crate) fn end(&self, layout: &Layout) {
+        remove_files(layout, self.id);
+        // Whoever watches it is told by a byte, in case the descriptor stays open; and the task
+        // that reads the pokes is woken to find that it is over.
+        let _ = rustix::io::write(&*self.life, &[0]);
+        let _ = rustix::io::write(&self.wake, &[0; 16]);
+    }
+}
+
+const READ: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const BOTH: OFlags =
+    OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+
+/// Makes and locks a `.life` file; `None` if somebody took it for dead in between.
+fn begin_life(layout: &Layout, id: u128) -> Result<Option<OwnedFd>, BackendError> {
+    let path = layout.life(id);
+    let made = make_pipe(&path, layout.file_mode());
+    let life = match made {
+        Ok(life) => life,
+        Err(Errno::EXIST | Errno::NOENT) if layout.sessions().exists() => return Ok(None),
+        Err(errno) => return Err(failed("create", &path, errno, Effect::NotApplied)),
+    };
+    match rustix::fs::flock(&life, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        // Somebody who looks for the dead was here between the two calls.
+        Err(Errno::WOULDBLOCK | Errno::INTR) => {
+            remove_files(layout, id);
+            return Ok(None);
+        }
+        Err(errno) => {
+            remove_files(layout, id);
+            return Err(failed("lock", &path, errno, Effect::NotApplied));
+        }
+    }
+    let found = rustix::fs::fstat(&life).is_ok_and(|stat| stat.st_nlink > 0);
+    Ok(found.then_some(life))
+}
+
+/// Makes a named pipe and opens it for reading and writing.
+fn make_pipe(path: &Path, mode: Mode) -> Result<OwnedFd, Errno> {
+    rustix::fs::mknodat(CWD, path, FileType::Fifo, mode, 0)?;
+    let pipe = retry_on_intr(|| rustix::fs::open(path, BOTH, Mode::empty()))?;
+    rustix::fs::fchmod(&pipe, mode)?;
+    Ok(pipe)
+}
+
+/// What is known of another session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    Alive,
+    Dead,
+    /// It could not be looked at; to be taken for alive.
+    Unknown,
+}
+
+/// Looks whether a session lives.
+pub(crate) fn probe(layout: &Layout, id: u128) -> Life {
+    match retry_on_intr(|| rustix::fs::open(layout.life(id), READ, Mode::empty())) {
+        Ok(life) => probe_open(life),
+        Err(Errno::NOENT) => Life::Dead,
+        Err(_) => Life::Unknown,
+    }
+}
+
+/// Looks whether the session lives whose file this is.
+pub(crate) fn probe_open(life: impl AsFd) -> Life {
+    match rustix::fs::flock(&life, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            let _ = rustix::fs::flock(&life, FlockOperation::Unlock);
+            Life::Dead
+        }
+        Err(Errno::WOULDBLOCK) => Life::Alive,
+        Err(_) => Life::Unknown,
+    }
+}
+
+/// Opens a session's `.life` to be told of its end; `None` if it has no file any more.
+pub(crate) fn open_life(layout: &Layout, id: u128) -> Result<Option<OwnedFd>, Errno> {
+    match retry_on_intr(|| rustix::fs::open(layout.life(id), READ, Mode::empty())) {
+        Ok(life) => Ok(Some(life)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Removes the files of a session if it is dead.
+///
+/// Under its lock, so that the owner of a file that was just made notices: it finds its lock taken
+/// or its file without a name, and begins again.
+pub(crate) fn remove_if_dead(layout: &Layout, id: u128) {
+    let Ok(Some(life)) = open_life(layout, id) else { return };
+    if rustix::fs::flock(&life, FlockOperation::NonBlockingLockShared).is_ok() {
+        remove_files(layout, id);
+    }
+}
+
+/// Removes what dead sessions left, so that crashes leave no litter.
+pub(crate) fn remove_dead(layout: &Layout) {
+    let Ok(entries) = std::fs::read_dir(layout.sessions()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|n| n.strip_suffix(".life")) else { continue };
+        if let Ok(id) = u128::from_str_radix(id, 16) {
+            remove_if_dead(layout, id);
+        }
+    }
+}
+
+/// The wake file first: while the life file is there, somebody will come to finish this.
+fn remove_files(layout: &Layout, id: u128) {
+    for path in [layout.wake(id), layout.life(id)] {
+        let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
+    }
+}
+
+/// What became of a poke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Poke {
+    /// It was left, or its pipe is full: the process is stopped and has much to read already.
+    Left,
+    /// Nobody reads there any more.
+    Gone,
+    /// This process cannot open a file now.
+    Failed,
+}
+
+/// Tells a session that one of its claims should look again.
+pub(crate) fn poke(layout: &Layout, session: u128, claim: u128) -> Poke {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let pipe = match retry_on_intr(|| rustix::fs::open(layout.wake(session), flags, Mode::empty()))
+    {
+        Ok(pipe) => pipe,
+        Err(Errno::NXIO | Errno::NOENT) => return Poke::Gone,
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Poke::Failed,
+        Err(_) => return Poke::Left,
+    };
+    // Sixteen bytes go into a pipe as one piece or not at all.
+    match retry_on_intr(|| rustix::io::write(&pipe, &claim.to_le_bytes())) {
+        Err(Errno::PIPE) => Poke::Gone,
+        _ => Poke::Left,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> (tempfile::TempDir, Layout) {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::open(dir.path()).unwrap();
+        layout.fill().unwrap();
+        (dir, layout)
+    }
+
+    #[test]
+    fn a_session_lives_as_long_as_its_descriptor() {
+        let (_dir, layout) = layout();
+        let session = Session::begin(&layout).unwrap();
+        let id = session.id;
+        assert_eq!(probe(&layout, id), Life::Alive);
+        let lifeline = session.life().clone();
+        drop(session);
+        assert_eq!(probe(&layout, id), Life::Alive, "as in a guardian process");
+        remove_dead(&layout);
+        assert_eq!(probe(&layout, id), Life::Alive);
+        drop(lifeline);
+        assert_eq!(probe(&layout, id), Life::Dead);
+        remove_dead(&layout);
+        assert_eq!(std::fs::read_dir(layout.sessions()).unwrap().count(), 0);
+        assert_eq!(probe(&layout, id), Life::Dead);
+    }
+
+    #[test]
+    fn a_session_that_ended_is_dead_whoever_has_the_descriptor() {
+        let (_dir, layout) = layout();
+        let session = Session::begin(&layout).unwrap();
+        let _lifeline = session.life().clone();
+        session.end(&layout);
+        assert_eq!(probe(&layout, session.id), Life::Dead);
+        assert!(!session.can_be_found());
+    }
+
+    #[test]
+    fn sessions_begin_while_others_look_for_the_dead() {
+        let (_dir, layout) = layout();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (layout, flag) = (&layout, &done);
+            let looking = scope.spawn(move || {
+                while !flag.load(std::sync::atomic::Ordering::Relaxed) {
+                    remove_dead(layout);
+                }
+            });
+            let sessions: Vec<_> =
+                (0..200).map(|_| Session::begin(layout).expect("a session begins")).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            looking.join().unwrap();
+            for session in &sessions {
+                assert!(session.can_be_found());
+                assert_eq!(probe(layout, session.id), Life::Alive);
+            }
+        });
+    }
+
+    #[test]
+    fn a_poke_arrives_or_finds_nobody() {
+        let (_dir, layout) = layout();
+        let session = Session::begin(&layout).unwrap();
+        assert_eq!(poke(&layout, session.id, 7), Poke::Left);
+        let mut bytes = [0; 32];
+        assert_eq!(rustix::io::read(session.wake(), &mut bytes).unwrap(), 16);
+        assert_eq!(bytes[..16], 7u128.to_le_bytes());
+        for _ in 0..5_000 {
+            assert_eq!(poke(&layout, session.id, 7), Poke::Left, "a full pipe is no error");
+        }
+        let id = session.id;
+        drop(session);
+        assert_eq!(poke(&layout, id, 7), Poke::Gone);
+    }
+}

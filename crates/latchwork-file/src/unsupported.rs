@@ -1,0 +1,70 @@
+//! The backend where there is none: on systems other than Linux.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+
+use latchwork_core::{
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Linger,
+    Query, Released, Renewal, Snapshot, Verb, Wake,
+};
+
+/// Locks between the processes of one machine; on Linux only.
+#[derive(Debug)]
+pub struct FileBackend(Infallible);
+
+impl FileBackend {
+    /// Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// Always `Unsupported`.
+    pub fn connect(dir: impl AsRef<Path>, _io: Io) -> Result<Arc<FileBackend>, Error> {
+        let store: Arc<str> = format!("file://{}", dir.as_ref().display()).into();
+        Err(Error::new(ErrorKind::Unsupported, "the file backend needs Linux")
+            .store(store)
+            .next_step("use a store on the network, such as Redis, etcd or ZooKeeper"))
+    }
+
+    /// Whether this process had to poll.
+    pub fn polls(&self) -> bool {
+        match self.0 {}
+    }
+}
+
+impl Backend for FileBackend {
+    fn capabilities(&self) -> Capabilities {
+        match self.0 {}
+    }
+
+    fn try_acquire<'a>(&'a self, _claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
+        match self.0 {}
+    }
+
+    fn wait<'a>(
+        &'a self,
+        _claim: &'a Claim,
+        _blocked: &'a Blocked,
+    ) -> Verb<'a, Result<Wake, BackendError>> {
+        match self.0 {}
+    }
+
+    fn renew_all<'a>(
+        &'a self,
+        _claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
+        match self.0 {}
+    }
+
+    fn release<'a>(
+        &'a self,
+        _claim: &'a Claim,
+        _linger: Linger,
+    ) -> Verb<'a, Result<Released, BackendError>> {
+        match self.0 {}
+    }
+
+    fn inspect<'a>(&'a self, _query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
+        match self.0 {}
+    }
+}
