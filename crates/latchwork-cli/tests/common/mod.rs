@@ -1,5 +1,6 @@
 //! What the tests of the command share: a store each, real processes, and their traces in /proc.
 
+#![allow(unreachable_pub, reason = "a module of each test file")]
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
