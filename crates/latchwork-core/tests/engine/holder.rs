@@ -191,7 +191,7 @@ async fn h12_what_the_store_still_keeps_after_a_loss_is_given_back() {
     let start = world.io.now();
     world.store.plan(|asked| if asked == Asked::Renew { Fault::Hang } else { Fault::None });
     assert_eq!(guard.lost().await.reason, LostReason::Expired);
-    other.mutex("k").acquire_within(2 * SEC).await.expect("freed by the reaper");
+    drop(other.mutex("k").acquire_within(2 * SEC).await.expect("freed by the reaper"));
     assert!(world.io.now().since(start) < 10 * SEC);
 }
 
@@ -257,7 +257,7 @@ async fn closing_tells_holders_and_waiters_and_frees_the_keys() {
     assert_eq!(in_line.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(reason(&ours), Some(LostReason::SessionEnded));
     assert_eq!(waiting.try_acquire().await.unwrap_err().kind(), ErrorKind::Closed);
-    other.mutex("ours").try_acquire().await.unwrap().expect("given back by close");
+    drop(other.mutex("ours").try_acquire().await.unwrap().expect("given back by close"));
     assert_eq!(world.io.now(), start, "nothing had to be waited for");
     drop(theirs);
 }
