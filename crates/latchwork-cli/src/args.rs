@@ -45,7 +45,13 @@ Examples:
 pub(crate) struct Cli {
     /// Where the locks are kept: a directory of this machine (file:///DIR), or a server's URL
     /// [default: a directory of this user]
-    #[arg(long, global = true, value_name = "URL", env = "LATCHWORK_STORE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LATCHWORK_STORE",
+        hide_env_values = true
+    )]
     pub(crate) store: Option<String>,
 
     /// Print JSON, one value; tokens are strings, for they pass 2^53

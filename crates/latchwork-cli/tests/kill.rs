@@ -153,7 +153,8 @@ fn the_guardian_cannot_be_ended_by_what_ends_others() {
     let mut holder = store.holder(&[], SCRIPTS[0]);
     let first = started(&holder);
     let guardian = holder.guardian();
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::PIPE, Signal::TSTP] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::PIPE, Signal::TSTP]
+    {
         rustix::process::kill_process(guardian, signal).unwrap();
     }
     let stat = common::stat(guardian.as_raw_nonzero().get()).unwrap();
@@ -179,7 +180,9 @@ fn the_guardian_holds_the_lifeline_and_the_command_does_not() {
     let open = |pid: i32| -> Vec<String> {
         fs::read_dir(format!("/proc/{pid}/fd"))
             .unwrap()
-            .filter_map(|fd| Some(fs::read_link(fd.ok()?.path()).ok()?.to_string_lossy().into_owned()))
+            .filter_map(|fd| {
+                Some(fs::read_link(fd.ok()?.path()).ok()?.to_string_lossy().into_owned())
+            })
             .collect()
     };
     let life = |files: &[String]| files.iter().filter(|file| file.ends_with(".life")).count();

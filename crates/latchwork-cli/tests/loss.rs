@@ -12,7 +12,8 @@ use common::{Running, SOON, Store, alive, eventually};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
 
-const DEAF: &str = "trap '' TERM; sh -c 'while :; do sleep 0.05; done' & while :; do sleep 0.05; done";
+const DEAF: &str =
+    "trap '' TERM; sh -c 'while :; do sleep 0.05; done' & while :; do sleep 0.05; done";
 const POLITE: &str = "trap 'echo asked; kill $!; exit 0' TERM; sleep 300 & wait; echo no";
 
 #[test]
@@ -37,7 +38,8 @@ fn a_stopped_latchwork_loses_the_lock_and_its_command_first() {
 #[test]
 fn a_short_stop_loses_nothing() {
     let store = Store::new();
-    let holder = store.holder(&["--ttl", "4s"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
+    let holder =
+        store.holder(&["--ttl", "4s"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
     holder.ready();
     for _ in 0..3 {
         holder.signal(Signal::STOP);
@@ -119,7 +121,8 @@ fn a_frozen_store_ends_the_command_in_time() {
 #[test]
 fn a_store_that_thaws_in_time_loses_nothing() {
     let store = Store::new();
-    let holder = store.holder(&["--ttl", "6s"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
+    let holder =
+        store.holder(&["--ttl", "6s"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
     holder.ready();
     let start = Instant::now();
     let frozen = freeze(&store);
@@ -175,7 +178,8 @@ fn a_command_that_ended_unprotected_is_told() {
 #[test]
 fn a_stopped_guardian_does_not_stop_latchwork() {
     let store = Store::new();
-    let holder = store.holder(&["--ttl", "2s"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
+    let holder =
+        store.holder(&["--ttl", "2s"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
     holder.ready();
     let guardian = holder.guardian();
     kill_process(guardian, Signal::STOP).unwrap();
@@ -190,7 +194,8 @@ fn a_stopped_guardian_does_not_stop_latchwork() {
 fn unrelated_runs_are_not_touched() {
     let store = Store::new();
     let script = "echo up; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4";
-    let other = Running::start(store.latchwork(&["run", "--ttl", "2s", "y", "--", "sh", "-c", script]));
+    let other =
+        Running::start(store.latchwork(&["run", "--ttl", "2s", "y", "--", "sh", "-c", script]));
     other.stdout.until("up");
     let holder = store.holder(&["--ttl", "2s"], POLITE);
     holder.ready();

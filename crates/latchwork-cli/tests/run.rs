@@ -145,7 +145,8 @@ fn the_command_finds_key_token_and_store() {
     assert_eq!(fields[2], store.url());
     assert_eq!(fields[3], "/home/of the caller");
     let inner = "exec \"$BIN\" run --wait 0 y -- true";
-    let mut nested = store.latchwork(&["--store", &store.url(), "run", "x", "--", "sh", "-c", inner]);
+    let mut nested =
+        store.latchwork(&["--store", &store.url(), "run", "x", "--", "sh", "-c", inner]);
     nested.env_remove("LATCHWORK_STORE").env("BIN", env!("CARGO_BIN_EXE_latchwork"));
     assert_eq!(Running::start(nested).finish().code(), 0, "a nested run uses the same store");
 }
@@ -194,9 +195,8 @@ fn a_stop_reaches_the_command_and_latchwork_renews_on() {
 fn what_the_caller_ignores_is_ignored() {
     let store = Store::new();
     let binary = env!("CARGO_BIN_EXE_latchwork");
-    let script = format!(
-        "trap '' HUP; exec '{binary}' run x -- sh -c 'kill -HUP $PPID $$; echo alive'"
-    );
+    let script =
+        format!("trap '' HUP; exec '{binary}' run x -- sh -c 'kill -HUP $PPID $$; echo alive'");
     let mut command = Command::new("sh");
     command
         .args(["-c", &script])
@@ -251,7 +251,8 @@ fn a_bounded_wait_is_admitted_in_its_time() {
 #[test]
 fn waiting_is_told_with_v_only_and_once() {
     let store = Store::new();
-    let holder = store.holder(&["--holder", "me"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
+    let holder =
+        store.holder(&["--holder", "me"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
     holder.ready();
     let quiet = Running::start(store.latchwork(&["run", "x", "--", "true"]));
     let waiter = store.holder(&[], "true");
@@ -287,7 +288,8 @@ fn the_lock_is_free_when_the_command_ends_and_the_background_runs_on() {
     let script = "sleep 300 >/dev/null 2>&1 & echo up $$ $!";
     let done = store.output(&["run", "x", "--", "sh", "-c", script]);
     assert_eq!(done.code(), 0);
-    let words: Vec<i32> = done.stdout.split_whitespace().skip(1).map(|w| w.parse().unwrap()).collect();
+    let words: Vec<i32> =
+        done.stdout.split_whitespace().skip(1).map(|w| w.parse().unwrap()).collect();
     assert_eq!(store.output(&["run", "--wait", "0", "x", "--", "true"]).code(), 0);
     assert_eq!(alive(common::pid(words[0])), [words[1]], "runs on, as the help says");
     common::kill(common::pid(words[1]));

@@ -21,7 +21,7 @@ fn json(store: &Store, args: &[&str]) -> Value {
 #[test]
 fn shows_holder_waiters_and_token() {
     let store = Store::new();
-    assert_eq!(store.output(&["show", "x"]).stdout, "x: free\n");
+    assert!(store.output(&["show", "x"]).stdout.starts_with("x: free\n"));
     let holder = store.holder(&["--holder", "me"], "sleep 300; echo x");
     let ready = holder.ready();
     let waiter = store.waiter("true");
@@ -45,7 +45,8 @@ fn shows_holder_waiters_and_token() {
 #[test]
 fn the_holder_is_named_by_default() {
     let store = Store::new();
-    let mut command = store.latchwork(&["run", "x", "--", "sh", "-c", "echo up; sleep 300; : \x1b[31m"]);
+    let mut command =
+        store.latchwork(&["run", "x", "--", "sh", "-c", "echo up; sleep 300; : \x1b[31m"]);
     command.env("USER", "ada");
     let run = Running::start(command);
     run.stdout.until("up");
@@ -96,7 +97,8 @@ fn force_moves_the_token_on() {
     let done = store.output(&["release", "x", "--force"]);
     assert!(done.stdout.starts_with("x: taken away from me; token "), "{done:?}");
     assert_eq!(json(&store, &["show", "x"])["held"], false);
-    let next = store.output(&["run", "--wait", "0", "x", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"]);
+    let next =
+        store.output(&["run", "--wait", "0", "x", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"]);
     let named: u64 = done.stdout.split(' ').nth(6).unwrap().parse().unwrap();
     assert!(named > ready.token);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > named);

@@ -8,7 +8,30 @@ use common::pty::{CTRL_C, CTRL_Z, Terminal};
 use common::{Store, alive, eventually, state};
 use rustix::process::Pid;
 
-const LOOP: &str = "latchwork run x -- sh -c 'echo pg=$$; while :; do sleep 0.1; done'";
+const LOOP: &str = "latchwork run x -- sh -c 'echo pg=$$; sleep 300; echo'";
+
+/// Reads the command's group, and waits until it sleeps in a child of its own (`sleep`).
+///
+/// A shell that starts its child with vfork cannot be stopped until the child has got to its exec,
+/// and a child that is stopped before never gets there: pressing Ctrl-Z within that moment hangs a
+/// job of any shell until it is continued.
+#[track_caller]
+fn started(terminal: &mut Terminal) -> Pid {
+    let group = terminal.number("pg=");
+    asleep(group);
+    group
+}
+
+#[track_caller]
+fn asleep(group: Pid) {
+    eventually("a sleeping child", || {
+        let comm = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let members = alive(group);
+        (members.iter().any(|&pid| comm(pid) == "sleep\n")
+            && members.iter().all(|&pid| state(common::pid(pid)) == 'S'))
+        .then_some(())
+    });
+}
 
 #[track_caller]
 fn becomes(process: Pid, states: &str) {
@@ -28,7 +51,7 @@ fn ctrl_c_reaches_the_command_and_the_terminal_comes_back() {
     let store = Store::new();
     for mut terminal in shells(&store) {
         terminal.line(LOOP);
-        let group = terminal.number("pg=");
+        let group = started(&mut terminal);
         terminal.foreground_becomes(group);
         terminal.keys(CTRL_C);
         assert_eq!(terminal.code(), 130);
@@ -44,9 +67,9 @@ fn a_command_that_handles_ctrl_c_decides_itself() {
     for mut terminal in shells(&store) {
         terminal.line(
             "latchwork run x -- sh -c 'trap \"echo caught; exit 3\" INT; echo pg=$$; \
-             while :; do sleep 0.1; done'",
+             sleep 300; echo'",
         );
-        let group = terminal.number("pg=");
+        let group = started(&mut terminal);
         terminal.foreground_becomes(group);
         terminal.keys(CTRL_C);
         terminal.until("caught");
@@ -59,7 +82,7 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let store = Store::new();
     for mut terminal in shells(&store) {
         terminal.line(LOOP);
-        let group = terminal.number("pg=");
+        let group = started(&mut terminal);
         for _ in 0..3 {
             terminal.foreground_becomes(group);
             terminal.keys(CTRL_Z);
@@ -71,7 +94,7 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
             assert!(terminal.shown()[..].contains("topped"), "{:?}", &terminal.shown()[before..]);
             terminal.line("fg");
             terminal.foreground_becomes(group);
-            becomes(group, "SR");
+            becomes(group, "S");
         }
         terminal.keys(CTRL_C);
         assert_eq!(terminal.code(), 130);
@@ -80,25 +103,37 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
     }
 }
 
+/// A shell does not say `fg` to a job that runs, so latchwork keeps the terminal until the command
+/// asks for it; Ctrl-C and Ctrl-Z reach the command all the same.
+#[track_caller]
+fn fg_of_a_running_job(terminal: &mut Terminal, group: Pid) {
+    terminal.line("fg");
+    terminal.foreground_leaves(terminal.shell());
+    terminal.keys(CTRL_Z);
+    becomes(group, "T");
+    terminal.foreground_becomes(terminal.shell());
+    terminal.line("fg");
+    terminal.foreground_becomes(group);
+    terminal.keys(CTRL_C);
+    assert_eq!(terminal.code(), 130);
+}
+
 #[test]
 fn bg_continues_it_in_the_background() {
     let store = Store::new();
     for mut terminal in shells(&store) {
         terminal.line(LOOP);
-        let group = terminal.number("pg=");
+        let group = started(&mut terminal);
         terminal.foreground_becomes(group);
         terminal.keys(CTRL_Z);
         terminal.foreground_becomes(terminal.shell());
         becomes(group, "T");
         terminal.line("bg");
-        becomes(group, "SR");
+        becomes(group, "S");
         terminal.line("echo still-'here'");
         terminal.until("still-here");
         terminal.foreground_becomes(terminal.shell());
-        terminal.line("fg");
-        terminal.foreground_becomes(group);
-        terminal.keys(CTRL_C);
-        assert_eq!(terminal.code(), 130);
+        fg_of_a_running_job(&mut terminal, group);
         free(&store);
     }
 }
@@ -108,12 +143,9 @@ fn a_job_of_the_background_comes_to_the_foreground() {
     let store = Store::new();
     for mut terminal in shells(&store) {
         terminal.line(&format!("{LOOP} &"));
-        let group = terminal.number("pg=");
+        let group = started(&mut terminal);
         terminal.foreground_becomes(terminal.shell());
-        terminal.line("fg");
-        terminal.foreground_becomes(group);
-        terminal.keys(CTRL_C);
-        assert_eq!(terminal.code(), 130);
+        fg_of_a_running_job(&mut terminal, group);
     }
 }
 
@@ -121,7 +153,7 @@ fn a_job_of_the_background_comes_to_the_foreground() {
 fn the_command_reads_the_terminal() {
     let store = Store::new();
     for mut terminal in shells(&store) {
-        terminal.line("latchwork run x -- sh -c 'echo pg=$$; read a; echo got=$a.'");
+        terminal.line("latchwork run x -- sh -c 'echo pg=$$; read a; echo go\\t=$a.'");
         let group = terminal.number("pg=");
         terminal.foreground_becomes(group);
         terminal.line("some words");
@@ -134,7 +166,7 @@ fn the_command_reads_the_terminal() {
 fn a_background_job_that_reads_is_stopped_until_fg() {
     let store = Store::new();
     for mut terminal in shells(&store) {
-        terminal.line("latchwork run x -- sh -c 'echo pg=$$; read a </dev/tty; echo got=$a.' &");
+        terminal.line("latchwork run x -- sh -c 'echo pg=$$; read a </dev/tty; echo go\\t=$a.' &");
         let group = terminal.number("pg=");
         becomes(group, "T");
         terminal.line("echo still-'here'");
@@ -153,7 +185,7 @@ fn a_pipeline_keeps_the_terminal_until_the_command_asks() {
     let store = Store::new();
     for mut terminal in shells(&store) {
         terminal.line(
-            "latchwork run x -- sh -c 'echo pg=$$; read a </dev/tty; echo got=$a.; sleep 300; echo' | cat",
+            "latchwork run x -- sh -c 'echo pg=$$; read a </dev/tty; echo go\\t=$a.; sleep 300; echo' | cat",
         );
         let group = terminal.number("pg=");
         // It reads, so it is lent the terminal.
@@ -161,6 +193,7 @@ fn a_pipeline_keeps_the_terminal_until_the_command_asks() {
         becomes(group, "S");
         terminal.line("typed");
         assert_eq!(terminal.until("got="), "typed.");
+        asleep(group);
         // The Ctrl-Z that only the command sees stops the whole job.
         terminal.keys(CTRL_Z);
         terminal.foreground_becomes(terminal.shell());
@@ -169,6 +202,7 @@ fn a_pipeline_keeps_the_terminal_until_the_command_asks() {
         becomes(group, "S");
         terminal.foreground_becomes(group);
         terminal.keys(CTRL_C);
+        terminal.foreground_becomes(terminal.shell());
         terminal.line("echo it is 'over'");
         terminal.until("it is over");
         assert!(alive(group).is_empty());
@@ -180,14 +214,15 @@ fn a_pipeline_keeps_the_terminal_until_the_command_asks() {
 fn a_quiet_pipeline_gets_ctrl_c_and_ctrl_z_through_latchwork() {
     let store = Store::new();
     for mut terminal in shells(&store) {
-        terminal.line("latchwork run x -- sh -c 'echo pg=$$; while :; do sleep 0.1; done' | cat");
-        let group = terminal.number("pg=");
+        terminal.line("latchwork run x -- sh -c 'echo pg=$$; sleep 300; echo' | cat");
+        let group = started(&mut terminal);
         terminal.keys(CTRL_Z);
         becomes(group, "T");
         terminal.foreground_becomes(terminal.shell());
         terminal.line("fg");
-        becomes(group, "SR");
+        becomes(group, "S");
         terminal.keys(CTRL_C);
+        terminal.foreground_becomes(terminal.shell());
         terminal.line("echo it is 'over'");
         terminal.until("it is over");
         assert!(alive(group).is_empty());
@@ -218,8 +253,8 @@ fn ctrl_c_ends_the_script_around_it() {
 fn a_job_stopped_for_too_long_loses_the_lock() {
     let store = Store::new();
     let mut terminal = Terminal::bash(&store);
-    terminal.line("latchwork run --ttl 2s x -- sh -c 'echo pg=$$; while :; do sleep 0.1; done'");
-    let group = terminal.number("pg=");
+    terminal.line("latchwork run --ttl 2s x -- sh -c 'echo pg=$$; sleep 300; echo'");
+    let group = started(&mut terminal);
     terminal.foreground_becomes(group);
     let waiter = store.waiter("true");
     terminal.keys(CTRL_Z);
@@ -238,8 +273,8 @@ fn a_killed_full_screen_program_leaves_a_sane_terminal() {
     let mut terminal = Terminal::bash(&store);
     terminal.line("stty -a | tr ';' '\\n' | grep -o -- '-*icanon' | sed 's/^/mode=/'");
     assert_eq!(terminal.until("mode="), "icanon");
-    terminal.line("latchwork run x -- sh -c 'stty raw; echo pg=$$; while :; do sleep 0.1; done'");
-    let group = terminal.number("pg=");
+    terminal.line("latchwork run x -- sh -c 'stty raw; echo pg=$$; sleep 300; echo'");
+    let group = started(&mut terminal);
     common::kill_group(group);
     assert_eq!(terminal.code(), 137);
     terminal.line("stty -a | tr ';' '\\n' | grep -o -- '-*icanon' | sed 's/^/mode=/'");
@@ -268,7 +303,7 @@ fn a_hung_up_terminal_ends_the_command() {
     let store = Store::new();
     let mut terminal = Terminal::bash(&store);
     terminal.line(LOOP);
-    let group = terminal.number("pg=");
+    let group = started(&mut terminal);
     terminal.foreground_becomes(group);
     drop(terminal);
     eventually("the end of the command", || alive(group).is_empty().then_some(()));

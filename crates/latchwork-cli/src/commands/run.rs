@@ -80,7 +80,9 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         }
         Some(Ok(Released::NotHeld)) => {}
         Some(Err(error)) => output.note("unreleased", &format!("not released yet: {error}")),
-        None => output.note("unreleased", "not released: the store does not answer; it will expire"),
+        None => {
+            output.note("unreleased", "not released: the store does not answer; it will expire")
+        }
     }
     close(&manager).await;
     if terminal.is_some() && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw()) {
@@ -248,10 +250,9 @@ fn report(ended: Ended, args: &RunArgs, output: &Output) -> u8 {
                 }
                 Loss::Told(lost) => lost.to_string(),
                 Loss::Unconfirmed => "the store did not confirm it in time".to_owned(),
-                Loss::MaxHold => format!(
-                    "--max-hold {} is over",
-                    coarse(args.max_hold.unwrap_or_default())
-                ),
+                Loss::MaxHold => {
+                    format!("--max-hold {} is over", coarse(args.max_hold.unwrap_or_default()))
+                }
                 Loss::Stalled => "latchwork was stopped or starved past its expiry".to_owned(),
             };
             output.fail("Lost", &format!("lost {name:?}: {reason}; the command was ended"));
@@ -268,7 +269,8 @@ fn report(ended: Ended, args: &RunArgs, output: &Output) -> u8 {
 fn default_holder(command: &[OsString]) -> String {
     const LONGEST: usize = 120;
     let uname = rustix::system::uname();
-    let user = std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    let user =
+        std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let mut words = words.join(" ");
     if let Some((end, _)) = words.char_indices().nth(LONGEST) {

@@ -46,18 +46,15 @@ impl Deadlines {
         // The guard's own count began a little earlier, so a validity that it caps is less.
         let by_max_hold = self.hold_end.minus(Duration::from_millis(100)) <= valid_until;
         let end = valid_until.min(self.hold_end);
-        let margin = self.margin();
+        let span = self.ttl.min(self.longest);
+        // How long before the end nobody in the group may run any more.
+        let margin = (span / 20).max(Duration::from_millis(200));
         Due {
-            ask: end.minus(self.ttl.min(self.longest) / 3),
+            ask: end.minus(span / 3),
             kill: end.minus(margin),
             guardian: end.minus(margin / 2),
             by_max_hold,
         }
-    }
-
-    /// How long before the end nobody in the group may run any more.
-    fn margin(&self) -> Duration {
-        (self.ttl / 20).max(Duration::from_millis(200))
     }
 
     /// How long latchwork looks again before it asks the command to end: the renewal of a machine
@@ -99,7 +96,7 @@ mod tests {
         assert!(due.by_max_hold);
         assert!(due.ask > START);
         let hold_end = START.plus(Duration::from_secs(2));
-        assert!(due.kill < due.guardian && due.guardian < hold_end);
+        in_order(&due, hold_end);
         assert!(!deadlines.due(START.plus(Duration::from_secs(1))).by_max_hold);
     }
 }

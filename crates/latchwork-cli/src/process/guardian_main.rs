@@ -28,10 +28,8 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         let stdin = rustix::stdio::stdin();
-        let mut waits = [
-            PollFd::from_borrowed_fd(stdin, PollFlags::IN),
-            PollFd::new(&timer, PollFlags::IN),
-        ];
+        let mut waits =
+            [PollFd::from_borrowed_fd(stdin, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
         // No time limit: the timer wakes it, and a stopped machine must not count.
         if poll(&mut waits, None).is_err() || waits[0].revents().is_empty() {
             continue;

@@ -15,7 +15,8 @@ use super::group::Group;
 /// Ctrl-C, Ctrl-Z, reading and full-screen programs work as if latchwork were not there. If other
 /// processes share latchwork's group (a pipeline, a script), they need the terminal too: then it is
 /// lent only when the command asks for it by reading it (SIGTTIN) or setting it (SIGTTOU), and
-/// until then Ctrl-C reaches the command through latchwork.
+/// until then Ctrl-C reaches the command through latchwork. The same goes for a running background
+/// job that `fg` brings to the front, which nobody tells it.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: File,
@@ -52,7 +53,8 @@ impl Terminal {
 
     fn may_lend(&self) -> bool {
         self.in_foreground()
-            && (self.wanted || (stdin().is_terminal() && stdout().is_terminal() && !self.is_shared()))
+            && (self.wanted
+                || (stdin().is_terminal() && stdout().is_terminal() && !self.is_shared()))
     }
 
     /// Lends the terminal to the command if that is right now: after latchwork was continued, or

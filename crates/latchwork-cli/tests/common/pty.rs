@@ -36,7 +36,8 @@ impl Terminal {
     /// Starts a shell that finds `latchwork` on its path.
     #[allow(unsafe_code, reason = "pre_exec")]
     pub fn new(store: &Store, shell: &[&str]) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
@@ -75,7 +76,7 @@ impl Terminal {
             let mut bytes = [0; 4096];
             loop {
                 let count = eyes.read(&mut bytes).unwrap_or(0);
-                let mut text = shown.text.lock().unwrap();
+                let Ok(mut text) = shown.text.lock() else { return };
                 text.0.push_str(&String::from_utf8_lossy(&bytes[..count]));
                 text.1 = count == 0;
                 shown.news.notify_all();
@@ -147,9 +148,19 @@ impl Terminal {
         });
     }
 
+    /// Waits until another group than this is the terminal's foreground group.
+    #[track_caller]
+    pub fn foreground_leaves(&self, group: Pid) {
+        eventually("another foreground group", || {
+            tcgetpgrp(&self.keyboard).is_ok_and(|now| now != group).then_some(())
+        });
+    }
+
     /// Asks the shell for the exit code of the last command.
     #[track_caller]
     pub fn code(&mut self) -> i32 {
+        // A Ctrl-C throws away what is typed right behind it.
+        self.foreground_becomes(self.shell());
         self.line("echo code=$?.");
         self.until("code=").trim_end_matches('.').parse().unwrap()
     }
