@@ -25,6 +25,11 @@ impl Output {
         self.verbose || io::stderr().is_terminal()
     }
 
+    /// Whether `-v` was given.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// An error of the library.
     pub(crate) fn error(&self, error: &Error) {
         self.fail(&format!("{:?}", error.kind()), &error.to_string());
@@ -285,7 +290,7 @@ mod tests {
         let mut one = Snapshot::free(Key::new("x").unwrap());
         one.token = (1 << 53) - 1;
         let value = snapshot_json(&one);
-        assert_eq!(value["token"], Value::from(((1_u64 << 53) - 1 << 10).to_string()));
+        assert_eq!(value["token"], Value::from((((1_u64 << 53) - 1) << 10).to_string()));
         assert_eq!(value["held"], Value::from(false));
     }
 

@@ -6,7 +6,6 @@
 mod common;
 
 use std::fs;
-use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 
 use common::{Ready, Running, Store, alive, kill, kill_group, state};
@@ -171,11 +170,8 @@ fn the_guardian_holds_the_lifeline_and_the_command_does_not() {
     let store = Store::new();
     // A file of the caller, inherited by latchwork and by the command, but not by the guardian.
     let callers = fs::File::create(store.file("callers")).unwrap();
-    let holder = store.holder_with(&[], "sleep 300; echo x", |command| {
-        rustix::io::fcntl_setfd(&callers, rustix::io::FdFlags::empty()).unwrap();
-        let _ = callers.as_raw_fd();
-        command.env("X", "y");
-    });
+    rustix::io::fcntl_setfd(&callers, rustix::io::FdFlags::empty()).unwrap();
+    let holder = store.holder(&[], "sleep 300; echo x");
     let ready = started(&holder);
     let open = |pid: i32| -> Vec<String> {
         fs::read_dir(format!("/proc/{pid}/fd"))

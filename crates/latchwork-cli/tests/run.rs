@@ -209,6 +209,51 @@ fn what_the_caller_ignores_is_ignored() {
 }
 
 #[test]
+fn the_command_starts_with_the_callers_signal_settings() {
+    let store = Store::new();
+    let ask = "exec grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    for prepare in ["", "trap '' INT PIPE;"] {
+        let direct = Command::new("sh").args(["-c", &format!("{prepare} {ask}")]).output().unwrap();
+        let binary = env!("CARGO_BIN_EXE_latchwork");
+        let script = format!("{prepare} exec '{binary}' run x -- sh -c \"{ask}\"");
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &script])
+            .env("LATCHWORK_STORE", store.url())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let done = Running::start(command).finish();
+        let direct = String::from_utf8(direct.stdout).unwrap();
+        assert_eq!(sets(&done.stdout), sets(&direct), "{done:?}");
+    }
+}
+
+/// Blocked and ignored signals, without SIGPIPE (Rust programs start their children with its
+/// default) and without those that the C library keeps to itself.
+fn sets(text: &str) -> Vec<u64> {
+    let pipe = 1 << (Signal::PIPE.as_raw() - 1);
+    let sets = text.lines().map(|line| line.rsplit('\t').next().unwrap());
+    sets.map(|set| u64::from_str_radix(set, 16).unwrap() & 0x7fff_ffff & !pipe).collect()
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_told() {
+    let store = Store::new();
+    std::fs::write(store.file("file"), "").unwrap();
+    let url = format!("file://{}/locks", store.file("file").display());
+    for args in
+        [&["run", "x", "--", "true"][..], &["ls"], &["show", "x"], &["release", "x", "--force"]]
+    {
+        let mut all = vec!["--store", &url];
+        all.extend(args);
+        let done = store.output(&all);
+        assert_eq!(done.code(), 69, "{args:?}: {done:?}");
+        assert!(done.stderr.contains("file"), "{done:?}");
+    }
+}
+
+#[test]
 fn a_wait_that_is_over_names_the_holder() {
     let store = Store::new();
     let holder = store.holder(&["--holder", "the nightly backup"], "sleep 300; echo x");

@@ -2,6 +2,7 @@
 
 mod completions;
 mod ls;
+mod news;
 mod release;
 mod run;
 mod show;

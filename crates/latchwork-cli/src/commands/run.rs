@@ -3,16 +3,13 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use latchwork::clock::boot_time;
-use latchwork::{
-    Error, ErrorKind, Event, Guard, LockManager, Lost, LostReason, Observer, Released,
-};
+use latchwork::{Error, ErrorKind, Guard, LockManager, Lost, LostReason, Released};
 use rustix::process::Signal;
-use tokio::sync::mpsc;
 
+use super::news::News;
 use super::{close, within};
 use crate::args::RunArgs;
 use crate::exit;
@@ -33,22 +30,27 @@ const RELEASING: Duration = Duration::from_secs(3);
 pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<u8, Error> {
     let mask = block_ttou();
     let holder = args.holder.clone().unwrap_or_else(|| default_holder(&args.command));
-    let (told, mut waiting) = mpsc::unbounded_channel();
-    let mut manager = latchwork::connect(store).await?.holder(holder);
-    if output.tells_waiting() {
-        manager = manager.observer(Arc::new(Waiting { told, last: StdMutex::default() }));
-    }
+    let (news, mut lines) = News::new(output.tells_waiting(), output.is_verbose());
+    let manager = latchwork::connect(store).await?.holder(holder).observer(news.clone());
     let mut signals = Signals::ending().map_err(broken)?;
-    let guard = {
+    let outcome = {
         let mut acquire = std::pin::pin!(acquire(args, &manager));
         loop {
             tokio::select! {
                 biased;
-                acquired = &mut acquire => break acquired?,
-                Some(line) = waiting.recv() => output.note("waiting", &line),
-                signal = signals.next() => return Ok(give_up(signal, &manager).await),
+                acquired = &mut acquire => break Ok(acquired),
+                Some(line) = lines.recv() => output.note("waiting", &line),
+                signal = signals.next() => break Err(signal),
             }
         }
+    };
+    let guard = match outcome {
+        Ok(Ok(guard)) => guard,
+        Ok(Err(error)) => {
+            close(&manager).await;
+            return Err(error);
+        }
+        Err(signal) => return Ok(give_up(signal, &manager).await),
     };
     output.detail("acquired", &format!("acquired {:?}, token {}", args.name, guard.token()));
     let mut terminal = Terminal::open();
@@ -65,7 +67,7 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
     }
     let released = within(RELEASING, guard.release()).await;
     let mut code = match &ended {
-        Ok(ended) => report(*ended, args, output),
+        Ok(ended) => report(*ended, args, &news, output),
         Err(Failed { code, message }) => {
             output.fail("Command", message);
             *code
@@ -238,7 +240,7 @@ impl Held<'_> {
 }
 
 /// Says why the command ended, where the command itself does not, and with which code to exit.
-fn report(ended: Ended, args: &RunArgs, output: &Output) -> u8 {
+fn report(ended: Ended, args: &RunArgs, news: &News, output: &Output) -> u8 {
     let name = &args.name;
     match ended {
         Ended::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
@@ -249,7 +251,10 @@ fn report(ended: Ended, args: &RunArgs, output: &Output) -> u8 {
                     "it was taken away (released by force, or the store lost it)".to_owned()
                 }
                 Loss::Told(lost) => lost.to_string(),
-                Loss::Unconfirmed => "the store did not confirm it in time".to_owned(),
+                Loss::Unconfirmed => match news.renewal_failure() {
+                    Some(error) => format!("the store did not confirm it in time ({error})"),
+                    None => "the store did not confirm it in time".to_owned(),
+                },
                 Loss::MaxHold => {
                     format!("--max-hold {} is over", coarse(args.max_hold.unwrap_or_default()))
                 }
@@ -283,27 +288,4 @@ fn default_holder(command: &[OsString]) -> String {
 
 fn broken(error: io::Error) -> Error {
     Error::new(ErrorKind::Corrupt, format!("cannot listen to signals: {error}"))
-}
-
-/// Says once for each holder that the lock is waited for.
-struct Waiting {
-    told: mpsc::UnboundedSender<String>,
-    last: StdMutex<Option<Option<Arc<str>>>>,
-}
-
-impl Observer for Waiting {
-    fn event(&self, event: &Event<'_>) {
-        let Event::Waiting { key, blocked } = event else { return };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref() == Some(&blocked.holder) {
-            return;
-        }
-        *last = Some(blocked.holder.clone());
-        let name = key.as_str();
-        // Printed by the main thread: a terminal that stands still must not stop the renewals.
-        let _ = self.told.send(match &blocked.holder {
-            Some(holder) => format!("waiting for {name:?}, held by {holder}"),
-            None => format!("waiting for {name:?}"),
-        });
-    }
 }
