@@ -184,9 +184,11 @@ fn the_guardian_holds_the_lifeline_and_the_command_does_not() {
     let life = |files: &[String]| files.iter().filter(|file| file.ends_with(".life")).count();
     let guardian = holder.guardian().as_raw_nonzero().get();
     assert!(life(&open(holder.child.id() as i32)) > 0);
-    let files = open(guardian);
+    // It makes its timer when it has started.
+    let timer = |files: &[String]| files.iter().any(|file| file.contains("timerfd"));
+    let files = common::eventually("a timer", || Some(open(guardian)).filter(|files| timer(files)));
     assert_eq!(life(&files), 1, "{files:?}");
-    // Two pipes to latchwork, /dev/null, a timer, the lifeline: nothing of the caller's.
+    // Two pipes to latchwork, /dev/null, the timer, the lifeline: nothing of the caller's.
     assert_eq!(files.len(), 5, "{files:?}");
     assert!(!files.iter().any(|file| file.contains("callers")), "{files:?}");
     for member in alive(ready.group) {

@@ -163,9 +163,8 @@ fn signals_reach_the_command() {
         (Signal::USR2, "USR2"),
         (Signal::WINCH, "WINCH"),
     ] {
-        let script = format!(
-            "trap 'echo got {name}; kill $!; exit 9' {name}; sleep 300 & echo up; wait; echo no"
-        );
+        let script =
+            format!("trap 'echo got {name}; exit 9' {name}; echo up; while :; do sleep 0.05; done");
         let run = Running::start(store.latchwork(&["run", name, "--", "sh", "-c", &script]));
         run.stdout.until("up");
         run.signal(signal);

@@ -33,6 +33,11 @@ fn asleep(group: Pid) {
     });
 }
 
+fn parent(process: Pid) -> Pid {
+    let stat = common::stat(process.as_raw_nonzero().get()).unwrap();
+    common::pid(stat[1].parse().unwrap())
+}
+
 #[track_caller]
 fn becomes(process: Pid, states: &str) {
     eventually(states, || states.contains(state(process)).then_some(()));
@@ -169,6 +174,8 @@ fn a_background_job_that_reads_is_stopped_until_fg() {
         terminal.line("latchwork run x -- sh -c 'echo pg=$$; read a </dev/tty; echo go\\t=$a.' &");
         let group = terminal.number("pg=");
         becomes(group, "T");
+        // The shell says fg only to a job that it knows to be stopped.
+        becomes(parent(group), "T");
         terminal.line("echo still-'here'");
         terminal.until("still-here");
         terminal.line("fg");
@@ -279,6 +286,20 @@ fn a_killed_full_screen_program_leaves_a_sane_terminal() {
     assert_eq!(terminal.code(), 137);
     terminal.line("stty -a | tr ';' '\\n' | grep -o -- '-*icanon' | sed 's/^/mode=/'");
     assert_eq!(terminal.until("mode="), "icanon");
+}
+
+#[test]
+fn a_killed_latchwork_leaves_no_command_and_a_usable_terminal() {
+    let store = Store::new();
+    for mut terminal in shells(&store) {
+        terminal.line(LOOP);
+        let group = started(&mut terminal);
+        terminal.foreground_becomes(group);
+        common::kill(parent(group));
+        assert_eq!(terminal.code(), 137);
+        eventually("the end of the command", || alive(group).is_empty().then_some(()));
+        free(&store);
+    }
 }
 
 #[test]
