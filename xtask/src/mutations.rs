@@ -47,14 +47,9 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
 fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, String> {
     let path = copy.join(&mutation.file);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", mutation.file))?;
-    let found = text.matches(&mutation.find).count();
-    if found != 1 {
-        return Err(format!(
-            "{}: the text to replace is in {} {found} times; mend the list",
-            mutation.id, mutation.file
-        ));
-    }
-    let text = text.replacen(&mutation.find, &mutation.replace, 1);
+    let text = mutate(&text, mutation).map_err(|found| {
+        format!("{}: {} has the text {found} times; mend the list", mutation.id, mutation.file)
+    })?;
     fs::write(&path, text).map_err(|e| format!("{}: {e}", mutation.file))?;
     let output = Command::new("sh")
         .args(["-c", &format!("timeout 300 {} 2>&1", mutation.command)])
@@ -75,6 +70,31 @@ fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, Strin
     } else {
         Ok(())
     })
+}
+
+/// Replaces the one place where the text is found, or tells how many there are.
+///
+/// One line is found anywhere in a line; several lines are found whatever their indentation.
+fn mutate(text: &str, mutation: &Mutation) -> Result<String, usize> {
+    let wanted: Vec<&str> = mutation.find.lines().map(str::trim).collect();
+    if let [wanted] = wanted[..] {
+        let found = text.matches(wanted).count();
+        return if found == 1 {
+            Ok(text.replacen(wanted, mutation.replace.trim(), 1))
+        } else {
+            Err(found)
+        };
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let places: Vec<usize> = lines
+        .windows(wanted.len())
+        .enumerate()
+        .filter(|(_, window)| window.iter().map(|line| line.trim()).eq(wanted.iter().copied()))
+        .map(|(at, _)| at)
+        .collect();
+    let [at] = places[..] else { return Err(places.len()) };
+    let (before, after) = (&lines[..at], &lines[at + wanted.len()..]);
+    Ok([before, &mutation.replace.lines().collect::<Vec<_>>(), after].concat().join("\n") + "\n")
 }
 
 fn tail(text: &str) -> String {

@@ -1,10 +1,6 @@
 //! A store in the memory of this process: for tests, for one process, and to learn from.
 //!
-//! Use it where all who compete live in one process, and in tests of code that takes locks. It
-//! survives nothing: when the process ends, so do the locks, and tokens keep growing only as long
-//! as the wall clock does.
-//!
-//! It is also the example for who writes a backend. A store that can read, change and write one
+//! It is the example for who writes a backend. A store that can read, change and write one
 //! value atomically needs only what is here:
 //!
 //! 1. `change` makes each verb atomic (B1): it takes the record of a key, lets the pure
@@ -37,7 +33,11 @@ const TABLES: usize = 16;
 /// No claim has a session that could die before the process itself.
 const ALIVE: Alive<'static> = &|_| true;
 
-/// A [`Backend`] in memory.
+/// A [`Backend`] in the memory of this process.
+///
+/// Use it where all who compete live in one process, and in tests of code that takes locks. It
+/// survives nothing: when the process ends, so do the locks, and the tokens of the next one are
+/// larger only if the wall clock did not go back.
 pub struct MemoryBackend {
     store: Arc<Store>,
     io: Io,
@@ -165,6 +165,7 @@ impl Backend for MemoryBackend {
             ttl: Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60),
             default_ttl: Duration::from_secs(30),
             lifeline: None,
+            doorbell: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::acquire::{Patience, Request, acquire};
 use crate::backend::Mode;
+use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard::Guard;
@@ -121,6 +122,12 @@ impl Mutex {
     /// As for [`acquire`](Mutex::acquire).
     pub async fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
         self.acquire_with(Patience::Within(limit)).await
+    }
+
+    /// Where a thread that blocks on an acquire can wait for the store by itself
+    /// ([`block_on`](crate::block_on)).
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.engine.capabilities.doorbell.as_ref()
     }
 
     async fn acquire_with(&self, patience: Patience) -> Result<Guard, Error> {

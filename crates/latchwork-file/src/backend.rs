@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +16,8 @@ use std::time::Duration;
 use latchwork_core::kit::record::{Now, Record, Wakeup};
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Backoff, Blocked, Capabilities, Claim,
-    ClaimId, Effect, Error, Fencing, Io, Key, Lifeline, Linger, Order, Query, Released, Renewal,
-    Snapshot, Verb, Wake,
+    ClaimId, Doorbell, Effect, Error, Fencing, Io, Key, Lifeline, Linger, Order, Query, Released,
+    Renewal, Snapshot, Verb, Wake,
 };
 
 use crate::failure::removed;
@@ -33,7 +34,7 @@ const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// How many records are worked on before the stripe is given to others.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// How long to wait before a poke that found no descriptor is tried again.
 const POKE_AGAIN: Duration = Duration::from_millis(50);
@@ -43,6 +44,7 @@ const POKE_AGAIN: Duration = Duration::from_millis(50);
 /// See the [crate documentation](crate) for what it guarantees and what not.
 pub struct FileBackend {
     shared: Arc<Shared>,
+    doorbell: Doorbell,
 }
 
 /// What the backend shares with its tasks.
@@ -51,11 +53,11 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) io: Io,
     pub(crate) wakeups: Wakeups,
-    boot: u128,
+    pub(crate) boot: u128,
     session: Session,
     stripes: Vec<Stripe>,
     store: Arc<str>,
-    polling: AtomicBool,
+    pub(crate) polling: AtomicBool,
 }
 
 impl FileBackend {
@@ -88,10 +90,6 @@ impl FileBackend {
         layout.fill()?;
         session::remove_dead(&layout);
         let session = Session::begin(&layout)?;
-        let wake = session.wake().try_clone().map_err(|error| {
-            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-            crate::failure::failed("watch", layout.root(), errno, Effect::NotApplied)
-        });
         let shared = Arc::new(Shared {
             store: format!("file://{}", layout.root().display()).into(),
             stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
@@ -102,11 +100,8 @@ impl FileBackend {
             boot,
             session,
         });
-        // From here on a failure ends the session by dropping the backend.
-        let backend = Arc::new(FileBackend { shared });
-        let pokes = wakeup::read_pokes(Arc::downgrade(&backend.shared), wake?);
-        backend.shared.io.spawn(pokes);
-        Ok(backend)
+        let doorbell = wakeup::doorbell(&shared);
+        Ok(Arc::new(FileBackend { shared, doorbell }))
     }
 
     /// Whether this process had to poll, every 50 ms, because it had no descriptor left to be told
@@ -143,6 +138,7 @@ impl Backend for FileBackend {
             ttl: SHORTEST_TTL..=LONGEST_TTL,
             default_ttl: DEFAULT_TTL,
             lifeline: Some(Lifeline(self.shared.session.life().clone())),
+            doorbell: Some(self.doorbell.clone()),
         }
     }
 
@@ -168,7 +164,14 @@ impl Backend for FileBackend {
         _blocked: &'a Blocked,
     ) -> Verb<'a, Result<Wake, BackendError>> {
         Box::pin(async move {
-            poll_fn(|cx| self.shared.wakeups.poll_wait(claim.id, cx)).await;
+            poll_fn(|cx| {
+                // A thread that listens by itself is not woken by way of another.
+                if !self.doorbell.is_attended() {
+                    wakeup::read_pokes(&self.shared);
+                }
+                self.shared.wakeups.poll_wait(claim.id, cx)
+            })
+            .await;
             Ok(Wake::Look)
         })
     }
@@ -192,7 +195,10 @@ impl Backend for FileBackend {
             let Some(mut locked) = shared.lock(place.stripe).await? else {
                 return Ok(Released::NotHeld);
             };
-            let outcome = shared.release(&mut locked, claim, linger, &place);
+            let outcome = shared.release(claim, linger, &place);
+            if locked.is_crowded() {
+                shared.remove_idle(&mut locked, place.stripe);
+            }
             drop(locked);
             let (released, wakeups) = outcome?;
             shared.deliver(&claim.key, &wakeups);
@@ -210,7 +216,7 @@ impl Shared {
     ///
     /// Another process may be stopped while it has the lock, so this never blocks a thread: it
     /// sleeps until the caller's time limit drops it.
-    async fn lock(&self, stripe: usize) -> Result<Option<Locked<'_>>, BackendError> {
+    pub(crate) async fn lock(&self, stripe: usize) -> Result<Option<Locked<'_>>, BackendError> {
         let mut backoff = Backoff::new(Duration::from_micros(200), Duration::from_millis(5));
         loop {
             match self.stripes[stripe].try_lock()? {
@@ -222,12 +228,17 @@ impl Shared {
         }
     }
 
+    /// Where this session is told to look again.
+    pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
+        self.session.wake()
+    }
+
     /// Both clocks, read while the stripe is locked, so that they agree with the order of changes.
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { lease: Duration::from_nanos(self.io.now().as_nanos()), wall: self.io.clock().wall() }
     }
 
-    fn removed(&self) -> BackendError {
+    pub(crate) fn removed(&self) -> BackendError {
         removed(self.layout.root())
     }
 
@@ -240,7 +251,7 @@ impl Shared {
         alive
     }
 
-    fn seems_alive(&self, tag: u128) -> bool {
+    pub(crate) fn seems_alive(&self, tag: u128) -> bool {
         tag == self.session.id
             || self.wakeups.known(tag).unwrap_or_else(|| session::probe(&self.layout, tag))
                 != Life::Dead
@@ -374,7 +385,6 @@ impl Shared {
 
     fn release(
         &self,
-        locked: &mut Locked<'_>,
         claim: &Claim,
         linger: Linger,
         place: &Place,
@@ -394,16 +404,13 @@ impl Shared {
             // cut. Told as an error, the release is tried again, and then finds nothing to do.
             file.sync()?;
         }
-        drop(file);
-        if locked.is_crowded() {
-            self.remove_idle(locked, place.stripe, now);
-        }
         Ok((released, wakeups))
     }
 
     /// Removes the records of a stripe that say nothing but their last token, which the stripe's
     /// counter covers. What cannot be read or removed stays.
-    fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize, now: Now) {
+    fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize) {
+        let now = self.now();
         let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else { return };
         let mut left = 0;
         for entry in entries.flatten() {
@@ -419,65 +426,6 @@ impl Shared {
         }
         // Not noted, it is done again by a later release.
         let _ = locked.swept(left, self.boot, now.wall.as_micros() as u64);
-    }
-
-    async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
-        match query {
-            Query::Key(key) => {
-                let place = Place::of(key);
-                let path = self.layout.record(&place);
-                let locked = self.lock(place.stripe).await?.ok_or_else(|| self.removed())?;
-                let (_, record) = RecordFile::open(&path, key, self.boot)?;
-                let snapshot = self.snapshot(key.clone(), &record, &path);
-                drop(locked);
-                Ok(vec![snapshot])
-            }
-            Query::Prefix(prefix) => {
-                let mut found = Vec::new();
-                for stripe in 0..STRIPES {
-                    self.inspect_stripe(stripe, prefix, &mut found).await?;
-                }
-                found.sort_by(|a: &Snapshot, b| a.key.cmp(&b.key));
-                Ok(found)
-            }
-        }
-    }
-
-    async fn inspect_stripe(
-        &self,
-        stripe: usize,
-        prefix: &str,
-        found: &mut Vec<Snapshot>,
-    ) -> Result<(), BackendError> {
-        let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else {
-            return Err(self.removed());
-        };
-        let names = entries.flatten().filter(|e| e.file_name() != ASIDE);
-        let paths: Vec<_> = names.map(|entry| entry.path()).collect();
-        for batch in paths.chunks(BATCH) {
-            let locked = self.lock(stripe).await?.ok_or_else(|| self.removed())?;
-            for path in batch {
-                let looked = RecordFile::look(path, self.boot)?;
-                let Some(key) = looked.key.filter(|key| key.as_str().starts_with(prefix)) else {
-                    continue;
-                };
-                let snapshot = self.snapshot(key, &looked.record, path);
-                if !snapshot.is_free() {
-                    found.push(snapshot);
-                }
-            }
-            drop(locked);
-        }
-        Ok(())
-    }
-
-    fn snapshot(&self, key: Key, record: &Record, path: &Path) -> Snapshot {
-        let mut snapshot = record.snapshot(key, self.now(), &|tag| self.seems_alive(tag));
-        snapshot.notes.push(format!("record: {}", path.display()));
-        if self.polling.load(Ordering::Relaxed) {
-            snapshot.notes.push("out of descriptors: waiting by polling every 50 ms".to_owned());
-        }
-        snapshot
     }
 
     /// Says that this process polls for want of descriptors.

@@ -61,7 +61,7 @@ fn next_step(errno: Errno) -> Option<&'static str> {
             "make room on the file system of the lock directory"
         }
         Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
-        Errno::NOENT | Errno::NOTDIR => "check the path of the lock directory",
+        Errno::NOENT | Errno::NOTDIR | Errno::EXIST => "check the path of the lock directory",
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK => {
             "choose a directory on a local file system with flock and named pipes, such as ext4, \
              xfs, btrfs or tmpfs"

@@ -1,4 +1,5 @@
-//! Locks between the processes of one machine, kept in a directory.
+#![doc = include_str!("../README.md")]
+
 #[cfg(target_os = "linux")]
 mod backend;
 #[cfg(target_os = "linux")]
@@ -7,6 +8,8 @@ mod codec;
 mod failure;
 #[cfg(target_os = "linux")]
 mod fs_check;
+#[cfg(target_os = "linux")]
+mod inspect;
 #[cfg(target_os = "linux")]
 mod layout;
 #[cfg(target_os = "linux")]

@@ -1,1 +1,210 @@
 //! Who is admitted from a line of ordered nodes.
+//!
+//! For stores that keep one node for each claim in an order of their own (a sequence number, a
+//! create revision) and can watch a node. A claim writes its node, reads the line, and asks
+//! [`admission`]: either it holds the key, or it watches the nodes named and reads the line anew
+//! when one of them leaves. A node leaves by release or with its session.
+//!
+//! The claims that hold the key are always the first ones in line. A waiter watches as few nodes
+//! as tell it in time, so that one departure does not wake the whole line.
+
+use crate::backend::Mode;
+
+/// One claim in line, as its store orders them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node<I> {
+    /// What the backend knows it by: a path, a key.
+    pub id: I,
+    /// The mode of its claim.
+    pub mode: Mode,
+}
+
+/// Whether a node holds the key, or whose departure to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// It holds the key.
+    Granted,
+    /// It waits for this place in the line to leave.
+    Behind(usize),
+    /// It waits for any of these places to leave.
+    BehindAny(Vec<usize>),
+}
+
+/// Judges the node at the place `me`.
+///
+/// All nodes must be of one shape; a node of another one is taken for a claim that shares with
+/// nobody. Permits that exceed their limit are never admitted: core refuses such a claim.
+///
+/// # Panics
+///
+/// Panics if there is no place `me` in the line.
+pub fn admission<I>(line: &[Node<I>], me: usize) -> Admission {
+    let ahead = &line[..me];
+    match line[me].mode {
+        // The one right ahead, though it may be a reader among others: each departure then wakes
+        // one writer, which moves up.
+        Mode::Exclusive | Mode::Write => match me {
+            0 => Admission::Granted,
+            _ => Admission::Behind(me - 1),
+        },
+        // The nearest of the writers: while it stays, no departure before it matters.
+        Mode::Read => match ahead.iter().rposition(|node| node.mode != Mode::Read) {
+            None => Admission::Granted,
+            Some(writer) => Admission::Behind(writer),
+        },
+        Mode::Permits { take, of } => {
+            let taken: u64 = ahead
+                .iter()
+                .map(|node| match node.mode {
+                    Mode::Permits { take, .. } => u64::from(take),
+                    _ => u64::from(of),
+                })
+                .sum();
+            if taken + u64::from(take) <= u64::from(of) {
+                Admission::Granted
+            } else {
+                Admission::BehindAny((0..me).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: u32 = 4;
+
+    /// Lines of one shape; the ids are numbered from the front.
+    fn lines() -> impl Strategy<Value = Vec<Node<usize>>> {
+        let number = |modes: Vec<Mode>| {
+            modes.into_iter().enumerate().map(|(id, mode)| Node { id, mode }).collect()
+        };
+        let read_write = prop_oneof![3 => Just(Mode::Read), 2 => Just(Mode::Write)];
+        let permits = (1..=LIMIT).prop_map(|take| Mode::Permits { take, of: LIMIT });
+        prop_oneof![
+            prop::collection::vec(Just(Mode::Exclusive), 1..12),
+            prop::collection::vec(read_write, 1..12),
+            prop::collection::vec(permits, 1..12),
+        ]
+        .prop_map(number)
+    }
+
+    fn granted<I>(line: &[Node<I>]) -> Vec<usize> {
+        (0..line.len()).filter(|me| admission(line, *me) == Admission::Granted).collect()
+    }
+
+    fn watched(admission: &Admission) -> Vec<usize> {
+        match admission {
+            Admission::Granted => vec![],
+            Admission::Behind(place) => vec![*place],
+            Admission::BehindAny(places) => places.clone(),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn the_admitted_go_together_and_are_the_first_in_line(line in lines()) {
+            let granted = granted(&line);
+            prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
+            prop_assert!(!granted.is_empty());
+            let modes = || granted.iter().map(|place| line[*place].mode);
+            if modes().any(|m| matches!(m, Mode::Exclusive | Mode::Write)) {
+                prop_assert_eq!(granted.len(), 1);
+            }
+            let taken = modes().map(|m| match m {
+                Mode::Permits { take, .. } => take,
+                _ => 0,
+            });
+            prop_assert!(taken.sum::<u32>() <= LIMIT);
+        }
+
+        #[test]
+        fn a_departure_that_admits_somebody_was_watched(line in lines(), gone in any::<usize>()) {
+            let gone = gone % line.len();
+            let mut after = line.clone();
+            after.remove(gone);
+            for me in (0..after.len()).filter(|me| admission(&after, *me) == Admission::Granted) {
+                let before = if me < gone { me } else { me + 1 };
+                let answer = admission(&line, before);
+                prop_assert!(answer == Admission::Granted || watched(&answer).contains(&gone));
+            }
+        }
+
+        /// Holders leave in any order, waiters may die, and nobody looks but who watches a node
+        /// that left: the line still empties.
+        #[test]
+        fn no_waiter_is_forgotten(
+            line in lines(),
+            leave in prop::collection::vec((any::<usize>(), prop::bool::weighted(0.2)), 64),
+        ) {
+            let mut line = line;
+            let look = |line: &[Node<usize>], id: usize| -> Vec<usize> {
+                let me = line.iter().position(|n| n.id == id).unwrap();
+                watched(&admission(line, me)).into_iter().map(|place| line[place].id).collect()
+            };
+            // What each node watches; nothing means that it believes to hold the key.
+            let mut watches: Vec<_> = (0..line.len()).map(|id| look(&line, id)).collect();
+            for (pick, dies) in leave {
+                let leavers: Vec<usize> = line
+                    .iter()
+                    .map(|n| n.id)
+                    .filter(|id| dies || watches[*id].is_empty())
+                    .collect();
+                prop_assert!(line.is_empty() || !leavers.is_empty(), "all wait: {line:?}");
+                if leavers.is_empty() {
+                    return Ok(());
+                }
+                let gone = leavers[pick % leavers.len()];
+                line.retain(|n| n.id != gone);
+                for id in line.iter().map(|n| n.id).collect::<Vec<_>>() {
+                    if watches[id].contains(&gone) {
+                        watches[id] = look(&line, id);
+                    }
+                    prop_assert_eq!(watches[id].is_empty(), look(&line, id).is_empty());
+                }
+            }
+            prop_assert!(line.is_empty());
+        }
+
+        #[test]
+        fn each_departure_wakes_one_mutex_waiter_or_writer(line in lines()) {
+            let mut watchers = vec![0; line.len()];
+            for me in 0..line.len() {
+                let answer = admission(&line, me);
+                if matches!(line[me].mode, Mode::Exclusive | Mode::Write) {
+                    prop_assert_eq!(watched(&answer).len(), usize::from(me > 0));
+                    for place in watched(&answer) {
+                        watchers[place] += 1;
+                    }
+                }
+            }
+            prop_assert!(watchers.iter().all(|count| *count <= 1));
+        }
+    }
+
+    #[test]
+    fn a_reader_waits_behind_the_nearest_writer_alone() {
+        use Mode::{Read, Write};
+        let modes = [Read, Write, Read, Write, Read, Read];
+        let line: Vec<_> = modes.into_iter().map(|mode| Node { id: (), mode }).collect();
+        let answers: Vec<_> = (0..line.len()).map(|me| admission(&line, me)).collect();
+        let behind = Admission::Behind;
+        let expected = [Admission::Granted, behind(0), behind(1), behind(2), behind(3), behind(3)];
+        assert_eq!(answers, expected);
+    }
+
+    #[test]
+    fn a_node_of_another_shape_shares_with_nobody() {
+        let permit = Node { id: (), mode: Mode::Permits { take: 1, of: 2 } };
+        let line = [Node { id: (), mode: Mode::Exclusive }, permit];
+        assert_eq!(admission(&line, 1), Admission::BehindAny(vec![0]));
+    }
+}

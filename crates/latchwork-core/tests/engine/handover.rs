@@ -214,3 +214,17 @@ async fn max_hold_counts_anew_for_each_handover() {
     assert_eq!(lost.reason, LostReason::MaxHold);
     assert_eq!(lost.at.since(start), 20 * SEC);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_short_max_hold_does_not_keep_a_hold_from_passing_on() {
+    let world = World::new();
+    let locks = world.locks.clone().max_hold(2 * SEC);
+    let first = locks.mutex("k").acquire().await.unwrap();
+    let mutex = locks.mutex("k");
+    let (second, ()) = tokio::join!(mutex.acquire(), async {
+        world.settle().await;
+        drop(first);
+    });
+    drop(second);
+    assert_eq!(world.store.tries.load(Ordering::SeqCst), 1);
+}

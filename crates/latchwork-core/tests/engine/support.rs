@@ -1,7 +1,7 @@
 //! A store that can be told to misbehave, and that counts what it is asked.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,6 +10,9 @@ use latchwork_core::*;
 
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// The length of a pushed grant before its first renewal.
+pub(crate) const PUSHED_TTL: Duration = Duration::from_secs(2);
 
 /// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,10 @@ pub(crate) struct Faulty {
     plan: Mutex<Plan>,
     /// The store keeps claims so many times longer than it says.
     pub(crate) overtime: u32,
+    /// `wait` answers with the grant itself.
+    pub(crate) pushes: AtomicBool,
+    /// The rate of the store's own clock, in thousandths of ours; 0 if it tells no time.
+    pub(crate) clock_rate: AtomicU32,
     pub(crate) tries: AtomicU32,
     pub(crate) renewals: AtomicU32,
     pub(crate) releases: AtomicU32,
@@ -60,6 +67,12 @@ impl Faulty {
 
     pub(crate) fn asked(&self) -> (u32, u32) {
         (self.tries.load(Ordering::SeqCst), self.releases.load(Ordering::SeqCst))
+    }
+
+    fn store_time(&self) -> Option<Duration> {
+        let rate = self.clock_rate.load(Ordering::SeqCst);
+        let ours = self.io.now().since(Moment::from_nanos(0));
+        (rate > 0).then(|| ours * rate / 1000)
     }
 
     fn longer(&self, claim: &Claim) -> Claim {
@@ -117,6 +130,7 @@ impl Backend for Faulty {
                 let mut attempt = self.inner.try_acquire(&self.longer(claim)).await?;
                 if let Attempt::Granted(grant) = &mut attempt {
                     grant.ttl = claim.ttl;
+                    grant.store_time = self.store_time();
                 }
                 Ok(attempt)
             };
@@ -130,7 +144,20 @@ impl Backend for Faulty {
         blocked: &'a Blocked,
     ) -> Verb<'a, Result<Wake, BackendError>> {
         self.waits.fetch_add(1, Ordering::SeqCst);
-        self.inner.wait(claim, blocked)
+        Box::pin(async move {
+            let wake = self.inner.wait(claim, blocked).await?;
+            if !self.pushes.load(Ordering::SeqCst) {
+                return Ok(wake);
+            }
+            let pushed = Claim { ttl: PUSHED_TTL, ..claim.clone() };
+            let Attempt::Granted(grant) = self.inner.try_acquire(&pushed).await? else {
+                return Ok(Wake::Look);
+            };
+            let since_try = self.io.now().since(claim.stamp.sent_at());
+            // The message is on its way for a while.
+            self.io.sleep(100 * MS).await;
+            Ok(Wake::Admitted { grant, stamp: claim.stamp, since_try })
+        })
     }
 
     fn renew_all<'a>(
@@ -144,8 +171,9 @@ impl Backend for Faulty {
                 let act = async {
                     let longer = [self.longer(claim)];
                     let mut answer = self.inner.renew_all(&longer).await.remove(0)?;
-                    if let Renewal::Held { ttl, .. } = &mut answer {
+                    if let Renewal::Held { ttl, store_time, .. } = &mut answer {
                         *ttl = claim.ttl;
+                        *store_time = self.store_time();
                     }
                     Ok(answer)
                 };
@@ -219,6 +247,8 @@ fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<Faulty> {
         io: io.clone(),
         plan: Mutex::new(Box::new(|_| Fault::None)),
         overtime,
+        pushes: AtomicBool::default(),
+        clock_rate: AtomicU32::default(),
         tries: AtomicU32::default(),
         renewals: AtomicU32::default(),
         releases: AtomicU32::default(),

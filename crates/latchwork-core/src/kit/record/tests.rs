@@ -205,6 +205,7 @@ fn each_reader_has_its_own_ttl() {
     bench.granted(&left);
     bench.pass(5 * SEC);
     bench.granted(&stayed);
+    assert!(matches!(bench.renew(&stayed), Renewal::Held { .. }));
     bench.pass(5 * SEC);
     assert_eq!(bench.renew(&left), Renewal::Lost, "the later reader did not keep it");
     assert!(matches!(bench.renew(&stayed), Renewal::Held { .. }));

@@ -1,0 +1,223 @@
+//! Rounds: the claims as the nodes know them, and the clearing up after them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::Shared;
+use super::flight::Ask;
+use crate::backend::*;
+use crate::backoff::Backoff;
+use crate::clock::Moment;
+use crate::error::BackendError;
+
+/// One vote on a claim, under a name of its own at the nodes.
+///
+/// A release may overtake a try on its way, so a name that was released once can come back to life
+/// at a node. Under a fresh name for each round such a ghost is nobody's vote.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// The claim that the nodes see.
+    pub(super) claim: Claim,
+    /// No hold comes of it any more: whoever finds it alive at a node ends it there.
+    over: AtomicBool,
+}
+
+impl Round {
+    pub(super) fn of(claim: &Claim, floor: u64) -> Arc<Self> {
+        // Nodes neither queue nor push a grant: they would choose different heads.
+        let id = ClaimId::random();
+        let claim = Claim { id, order: Order::Barging, floor, ..claim.clone() };
+        Arc::new(Self { claim, over: AtomicBool::new(false) })
+    }
+
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+/// What became of the latest round of a claim.
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    /// The nodes are being asked.
+    Open,
+    /// A majority granted it, with this token.
+    Held(u64),
+    /// It did not come to a majority.
+    Blocked(Arc<Standing>),
+}
+
+/// Where a blocked claim stands.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// The nodes that were in the way, and what they said. They keep a mark that asks for a
+    /// wake-up if the claim waits.
+    pub(super) marks: Vec<(usize, Blocked)>,
+    /// How many nodes had granted it.
+    pub(super) free: usize,
+    /// Whether nobody else can have had a majority either.
+    pub(super) split: bool,
+    /// How many rounds in a row ended so.
+    pub(super) splits: u32,
+}
+
+#[derive(Debug)]
+struct Entry {
+    round: Arc<Round>,
+    state: State,
+    until: Moment,
+}
+
+/// The latest round of each claim of this process, by the claim's own id.
+#[derive(Debug)]
+pub(super) struct Book {
+    entries: HashMap<ClaimId, Entry>,
+    crowded: usize,
+}
+
+impl Book {
+    const CROWD: usize = 256;
+
+    pub(super) fn new() -> Self {
+        Self { entries: HashMap::new(), crowded: Self::CROWD }
+    }
+
+    /// Enters a round, and returns the one it replaces.
+    pub(super) fn enter(
+        &mut self,
+        id: ClaimId,
+        round: &Arc<Round>,
+        state: State,
+        now: Moment,
+    ) -> Option<(Arc<Round>, State)> {
+        if self.entries.len() >= self.crowded {
+            // Claims that were neither renewed nor released: by now the nodes have dropped them.
+            self.entries.retain(|_, entry| entry.until > now);
+            self.crowded = Self::CROWD.max(self.entries.len() * 2);
+        }
+        let until = keep_until(now, round);
+        let entry = Entry { round: round.clone(), state, until };
+        self.entries.insert(id, entry).map(|old| (old.round, old.state))
+    }
+
+    pub(super) fn get(&self, id: ClaimId) -> Option<(Arc<Round>, State)> {
+        self.entries.get(&id).map(|entry| (entry.round.clone(), entry.state.clone()))
+    }
+
+    /// Changes the state of this very round; false if another has taken its place, or it is over.
+    pub(super) fn advance(
+        &mut self,
+        id: ClaimId,
+        round: &Arc<Round>,
+        state: State,
+        now: Moment,
+    ) -> bool {
+        match self.entries.get_mut(&id) {
+            Some(entry) if Arc::ptr_eq(&entry.round, round) && !round.is_over() => {
+                entry.state = state;
+                entry.until = keep_until(now, round);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets this very round.
+    pub(super) fn forget(&mut self, id: ClaimId, round: &Arc<Round>) {
+        if self.entries.get(&id).is_some_and(|entry| Arc::ptr_eq(&entry.round, round)) {
+            self.entries.remove(&id);
+        }
+    }
+
+    /// The claims' own ids by the names that the nodes know.
+    pub(super) fn names(&self) -> HashMap<ClaimId, ClaimId> {
+        self.entries.iter().map(|(id, entry)| (entry.round.claim.id, *id)).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// A node may have heard of the claim a little later than we last did, so it is kept for longer
+/// than any node keeps it.
+fn keep_until(now: Moment, round: &Round) -> Moment {
+    now.plus(round.claim.ttl * 2 + Duration::from_secs(1))
+}
+
+/// A question that ends with an error when the time limit of a node is over.
+pub(super) fn limited<T: Send + 'static>(
+    shared: &Shared,
+    limit: Duration,
+    ask: impl Future<Output = Result<T, BackendError>> + Send + 'static,
+) -> Ask<Result<T, BackendError>> {
+    let io = shared.io.clone();
+    Box::pin(async move {
+        io.within(limit, ask).await.unwrap_or_else(|| Err(BackendError::no_answer(limit)))
+    })
+}
+
+impl Shared {
+    pub(super) fn ask_try(
+        &self,
+        node: usize,
+        round: &Arc<Round>,
+    ) -> Ask<Result<Attempt, BackendError>> {
+        let (backend, round) = (self.nodes[node].clone(), round.clone());
+        let limit = node_limit(round.claim.ttl);
+        limited(self, limit, async move { backend.try_acquire(&round.claim).await })
+    }
+
+    pub(super) fn ask_release(
+        &self,
+        node: usize,
+        claim: &Arc<Claim>,
+        linger: Linger,
+    ) -> Ask<Result<Released, BackendError>> {
+        let (backend, claim) = (self.nodes[node].clone(), claim.clone());
+        let limit = node_limit(claim.ttl);
+        limited(self, limit, async move { backend.release(&claim, linger).await })
+    }
+
+    /// Lets a try go on in the background, and ends the round at its node if it is over by then.
+    pub(super) fn straggle(
+        self: &Arc<Self>,
+        node: usize,
+        round: &Arc<Round>,
+        ask: Ask<Result<Attempt, BackendError>>,
+    ) {
+        let (shared, round) = (self.clone(), round.clone());
+        self.io.spawn(async move {
+            let _ = ask.await;
+            if round.is_over() {
+                shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
+            }
+        });
+    }
+
+    /// Ends a claim at a node in the background.
+    pub(super) fn spawn_clear(self: &Arc<Self>, node: usize, claim: &Arc<Claim>, linger: Linger) {
+        let (shared, claim) = (self.clone(), claim.clone());
+        self.io.spawn(async move { shared.clear(node, &claim, linger).await });
+    }
+
+    /// Releases a claim at a node until it answers, or until it has dropped the claim by itself.
+    async fn clear(&self, node: usize, claim: &Arc<Claim>, linger: Linger) {
+        let (limit, end) = (node_limit(claim.ttl), self.io.now().plus(claim.ttl));
+        let mut backoff = Backoff::new(limit / 4, limit * 4);
+        while self.ask_release(node, claim, linger).await.is_err() && self.io.now() < end {
+            self.io.sleep(backoff.pause()).await;
+        }
+    }
+}
+
+/// How long one node may take: short against the ttl, so that a stopped node costs little of it.
+pub(super) fn node_limit(ttl: Duration) -> Duration {
+    (ttl / 10).min(Duration::from_millis(250))
+}

@@ -1,0 +1,5 @@
+//! Several quorums over shared nodes, on links that lose, delay and repeat messages.
+
+mod cases;
+mod histories;
+mod world;

@@ -1,0 +1,156 @@
+//! Torn writes, flipped bits, growth, other boots.
+
+use super::*;
+use crate::codec::tests::sample;
+use latchwork_core::BackendErrorKind;
+
+const BOOT: u128 = 77;
+const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+fn key() -> Key {
+    Key::new("k").unwrap()
+}
+
+fn write(path: &Path, record: &Record) {
+    let (mut file, _) = RecordFile::open(path, &key(), BOOT).unwrap();
+    file.write(&key(), record, MODE).unwrap();
+}
+
+fn read(path: &Path) -> Result<Record, BackendError> {
+    RecordFile::open(path, &key(), BOOT).map(|(_, record)| record)
+}
+
+fn with_token(token: u64) -> Record {
+    Record { token, ..sample() }
+}
+
+#[test]
+fn a_write_cut_at_any_byte_leaves_the_old_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    for token in 1..=3 {
+        write(&path, &with_token(token));
+    }
+    let before = std::fs::read(&path).unwrap();
+    write(&path, &with_token(4));
+    let after = std::fs::read(&path).unwrap();
+    let changed = (0..before.len()).filter(|i| before[*i] != after[*i]);
+    for cut in changed {
+        let mut torn = before.clone();
+        torn[..cut].copy_from_slice(&after[..cut]);
+        std::fs::write(&path, &torn).unwrap();
+        assert_eq!(read(&path).unwrap(), with_token(3), "cut at {cut}");
+    }
+    std::fs::write(&path, &after).unwrap();
+    assert_eq!(read(&path).unwrap(), with_token(4));
+}
+
+#[test]
+fn a_creation_cut_at_any_byte_is_an_empty_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &with_token(1));
+    let whole = std::fs::read(&path).unwrap();
+    for cut in (0..200).chain([1_000, 2_048, 4_000]) {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        let record = read(&path).unwrap();
+        assert!(record == Record::default() || record == with_token(1), "cut at {cut}");
+        write(&path, &with_token(9));
+        assert_eq!(read(&path).unwrap(), with_token(9));
+        write(&path, &with_token(10));
+        assert_eq!(read(&path).unwrap(), with_token(10));
+    }
+}
+
+#[test]
+fn zeros_are_an_empty_record_and_garbage_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    std::fs::write(&path, [0; 4096]).unwrap();
+    assert_eq!(read(&path).unwrap(), Record::default());
+    std::fs::write(&path, [b'x'; 4096]).unwrap();
+    let error = read(&path).unwrap_err();
+    assert_eq!(error.kind, BackendErrorKind::Corrupt);
+    assert!(error.message.contains(path.to_str().unwrap()), "{error}");
+    assert!(error.next_step.is_some());
+}
+
+#[test]
+fn a_flipped_bit_costs_at_most_the_newest_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &with_token(1));
+    write(&path, &with_token(2));
+    let whole = std::fs::read(&path).unwrap();
+    for at in (0..400).chain(2048..2448) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        std::fs::write(&path, bytes).unwrap();
+        let token = read(&path).unwrap().token;
+        assert!(token == 1 || token == 2, "bit in {at}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_only_slot_is_damage_and_no_empty_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &with_token(1));
+    let whole = std::fs::read(&path).unwrap();
+    for at in 0..200 {
+        for bit in 0..8 {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            std::fs::write(&path, bytes).unwrap();
+            let error = read(&path).unwrap_err();
+            assert_eq!(error.kind, BackendErrorKind::Corrupt, "bit {bit} of byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_outgrows_its_slot_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &with_token(1));
+    std::fs::write(dir.path().join(ASIDE), "left behind").unwrap();
+    let mut long = with_token(2);
+    let waiter = long.line[0].clone();
+    long.line = vec![waiter; 300];
+    write(&path, &long);
+    assert_eq!(read(&path).unwrap(), long);
+    for token in 3..6 {
+        long.token = token;
+        write(&path, &long);
+        assert_eq!(read(&path).unwrap(), long);
+    }
+    write(&path, &with_token(9));
+    assert_eq!(read(&path).unwrap(), with_token(9));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_record_of_another_boot_keeps_token_and_linger_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &sample());
+    let (mut file, record) = RecordFile::open(&path, &key(), BOOT + 1).unwrap();
+    let expected =
+        Record { token: sample().token, closed_until: sample().closed_until, ..Record::default() };
+    assert_eq!(record, expected);
+    file.write(&key(), &record, MODE).unwrap();
+    let (_, again) = RecordFile::open(&path, &key(), BOOT + 1).unwrap();
+    assert_eq!(again, expected);
+}
+
+#[test]
+fn a_record_of_another_key_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &sample());
+    let other = Key::new("other").unwrap();
+    let error = RecordFile::open(&path, &other, BOOT).unwrap_err();
+    assert_eq!(error.kind, BackendErrorKind::Corrupt);
+    let found = RecordFile::look(&path, BOOT).unwrap();
+    assert_eq!((found.key, found.record), (Some(key()), sample()));
+}
