@@ -18,6 +18,8 @@ pub fn block_on<F: Future>(bell: Option<&Doorbell>, future: F) -> F::Output {
     let parker = imp::Parker::of_this_thread();
     let waker = parker.clone().into();
     let mut cx = Context::from_waker(&waker);
+    // Whoever cannot listen must not say so, or nobody would.
+    let bell = bell.filter(|_| parker.can_listen());
     let _attending = bell.map(imp::attend);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
@@ -51,7 +53,7 @@ impl Eq for Doorbell {}
 #[cfg(target_os = "linux")]
 mod imp {
     use std::cell::Cell;
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::OwnedFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Wake;
@@ -123,6 +125,11 @@ mod imp {
             PARKER.with(Arc::clone)
         }
 
+        /// Whether there was a descriptor left to sleep at a bell with.
+        pub(super) fn can_listen(&self) -> bool {
+            self.event.is_some()
+        }
+
         /// Sleeps until the waker was called or the bell has rung; may return early.
         pub(super) fn park(&self, bell: Option<&Doorbell>) {
             let (Some(event), Some(Doorbell(bell))) = (&self.event, bell) else {
@@ -130,30 +137,27 @@ mod imp {
             };
             // Said before looking: whoever wakes either sees it or is seen.
             self.listening.store(true, Ordering::SeqCst);
-            if !self.woken.load(Ordering::SeqCst) {
-                self.listen(event, bell);
-            }
+            let rung = !self.woken.load(Ordering::SeqCst) && listen(event, &bell.fd);
             self.listening.store(false, Ordering::SeqCst);
-            self.woken.store(false, Ordering::SeqCst);
-        }
-
-        fn listen(&self, event: &OwnedFd, bell: &Bell) {
-            let mut fds = [
-                PollFd::new(event, PollFlags::IN),
-                PollFd::from_borrowed_fd(bell.fd.as_fd(), PollFlags::IN),
-            ];
-            // Interrupted or not: what has happened shows in the flags, and an early look is free.
-            if poll(&mut fds, None).is_err() {
-                return;
-            }
-            let [woken, rung] = fds.map(|fd| !fd.revents().is_empty());
-            if woken {
-                let _ = rustix::io::read(event, &mut [0u8; 8]);
-            }
             if rung {
                 (bell.answer)();
             }
+            self.woken.store(false, Ordering::SeqCst);
         }
+    }
+
+    /// Sleeps until there is a wake-up or the bell has rung; tells whether it has.
+    fn listen(event: &OwnedFd, bell: &OwnedFd) -> bool {
+        let mut fds = [PollFd::new(event, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+        // An interrupted sleep is an early look, which is free.
+        if poll(&mut fds, None).is_err() {
+            return false;
+        }
+        let [woken, rung] = fds.map(|fd| !fd.revents().is_empty());
+        if woken {
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
+        }
+        rung
     }
 
     impl Wake for Parker {
@@ -202,6 +206,10 @@ mod imp {
     impl Parker {
         pub(super) fn of_this_thread() -> Arc<Self> {
             Arc::new(Self(std::thread::current()))
+        }
+
+        pub(super) fn can_listen(&self) -> bool {
+            false
         }
 
         pub(super) fn park(&self, _: Option<&Doorbell>) {

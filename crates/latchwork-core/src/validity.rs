@@ -178,6 +178,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
         /// The store ends the claim no earlier than arrival + ttl by its clock; the holder, whose
         /// clock may be 1 % slower, must have stopped believing by then.
         #[test]

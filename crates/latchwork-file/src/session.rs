@@ -80,9 +80,12 @@ impl Session {
         // Whoever watches it is told by a byte, in case the descriptor stays open; and the task
         // that reads the pokes is woken to find that it is over.
         let _ = rustix::io::write(&*self.life, &[0]);
-        let _ = rustix::io::write(&*self.wake, &[0; 16]);
+        let _ = rustix::io::write(&*self.wake, &END);
     }
 }
+
+/// The poke that says that the session is over; no claim has this id.
+pub(crate) const END: [u8; 16] = [0; 16];
 
 const READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);

@@ -144,6 +144,9 @@ impl Wakeups {
         match read(&mut bytes) {
             Ok(length) if length % 16 == 0 => {
                 for id in bytes[..length].chunks_exact(16) {
+                    if id == session::END {
+                        return false; // what is shared may live a moment longer than the session
+                    }
                     if let Ok(id) = id.try_into() {
                         self.wake(ClaimId::from_u128(u128::from_le_bytes(id)));
                     }

@@ -96,7 +96,8 @@ pub struct Record {
     pub token: u64,
     /// Until when the key stays closed, on the wall clock; zero if it does not.
     pub closed_until: Duration,
-    /// When a member last left, on the lease clock.
+    /// When a member or the head of the line last left, on the lease clock: since when whoever is
+    /// first in line now could have come.
     pub open_since: Duration,
 }
 
@@ -144,7 +145,7 @@ impl Record {
             && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
         if closed.is_zero() && fits && (in_the_way.is_empty() || passes) {
             if let Some(place) = place {
-                self.line.remove(place);
+                self.leave_line(place, now);
                 // The one behind the head learns of the new member when that one leaves; anyone
                 // further back stood behind a waiter that is gone.
                 moved.extend(self.line.get(place).filter(|_| place > 0).map(|w| w.id));
@@ -162,7 +163,7 @@ impl Record {
             return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
         }
         let blocked = self.blocked(claim, &in_the_way, closed, fits, now);
-        self.keep_place(claim, place, expires, tag);
+        self.keep_place(claim, place, expires, tag, now);
         if let (false, Some(place)) = (claim.waits, place) {
             moved.extend(self.line.get(place).map(|w| w.id));
         }
@@ -249,7 +250,26 @@ impl Record {
         }
     }
 
-    fn keep_place(&mut self, claim: &Claim, place: Option<usize>, expires: Duration, tag: u128) {
+    /// Takes a waiter out of the line. If it was first, the turn of the next one begins.
+    fn leave_line(&mut self, place: usize, now: Now) {
+        if self.is_head(place) {
+            self.open_since = self.open_since.max(now.lease);
+        }
+        self.line.remove(place);
+    }
+
+    fn is_head(&self, place: usize) -> bool {
+        self.line.iter().position(|w| w.order == Order::Fifo) == Some(place)
+    }
+
+    fn keep_place(
+        &mut self,
+        claim: &Claim,
+        place: Option<usize>,
+        expires: Duration,
+        tag: u128,
+        now: Now,
+    ) {
         let waiter = Waiter {
             id: claim.id,
             mode: claim.mode,
@@ -262,7 +282,7 @@ impl Record {
         match (claim.waits, place) {
             (true, Some(place)) => self.line[place] = waiter,
             (true, None) => self.line.push(waiter),
-            (false, Some(place)) => drop(self.line.remove(place)),
+            (false, Some(place)) => self.leave_line(place, now),
             (false, None) => {}
         }
     }
@@ -299,7 +319,7 @@ impl Record {
             }
             Released::Yes
         } else if let Some(place) = self.line.iter().position(|w| w.id == id) {
-            self.line.remove(place);
+            self.leave_line(place, now);
             moved.extend(self.line.get(place).map(|w| w.id));
             Released::Yes
         } else {
@@ -325,15 +345,19 @@ impl Record {
                 true
             }
         });
-        self.open_since = open_since;
         let mut moved = Vec::new();
         let mut at_front = true;
+        let mut no_head = true;
         let mut gap = false;
         self.line.retain(|waiter| {
             let dead = waiter.expires <= now.lease || (at_front && !alive(waiter.tag));
             if dead {
+                if no_head && waiter.order == Order::Fifo {
+                    open_since = open_since.max(waiter.expires.min(now.lease));
+                }
                 gap = true;
             } else {
+                no_head &= waiter.order != Order::Fifo;
                 at_front = false;
                 if std::mem::take(&mut gap) {
                     moved.push(waiter.id);
@@ -341,6 +365,7 @@ impl Record {
             }
             !dead
         });
+        self.open_since = open_since;
         moved
     }
 

@@ -2,4 +2,5 @@
 
 mod cases;
 mod histories;
+mod tokens;
 mod world;
