@@ -1,0 +1,211 @@
+//! What the command line may say.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+
+use crate::process::deadlines::MIN_TTL;
+
+const AFTER_HELP: &str = "\
+Examples:
+  latchwork run nightly -- ./backup.sh          wait for the lock, run, release
+  latchwork run --wait 0 nightly -- ./backup.sh run now or not at all (exit 75)
+  latchwork show nightly                        who holds it, who waits
+  latchwork ls                                  all locks in use
+
+Exit codes:
+  64 usage, 69 store unreachable, 70 broken, 73 lock lost and command ended,
+  75 not admitted in time, 77 denied, 78 in use as another kind of lock;
+  run passes the command's own code back: 126 not executable, 127 not found,
+  128 + n ended by signal n";
+
+const RUN_HELP: &str = "\
+The command finds LATCHWORK_KEY, LATCHWORK_TOKEN and LATCHWORK_STORE in its
+environment. Give the token to the resource that the lock protects and let it
+refuse a smaller one than it has seen.
+
+The command runs in a process group of its own. If the lock is lost, the whole
+group gets SIGTERM, then SIGKILL, before the lock can pass on (exit 73); if
+latchwork itself is killed, the group is killed with it. The lock is released
+when the command ends; what it left in the background runs on without the lock.
+Not covered: what leaves the group (setsid, daemons) or becomes another user
+(sudo: run latchwork under sudo instead).
+
+Examples:
+  latchwork run nightly -- ./backup.sh --full
+  latchwork run --wait 5s deploy -- make deploy
+  latchwork run --wait 0 --ttl 1m --max-hold 1h report -- sh -c 'date; sleep 5'
+  latchwork --store file:///srv/locks run import -- ./import";
+
+/// Runs commands under a lock, and shows and frees locks.
+#[derive(Debug, Parser)]
+#[command(name = "latchwork", version, after_help = AFTER_HELP, subcommand_required = true)]
+pub(crate) struct Cli {
+    /// Where the locks are kept: a directory of this machine (file:///DIR), or a server's URL
+    /// [default: a directory of this user]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LATCHWORK_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) store: Option<String>,
+
+    /// Print JSON, one value; tokens are strings, for they pass 2^53
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say more on standard error: waiting, tokens, the release
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands, a file each.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take a lock, run a command, release
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
+    /// List the locks that are held or waited for
+    #[command(after_help = "Examples:\n  latchwork ls\n  latchwork --json ls shop/")]
+    Ls(LsArgs),
+    /// Show who holds a lock and who waits for it
+    #[command(after_help = "Examples:\n  latchwork show nightly\n  latchwork --json show nightly")]
+    Show(ShowArgs),
+    /// Take a lock away from its holder
+    #[command(after_help = "\
+The holder learns that it lost the lock (a command under `run` is ended, exit 73).
+The lock's token moves on, so a resource that checks tokens refuses the old holder.
+
+Examples:
+  latchwork release nightly --force")]
+    Release(ReleaseArgs),
+    /// Print shell completions
+    #[command(after_help = "\
+Examples:
+  latchwork completions bash > ~/.local/share/bash-completion/completions/latchwork
+  latchwork completions zsh > ~/.zfunc/_latchwork
+  latchwork completions fish > ~/.config/fish/completions/latchwork.fish")]
+    Completions(CompletionsArgs),
+}
+
+/// `run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The lock's name: any text
+    pub(crate) name: String,
+
+    /// How long to wait for the lock: 5s, 2m, 1h30m; 0 tries once [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+
+    /// How long the lock lasts without a renewal; at least 1s [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// First come, first served, also among the waiters of one process
+    #[arg(long)]
+    pub(crate) fair: bool,
+
+    /// End the command in time to free the lock after this long
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// What others read about the holder [default: user, host, process and command]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) holder: Option<String>,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `ls`
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Only names that start so
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+}
+
+/// `show`
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The lock's name
+    pub(crate) name: String,
+}
+
+/// `release`
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseArgs {
+    /// The lock's name
+    pub(crate) name: String,
+
+    /// Yes, take it away: the holder may be in the middle of its work
+    #[arg(long, required = true)]
+    pub(crate) force: bool,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// Reads `5s`, `500ms`, `1h30m`, and a plain `0`.
+fn duration(text: &str) -> Result<Duration, String> {
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 5s or 1h30m"))
+}
+
+/// A duration that leaves a command time to end.
+fn ttl(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        short if short < MIN_TTL => Err(format!(
+            "a command needs at least {} to be ended in time",
+            humantime::format_duration(MIN_TTL)
+        )),
+        enough => Ok(enough),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn reads_durations_as_people_write_them() {
+        for (text, millis) in [
+            ("0", 0),
+            ("0s", 0),
+            ("500ms", 500),
+            ("5s", 5_000),
+            ("2m", 120_000),
+            ("1h30m", 5_400_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "5", "-1s", "1.5.s", "soon"] {
+            assert!(duration(text).is_err(), "{text:?}");
+        }
+        assert!(ttl("999ms").is_err());
+        assert_eq!(ttl("1s"), Ok(MIN_TTL));
+    }
+}

@@ -1,0 +1,65 @@
+//! The commands, one file each, and what they share.
+
+mod completions;
+mod ls;
+mod news;
+mod release;
+mod run;
+mod show;
+
+use std::time::Duration;
+
+use latchwork::LockManager;
+
+use crate::args::{Cli, Command};
+use crate::exit;
+use crate::output::Output;
+use crate::process::timer::Naps;
+
+/// How long what a command leaves to the background may take at its end.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// Does what the command line says, and says with which code to exit.
+pub(crate) fn run(cli: Cli) -> u8 {
+    let output = Output::new(cli.json, cli.verbose);
+    if let Command::Completions(args) = &cli.command {
+        return completions::run(args, &output);
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output.fail("Broken", &format!("cannot start: {error}"));
+            return exit::BROKEN;
+        }
+    };
+    // On the main thread: it starts the command, and must live as long as it does.
+    let done = runtime.block_on(async {
+        let store = cli.store.map_or_else(latchwork::default_store, Ok)?;
+        match &cli.command {
+            Command::Run(args) => run::run(args, &store, &output).await,
+            Command::Ls(args) => ls::run(args, &store, &output).await,
+            Command::Show(args) => show::run(args, &store, &output).await,
+            Command::Release(args) => release::run(args, &store, &output).await,
+            Command::Completions(_) => Ok(0),
+        }
+    });
+    done.unwrap_or_else(|error| {
+        output.error(&error);
+        exit::code_of(&error)
+    })
+}
+
+/// Gives what runs in the background a moment to end.
+async fn close(manager: &LockManager) {
+    let _ = within(CLOSING, manager.close()).await;
+}
+
+/// Runs `future` for at most `limit`, on the boot clock.
+async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let Ok(naps) = Naps::new() else { return Some(future.await) };
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        _ = naps.nap(limit) => None,
+    }
+}

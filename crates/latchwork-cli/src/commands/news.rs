@@ -1,0 +1,109 @@
+//! What `run` hears from the library while it waits and while the command runs.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use latchwork::{Event, Observer};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Whom a claim waits for; the inner `None` is a holder without a name.
+type Ahead = Option<Option<Arc<str>>>;
+
+/// Keeps what people may want to know. The main thread prints it: a terminal that stands still
+/// must not stop the renewals.
+#[derive(Debug)]
+pub(crate) struct News {
+    tells_waiting: bool,
+    verbose: bool,
+    told: UnboundedSender<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ahead: Ahead,
+    failure: Option<String>,
+}
+
+impl News {
+    /// Lines about waiting: none, one, or with `verbose` one for each holder and each failed try.
+    pub(crate) fn new(
+        tells_waiting: bool,
+        verbose: bool,
+    ) -> (Arc<Self>, UnboundedReceiver<String>) {
+        let (told, lines) = unbounded_channel();
+        (Arc::new(Self { tells_waiting, verbose, told, state: Mutex::default() }), lines)
+    }
+
+    /// What went wrong with the last renewal, unless one has succeeded since.
+    pub(crate) fn renewal_failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waits(&self, name: &str, holder: &Option<Arc<str>>) {
+        let mut state = self.lock();
+        let known =
+            if self.verbose { state.ahead.as_ref() == Some(holder) } else { state.ahead.is_some() };
+        if known || !self.tells_waiting {
+            return;
+        }
+        state.ahead = Some(holder.clone());
+        self.tell(match holder {
+            Some(holder) => format!("waiting for {name:?}, held by {holder}"),
+            None => format!("waiting for {name:?}"),
+        });
+    }
+
+    fn tell(&self, line: String) {
+        // Nobody listens any more once the lock is held.
+        let _ = self.told.send(line);
+    }
+}
+
+impl Observer for News {
+    fn event(&self, event: &Event<'_>) {
+        match event {
+            Event::Waiting { key, blocked } => self.waits(key.as_str(), &blocked.holder),
+            Event::TryFailed { key, error } if self.verbose => {
+                self.tell(format!("waiting for {:?}: {error}; trying again", key.as_str()));
+            }
+            Event::RenewFailed { error, .. } => self.lock().failure = Some(error.to_string()),
+            Event::Renewed { .. } => self.lock().failure = None,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork::{Blocked, Cause, Key};
+
+    use super::*;
+
+    fn lines(tells_waiting: bool, verbose: bool) -> Vec<String> {
+        let (news, mut lines) = News::new(tells_waiting, verbose);
+        let key = Key::new("x").unwrap();
+        for holder in ["a", "a", "b"] {
+            let blocked = Blocked {
+                retry_after: None,
+                ahead: None,
+                cause: Cause::Held,
+                holder: Some(holder.into()),
+                resume: None,
+                store_time: None,
+            };
+            news.event(&Event::Waiting { key: &key, blocked: &blocked });
+        }
+        std::iter::from_fn(|| lines.try_recv().ok()).collect()
+    }
+
+    #[test]
+    fn waiting_is_told_once_or_for_each_holder_or_not() {
+        assert_eq!(lines(false, false), [] as [&str; 0]);
+        assert_eq!(lines(true, false), ["waiting for \"x\", held by a"]);
+        assert_eq!(lines(true, true).len(), 2);
+    }
+}

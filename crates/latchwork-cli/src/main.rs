@@ -1,0 +1,29 @@
+//! The `latchwork` command: runs commands under a lock, and shows and frees locks.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("the latchwork command supports Linux only; the library works elsewhere");
+
+mod args;
+mod commands;
+mod exit;
+mod output;
+mod process;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    // Before anything else: a guardian reads no arguments of people and starts no runtime.
+    if std::env::args_os().nth(1).is_some_and(|word| word == process::guardian::ROLE) {
+        return process::guardian_main::main();
+    }
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => {
+            let _ = usage.print();
+            return if usage.use_stderr() { exit::USAGE } else { 0 }.into();
+        }
+    };
+    let code = commands::run(cli);
+    // At once: what still runs in the background has had its time.
+    std::process::exit(code.into())
+}

@@ -1,0 +1,302 @@
+//! The only place that prints: text for people, JSON for programs, names made harmless.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use latchwork::{Error, FencingToken, Mode, Party, Shape, Snapshot};
+use serde_json::{Value, json};
+
+/// How to print.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    json: bool,
+    verbose: bool,
+}
+
+impl Output {
+    /// As the command line asks.
+    pub(crate) fn new(json: bool, verbose: bool) -> Self {
+        Self { json, verbose }
+    }
+
+    /// Whether somebody wants to know what `run` waits for.
+    pub(crate) fn tells_waiting(&self) -> bool {
+        self.verbose || io::stderr().is_terminal()
+    }
+
+    /// Whether `-v` was given.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// An error of the library.
+    pub(crate) fn error(&self, error: &Error) {
+        self.fail(&format!("{:?}", error.kind()), &error.to_string());
+    }
+
+    /// Something went wrong, of a kind that programs may look at.
+    pub(crate) fn fail(&self, kind: &str, message: &str) {
+        if self.json {
+            to_stderr(&json!({"error": {"kind": kind, "message": message}}).to_string());
+        } else {
+            to_stderr(&format!("latchwork: {}", plain(message)));
+        }
+    }
+
+    /// Something that people want to know.
+    pub(crate) fn note(&self, event: &str, message: &str) {
+        if self.json {
+            to_stderr(&json!({"event": event, "message": message}).to_string());
+        } else {
+            to_stderr(&format!("latchwork: {}", plain(message)));
+        }
+    }
+
+    /// Something that people want to know if they asked for it with `-v`.
+    pub(crate) fn detail(&self, event: &str, message: &str) {
+        if self.verbose {
+            self.note(event, message);
+        }
+    }
+
+    /// The job is about to be stopped by its terminal.
+    pub(crate) fn stopped(&self, left: Duration) {
+        self.note(
+            "stopped",
+            &format!("stopped; the command is killed unless continued within {}", coarse(left)),
+        );
+    }
+
+    /// `ls`: all of them.
+    pub(crate) fn list(&self, all: &[Snapshot]) {
+        if self.json {
+            to_stdout(&Value::from_iter(all.iter().map(snapshot_json)).to_string());
+            return;
+        }
+        if all.is_empty() {
+            to_stderr("latchwork: no lock is held or waited for");
+            return;
+        }
+        let head = ["NAME", "HOLDER", "TOKEN", "LEFT", "WAITING"].map(str::to_owned);
+        let rows: Vec<_> = std::iter::once(head).chain(all.iter().map(row)).collect();
+        let mut text = String::new();
+        for row in &rows {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+                let _ = write!(line, "{cell:width$}  ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        to_stdout(text.trim_end());
+    }
+
+    /// `show`: one of them.
+    pub(crate) fn show(&self, one: &Snapshot) {
+        if self.json {
+            to_stdout(&snapshot_json(one).to_string());
+            return;
+        }
+        let mut text = format!("{}: ", plain(one.key.as_str()));
+        match (one.holders.is_empty(), one.linger, one.shape) {
+            (false, _, Some(shape)) => {
+                let _ = write!(text, "held ({shape})");
+            }
+            (false, _, None) => text.push_str("held"),
+            (true, Some(left), _) => {
+                let _ = write!(text, "kept closed for {}", coarse(left));
+            }
+            (true, None, _) => text.push_str("free"),
+        }
+        for party in &one.holders {
+            let _ = write!(text, "\n  holder   {}", party_text(party));
+        }
+        for party in &one.waiters {
+            let _ = write!(text, "\n  waiting  {}", party_text(party));
+        }
+        if one.token != 0 {
+            let _ = write!(text, "\n  token    {}", token_text(one.token));
+        }
+        for note in &one.notes {
+            let _ = write!(text, "\n  note     {}", plain(note));
+        }
+        to_stdout(&text);
+    }
+
+    /// `release --force`: who was evicted, and the token that fences them.
+    pub(crate) fn released(&self, name: &str, evicted: &[Party], token: Option<FencingToken>) {
+        if self.json {
+            let evicted = Value::from_iter(evicted.iter().map(party_json));
+            let token = token.map(|token| token.to_string());
+            to_stdout(&json!({"key": name, "evicted": evicted, "token": token}).to_string());
+            return;
+        }
+        let mut text = format!("{}: ", plain(name));
+        match evicted {
+            [] => text.push_str("was not held"),
+            [one] => {
+                let _ = write!(text, "taken away from {}", plain(&one.holder));
+            }
+            many => {
+                let _ = write!(text, "taken away from {} holders", many.len());
+            }
+        }
+        if let Some(token) = token {
+            let _ = write!(text, "; token {token} now fences earlier holders");
+        }
+        to_stdout(&text);
+    }
+
+    /// A text for standard output, as it is.
+    pub(crate) fn raw(&self, text: &[u8]) {
+        let _ = io::stdout().lock().write_all(text);
+    }
+}
+
+fn row(one: &Snapshot) -> [String; 5] {
+    let first = one.holders.first();
+    let holder = match (first, one.holders.len()) {
+        (None, _) if one.linger.is_some() => "(kept closed)".to_owned(),
+        (None, _) => "(nobody)".to_owned(),
+        (Some(party), 1) => plain(&party.holder),
+        (Some(party), all) => format!("{} and {} more", plain(&party.holder), all - 1),
+    };
+    let token = first.and_then(|party| party.token).unwrap_or(one.token);
+    let left = first.and_then(|party| party.remaining).or(one.linger);
+    [
+        plain(one.key.as_str()),
+        holder,
+        if token == 0 { "-".to_owned() } else { token_text(token) },
+        left.map_or_else(|| "-".to_owned(), coarse),
+        one.waiters.len().to_string(),
+    ]
+}
+
+fn party_text(party: &Party) -> String {
+    let mut text = plain(&party.holder);
+    match party.mode {
+        Mode::Exclusive => {}
+        Mode::Read => text.push_str(", read"),
+        Mode::Write => text.push_str(", write"),
+        Mode::Permits { take, of } => {
+            let _ = write!(text, ", {take} of {of} permits");
+        }
+    }
+    if let Some(left) = party.remaining {
+        let _ = write!(text, ", {} left unless renewed", coarse(left));
+    }
+    text
+}
+
+fn snapshot_json(one: &Snapshot) -> Value {
+    json!({
+        "key": one.key.as_str(),
+        "held": !one.holders.is_empty(),
+        "kind": one.shape.map(|shape| match shape {
+            Shape::Mutex => "mutex",
+            Shape::ReadWrite => "read-write",
+            Shape::Semaphore { .. } => "semaphore",
+        }),
+        "permits": one.shape.and_then(|shape| match shape {
+            Shape::Semaphore { of } => Some(of),
+            _ => None,
+        }),
+        "token": (one.token != 0).then(|| token_text(one.token)),
+        "holders": Value::from_iter(one.holders.iter().map(party_json)),
+        "waiters": Value::from_iter(one.waiters.iter().map(party_json)),
+        "linger_ms": one.linger.map(millis),
+        "notes": one.notes,
+    })
+}
+
+fn party_json(party: &Party) -> Value {
+    json!({
+        "holder": &*party.holder,
+        "mode": match party.mode {
+            Mode::Exclusive => "exclusive",
+            Mode::Read => "read",
+            Mode::Write => "write",
+            Mode::Permits { .. } => "permits",
+        },
+        "permits": match party.mode {
+            Mode::Permits { take, .. } => Some(take),
+            _ => None,
+        },
+        "token": party.token.map(token_text),
+        "remaining_ms": party.remaining.map(millis),
+    })
+}
+
+/// The token that a holder of the store's grant was given.
+fn token_text(grant: u64) -> String {
+    FencingToken::from_grant(grant).to_string()
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A length of time for people: `29s`, `1h 2m`, below a second in milliseconds.
+pub(crate) fn coarse(length: Duration) -> String {
+    let whole = if length < Duration::from_secs(1) {
+        Duration::from_millis(millis(length))
+    } else {
+        Duration::from_secs(length.as_secs())
+    };
+    humantime::format_duration(whole).to_string()
+}
+
+/// A text that cannot command the terminal: control characters and those that turn the writing
+/// direction are written as escapes.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || turns {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Whoever does not read it any more does not want it: errors are not errors here.
+fn to_stdout(text: &str) {
+    let _ = writeln!(io::stdout().lock(), "{text}");
+}
+
+/// One write for a line, so that it is not mixed with the command's own.
+fn to_stderr(text: &str) {
+    let _ = io::stderr().lock().write_all(format!("{text}\n").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork::Key;
+
+    use super::*;
+
+    #[test]
+    fn hostile_names_do_not_reach_the_terminal() {
+        assert_eq!(plain("a\x1b[31mb\n\u{202e}c"), "a\\u{1b}[31mb\\n\\u{202e}c");
+        assert_eq!(plain("Straße 日本"), "Straße 日本");
+    }
+
+    #[test]
+    fn tokens_are_strings_in_json() {
+        let mut one = Snapshot::free(Key::new("x").unwrap());
+        one.token = (1 << 53) - 1;
+        let value = snapshot_json(&one);
+        assert_eq!(value["token"], Value::from((((1_u64 << 53) - 1) << 10).to_string()));
+        assert_eq!(value["held"], Value::from(false));
+    }
+
+    #[test]
+    fn lengths_are_short() {
+        assert_eq!(coarse(Duration::from_millis(29_999)), "29s");
+        assert_eq!(coarse(Duration::from_micros(1_500)), "1ms");
+    }
+}

@@ -1,0 +1,154 @@
+//! The command: started in a group of its own, watched, and waited for.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use latchwork::Moment;
+use latchwork::clock::boot_time;
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid,
+    set_parent_process_death_signal, setpgid, waitid,
+};
+use rustix::termios::tcsetpgrp;
+
+use super::frames::Frame;
+use super::group::Group;
+use super::signals::Mask;
+
+/// What a command starts with.
+pub(crate) struct Start<'a> {
+    /// The program and its arguments; at least the program.
+    pub(crate) words: &'a [OsString],
+    /// What is added to its environment.
+    pub(crate) environment: [(&'static str, OsString); 3],
+    /// The pipe to the guardian.
+    pub(crate) frames: BorrowedFd<'a>,
+    /// The terminal that the command gets, if any.
+    pub(crate) terminal: Option<BorrowedFd<'a>>,
+    /// The signals that the command starts with blocked.
+    pub(crate) mask: Mask,
+    /// From here on it must not start any more.
+    pub(crate) not_after: Moment,
+}
+
+/// The command's first process: the leader of its group. Not waited for until [`Child::reap`], so
+/// that the group's number cannot become another's.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: Pid,
+}
+
+/// A change of the command's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It ended with this code.
+    Exited(i32),
+    /// It was ended by the signal of this number.
+    Killed(i32),
+    /// It was stopped by the signal of this number.
+    Stopped(i32),
+}
+
+impl Child {
+    /// Starts the command. Call it on the main thread only: the kernel kills the command when the
+    /// *thread* that started it ends.
+    ///
+    /// # Errors
+    ///
+    /// What `exec` says; `TimedOut` when `not_after` had come.
+    #[expect(unsafe_code, reason = "pre_exec")]
+    pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
+        let mut command = Command::new(&start.words[0]);
+        command.args(&start.words[1..]).envs(start.environment);
+        let parent = getpid();
+        let frames = start.frames.as_raw_fd();
+        let terminal = start.terminal.map(|tty| tty.as_raw_fd());
+        let (mask, not_after) = (start.mask, start.not_after);
+        let prepare = move || {
+            // SAFETY: both descriptors are open in the parent over the whole of `spawn` below, so
+            // they are in its copy.
+            let frames = unsafe { BorrowedFd::borrow_raw(frames) };
+            setpgid(None, None)?;
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() != Some(parent) {
+                // The parent died before it could be tied to this process.
+                return Err(Errno::PIPE.into());
+            }
+            let own = getpid();
+            // Told before the exec, so that the guardian knows every group that ever runs.
+            let frame = Frame::Group(own.as_raw_nonzero().get()).encode();
+            if rustix::io::write(frames, &frame)? != frame.len() {
+                return Err(Errno::IO.into());
+            }
+            if boot_time() >= not_after {
+                return Err(Errno::TIMEDOUT.into());
+            }
+            if let Some(tty) = terminal {
+                // SAFETY: as above.
+                let tty = unsafe { BorrowedFd::borrow_raw(tty) };
+                // The terminal may be gone; the command will see.
+                let _ = tcsetpgrp(tty, own);
+            }
+            // SAFETY: `mask` is a whole signal set, copied into the closure.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes system calls only; it does not allocate
+        // and takes no lock (errors are made of plain codes).
+        unsafe { command.pre_exec(prepare) };
+        // No setpgid here: spawn returns after the exec, when the child has long done it.
+        let child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        Ok(Self { pid })
+    }
+
+    /// The command's group.
+    pub(crate) fn group(&self) -> Group {
+        Group(self.pid)
+    }
+
+    /// Whether the command has ended. Leaves it to be reaped.
+    pub(crate) fn ended(&self) -> io::Result<Option<Change>> {
+        self.look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+    }
+
+    /// Whether the command has been stopped since the last look.
+    pub(crate) fn stopped(&self) -> io::Result<Option<Change>> {
+        self.look(WaitIdOptions::STOPPED)
+    }
+
+    /// Waits for the end, and lets the kernel forget the command and its number.
+    pub(crate) fn reap(self) {
+        let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
+    }
+
+    fn look(&self, options: WaitIdOptions) -> io::Result<Option<Change>> {
+        match waitid(WaitId::Pid(self.pid), options | WaitIdOptions::NOHANG) {
+            Ok(status) => Ok(status.as_ref().and_then(change)),
+            // Asked for stops only, the kernel says so of a command that has ended.
+            Err(Errno::CHILD) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn change(status: &WaitIdStatus) -> Option<Change> {
+    if let Some(code) = status.exit_status() {
+        return Some(Change::Exited(code));
+    }
+    if let Some(signal) = status.terminating_signal() {
+        return Some(Change::Killed(signal));
+    }
+    status.stopping_signal().map(Change::Stopped)
+}
+
+/// A pair of descriptors closed on exec; the writing end does not block.
+pub(crate) fn pipe() -> io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(write.as_fd(), true)?;
+    Ok((read, write))
+}

@@ -1,0 +1,117 @@
+//! A process group: signal it, and know when nobody in it runs any more.
+
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+/// The process group of a command.
+///
+/// The number stays the group's own for as long as its leader is not waited for, or any member
+/// lives; whoever signals it must know that one of the two is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Group(pub(crate) Pid);
+
+impl Group {
+    /// Sends `signal` to every member. A group without members is no error.
+    pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
+        match kill_process_group(self.0, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether no member runs any more; a zombie that nobody waits for does not run.
+    pub(crate) fn is_empty(self) -> bool {
+        match test_kill_process_group(self.0) {
+            Err(Errno::SRCH) => true,
+            // Members of another user. Where /proc hides them, believe the kernel: there are some.
+            Err(_) => matches!(members(self.0), Some(found) if found.seen && !found.alive),
+            Ok(()) => matches!(members(self.0), Some(found) if !found.alive),
+        }
+    }
+
+    /// Whether somebody other than `pid` runs in the group.
+    pub(crate) fn has_others_than(self, pid: Pid) -> bool {
+        let Ok(processes) = fs::read_dir("/proc") else { return false };
+        processes
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+            .filter(|&other| other != pid.as_raw_nonzero().get())
+            .filter_map(stat_of)
+            .any(|stat| stat.group == self.0.as_raw_nonzero().get() && stat.alive)
+    }
+}
+
+struct Members {
+    seen: bool,
+    alive: bool,
+}
+
+/// Looks through /proc for members of the group; `None` where there is no /proc.
+fn members(group: Pid) -> Option<Members> {
+    let group = group.as_raw_nonzero().get();
+    let mut found = Members { seen: false, alive: false };
+    for entry in fs::read_dir("/proc").ok()? {
+        let Some(pid) = entry.ok().and_then(|e| e.file_name().to_str()?.parse().ok()) else {
+            continue;
+        };
+        if let Some(stat) = stat_of(pid)
+            && stat.group == group
+        {
+            found.seen = true;
+            found.alive |= stat.alive;
+            if found.alive {
+                break;
+            }
+        }
+    }
+    Some(found)
+}
+
+struct Stat {
+    group: i32,
+    alive: bool,
+}
+
+fn stat_of(pid: i32) -> Option<Stat> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Reads the fields after the command's name, which may itself hold spaces and parentheses.
+fn parse_stat(line: &str) -> Option<Stat> {
+    let mut fields = line[line.rfind(')')? + 1..].split_ascii_whitespace();
+    let state = fields.next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    let threads: u32 = fields.nth(14)?.parse().ok()?;
+    // A leader that has ended shows as a zombie while its other threads still run.
+    let alive = !matches!(state, "Z" | "X" | "x") || threads > 1;
+    Some(Stat { group, alive })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(state: &str, threads: u32) -> String {
+        format!("41 (a) b (c) {state} 1 77 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0 0")
+    }
+
+    #[test]
+    fn reads_the_group_behind_a_hostile_name() {
+        let stat = parse_stat(&line("S", 1)).unwrap();
+        assert_eq!(stat.group, 77);
+        assert!(stat.alive);
+    }
+
+    #[test]
+    fn a_zombie_is_gone_unless_threads_run_on() {
+        assert!(!parse_stat(&line("Z", 1)).unwrap().alive);
+        assert!(parse_stat(&line("Z", 2)).unwrap().alive);
+    }
+
+    #[test]
+    fn own_group_is_not_empty() {
+        assert!(!Group(rustix::process::getpgrp()).is_empty());
+    }
+}

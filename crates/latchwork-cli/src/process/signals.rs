@@ -1,0 +1,128 @@
+//! Signals: which are passed on to the command, and how latchwork stops or dies by one itself.
+
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// What ends latchwork while it waits for the lock: the claim is withdrawn first.
+const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+
+/// What is passed on while the command runs, beside [`ENDING`].
+const PASSED_ON: [Signal; 6] =
+    [Signal::QUIT, Signal::USR1, Signal::USR2, Signal::WINCH, Signal::CONT, Signal::TSTP];
+
+/// Signals that latchwork listens to instead of being hit by them.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, Stream)>,
+    ignored: u64,
+}
+
+impl Signals {
+    /// Listens to what would end latchwork.
+    ///
+    /// A signal that was ignored when latchwork started (`nohup`, a background job of a script)
+    /// stays ignored, here and in the command.
+    pub(crate) fn ending() -> io::Result<Self> {
+        let mut signals = Self { streams: Vec::new(), ignored: ignored_signals() };
+        signals.listen(&ENDING)?;
+        Ok(signals)
+    }
+
+    /// Listens to everything that is passed on to a command, and to its changes of state.
+    pub(crate) fn add_passed_on(&mut self) -> io::Result<()> {
+        self.listen(&PASSED_ON)?;
+        let child = signal(SignalKind::child())?;
+        self.streams.push((Signal::CHILD, child));
+        Ok(())
+    }
+
+    fn listen(&mut self, which: &[Signal]) -> io::Result<()> {
+        for &one in which {
+            if self.ignored & (1 << (one.as_raw() - 1)) == 0 {
+                self.streams.push((one, signal(SignalKind::from_raw(one.as_raw()))?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes with the next signal. May be dropped without losing one.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            for (which, stream) in &mut self.streams {
+                if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                    return Poll::Ready(*which);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The set of ignored signals, bit `n - 1` for signal `n`.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// The signals that the main thread blocked when it started.
+pub(crate) type Mask = libc::sigset_t;
+
+/// Blocks SIGTTOU for this thread and returns what was blocked before, for the command.
+///
+/// Without that, taking the terminal back from the command, or a message of latchwork's own,
+/// would stop latchwork.
+#[expect(unsafe_code, reason = "rustix has no safe signal masks")]
+pub(crate) fn block_ttou() -> Mask {
+    let mut set = MaybeUninit::<Mask>::uninit();
+    let mut before = MaybeUninit::<Mask>::uninit();
+    // SAFETY: sigemptyset initialises `set` before it is used, pthread_sigmask fills `before`;
+    // with a valid `how` and valid pointers none of the calls can fail.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTTOU);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+/// Does to this process what `signal` does to one that does not handle it, to the whole own
+/// process group if so asked. Returns when a stopped process is continued.
+///
+/// A stop by SIGTSTP, SIGTTIN or SIGTTOU does nothing when no shell could continue this process
+/// (its group is orphaned): the kernel sees to that.
+#[expect(unsafe_code, reason = "a handled signal has to be unhandled for a moment")]
+pub(crate) fn be_hit_by(signal: Signal, whole_group: bool) {
+    let mut default = MaybeUninit::<libc::sigaction>::zeroed();
+    let mut before = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: a zeroed sigaction is SIG_DFL without flags and with an empty mask, and every
+    // pointer is valid for its call. Between the calls the signal meets its default action, which
+    // is what this function is for; the handler put back is the one that was there.
+    unsafe {
+        (*default.as_mut_ptr()).sa_sigaction = libc::SIG_DFL;
+        if libc::sigaction(signal.as_raw(), default.as_ptr(), before.as_mut_ptr()) != 0 {
+            return;
+        }
+        let mut only = MaybeUninit::<Mask>::uninit();
+        let mut mask = MaybeUninit::<Mask>::uninit();
+        libc::sigemptyset(only.as_mut_ptr());
+        libc::sigaddset(only.as_mut_ptr(), signal.as_raw());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, only.as_ptr(), mask.as_mut_ptr());
+        if whole_group {
+            // This thread is the main one, so the kernel delivers to it before the call returns.
+            libc::kill(0, signal.as_raw());
+        } else {
+            libc::raise(signal.as_raw());
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, mask.as_ptr(), std::ptr::null_mut());
+        libc::sigaction(signal.as_raw(), before.as_ptr(), std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,240 @@
+//! The time between the command's start and its end: the one loop that watches everything.
+
+use std::io;
+use std::time::Duration;
+
+use latchwork::clock::boot_time;
+use latchwork::{Guard, HoldState, Lost, Moment};
+use rustix::process::Signal;
+use tokio::select;
+
+use super::child::{Change, Child};
+use super::deadlines::{Deadlines, Due};
+use super::guardian::{Guardian, Report};
+use super::signals::{Signals, be_hit_by};
+use super::terminal::Terminal;
+use super::timer::Naps;
+use crate::output::Output;
+
+/// How long a command whose lock was taken away may go on after SIGTERM, at most.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long the last members of a group that was killed as a whole may take to die before the
+/// lock is released all the same.
+const LAST_BREATH: Duration = Duration::from_secs(1);
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The command ended with this code.
+    Exited(i32),
+    /// The command was ended by the signal of this number.
+    Killed(i32),
+    /// The lock was lost, or nearly so; nobody in the command's group runs any more.
+    Lost(Loss),
+    /// The guardian died; nobody in the command's group runs any more.
+    Unguarded,
+}
+
+/// Why a command was ended for its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The guard's own word.
+    Told(Lost),
+    /// The store confirmed nothing for so long that the command had to go.
+    Unconfirmed,
+    /// The longest allowed hold is over.
+    MaxHold,
+    /// latchwork itself did not run (stopped, starved), and the guardian did its work.
+    Stalled,
+}
+
+/// A command that runs under a lock.
+pub(crate) struct Run<'a> {
+    pub(crate) guard: &'a Guard,
+    pub(crate) child: &'a Child,
+    pub(crate) guardian: &'a Guardian,
+    pub(crate) signals: &'a mut Signals,
+    pub(crate) terminal: Option<&'a mut Terminal>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) output: &'a Output,
+    pub(crate) naps: Naps,
+    /// What the guardian was last told.
+    pub(crate) told: Moment,
+}
+
+impl Run<'_> {
+    /// Watches the command until it has ended. After a loss the whole group has.
+    pub(crate) async fn supervise(&mut self) -> io::Result<Ended> {
+        let mut doubt_since = None;
+        loop {
+            let due = self.tell_guardian();
+            let now = boot_time();
+            let mut next = due.ask.min(now.plus(self.deadlines.refresh()));
+            if now >= due.ask {
+                // Only a renewal can move this; one may be on its way if the machine just woke up.
+                let since = *doubt_since.get_or_insert(now);
+                let settled = since.plus(self.deadlines.settle()).min(due.kill);
+                if due.by_max_hold || now >= settled {
+                    let loss = if due.by_max_hold { Loss::MaxHold } else { Loss::Unconfirmed };
+                    return self.end(due.kill, loss).await;
+                }
+                next = settled;
+            } else {
+                doubt_since = None;
+            }
+            select! {
+                signal = self.signals.next() => {
+                    if let Some(ended) = self.signal(signal).await? {
+                        return Ok(ended);
+                    }
+                }
+                report = self.guardian.report() => return self.reported(report).await,
+                lost = self.guard.lost() => return self.end_for(lost, &due).await,
+                napped = self.naps.until(next) => napped?,
+            }
+        }
+    }
+
+    /// Lets the guardian know the newest moment, and says what is due when.
+    fn tell_guardian(&mut self) -> Due {
+        let due = self.deadlines.due(self.guard.valid_until());
+        if due.guardian != self.told
+            && !matches!(self.guard.state(), HoldState::Lost(_))
+            && self.guardian.kill_at(due.guardian)
+        {
+            self.told = due.guardian;
+        }
+        due
+    }
+
+    async fn signal(&mut self, signal: Signal) -> io::Result<Option<Ended>> {
+        let group = self.child.group();
+        if signal != Signal::CHILD {
+            if signal == Signal::CONT
+                && let Some(terminal) = self.terminal.as_deref_mut()
+            {
+                terminal.lend(group, false);
+            }
+            // A command that has become another user is out of reach; it was told by nobody else.
+            let _ = group.signal(signal);
+            return Ok(None);
+        }
+        if let Some(Change::Stopped(stopped)) = self.child.stopped()? {
+            self.stopped(stopped)?;
+        }
+        let Some(change) = self.child.ended()? else { return Ok(None) };
+        // The guardian speaks before it kills, so its word is here when the end is.
+        if let Some(report) = self.guardian.report_now() {
+            return self.reported(report).await.map(Some);
+        }
+        if let HoldState::Lost(lost) = self.guard.state() {
+            return self.end(boot_time(), Loss::Told(lost)).await.map(Some);
+        }
+        Ok(Some(match change {
+            Change::Exited(code) => Ended::Exited(code),
+            Change::Killed(number) | Change::Stopped(number) => {
+                if number == Signal::KILL.as_raw() {
+                    self.last_breath().await?;
+                }
+                Ended::Killed(number)
+            }
+        }))
+    }
+
+    /// The command was stopped. On a terminal latchwork stops too, so that the shell sees its job
+    /// stopped; elsewhere whoever stopped the command continues it.
+    fn stopped(&mut self, number: i32) -> io::Result<()> {
+        let group = self.child.group();
+        let wants = number == Signal::TTIN.as_raw() || number == Signal::TTOU.as_raw();
+        let Some(terminal) = self.terminal.as_deref_mut() else { return Ok(()) };
+        if wants && terminal.lend(group, true) {
+            return group.signal(Signal::CONT);
+        }
+        let signal = match number {
+            n if n == Signal::TTIN.as_raw() => Signal::TTIN,
+            n if n == Signal::TTOU.as_raw() => Signal::TTOU,
+            n if n == Signal::TSTP.as_raw() => Signal::TSTP,
+            // `suspend` in a shell that has the terminal. Otherwise somebody wants this one
+            // process to stand still, and knows how to continue it.
+            _ if terminal.is_lent() => Signal::TSTP,
+            _ => return Ok(()),
+        };
+        // Of a pipeline or a script only the command has seen the Ctrl-Z: pass it on to the rest.
+        let whole_group = terminal.is_lent() && terminal.is_shared();
+        terminal.take_back();
+        let due = self.tell_guardian();
+        self.output.stopped(due.kill.since(boot_time()));
+        be_hit_by(signal, whole_group);
+        // Continued: in the foreground (fg), or not (bg).
+        if let Some(terminal) = self.terminal.as_deref_mut() {
+            terminal.lend(group, false);
+        }
+        group.signal(Signal::CONT)
+    }
+
+    async fn reported(&mut self, report: Report) -> io::Result<Ended> {
+        let now = boot_time();
+        match report {
+            Report::Killed => {
+                let by_max_hold = self.deadlines.due(self.guard.valid_until()).by_max_hold;
+                let loss = if by_max_hold { Loss::MaxHold } else { Loss::Stalled };
+                self.end(now, loss).await
+            }
+            Report::Gone => {
+                self.end(now, Loss::Stalled).await?;
+                Ok(Ended::Unguarded)
+            }
+        }
+    }
+
+    async fn end_for(&mut self, lost: Lost, due: &Due) -> io::Result<Ended> {
+        // What is left of the validity is a courtesy of the past: the lock may pass on already.
+        self.end(due.kill.min(boot_time().plus(GRACE)), Loss::Told(lost)).await
+    }
+
+    /// Ends the command's group: SIGTERM now, SIGKILL at `kill_at`. Returns when nobody in it runs.
+    async fn end(&mut self, kill_at: Moment, loss: Loss) -> io::Result<Ended> {
+        let group = self.child.group();
+        if boot_time() < kill_at {
+            let _ = group.signal(Signal::TERM);
+            // A stopped process ends only once it is continued.
+            let _ = group.signal(Signal::CONT);
+        }
+        let mut gone = self.child.ended()?.is_some();
+        while boot_time() < kill_at {
+            if gone && group.is_empty() {
+                return Ok(Ended::Lost(loss));
+            }
+            let next = if gone { boot_time().plus(Duration::from_millis(20)) } else { kill_at };
+            select! {
+                signal = self.signals.next() => {
+                    gone |= signal == Signal::CHILD && self.child.ended()?.is_some();
+                }
+                _ = self.guardian.report() => break,
+                napped = self.naps.until(next.min(kill_at)) => napped?,
+            }
+        }
+        let mut nap = Duration::from_millis(1);
+        loop {
+            let _ = group.signal(Signal::KILL);
+            if group.is_empty() {
+                return Ok(Ended::Lost(loss));
+            }
+            self.naps.nap(nap).await?;
+            nap = (nap * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// SIGKILL went to the command, most likely to its whole group: a member that got it with the
+    /// others has a moment to die, so that it is not alive when the lock passes on.
+    async fn last_breath(&mut self) -> io::Result<()> {
+        let limit = boot_time().plus(LAST_BREATH);
+        let mut nap = Duration::from_millis(1);
+        while !self.child.group().is_empty() && boot_time() < limit {
+            self.naps.nap(nap).await?;
+            nap *= 2;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! A pseudo-terminal with a shell on it, driven as a person would.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Pid, ioctl_tiocsctty, setsid};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::tcgetpgrp;
+
+use super::{SOON, Store, eventually, pid};
+
+pub const CTRL_C: &str = "\x03";
+pub const CTRL_Z: &str = "\x1a";
+
+/// An interactive shell on a terminal of its own. Hung up when dropped.
+pub struct Terminal {
+    keyboard: File,
+    screen: Arc<Screen>,
+    shell: Child,
+    read: usize,
+}
+
+#[derive(Default)]
+struct Screen {
+    text: Mutex<(String, bool)>,
+    news: Condvar,
+}
+
+impl Terminal {
+    /// Starts a shell that finds `latchwork` on its path.
+    #[allow(unsafe_code, reason = "pre_exec")]
+    pub fn new(store: &Store, shell: &[&str]) -> Self {
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave = || -> Stdio {
+            let file = OpenOptions::new().read(true).write(true).open(name.to_str().unwrap());
+            OwnedFd::from(file.unwrap()).into()
+        };
+        let binary = std::path::Path::new(env!("CARGO_BIN_EXE_latchwork"));
+        let path = format!("{}:{}", binary.parent().unwrap().display(), env!("PATH"));
+        let mut command = Command::new(shell[0]);
+        command
+            .args(&shell[1..])
+            .env("PATH", path)
+            .env("PS1", "")
+            .env("PS2", "")
+            .env("ENV", "")
+            .env("TERM", "dumb")
+            .env("LATCHWORK_STORE", store.url())
+            .stdin(slave())
+            .stdout(slave())
+            .stderr(slave());
+        // SAFETY: system calls only.
+        unsafe {
+            command.pre_exec(|| {
+                setsid()?;
+                ioctl_tiocsctty(rustix::stdio::stdin())?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        drop(command);
+        let screen = Arc::new(Screen::default());
+        let keyboard = File::from(master);
+        let (mut eyes, shown) = (keyboard.try_clone().unwrap(), screen.clone());
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            loop {
+                let count = eyes.read(&mut bytes).unwrap_or(0);
+                let Ok(mut text) = shown.text.lock() else { return };
+                text.0.push_str(&String::from_utf8_lossy(&bytes[..count]));
+                text.1 = count == 0;
+                shown.news.notify_all();
+                if count == 0 {
+                    return;
+                }
+            }
+        });
+        let mut terminal = Self { keyboard, screen, shell: child, read: 0 };
+        // Without echo, what the screen shows is what the programs say.
+        terminal.line("stty -echo; PS1=; echo up-and-'ready'");
+        terminal.until("up-and-ready");
+        terminal
+    }
+
+    pub fn bash(store: &Store) -> Self {
+        Self::new(store, &["bash", "--norc", "--noprofile", "--noediting", "-i"])
+    }
+
+    pub fn sh(store: &Store) -> Self {
+        Self::new(store, &["sh", "-i"])
+    }
+
+    /// Presses keys.
+    pub fn keys(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line.
+    pub fn line(&mut self, text: &str) {
+        self.keys(&format!("{text}\n"));
+    }
+
+    /// Waits until the screen shows `text` after what was read before, and returns the rest of
+    /// that line.
+    #[track_caller]
+    pub fn until(&mut self, text: &str) -> String {
+        let start = Instant::now();
+        let mut shown = self.screen.text.lock().unwrap();
+        loop {
+            let new = &shown.0[self.read..];
+            if let Some(at) = new.find(text)
+                && let Some(length) = new[at..].find('\n')
+            {
+                let line = new[at + text.len()..at + length].trim().to_owned();
+                self.read += at + length + 1;
+                return line;
+            }
+            assert!(!shown.1 && start.elapsed() < 2 * SOON, "no {text:?} in {new:?}");
+            shown = self.screen.news.wait_timeout(shown, SOON / 10).unwrap().0;
+        }
+    }
+
+    /// Everything shown until now.
+    pub fn shown(&self) -> String {
+        self.screen.text.lock().unwrap().0.clone()
+    }
+
+    /// The shell's own process group.
+    pub fn shell(&self) -> Pid {
+        Pid::from_child(&self.shell)
+    }
+
+    /// Waits until this group is the terminal's foreground group.
+    #[track_caller]
+    pub fn foreground_becomes(&self, group: Pid) {
+        eventually("the foreground group", || {
+            tcgetpgrp(&self.keyboard).is_ok_and(|now| now == group).then_some(())
+        });
+    }
+
+    /// Waits until another group than this is the terminal's foreground group.
+    #[track_caller]
+    pub fn foreground_leaves(&self, group: Pid) {
+        eventually("another foreground group", || {
+            tcgetpgrp(&self.keyboard).is_ok_and(|now| now != group).then_some(())
+        });
+    }
+
+    /// Asks the shell for the exit code of the last command.
+    #[track_caller]
+    pub fn code(&mut self) -> i32 {
+        // A Ctrl-C throws away what is typed right behind it.
+        self.foreground_becomes(self.shell());
+        self.line("echo code=$?.");
+        self.until("code=").trim_end_matches('.').parse().unwrap()
+    }
+
+    /// Reads `NAME=number` from the screen.
+    #[track_caller]
+    pub fn number(&mut self, name: &str) -> Pid {
+        pid(self.until(name).parse().unwrap())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}

@@ -1,0 +1,352 @@
+//! `latchwork run`: turns, tokens, exit codes, streams, signals, environment.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+mod common;
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Running, SOON, Store, alive, eventually, exists};
+use rustix::process::Signal;
+
+#[test]
+fn runs_take_turns_and_tokens_grow() {
+    let store = Store::new();
+    let script = "exec 9>\"$TRACE/busy\"; flock -n 9 || echo OVERLAP; \
+                  echo $LATCHWORK_TOKEN >> \"$TRACE/tokens\"";
+    let runs: Vec<_> = (0..8)
+        .map(|_| Running::start(store.latchwork(&["run", "x", "--", "sh", "-c", script])))
+        .collect();
+    for run in runs {
+        let done = run.finish();
+        assert_eq!(done.code(), 0, "{done:?}");
+        assert_eq!(done.stdout, "");
+    }
+    let tokens = std::fs::read_to_string(store.file("tokens")).unwrap();
+    let tokens: Vec<u64> = tokens.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(tokens.len(), 8);
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
+fn a_waiter_starts_when_the_holder_ends() {
+    let store = Store::new();
+    let holder = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 5");
+    let first = holder.ready();
+    let waiter = store.waiter("true");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(holder.finish().code(), 5);
+    let second = waiter.ready();
+    assert!(second.token > first.token);
+    assert_eq!(waiter.finish().code(), 0);
+}
+
+#[test]
+fn different_names_do_not_wait_for_each_other() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    assert_eq!(store.output(&["run", "--wait", "0", "y", "--", "true"]).code(), 0);
+    assert_eq!(store.output(&["run", "--wait", "0", "X", "--", "true"]).code(), 0);
+}
+
+#[test]
+fn passes_exit_codes_back() {
+    let store = Store::new();
+    for (command, code) in [
+        (&["true"][..], 0),
+        (&["sh", "-c", "exit 7"], 7),
+        (&["sh", "-c", "exit 255"], 255),
+        (&["sh", "-c", "kill -TERM $$"], 143),
+        (&["sh", "-c", "kill -KILL $$"], 137),
+        (&["sh", "-c", "kill -INT $$"], 130),
+        (&["/nonexistent/command"], 127),
+        (&["no-such-command-anywhere"], 127),
+        (&["/etc/passwd"], 126),
+        (&["/"], 126),
+    ] {
+        let mut args = vec!["run", "--wait", "0", "x", "--"];
+        args.extend(command);
+        let done = store.output(&args);
+        assert_eq!(done.code(), code, "{command:?}: {done:?}");
+    }
+}
+
+#[test]
+fn names_what_is_wrong_with_the_command_line() {
+    let store = Store::new();
+    for (args, word) in [
+        (&["run", "x"][..], "COMMAND"),
+        (&["run", "--wait", "soon", "x", "--", "true"], "--wait"),
+        (&["run", "--ttl", "10ms", "x", "--", "true"], "--ttl"),
+        (&["run", "--ttl", "400d", "x", "--", "true"], "ttl"),
+        (&["run", "", "--", "true"], "name"),
+        (&["--store", "nowhere", "run", "x", "--", "true"], "store"),
+        (&["--store", "file://relative", "ls"], "store"),
+        (&["release", "x"], "--force"),
+        (&["frobnicate"], "frobnicate"),
+    ] {
+        let done = store.output(args);
+        assert_eq!(done.code(), 64, "{args:?}: {done:?}");
+        assert!(done.stderr.contains(word), "{args:?}: {done:?}");
+    }
+    assert_eq!(store.output(&["--help"]).code(), 0);
+    assert!(store.output(&["run", "--help"]).stdout.contains("Examples"));
+    assert_eq!(store.output(&["--version"]).code(), 0);
+}
+
+#[test]
+fn passes_stdin_and_stdout_through() {
+    let store = Store::new();
+    let mut command = store.latchwork(&["run", "x", "--", "cat"]);
+    command.stdin(Stdio::piped());
+    let mut run = Running::start(command);
+    let text: String = (0..50_000).map(|line| format!("line {line}\n")).collect();
+    let mut stdin = run.child.stdin.take().unwrap();
+    let writer = std::thread::spawn({
+        let text = text.clone();
+        move || stdin.write_all(text.as_bytes()).unwrap()
+    });
+    let done = run.finish();
+    writer.join().unwrap();
+    assert_eq!(done.code(), 0);
+    assert!(done.stdout == text, "{} of {} bytes", done.stdout.len(), text.len());
+    assert_eq!(done.stderr, "", "says nothing of its own when there is nothing to say");
+}
+
+#[test]
+fn a_pipeline_ends_with_its_command() {
+    let store = Store::new();
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("'{binary}' run x -- echo hi | cat; echo end")])
+        .env("LATCHWORK_STORE", store.url())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let done = Running::start(command).finish();
+    assert_eq!(done.stdout, "hi\nend\n");
+}
+
+#[test]
+fn the_command_finds_key_token_and_store() {
+    let store = Store::new();
+    let script = "echo \"$LATCHWORK_KEY|$LATCHWORK_TOKEN|$LATCHWORK_STORE|$HOME\"";
+    let mut command = store.latchwork(&["run", "../a b", "--", "sh", "-c", script]);
+    command.env("HOME", "/home/of the caller");
+    let done = Running::start(command).finish();
+    let fields: Vec<_> = done.stdout.trim_end().split('|').collect();
+    assert_eq!(fields[0], "../a b");
+    assert!(fields[1].parse::<u64>().unwrap() > 1 << 53);
+    assert_eq!(fields[2], store.url());
+    assert_eq!(fields[3], "/home/of the caller");
+    let inner = "exec \"$BIN\" run --wait 0 y -- true";
+    let mut nested =
+        store.latchwork(&["--store", &store.url(), "run", "x", "--", "sh", "-c", inner]);
+    nested.env_remove("LATCHWORK_STORE").env("BIN", env!("CARGO_BIN_EXE_latchwork"));
+    assert_eq!(Running::start(nested).finish().code(), 0, "a nested run uses the same store");
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let store = Store::new();
+    for (signal, name) in [
+        (Signal::TERM, "TERM"),
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+    ] {
+        let script =
+            format!("trap 'echo got {name}; exit 9' {name}; echo up; while :; do sleep 0.05; done");
+        let run = Running::start(store.latchwork(&["run", name, "--", "sh", "-c", &script]));
+        run.stdout.until("up");
+        run.signal(signal);
+        let done = run.finish();
+        assert_eq!((done.code(), &*done.stdout), (9, &*format!("got {name}\n")), "{done:?}");
+    }
+}
+
+#[test]
+fn a_stop_reaches_the_command_and_latchwork_renews_on() {
+    let store = Store::new();
+    let run = store.holder(&["--ttl", "2s"], "sleep 300; echo x");
+    let ready = run.ready();
+    let token = || store.output(&["--json", "show", "x"]).stdout;
+    run.signal(Signal::TSTP);
+    eventually("a stopped command", || (common::state(ready.group) == 'T').then_some(()));
+    // Longer than the ttl: without a terminal only the command is stopped.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(token().contains("\"held\":true"));
+    run.signal(Signal::CONT);
+    eventually("a continued command", || (common::state(ready.group) == 'S').then_some(()));
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().code(), 143);
+}
+
+#[test]
+fn what_the_caller_ignores_is_ignored() {
+    let store = Store::new();
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let script =
+        format!("trap '' HUP; exec '{binary}' run x -- sh -c 'kill -HUP $PPID $$; echo alive'");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &script])
+        .env("LATCHWORK_STORE", store.url())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let done = Running::start(command).finish();
+    assert_eq!((done.code(), &*done.stdout), (0, "alive\n"), "{done:?}");
+}
+
+#[test]
+fn the_command_starts_with_the_callers_signal_settings() {
+    let store = Store::new();
+    let ask = "exec grep -E '^Sig(Blk|Ign)' /proc/self/status";
+    for prepare in ["", "trap '' INT PIPE;"] {
+        let direct = Command::new("sh").args(["-c", &format!("{prepare} {ask}")]).output().unwrap();
+        let binary = env!("CARGO_BIN_EXE_latchwork");
+        let script = format!("{prepare} exec '{binary}' run x -- sh -c \"{ask}\"");
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &script])
+            .env("LATCHWORK_STORE", store.url())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let done = Running::start(command).finish();
+        let direct = String::from_utf8(direct.stdout).unwrap();
+        assert_eq!(sets(&done.stdout), sets(&direct), "{done:?}");
+    }
+}
+
+/// Blocked and ignored signals, without SIGPIPE (Rust programs start their children with its
+/// default) and without those that the C library keeps to itself.
+fn sets(text: &str) -> Vec<u64> {
+    let pipe = 1 << (Signal::PIPE.as_raw() - 1);
+    let sets = text.lines().map(|line| line.rsplit('\t').next().unwrap());
+    sets.map(|set| u64::from_str_radix(set, 16).unwrap() & 0x7fff_ffff & !pipe).collect()
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_told() {
+    let store = Store::new();
+    std::fs::write(store.file("file"), "").unwrap();
+    let url = format!("file://{}/locks", store.file("file").display());
+    for args in
+        [&["run", "x", "--", "true"][..], &["ls"], &["show", "x"], &["release", "x", "--force"]]
+    {
+        let mut all = vec!["--store", &url];
+        all.extend(args);
+        let done = store.output(&all);
+        assert_eq!(done.code(), 69, "{args:?}: {done:?}");
+        assert!(done.stderr.contains("file"), "{done:?}");
+    }
+}
+
+#[test]
+fn a_wait_that_is_over_names_the_holder() {
+    let store = Store::new();
+    let holder = store.holder(&["--holder", "the nightly backup"], "sleep 300; echo x");
+    holder.ready();
+    for wait in ["0", "0s", "300ms"] {
+        let done = store.output(&["run", "--wait", wait, "x", "--", "echo", "no"]);
+        assert_eq!(done.code(), 75, "{done:?}");
+        assert!(done.stderr.contains("the nightly backup"), "{done:?}");
+        assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
+        assert_eq!(done.stdout, "");
+    }
+    let done = store.output(&["--json", "run", "--wait", "0", "x", "--", "true"]);
+    assert!(done.stderr.starts_with("{\"error\":{\"kind\":\"TimedOut\""), "{done:?}");
+    drop(holder);
+}
+
+#[test]
+fn a_wait_lasts_as_long_as_it_says() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    let start = Instant::now();
+    assert_eq!(store.output(&["run", "--wait", "300ms", "x", "--", "true"]).code(), 75);
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(300) && waited < SOON, "{waited:?}");
+}
+
+#[test]
+fn a_bounded_wait_is_admitted_in_its_time() {
+    let store = Store::new();
+    let holder = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
+    let first = holder.ready();
+    let waiter = store.holder(&["--wait", "1m"], "true");
+    waiter.stderr.until("waiting for");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert!(waiter.ready().token > first.token);
+    assert_eq!(waiter.finish().code(), 0);
+}
+
+#[test]
+fn waiting_is_told_with_v_only_and_once() {
+    let store = Store::new();
+    let holder =
+        store.holder(&["--holder", "me"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
+    holder.ready();
+    let quiet = Running::start(store.latchwork(&["run", "x", "--", "true"]));
+    let waiter = store.holder(&[], "true");
+    let line = waiter.stderr.until("waiting for");
+    assert!(line.contains("held by me"), "{line}");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(quiet.finish().stderr, "");
+    let done = waiter.finish();
+    assert!(!done.stderr.contains("held by me"), "{done:?}");
+}
+
+#[test]
+fn a_waiter_that_is_interrupted_leaves_the_line() {
+    let store = Store::new();
+    let holder = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
+    holder.ready();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let waiter = store.waiter("touch \"$TRACE/ran\"");
+        waiter.signal(signal);
+        let done = waiter.finish();
+        assert_eq!(done.status.signal(), Some(signal.as_raw()), "{done:?}");
+    }
+    let shown = store.output(&["--json", "show", "x"]).stdout;
+    assert!(shown.contains("\"waiters\":[]"), "{shown}");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(holder.finish().code(), 0);
+    assert!(exists(&store.file("ran")).is_none());
+}
+
+#[test]
+fn the_lock_is_free_when_the_command_ends_and_the_background_runs_on() {
+    let store = Store::new();
+    let script = "sleep 300 >/dev/null 2>&1 & echo up $$ $!";
+    let done = store.output(&["run", "x", "--", "sh", "-c", script]);
+    assert_eq!(done.code(), 0);
+    let words: Vec<i32> =
+        done.stdout.split_whitespace().skip(1).map(|w| w.parse().unwrap()).collect();
+    assert_eq!(store.output(&["run", "--wait", "0", "x", "--", "true"]).code(), 0);
+    assert_eq!(alive(common::pid(words[0])), [words[1]], "runs on, as the help says");
+    common::kill(common::pid(words[1]));
+}
+
+#[test]
+fn leaves_no_process_behind() {
+    let store = Store::new();
+    let run = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
+    let ready = run.ready();
+    let guardian = run.guardian();
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(run.finish().code(), 0);
+    assert!(alive(ready.group).is_empty());
+    assert_eq!(common::state(guardian), '-', "waited for before latchwork ends");
+}
