@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::doorbell::Doorbell;
+
 /// What a backend can do. Primitives ask this, never the backend's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
@@ -28,6 +30,8 @@ pub struct Capabilities {
     pub default_ttl: Duration,
     /// What keeps the session alive in the eyes of the store, where that is a descriptor.
     pub lifeline: Option<Lifeline>,
+    /// Where a blocked thread can wait for the store's wake-ups by itself.
+    pub doorbell: Option<Doorbell>,
 }
 
 /// A descriptor that keeps this backend's session alive for as long as any process has it open.

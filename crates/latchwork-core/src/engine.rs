@@ -144,8 +144,8 @@ impl Engine {
         let rules = &lease.rules;
         let allowed = rules.handover.times.min(FencingToken::MAX_HANDOVERS);
         let now = self.io.now();
-        let in_time = now.since(lease.granted_at) < rules.handover.slice
-            && validity::is_worth_taking(lease.valid_until(), now, lease.granted_ttl());
+        let in_time =
+            now.since(lease.granted_at) < rules.handover.slice && lease.is_worth_handing_over(now);
         if index >= allowed || !in_time || lease.judge(self.io.clock().as_ref()) != HoldState::Held
         {
             return None;

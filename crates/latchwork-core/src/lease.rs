@@ -39,6 +39,8 @@ struct State {
     /// Wall minus boot time when the store last confirmed the hold.
     offset: i64,
     in_doubt: bool,
+    /// The store's clock was found to run at another rate.
+    unsteady: bool,
     hold_until: Moment,
     end: Option<End>,
     meter: RateMeter,
@@ -119,6 +121,7 @@ impl Lease {
             asked: false,
             offset: validity::wall_offset(clock.wall(), now),
             in_doubt: false,
+            unsteady: false,
             hold_until: rules.hold_until(now),
             end: None,
             meter,
@@ -167,6 +170,12 @@ impl Lease {
     pub(crate) fn valid_until(&self) -> Moment {
         let state = self.lock();
         state.valid_until.min(state.hold_until)
+    }
+
+    /// Whether enough is left of the store's lease to hand the hold over, whatever its `max_hold`.
+    pub(crate) fn is_worth_handing_over(&self, now: Moment) -> bool {
+        let state = self.lock();
+        validity::is_worth_taking(state.valid_until, now, state.granted_ttl)
     }
 
     pub(crate) fn granted_ttl(&self) -> Duration {
@@ -225,7 +234,6 @@ impl Lease {
             self.ended.notify_waiters();
             return Confirmed::Lost(lost);
         };
-        let was_steady = state.meter.shrink(ttl) == ttl;
         let rate = match store_time {
             Some(store_time) => state.meter.observe(sent_at, now, store_time),
             None => Rate::Steady,
@@ -236,7 +244,10 @@ impl Lease {
         state.granted_ttl = ttl;
         // The machine's pause, if any, was before this answer: the store has confirmed since.
         state.offset = validity::wall_offset(clock.wall(), now);
-        state.in_doubt = was_steady && rate == Rate::Unsteady;
+        // In doubt once, when the rate is first found to be off; from then on the shorter ttl that
+        // is counted on covers it.
+        state.in_doubt = rate == Rate::Unsteady && !state.unsteady;
+        state.unsteady |= rate == Rate::Unsteady;
         state.renew_at =
             if state.in_doubt { now } else { sent_at.plus(self.rules.renew_every(counted)) };
         if state.in_doubt {
@@ -302,8 +313,8 @@ impl Lease {
 
     /// Completes when the hold has ended otherwise than by a release.
     ///
-    /// `watch` also wakes at the end of the validity, so that the answer does not depend on the
-    /// watchdog alone.
+    /// It also wakes at the end of the validity, so that the answer does not depend on the watchdog
+    /// alone.
     pub(crate) async fn lost(&self, clock: &dyn Clock) -> Lost {
         loop {
             let ended = self.ended.notified();

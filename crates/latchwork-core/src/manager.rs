@@ -13,7 +13,7 @@ use crate::key::Key;
 use crate::local_queue::Handover;
 use crate::mutex::Mutex;
 use crate::observe::Observer;
-use crate::options::Options;
+use crate::options::{Plan, Settings};
 use crate::token::FencingToken;
 
 /// Locks on one store.
@@ -24,7 +24,7 @@ use crate::token::FencingToken;
 #[derive(Debug, Clone)]
 pub struct LockManager {
     engine: Arc<Engine>,
-    options: Options,
+    settings: Settings,
 }
 
 /// What a forced release did.
@@ -41,22 +41,20 @@ impl LockManager {
     /// Locks on `backend`, kept alive by `driver`.
     pub fn new(backend: Arc<dyn Backend>, driver: Driver) -> Self {
         let io = driver.io();
-        Self {
-            engine: Engine::start(backend, io, Some(Arc::new(driver))),
-            options: Options::default(),
-        }
+        let engine = Engine::start(backend, io, Some(Arc::new(driver)));
+        Self { engine, settings: Settings::default() }
     }
 
     /// Locks on `backend` with everything running on `io`: for tests on paused time, and for
     /// programs that bring their own runtime and clock.
     pub fn on_io(backend: Arc<dyn Backend>, io: Io) -> Self {
-        Self { engine: Engine::start(backend, io, None), options: Options::default() }
+        Self { engine: Engine::start(backend, io, None), settings: Settings::default() }
     }
 
     /// Puts all keys into a namespace: `namespace:name`.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.options.namespace = namespace.into();
+        self.settings = self.settings.with(|options| options.namespace = namespace.into());
         self
     }
 
@@ -64,14 +62,14 @@ impl LockManager {
     /// mostly 30 s, if not set.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = Some(ttl);
+        self.settings = self.settings.with(|options| options.ttl = Some(ttl));
         self
     }
 
     /// Who this is, for people who ask the store; host, process and program if not set.
     #[must_use]
     pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
-        self.options.holder = Some(text.into());
+        self.settings = self.settings.with(|options| options.holder = Some(text.into()));
         self
     }
 
@@ -79,14 +77,14 @@ impl LockManager {
     /// limit if not set.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.options.max_hold = Some(longest);
+        self.settings = self.settings.with(|options| options.max_hold = Some(longest));
         self
     }
 
     /// The pause between renewals; a third of the granted ttl if not set, at most half of it.
     #[must_use]
     pub fn renew_every(mut self, pause: Duration) -> Self {
-        self.options.renew_every = Some(pause);
+        self.settings = self.settings.with(|options| options.renew_every = Some(pause));
         self
     }
 
@@ -94,27 +92,27 @@ impl LockManager {
     /// not set.
     #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
-        self.options.op_timeout = Some(limit);
+        self.settings = self.settings.with(|options| options.op_timeout = Some(limit));
         self
     }
 
     /// How far a hold may pass on inside the process; 10 ms and 1,000 times if not set.
     #[must_use]
     pub fn handover(mut self, handover: Handover) -> Self {
-        self.options.handover = handover;
+        self.settings = self.settings.with(|options| options.handover = handover);
         self
     }
 
     /// Who is told what happens.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.options.observer = Some(observer);
+        self.settings = self.settings.with(|options| options.observer = Some(observer));
         self
     }
 
     /// A mutex. Does no I/O; a bad name is told at the first acquire.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(self.engine.clone(), name.as_ref(), self.options.clone())
+        Mutex::new(self.engine.clone(), name.as_ref(), self.settings.clone())
     }
 
     /// What the store can do.
@@ -141,8 +139,8 @@ impl LockManager {
     ///
     /// `Unreachable` if the store does not answer within two seconds.
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Snapshot>, Error> {
-        self.options.check(&self.engine.capabilities)?;
-        let prefix = match self.options.namespace.as_str() {
+        self.settings.plan(&self.engine.capabilities)?;
+        let prefix = match self.settings.options().namespace.as_str() {
             "" => prefix.as_ref().into(),
             namespace => format!("{namespace}:{}", prefix.as_ref()).into(),
         };
@@ -166,12 +164,11 @@ impl LockManager {
         let engine = &self.engine;
         let key = self.key(name.as_ref())?;
         let seen = self.inspect(name.as_ref()).await?;
-        let rules = self.options.check(&engine.capabilities)?;
-        let ttl = self.options.ttl(&engine.capabilities);
+        let Plan { ttl, rules, .. } = self.settings.plan(&engine.capabilities)?;
         let limit = rules.op_timeout(ttl);
         for party in &seen.holders {
             let Some(id) = party.id else { continue };
-            let claim = self.claim(&key, id, party.mode, ttl);
+            let claim = self.claim(&key, id, party.mode, ttl)?;
             let released = engine.io.within(limit, engine.backend.release(&claim, Linger::None));
             let released = released.await.unwrap_or_else(|| Err(BackendError::no_answer(limit)));
             released.map_err(|e| self.seen(e, Some(&key)))?;
@@ -194,7 +191,7 @@ impl LockManager {
         limit: Duration,
     ) -> Result<Option<FencingToken>, Error> {
         let engine = &self.engine;
-        let claim = self.claim(key, ClaimId::random(), mode, ttl);
+        let claim = self.claim(key, ClaimId::random(), mode, ttl)?;
         let answer = engine.io.within(limit, engine.backend.try_acquire(&claim)).await;
         let released = engine.io.within(limit, engine.backend.release(&claim, Linger::None)).await;
         let attempt = answer.unwrap_or_else(|| Err(BackendError::no_answer(limit)));
@@ -208,18 +205,18 @@ impl LockManager {
         Ok(token)
     }
 
-    fn claim(&self, key: &Key, id: ClaimId, mode: Mode, ttl: Duration) -> Claim {
-        Claim {
+    fn claim(&self, key: &Key, id: ClaimId, mode: Mode, ttl: Duration) -> Result<Claim, Error> {
+        Ok(Claim {
             key: key.clone(),
             id,
             mode,
             order: Order::Barging,
             ttl,
-            holder: self.options.holder(),
+            holder: self.settings.plan(&self.engine.capabilities)?.holder,
             waits: false,
             floor: 0,
             stamp: Stamp::new(self.engine.io.now()),
-        }
+        })
     }
 
     /// Shuts down: ends every hold, gives it back, and waits for the answers.
@@ -235,13 +232,13 @@ impl LockManager {
     }
 
     fn key(&self, name: &str) -> Result<Key, Error> {
-        Key::new(name)?.in_namespace(&self.options.namespace)
+        Key::new(name)?.in_namespace(&self.settings.options().namespace)
     }
 
     async fn ask(&self, query: &Query, key: Option<&Key>) -> Result<Vec<Snapshot>, Error> {
         const LIMIT: Duration = Duration::from_secs(2);
         self.engine.check_open(key)?;
-        let limit = self.options.op_timeout.unwrap_or(LIMIT);
+        let limit = self.settings.options().op_timeout.unwrap_or(LIMIT);
         let answer = self.engine.io.within(limit, self.engine.backend.inspect(query)).await;
         answer.unwrap_or_else(|| Err(BackendError::no_answer(limit))).map_err(|e| self.seen(e, key))
     }

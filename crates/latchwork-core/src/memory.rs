@@ -165,6 +165,7 @@ impl Backend for MemoryBackend {
             ttl: Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60),
             default_ttl: Duration::from_secs(30),
             lifeline: None,
+            doorbell: None,
         }
     }
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::acquire::{Patience, Request, acquire};
 use crate::backend::Mode;
+use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::key::Key;
-use crate::options::Options;
+use crate::options::Settings;
 
 /// A mutex over everything that uses the same store and key.
 ///
@@ -44,20 +45,20 @@ use crate::options::Options;
 pub struct Mutex {
     engine: Arc<Engine>,
     name: Result<Key, Error>,
-    options: Options,
+    settings: Settings,
     fair: bool,
 }
 
 impl Mutex {
-    pub(crate) fn new(engine: Arc<Engine>, name: &str, options: Options) -> Self {
-        let name = Key::new(name).and_then(|key| key.in_namespace(&options.namespace));
-        Self { engine, name, options, fair: false }
+    pub(crate) fn new(engine: Arc<Engine>, name: &str, settings: Settings) -> Self {
+        let name = Key::new(name).and_then(|key| key.in_namespace(&settings.options().namespace));
+        Self { engine, name, settings, fair: false }
     }
 
     /// How long the store keeps the lock without hearing of the holder. While the guard lives it
     /// is renewed every third of this.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.ttl = Some(ttl);
+        self.settings = self.settings.with(|options| options.ttl = Some(ttl));
         self
     }
 
@@ -70,13 +71,13 @@ impl Mutex {
 
     /// Who this is, for people who ask the store.
     pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
-        self.options.holder = Some(text.into());
+        self.settings = self.settings.with(|options| options.holder = Some(text.into()));
         self
     }
 
     /// The longest hold: after it the lock is given up, whatever the guard does.
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.options.max_hold = Some(longest);
+        self.settings = self.settings.with(|options| options.max_hold = Some(longest));
         self
     }
 
@@ -123,6 +124,12 @@ impl Mutex {
         self.acquire_with(Patience::Within(limit)).await
     }
 
+    /// Where a thread that blocks on an acquire can wait for the store by itself
+    /// ([`block_on`](crate::block_on)).
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.engine.capabilities.doorbell.as_ref()
+    }
+
     async fn acquire_with(&self, patience: Patience) -> Result<Guard, Error> {
         let request = self.request()?;
         loop {
@@ -134,14 +141,14 @@ impl Mutex {
     }
 
     fn request(&self) -> Result<Request, Error> {
-        let capabilities = &self.engine.capabilities;
+        let plan = self.settings.plan(&self.engine.capabilities)?;
         Ok(Request {
             key: self.name.clone()?,
             mode: Mode::Exclusive,
-            ttl: self.options.ttl(capabilities),
-            holder: self.options.holder(),
+            ttl: plan.ttl,
+            holder: plan.holder,
             fair: self.fair,
-            rules: self.options.check(capabilities)?,
+            rules: plan.rules,
         })
     }
 }

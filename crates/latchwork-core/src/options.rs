@@ -1,7 +1,7 @@
 //! What a user can set, checked together.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::capabilities::Capabilities;
@@ -13,7 +13,48 @@ use crate::observe::{Event, Observer};
 use crate::token::FencingToken;
 use crate::validity;
 
-/// The options of a manager and its handles, as given.
+/// The options of a manager or a handle, with what was made of them. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings(Arc<Checked>);
+
+#[derive(Debug, Default)]
+struct Checked {
+    options: Options,
+    plan: OnceLock<Result<Plan, Error>>,
+}
+
+/// Options that were checked against a store, ready for every acquire.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) ttl: Duration,
+    pub(crate) holder: Arc<str>,
+    pub(crate) rules: Arc<Rules>,
+}
+
+impl Settings {
+    /// The same options but for one.
+    pub(crate) fn with(&self, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = self.0.options.clone();
+        change(&mut options);
+        Self(Arc::new(Checked { options, plan: OnceLock::new() }))
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// Checks the options, the first time that they are used with the store.
+    pub(crate) fn plan(&self, capabilities: &Capabilities) -> Result<Plan, Error> {
+        let options = &self.0.options;
+        let check = || {
+            let rules = options.check(capabilities)?;
+            Ok(Plan { ttl: options.ttl(capabilities), holder: options.holder(), rules })
+        };
+        self.0.plan.get_or_init(check).clone()
+    }
+}
+
+/// The options as given.
 #[derive(Clone, Default)]
 pub(crate) struct Options {
     pub(crate) namespace: String,
@@ -38,12 +79,12 @@ pub(crate) struct Rules {
 
 impl Options {
     /// The ttl to ask for.
-    pub(crate) fn ttl(&self, capabilities: &Capabilities) -> Duration {
+    fn ttl(&self, capabilities: &Capabilities) -> Duration {
         self.ttl.unwrap_or(capabilities.default_ttl)
     }
 
     /// Checks the options against each other and the store.
-    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<Arc<Rules>, Error> {
+    fn check(&self, capabilities: &Capabilities) -> Result<Arc<Rules>, Error> {
         let invalid = |message: String, step: &str| {
             Err(Error::new(ErrorKind::Invalid, message)
                 .store(capabilities.store.clone())
@@ -103,7 +144,7 @@ impl Options {
     }
 
     /// The text for people: this machine and process, unless the user says better.
-    pub(crate) fn holder(&self) -> Arc<str> {
+    fn holder(&self) -> Arc<str> {
         self.holder.clone().unwrap_or_else(default_holder)
     }
 }
@@ -160,7 +201,6 @@ const _: () = assert!(Handover::MOST <= FencingToken::MAX_HANDOVERS);
 
 /// `host pid 4711 (program)`.
 fn default_holder() -> Arc<str> {
-    use std::sync::OnceLock;
     static HOST_AND_PROGRAM: OnceLock<(String, String)> = OnceLock::new();
     let (host, program) = HOST_AND_PROGRAM.get_or_init(|| {
         #[cfg(unix)]

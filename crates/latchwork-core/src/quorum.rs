@@ -113,6 +113,8 @@ fn combine(nodes: &[Arc<dyn Backend>], size: Size) -> Result<Capabilities, Error
         ttl: shortest..=longest,
         default_ttl: default.clamp(shortest, longest),
         lifeline: None,
+
+        doorbell: None,
     })
 }
 

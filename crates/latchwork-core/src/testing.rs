@@ -6,7 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "wraps the paused time of tokio for tests")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ use crate::key::Key;
 pub struct PausedClock {
     start: Instant,
     suspended: AtomicU64,
-    wall_ahead: AtomicU64,
+    wall_ahead: AtomicI64,
 }
 
 impl PausedClock {
@@ -34,7 +34,7 @@ impl PausedClock {
         Arc::new(Self {
             start: Instant::now(),
             suspended: AtomicU64::new(0),
-            wall_ahead: AtomicU64::new(0),
+            wall_ahead: AtomicI64::new(0),
         })
     }
 
@@ -45,7 +45,12 @@ impl PausedClock {
 
     /// Lets the wall clock alone run on, as a paused virtual machine does.
     pub fn pause_machine(&self, length: Duration) {
-        self.wall_ahead.fetch_add(length.as_nanos() as u64, Ordering::SeqCst);
+        self.wall_ahead.fetch_add(length.as_nanos() as i64, Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock back, as an operator or a time service may.
+    pub fn set_wall_back(&self, length: Duration) {
+        self.wall_ahead.fetch_sub(length.as_nanos() as i64, Ordering::SeqCst);
     }
 
     fn suspended(&self) -> Duration {
@@ -60,9 +65,11 @@ impl Clock for PausedClock {
     }
 
     fn wall(&self) -> Duration {
-        let ahead = Duration::from_nanos(self.wall_ahead.load(Ordering::SeqCst));
+        let ahead = self.wall_ahead.load(Ordering::SeqCst);
         let boot = self.now().since(Moment::from_nanos(0).plus(Self::BOOT_START));
-        Self::WALL_START + boot + ahead
+        let steady = Self::WALL_START + boot;
+        let step = Duration::from_nanos(ahead.unsigned_abs());
+        if ahead < 0 { steady.saturating_sub(step) } else { steady + step }
     }
 
     fn sleep_until(&self, at: Moment) -> Sleep {

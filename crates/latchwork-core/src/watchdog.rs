@@ -44,6 +44,30 @@ pub(crate) struct Watchdog {
 struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<Watched>>,
     sleeps_until: Moment,
+    /// The last moment that the watchdog was woken to be told of. Without leases it sleeps until
+    /// then, so that a lock that is taken again and again wakes it once and not each time.
+    horizon: Moment,
+}
+
+impl Schedule {
+    /// Notes that a lease is due; `true` if the watchdog sleeps past it.
+    fn expect(&mut self, due: Moment) -> bool {
+        let wake = due < self.sleeps_until;
+        if wake {
+            self.horizon = due;
+            self.sleeps_until = due;
+        }
+        wake
+    }
+
+    /// When to look again.
+    fn next(&self, now: Moment) -> Moment {
+        match self.by_due.first_key_value() {
+            Some(((due, _), _)) => *due,
+            None if self.horizon > now => self.horizon,
+            None => Moment::NEVER,
+        }
+    }
 }
 
 impl Watchdog {
@@ -52,7 +76,11 @@ impl Watchdog {
             backend,
             io,
             reaper,
-            schedule: Mutex::new(Schedule { by_due: BTreeMap::new(), sleeps_until: Moment::NEVER }),
+            schedule: Mutex::new(Schedule {
+                by_due: BTreeMap::new(),
+                sleeps_until: Moment::NEVER,
+                horizon: Moment::from_nanos(0),
+            }),
             entries: AtomicU64::new(0),
             news: Arc::default(),
         })
@@ -72,7 +100,7 @@ impl Watchdog {
         });
         let mut schedule = self.lock();
         schedule.by_due.insert((due, watched.entry), watched.clone());
-        let wake = due < schedule.sleeps_until;
+        let wake = schedule.expect(due);
         drop(schedule);
         if wake {
             self.news.notify_one();
@@ -96,7 +124,7 @@ impl Watchdog {
         }
         watched.due.store(due.as_nanos(), Ordering::Relaxed);
         schedule.by_due.insert((due, watched.entry), watched.clone());
-        let wake = due < schedule.sleeps_until;
+        let wake = schedule.expect(due);
         drop(schedule);
         if wake {
             self.news.notify_one();
@@ -137,8 +165,8 @@ impl Watchdog {
                 let now = clock.now();
                 match schedule.by_due.first_key_value() {
                     Some(((due, _), watched)) if *due <= now => watched.clone(),
-                    first => {
-                        let next = first.map_or(Moment::NEVER, |((due, _), _)| *due);
+                    _ => {
+                        let next = schedule.next(now);
                         schedule.sleeps_until = next;
                         drop(schedule);
                         self.gather(&mut batch);

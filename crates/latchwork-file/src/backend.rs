@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +16,8 @@ use std::time::Duration;
 use latchwork_core::kit::record::{Now, Record, Wakeup};
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Backoff, Blocked, Capabilities, Claim,
-    ClaimId, Effect, Error, Fencing, Io, Key, Lifeline, Linger, Order, Query, Released, Renewal,
-    Snapshot, Verb, Wake,
+    ClaimId, Doorbell, Effect, Error, Fencing, Io, Key, Lifeline, Linger, Order, Query, Released,
+    Renewal, Snapshot, Verb, Wake,
 };
 
 use crate::failure::removed;
@@ -43,6 +44,7 @@ const POKE_AGAIN: Duration = Duration::from_millis(50);
 /// See the [crate documentation](crate) for what it guarantees and what not.
 pub struct FileBackend {
     shared: Arc<Shared>,
+    doorbell: Doorbell,
 }
 
 /// What the backend shares with its tasks.
@@ -88,10 +90,6 @@ impl FileBackend {
         layout.fill()?;
         session::remove_dead(&layout);
         let session = Session::begin(&layout)?;
-        let wake = session.wake().try_clone().map_err(|error| {
-            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-            crate::failure::failed("watch", layout.root(), errno, Effect::NotApplied)
-        });
         let shared = Arc::new(Shared {
             store: format!("file://{}", layout.root().display()).into(),
             stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
@@ -102,11 +100,8 @@ impl FileBackend {
             boot,
             session,
         });
-        // From here on a failure ends the session by dropping the backend.
-        let backend = Arc::new(FileBackend { shared });
-        let pokes = wakeup::read_pokes(Arc::downgrade(&backend.shared), wake?);
-        backend.shared.io.spawn(pokes);
-        Ok(backend)
+        let doorbell = wakeup::doorbell(&shared);
+        Ok(Arc::new(FileBackend { shared, doorbell }))
     }
 
     /// Whether this process had to poll, every 50 ms, because it had no descriptor left to be told
@@ -143,6 +138,7 @@ impl Backend for FileBackend {
             ttl: SHORTEST_TTL..=LONGEST_TTL,
             default_ttl: DEFAULT_TTL,
             lifeline: Some(Lifeline(self.shared.session.life().clone())),
+            doorbell: Some(self.doorbell.clone()),
         }
     }
 
@@ -168,7 +164,14 @@ impl Backend for FileBackend {
         _blocked: &'a Blocked,
     ) -> Verb<'a, Result<Wake, BackendError>> {
         Box::pin(async move {
-            poll_fn(|cx| self.shared.wakeups.poll_wait(claim.id, cx)).await;
+            poll_fn(|cx| {
+                // A thread that listens by itself is not woken by way of another.
+                if !self.doorbell.is_attended() {
+                    wakeup::read_pokes(&self.shared);
+                }
+                self.shared.wakeups.poll_wait(claim.id, cx)
+            })
+            .await;
             Ok(Wake::Look)
         })
     }
@@ -223,6 +226,11 @@ impl Shared {
             }
             self.io.sleep(backoff.pause()).await;
         }
+    }
+
+    /// Where this session is told to look again.
+    pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
+        self.session.wake()
     }
 
     /// Both clocks, read while the stripe is locked, so that they agree with the order of changes.

@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 100;
 pub(crate) struct Session {
     pub(crate) id: u128,
     life: Arc<OwnedFd>,
-    wake: OwnedFd,
+    wake: Arc<OwnedFd>,
 }
 
 impl Session {
@@ -47,7 +47,7 @@ impl Session {
                     .map_err(|errno| failed("create", &path, errno, Effect::NotApplied))
             });
             return match begun {
-                Ok(wake) => Ok(Self { id, life: Arc::new(life), wake }),
+                Ok(wake) => Ok(Self { id, life: Arc::new(life), wake: Arc::new(wake) }),
                 Err(error) => {
                     remove_files(layout, id);
                     Err(error)
@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// Where this session is told to look again.
-    pub(crate) fn wake(&self) -> &OwnedFd {
+    pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
@@ -80,7 +80,7 @@ impl Session {
         // Whoever watches it is told by a byte, in case the descriptor stays open; and the task
         // that reads the pokes is woken to find that it is over.
         let _ = rustix::io::write(&*self.life, &[0]);
-        let _ = rustix::io::write(&self.wake, &END);
+        let _ = rustix::io::write(&*self.wake, &END);
     }
 }
 

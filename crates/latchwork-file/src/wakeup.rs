@@ -8,12 +8,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use latchwork_core::{ClaimId, Moment};
+use latchwork_core::{ClaimId, Doorbell, Moment};
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
@@ -31,6 +31,8 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub(crate) struct Wakeups {
     inner: Mutex<Inner>,
+    /// The driver reads the pokes.
+    read: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -130,6 +132,37 @@ impl Wakeups {
         }
     }
 
+    /// Notes that the driver reads the pokes from now on; false if it does already.
+    fn begin_reading(&self) -> bool {
+        !self.read.load(Ordering::Relaxed) && !self.read.swap(true, Ordering::Relaxed)
+    }
+
+    /// Reads what there is and wakes whom it names; false if nothing more is to be read, because
+    /// the session is over (what is shared may live a moment longer) or nothing can be.
+    fn take_pokes(&self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> bool {
+        // A pipe gives back what was put in, in order and whole: a multiple of one poke.
+        let mut bytes = [0; 4096];
+        match read(&mut bytes) {
+            Ok(length) if length % 16 == 0 => {
+                for id in bytes[..length].chunks_exact(16) {
+                    if id == session::END {
+                        return false;
+                    }
+                    if let Ok(id) = id.try_into() {
+                        self.wake(ClaimId::from_u128(u128::from_le_bytes(id)));
+                    }
+                }
+                true
+            }
+            // Not ours to understand; an idle look does no harm.
+            Ok(_) => {
+                self.wake_all();
+                true
+            }
+            Err(error) => is_temporary(&error),
+        }
+    }
+
     fn wake_all(&self) {
         let wakers: Vec<Waker> = self.lock().slots.values_mut().filter_map(Slot::wake).collect();
         wakers.into_iter().for_each(Waker::wake);
@@ -219,31 +252,40 @@ impl Inner {
     }
 }
 
-/// Reads the pokes of this session until the backend is gone.
-pub(crate) async fn read_pokes(shared: Weak<Shared>, wake: OwnedFd) {
-    let Ok(wake) = Receiver::from_owned_fd(wake) else { return poll_pokes(shared).await };
-    // A pipe gives back what was put in, in order and whole: a multiple of one poke.
-    let mut bytes = [0; 4096];
+/// The bell of this session, for threads that listen by themselves.
+pub(crate) fn doorbell(shared: &Arc<Shared>) -> Doorbell {
+    let weak = Arc::downgrade(shared);
+    Doorbell::new(shared.wake().clone(), move || {
+        if let Some(shared) = weak.upgrade() {
+            shared.wakeups.take_pokes(|bytes| Ok(rustix::io::read(shared.wake(), bytes)?));
+        }
+    })
+}
+
+/// Has the pokes of this session read until the backend is gone. They are not read before somebody
+/// waits who cannot listen for them.
+pub(crate) fn read_pokes(shared: &Arc<Shared>) {
+    if !shared.wakeups.begin_reading() {
+        return;
+    }
+    let weak = Arc::downgrade(shared);
+    let wake = shared.wake().try_clone();
+    shared.io.spawn(async move {
+        match wake.and_then(Receiver::from_owned_fd) {
+            Ok(wake) => read_pokes_from(weak, wake).await,
+            Err(_) => poll_pokes(weak).await,
+        }
+    });
+}
+
+async fn read_pokes_from(shared: Weak<Shared>, wake: Receiver) {
     loop {
         if wake.readable().await.is_err() {
             return;
         }
         let Some(shared) = shared.upgrade() else { return };
-        match wake.try_read(&mut bytes) {
-            Ok(read) if read % 16 == 0 => {
-                for id in bytes[..read].chunks_exact(16) {
-                    if id == session::END {
-                        return; // what is shared may live a moment longer than the session
-                    }
-                    if let Ok(id) = id.try_into() {
-                        shared.wakeups.wake(ClaimId::from_u128(u128::from_le_bytes(id)));
-                    }
-                }
-            }
-            // Not ours to understand; an idle look does no harm.
-            Ok(_) => shared.wakeups.wake_all(),
-            Err(error) if is_temporary(&error) => {}
-            Err(_) => return,
+        if !shared.wakeups.take_pokes(|bytes| wake.try_read(bytes)) {
+            return;
         }
     }
 }

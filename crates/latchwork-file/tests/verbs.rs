@@ -362,7 +362,7 @@ async fn a_linger_outlives_its_session() {
     let backend = connect(dir.path());
     let first = claim("k");
     granted(backend.try_acquire(&first).await);
-    let length = std::time::Duration::from_millis(300);
+    let length = 2 * SEC;
     let start = io().now();
     backend.release(&first, Linger::For(length)).await.unwrap();
     drop(backend);
@@ -409,12 +409,12 @@ async fn readers_share_and_permits_count() {
 async fn a_lost_claim_stays_lost() {
     let dir = dir();
     let backend = connect(dir.path());
-    let short = Claim { ttl: std::time::Duration::from_millis(20), ..claim("k") };
-    let start = io().now();
+    let short = Claim { ttl: SEC, ..claim("k") };
     granted(backend.try_acquire(&short).await);
+    let after = io().now();
     let answer = blocked(backend.try_acquire(&Claim { waits: false, ..claim("k") }).await);
     assert!(answer.retry_after.unwrap() <= short.ttl);
-    io().clock().sleep_until(start.plus(2 * short.ttl)).await;
+    io().clock().sleep_until(after.plus(short.ttl)).await;
     assert_eq!(renew(&backend, &short).await, Renewal::Lost);
     granted(backend.try_acquire(&claim("k")).await);
     assert_eq!(renew(&backend, &short).await, Renewal::Lost);

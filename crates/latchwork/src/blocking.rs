@@ -17,11 +17,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use latchwork_core::block_on;
 use latchwork_core::{
     Capabilities, Error, FencingToken, ForceReleased, Handover, HoldState, Key, Lost, Moment,
     NotHeld, Observer, Released, Snapshot,
 };
-use pollster::block_on;
 
 /// Connects to a store; see [`connect`](crate::connect()).
 ///
@@ -29,7 +29,7 @@ use pollster::block_on;
 ///
 /// As [`connect`](crate::connect()).
 pub fn connect(url: &str) -> Result<LockManager, Error> {
-    block_on(crate::connect(url)).map(LockManager)
+    block_on(None, crate::connect(url)).map(LockManager)
 }
 
 /// Locks on one store; see [`LockManager`](crate::LockManager).
@@ -107,7 +107,7 @@ impl LockManager {
     ///
     /// As there.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
-        block_on(self.0.inspect(name))
+        block_on(None, self.0.inspect(name))
     }
 
     /// See [`LockManager::list`](crate::LockManager::list).
@@ -116,7 +116,7 @@ impl LockManager {
     ///
     /// As there.
     pub fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Snapshot>, Error> {
-        block_on(self.0.list(prefix))
+        block_on(None, self.0.list(prefix))
     }
 
     /// See [`LockManager::force_release`](crate::LockManager::force_release).
@@ -125,12 +125,12 @@ impl LockManager {
     ///
     /// As there.
     pub fn force_release(&self, name: impl AsRef<str>) -> Result<ForceReleased, Error> {
-        block_on(self.0.force_release(name))
+        block_on(None, self.0.force_release(name))
     }
 
     /// See [`LockManager::close`](crate::LockManager::close).
     pub fn close(&self) {
-        block_on(self.0.close());
+        block_on(None, self.0.close());
     }
 }
 
@@ -166,7 +166,7 @@ impl Mutex {
     ///
     /// As there.
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        Ok(block_on(self.0.try_acquire())?.map(Guard))
+        Ok(block_on(None, self.0.try_acquire())?.map(Guard))
     }
 
     /// See [`Mutex::acquire`](crate::Mutex::acquire).
@@ -175,7 +175,7 @@ impl Mutex {
     ///
     /// As there.
     pub fn acquire(&self) -> Result<Guard, Error> {
-        block_on(self.0.acquire()).map(Guard)
+        block_on(self.0.doorbell(), self.0.acquire()).map(Guard)
     }
 
     /// See [`Mutex::acquire_within`](crate::Mutex::acquire_within).
@@ -184,7 +184,7 @@ impl Mutex {
     ///
     /// As there.
     pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
-        block_on(self.0.acquire_within(limit)).map(Guard)
+        block_on(self.0.doorbell(), self.0.acquire_within(limit)).map(Guard)
     }
 }
 
@@ -235,7 +235,7 @@ impl Guard {
 
     /// Waits until the hold has ended otherwise than by a release.
     pub fn lost(&self) -> Lost {
-        block_on(self.0.lost())
+        block_on(None, self.0.lost())
     }
 
     /// See [`Guard::release`](crate::Guard::release).
@@ -244,6 +244,6 @@ impl Guard {
     ///
     /// As there.
     pub fn release(self) -> Result<Released, Error> {
-        block_on(self.0.release())
+        block_on(None, self.0.release())
     }
 }

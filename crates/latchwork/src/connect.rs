@@ -34,11 +34,15 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
     let driver = Driver::start()?;
     let backend: Arc<dyn Backend> = match address {
         Address::Memory => MemoryBackend::new(driver.io()),
+        #[cfg(feature = "file")]
+        Address::File(directory) => latchwork_file::FileBackend::connect(directory, driver.io())?,
+        #[cfg(not(feature = "file"))]
         Address::File(_) => {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "store: this build has no file backend",
-            ));
+            )
+            .next_step("build with the feature `file`"));
         }
     };
     Ok(LockManager::new(backend, driver))

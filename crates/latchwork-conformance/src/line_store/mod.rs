@@ -182,6 +182,7 @@ impl Backend for LineBackend {
             ttl: Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60),
             default_ttl: Duration::from_secs(30),
             lifeline: None,
+            doorbell: None,
         };
         self.capabilities.get_or_init(made).clone()
     }

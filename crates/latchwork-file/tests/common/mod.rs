@@ -159,6 +159,15 @@ impl Process {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Stops it, and waits until every thread of it stands still.
+    pub fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let options = rustix::process::WaitOptions::UNTRACED;
+        let (_, status) = rustix::process::waitpid(Some(pid), options).unwrap().unwrap();
+        assert!(status.stopped());
+    }
+
     /// Waits until it ends well.
     pub fn end(mut self) {
         assert!(self.child.wait().unwrap().success());

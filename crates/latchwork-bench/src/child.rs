@@ -1,0 +1,187 @@
+//! What the processes do that a measurement starts, and how it talks to them.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use latchwork::blocking::{LockManager, connect};
+use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds on a clock that all processes of this machine share.
+pub(crate) fn now() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// A process of this program in a role, and what it prints.
+pub(crate) struct Worker {
+    pub(crate) child: Child,
+    pub(crate) lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    pub(crate) fn start(role: &str, kind: &str, path: &Path) -> std::io::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args([role, kind])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        Ok(Self { child, lines: BufReader::new(stdout).lines() })
+    }
+
+    pub(crate) fn line(&mut self) -> std::io::Result<String> {
+        self.lines.next().unwrap_or_else(|| Err(std::io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// The moment that the process prints next.
+    pub(crate) fn moment(&mut self) -> Result<u64, Box<dyn std::error::Error>> {
+        Ok(self.line()?.parse()?)
+    }
+
+    pub(crate) fn go_on(&mut self) -> std::io::Result<()> {
+        let stdin = self.child.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        stdin.write_all(b"\n")?;
+        stdin.flush()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Either kind of lock, held for as long as the value lives.
+enum Held {
+    Latchwork(latchwork::blocking::Guard),
+    Flock(File),
+}
+
+enum Lock {
+    Latchwork(LockManager),
+    Flock(std::path::PathBuf),
+}
+
+impl Lock {
+    fn open(kind: &str, path: &str) -> Self {
+        match kind {
+            "flock" => Self::Flock(Path::new(path).join("bare")),
+            _ => Self::Latchwork(connect(&format!("file://{path}/locks")).expect("connects")),
+        }
+    }
+
+    fn acquire(&self) -> Held {
+        match self {
+            Self::Latchwork(locks) => {
+                Held::Latchwork(locks.mutex("bench").acquire().expect("the store answers"))
+            }
+            Self::Flock(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file = file.expect("opens");
+                flock(&file, FlockOperation::LockExclusive).expect("locks");
+                Held::Flock(file)
+            }
+        }
+    }
+}
+
+fn release(held: Held) {
+    match held {
+        Held::Latchwork(guard) => drop(guard.release().expect("the store answers")),
+        Held::Flock(file) => drop(file),
+    }
+}
+
+/// The entry of a started process.
+pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
+    let [kind, path] = args else { return ExitCode::FAILURE };
+    let lock = Lock::open(kind, path);
+    match role {
+        "child-turns" => take_turns(&lock),
+        "child-hold" => hold(&lock),
+        "child-wait" => wait(&lock),
+        _ => return ExitCode::FAILURE,
+    }
+    ExitCode::SUCCESS
+}
+
+/// Holds again and again, long enough for the other to wait, and tells when.
+fn take_turns(lock: &Lock) {
+    let mut log = Vec::new();
+    for _ in 0..crate::handover::TURNS {
+        let held = lock.acquire();
+        let acquired = now();
+        std::thread::sleep(Duration::from_millis(2));
+        let released = now();
+        release(held);
+        log.push((acquired, released));
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    for (acquired, released) in log {
+        println!("{acquired} {released}");
+    }
+}
+
+/// Holds until it is told to let go, or killed.
+fn hold(lock: &Lock) {
+    let held = lock.acquire();
+    println!("{}", now());
+    let _ = std::io::stdin().read_line(&mut String::new());
+    release(held);
+}
+
+/// Says that it is about to wait, and when it was admitted.
+fn wait(lock: &Lock) {
+    println!("waiting");
+    let held = lock.acquire();
+    println!("{}", now());
+    let _ = std::io::stdin().read_line(&mut String::new());
+    release(held);
+}
+
+/// Reads a field of `/proc/PID/status`.
+pub(crate) fn status_field(pid: u32, field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The voluntary context switches of all threads of a process: how often one of them woke up.
+pub(crate) fn wakeups(pid: u32) -> u64 {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    tasks
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
+        .filter_map(|status| {
+            let line = status.lines().find(|l| l.starts_with("voluntary_ctxt_switches"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        })
+        .sum()
+}
+
+/// User and system time of a process, in seconds.
+pub(crate) fn processor_time(pid: u32) -> f64 {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0.0 };
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
+    let ticks = |n: usize| fields.get(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(12) + ticks(13)) / 100.0
+}
+
+/// Waits until a process sleeps: it has done all that it can do for now.
+pub(crate) fn until_asleep(pid: u32) {
+    let mut quiet = 0;
+    let mut last = wakeups(pid);
+    while quiet < 5 {
+        std::thread::sleep(Duration::from_millis(2));
+        let seen = wakeups(pid);
+        quiet = if seen == last { quiet + 1 } else { 0 };
+        last = seen;
+    }
+}

@@ -1,0 +1,49 @@
+//! From one process to another.
+
+use std::path::Path;
+
+use crate::Outcome;
+use crate::child::Worker;
+use crate::stats::{head, spread};
+
+/// How often each of the two processes holds the lock in one round.
+pub(crate) const TURNS: usize = 100;
+const ROUNDS: usize = 4;
+
+pub(crate) fn run() -> Outcome {
+    let dir = tempfile::tempdir_in(std::env::current_dir()?)?;
+    let (mut flock, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        flock.extend(round("flock", dir.path())?);
+        ours.extend(round("latchwork", dir.path())?);
+    }
+    head(&["waiter", "median", "90 %", "handovers"]);
+    let bare = spread("blocked in flock", &mut flock);
+    let ours = spread("latchwork, file", &mut ours);
+    println!("\nratio of the medians: {:.2}", ours / bare);
+    Ok(())
+}
+
+/// Microseconds from a release in one process to the admission in the other.
+fn round(kind: &str, dir: &Path) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+    let mut workers =
+        [Worker::start("child-turns", kind, dir)?, Worker::start("child-turns", kind, dir)?];
+    let mut turns = Vec::new();
+    for (who, worker) in workers.iter_mut().enumerate() {
+        for _ in 0..TURNS {
+            let line = worker.line()?;
+            let (acquired, released) = line.split_once(' ').ok_or("a turn has two moments")?;
+            turns.push((acquired.parse::<u64>()?, released.parse::<u64>()?, who));
+        }
+    }
+    turns.sort_unstable();
+    let overlap = turns.windows(2).any(|w| w[1].0 < w[0].1);
+    assert!(!overlap, "two held at once");
+    Ok(turns
+        .windows(2)
+        .filter(|w| w[0].2 != w[1].2)
+        // A gap longer than a hold means that nobody was waiting.
+        .map(|w| (w[1].0 - w[0].1) as f64 / 1e3)
+        .filter(|gap| *gap < 2_000.0)
+        .collect())
+}

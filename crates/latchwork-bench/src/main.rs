@@ -1,0 +1,60 @@
+//! Measurements, side by side in one run: `cargo xtask bench NAME...`.
+//!
+//! The machines that run this are noisy, so what counts are ratios between two things measured in
+//! turns in the same run, and medians.
+
+#![expect(clippy::print_stdout, reason = "a command for people")]
+#![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
+
+mod child;
+mod crowd;
+mod free_lock;
+mod handover;
+mod held;
+mod local;
+mod stats;
+mod takeover;
+
+use std::process::ExitCode;
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+type Bench = fn() -> Outcome;
+
+const BENCHES: &[(&str, &str, Bench)] = &[
+    (
+        "free-lock",
+        "acquire and release of a free lock, against the bare system calls",
+        free_lock::run,
+    ),
+    ("local", "handovers inside one process, 16 tasks on one key", local::run),
+    ("handover", "from one process to another, against a blocked flock", handover::run),
+    ("takeover", "after SIGKILL of the holder, against a blocked flock", takeover::run),
+    ("crowd", "64 processes waiting: processor time, and how many a release wakes", crowd::run),
+    ("held", "10,000 held guards: memory and processor time", held::run),
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((role, rest)) = args.split_first().filter(|(role, _)| role.starts_with("child-")) {
+        return child::run(role, rest);
+    }
+    if args.is_empty() {
+        for (name, what, _) in BENCHES {
+            println!("{name:>10}  {what}");
+        }
+        println!("{:>10}  all of them", "all");
+        return ExitCode::SUCCESS;
+    }
+    for (name, what, bench) in BENCHES {
+        if !args.iter().any(|arg| arg == name || arg == "all") {
+            continue;
+        }
+        println!("## {name}: {what}\n");
+        if let Err(error) = bench() {
+            eprintln!("{name}: {error}");
+            return ExitCode::FAILURE;
+        }
+        println!();
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,41 @@
+//! After the holder was killed.
+
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Outcome;
+use crate::child::{Worker, now, until_asleep};
+use crate::stats::{head, spread};
+
+const ROUNDS: usize = 40;
+
+pub(crate) fn run() -> Outcome {
+    let dir = tempfile::tempdir_in(std::env::current_dir()?)?;
+    let (mut flock, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        flock.push(round("flock", dir.path())?);
+        ours.push(round("latchwork", dir.path())?);
+    }
+    head(&["waiter", "median", "90 %", "takeovers"]);
+    let bare = spread("blocked in flock", &mut flock);
+    let ours = spread("latchwork, file", &mut ours);
+    println!("\nratio of the medians: {:.2}", ours / bare);
+    Ok(())
+}
+
+/// Microseconds from SIGKILL to the admission of the waiter.
+fn round(kind: &str, dir: &Path) -> Result<f64, Box<dyn std::error::Error>> {
+    let mut holder = Worker::start("child-hold", kind, dir)?;
+    holder.moment()?;
+    let mut waiter = Worker::start("child-wait", kind, dir)?;
+    waiter.line()?;
+    until_asleep(waiter.child.id());
+    let pid = Pid::from_child(&holder.child);
+    let killed = now();
+    kill_process(pid, Signal::KILL)?;
+    let admitted = waiter.moment()?;
+    waiter.go_on()?;
+    waiter.child.wait()?;
+    Ok((admitted - killed) as f64 / 1e3)
+}

@@ -1,0 +1,278 @@
+//! What a holder is told, and when.
+
+use std::sync::atomic::Ordering;
+
+use latchwork_core::*;
+
+use crate::support::*;
+
+fn reason(guard: &Guard) -> Option<LostReason> {
+    match guard.state() {
+        HoldState::Lost(lost) => Some(lost.reason),
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn h01_the_first_call_after_a_pause_says_lost_and_the_fence_refuses() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let fence = Fence::new();
+    let paused = world.locks.mutex("k").ttl(10 * SEC).acquire().await.unwrap();
+    fence.check_write(paused.ensure_held().unwrap()).unwrap();
+    // The process stands still between its check and its write; no timer of it fires.
+    world.clock.suspend(11 * SEC);
+    let next = other.mutex("k").acquire_within(SEC).await.unwrap();
+    fence.check_write(next.token()).unwrap();
+    assert!(matches!(paused.ensure_held(), Err(NotHeld::Lost(_))));
+    assert!(next.token() > paused.token());
+    assert!(fence.check_write(paused.token()).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn h02_validity_counts_from_before_the_request() {
+    let world = World::new();
+    let sent_at = world.io.now();
+    world.store.plan(|asked| match asked {
+        Asked::Try => Fault::DelayAnswer(1500 * MS),
+        _ => Fault::None,
+    });
+    let guard = world.locks.mutex("k").ttl(10 * SEC).acquire().await.unwrap();
+    assert!(world.io.now() >= sent_at.plus(1500 * MS));
+    assert_eq!(guard.valid_until(), sent_at.plus(10 * SEC - 102 * MS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn h02_a_renewal_counts_from_before_its_request() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    let start = world.io.now();
+    world.store.plan(|_| Fault::DelayAnswer(SEC));
+    world.io.sleep(4500 * MS).await;
+    assert_eq!(guard.valid_until(), start.plus(3 * SEC + 9 * SEC - 92 * MS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn h03_a_grant_older_than_half_its_ttl_is_given_back() {
+    let world = World::new();
+    let mut slow = true;
+    world.store.plan(move |asked| match asked {
+        Asked::Try if std::mem::take(&mut slow) => Fault::DelayAnswer(4950 * MS),
+        _ => Fault::None,
+    });
+    let locks = world.locks.clone().ttl(10 * SEC).op_timeout(5 * SEC);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    assert_eq!(world.store.asked(), (2, 1), "given back under its own name, tried under another");
+    assert!(guard.remaining() >= 5 * SEC);
+    assert_eq!(guard.release().await.unwrap(), Released::Yes);
+    world.io.sleep(SEC).await;
+    assert!(world.is_empty().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h04_a_jump_of_the_clock_is_seen_without_any_timer() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(10 * SEC).acquire().await.unwrap();
+    assert_eq!(guard.state(), HoldState::Held);
+    world.clock.suspend(60 * SEC);
+    assert_eq!(reason(&guard), Some(LostReason::Expired), "before any task ran");
+    assert_eq!(guard.remaining(), std::time::Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h05_a_machine_that_was_paused_makes_its_guards_suspect_until_confirmed() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").acquire().await.unwrap();
+    world.clock.pause_machine(60 * SEC);
+    assert_eq!(guard.ensure_held(), Err(NotHeld::Suspect));
+    assert_eq!(guard.ensure_held(), Err(NotHeld::Suspect), "doubt does not pass by itself");
+    world.settle().await;
+    assert_eq!(guard.ensure_held(), Ok(guard.token()), "the store has confirmed the hold");
+    assert_eq!(world.store.renewals.load(Ordering::SeqCst), 1, "asked once, not once per look");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h05_the_watchdog_notices_a_pause_by_itself_and_a_lost_lock_is_lost() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    world.clock.pause_machine(60 * SEC);
+    // Meanwhile the store gave the key away.
+    world.locks.force_release("k").await.unwrap();
+    assert_eq!(guard.lost().await.reason, LostReason::Taken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h06_steps_of_the_wall_clock_change_no_validity() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").acquire().await.unwrap();
+    let until = guard.valid_until();
+    world.clock.set_wall_back(3600 * SEC);
+    assert_eq!(guard.state(), HoldState::Held);
+    assert_eq!(guard.valid_until(), until);
+    world.clock.pause_machine(7200 * SEC);
+    assert_eq!(guard.valid_until(), until);
+    // Such a step looks like a pause of the machine: the store is asked, and confirms.
+    assert_eq!(guard.state(), HoldState::Suspect);
+    world.settle().await;
+    assert_eq!(guard.state(), HoldState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h08_renewals_that_fail_now_and_then_lose_nothing() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    let mut n = 0;
+    world.store.plan(move |asked| {
+        n += u32::from(asked == Asked::Renew);
+        if asked == Asked::Renew && n % 2 == 1 { Fault::LoseRequest } else { Fault::None }
+    });
+    world.io.sleep(45 * SEC).await;
+    assert_eq!(guard.ensure_held(), Ok(guard.token()));
+    assert!(world.store.renewals.load(Ordering::SeqCst) > 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h09_a_key_taken_away_is_told_within_one_renewal() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    let (_, other) = world.another();
+    let start = world.io.now();
+    let released = other.force_release("k").await.unwrap();
+    assert_eq!(released.evicted.len(), 1);
+    assert!(released.token.unwrap() > guard.token(), "the evicted holder is fenced");
+    let lost = guard.lost().await;
+    assert_eq!(lost.reason, LostReason::Taken);
+    assert!(lost.at.since(start) <= 3 * SEC);
+    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h10_a_failed_renewal_never_releases() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    world.store.plan(|asked| if asked == Asked::Renew { Fault::LoseRequest } else { Fault::None });
+    world.io.sleep(8500 * MS).await;
+    assert_eq!(guard.state(), HoldState::Held);
+    assert_eq!(world.store.releases.load(Ordering::SeqCst), 0);
+    world.store.behave();
+    world.io.sleep(60 * SEC).await;
+    assert_eq!(guard.state(), HoldState::Held, "an error leaves the lease as it was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h11_a_forgotten_guard_ends_with_max_hold() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).max_hold(20 * SEC).acquire().await.unwrap();
+    let start = world.io.now();
+    std::mem::forget(guard);
+    other.mutex("k").acquire().await.unwrap().release().await.unwrap();
+    let waited = world.io.now().since(start);
+    assert!(waited >= 20 * SEC && waited < 21 * SEC, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h11_renewing_stops_with_the_drop() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    world.store.plan(|asked| if asked == Asked::Release { Fault::Hang } else { Fault::None });
+    drop(guard);
+    world.io.sleep(30 * SEC).await;
+    assert_eq!(world.store.renewals.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h12_what_the_store_still_keeps_after_a_loss_is_given_back() {
+    // The store keeps the claim ten times longer than the holder may believe in it, as one does
+    // whose session lives on.
+    let world = World::with_overtime(10);
+    let (_, other) = world.another();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    let start = world.io.now();
+    world.store.plan(|asked| if asked == Asked::Renew { Fault::Hang } else { Fault::None });
+    assert_eq!(guard.lost().await.reason, LostReason::Expired);
+    drop(other.mutex("k").acquire_within(2 * SEC).await.expect("freed by the reaper"));
+    assert!(world.io.now().since(start) < 10 * SEC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn h13_a_late_renewal_revives_nothing() {
+    let world = World::with_overtime(10);
+    let locks = world.locks.clone().ttl(9 * SEC).op_timeout(4 * SEC).renew_every(4500 * MS);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let start = world.io.now();
+    // Renewals sent at 4.5 s and later are applied, and answered when it is too late.
+    let io = world.io.clone();
+    world.store.plan(move |asked| match asked {
+        Asked::Renew if io.now().since(start) >= 6 * SEC => Fault::DelayAnswer(3900 * MS),
+        Asked::Renew => Fault::LoseRequest,
+        Asked::Release => Fault::Hang,
+        Asked::Try => Fault::None,
+    });
+    let lost = guard.lost().await;
+    assert_eq!(lost.reason, LostReason::Expired);
+    assert_eq!(lost.at.since(start), 9 * SEC - 92 * MS);
+    world.io.sleep(5 * SEC).await;
+    assert_eq!(reason(&guard), Some(LostReason::Expired), "lost is final");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_is_told_at_the_end_of_the_validity_when_the_store_is_silent() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    let until = guard.valid_until();
+    world.store.plan(|_| Fault::Hang);
+    let work = guard.run(std::future::pending::<()>()).await;
+    let lost = work.unwrap_err();
+    assert_eq!((lost.reason, lost.at), (LostReason::Expired, until));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    for _ in 0..100 {
+        world.io.sleep(7 * SEC).await;
+        assert_eq!(guard.ensure_held(), Ok(guard.token()));
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+    }
+    let renewals = world.store.renewals.load(Ordering::SeqCst);
+    assert!((230..=236).contains(&renewals), "every third of the ttl: {renewals}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_tells_holders_and_waiters_and_frees_the_keys() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let theirs = other.mutex("theirs").acquire().await.unwrap();
+    let ours = world.locks.mutex("ours").acquire().await.unwrap();
+    let start = world.io.now();
+    let (waiting, behind) = (world.locks.mutex("theirs"), world.locks.mutex("ours"));
+    let (at_the_store, in_line, ()) = tokio::join!(waiting.acquire(), behind.acquire(), async {
+        world.settle().await;
+        world.locks.close().await;
+    });
+    assert_eq!(at_the_store.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(in_line.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(reason(&ours), Some(LostReason::SessionEnded));
+    assert_eq!(waiting.try_acquire().await.unwrap_err().kind(), ErrorKind::Closed);
+    drop(other.mutex("ours").try_acquire().await.unwrap().expect("given back by close"));
+    assert_eq!(world.io.now(), start, "nothing had to be waited for");
+    drop(theirs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_clock_of_another_rate_is_doubted_once_and_then_allowed_for() {
+    for rate in [800, 1_200] {
+        let world = World::new();
+        world.store.clock_rate.store(rate, Ordering::SeqCst);
+        let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+        world.io.sleep(60 * SEC).await;
+        assert_eq!(guard.ensure_held(), Ok(guard.token()), "rate {rate}");
+        let renewals = world.store.renewals.load(Ordering::SeqCst);
+        assert!(renewals < 40, "rate {rate}: {renewals} renewals in 60 s");
+        let ttl_counted_on = if rate > 1_000 { 7_500 * MS } else { 9 * SEC };
+        assert!(guard.remaining() < ttl_counted_on, "rate {rate}: {:?}", guard.remaining());
+    }
+}

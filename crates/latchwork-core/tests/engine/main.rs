@@ -1,0 +1,14 @@
+//! The engine above the boundary, on the memory backend and one paused runtime.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(clippy::disallowed_methods, reason = "tests start threads and runtimes of their own")]
+
+mod support;
+
+mod cancel;
+mod drop_safety;
+mod handover;
+mod holder;
+mod options;
+mod waiting;

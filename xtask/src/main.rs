@@ -1,0 +1,48 @@
+//! The workspace's own commands: `cargo xtask help`.
+
+#![expect(clippy::print_stdout, reason = "a command for people")]
+#![expect(clippy::disallowed_methods, reason = "times its own stages; no lock depends on it")]
+
+mod mutations;
+mod setup;
+mod stages;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test               sets up, checks and tests everything; what CI runs
+  check              formatting, lints, docs; only reads
+  fix                formats and applies what the lints can mend; writes
+  setup              installs what the tests need and is not there
+  bench [NAME...]    measures; without a name lists what can be measured
+  mutations [ID...]  breaks the code on purpose, one change at a time, and
+                     tells whether the tests notice
+";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let command = args.next();
+    let rest: Vec<String> = args.collect();
+    let done = match command.as_deref() {
+        Some("test") => stages::test(),
+        Some("check") => stages::check(),
+        Some("fix") => stages::fix(),
+        Some("setup") => setup::run(),
+        Some("bench") => stages::bench(&rest),
+        Some("mutations") => mutations::run(&rest),
+        Some("help" | "--help" | "-h") => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("which command?\n\n{HELP}")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What is run, in which order, and how long it took.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A test run that takes longer than this has to be made faster, or split.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+type Stage = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
+const CHECK: &[Stage] = &[
+    ("format", &["fmt", "--all", "--check"], &[]),
+    (
+        "lints",
+        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
+        &[],
+    ),
+    (
+        "docs",
+        &["doc", "--workspace", "--no-deps", "--document-private-items"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    ),
+];
+
+const TEST: &[Stage] = &[
+    ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
+    ("release build", &["build", "--release", "--package", "latchwork-cli"], &[]),
+    ("tests", &["test", "--workspace", "--all-features", "--no-fail-fast"], &[]),
+];
+
+const FIX: &[Stage] = &[
+    (
+        "lints",
+        &["clippy", "--workspace", "--all-targets", "--all-features", "--fix", "--allow-dirty"],
+        &[],
+    ),
+    ("format", &["fmt", "--all"], &[]),
+];
+
+pub(crate) fn check() -> Result<(), String> {
+    run(CHECK).map(drop)
+}
+
+pub(crate) fn fix() -> Result<(), String> {
+    run(FIX).map(drop)
+}
+
+pub(crate) fn test() -> Result<(), String> {
+    crate::setup::run()?;
+    let took = run(CHECK)? + run(TEST)?;
+    if took > LONGEST {
+        return Err(format!("everything passed, but took {}: too long", minutes(took)));
+    }
+    println!("everything passed in {}", minutes(took));
+    Ok(())
+}
+
+pub(crate) fn bench(names: &[String]) -> Result<(), String> {
+    let mut args = vec!["run", "--release", "--quiet", "--package", "latchwork-bench", "--"];
+    args.extend(names.iter().map(String::as_str));
+    cargo("bench", &args, &[])
+}
+
+fn run(stages: &[Stage]) -> Result<Duration, String> {
+    let mut table = Vec::new();
+    let start = Instant::now();
+    for (name, args, env) in stages {
+        println!("==> {name}: cargo {}", args.join(" "));
+        let start = Instant::now();
+        cargo(name, args, env)?;
+        table.push((name, start.elapsed()));
+    }
+    for (name, took) in table {
+        println!("{name:>14}  {}", minutes(took));
+    }
+    Ok(start.elapsed())
+}
+
+fn cargo(name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+    let status = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(args)
+        .envs(env.iter().copied())
+        .status()
+        .map_err(|e| format!("{name}: cannot run cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{name} failed: cargo {}", args.join(" "))) }
+}
+
+fn minutes(took: Duration) -> String {
+    format!("{:.1} min", took.as_secs_f64() / 60.0)
+}
