@@ -1,4 +1,4 @@
-//! Random histories through a backend and through [`kit::record`](record), answer by answer.
+//! Random histories through a backend and through [`kit::record`](latchwork_core::kit::record), answer by answer.
 //!
 //! Use it for backends that are built on the record or mirror it (a script, a row): they must not
 //! only keep the rules but give the same answers. Tokens are compared by order, not by value, as a

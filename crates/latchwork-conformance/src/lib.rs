@@ -35,6 +35,11 @@
 //! what it cannot do, the trials are replaced by one that expects a clear refusal: nothing is
 //! skipped in silence.
 //!
+//! # Proof
+//!
+//! `mutations/backends.txt` at the root of the repository lists deliberate faults for every rule,
+//! each with the trial that must catch it.
+//!
 //! # Time
 //!
 //! A store that takes all its time from [`Io`](latchwork_core::Io) is tried under

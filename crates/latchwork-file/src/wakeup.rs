@@ -137,7 +137,8 @@ impl Wakeups {
         !self.read.load(Ordering::Relaxed) && !self.read.swap(true, Ordering::Relaxed)
     }
 
-    /// Reads what there is and wakes whom it names; false if nothing can be read any more.
+    /// Reads what there is and wakes whom it names; false if nothing more is to be read, because
+    /// the session is over (what is shared may live a moment longer) or nothing can be.
     fn take_pokes(&self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> bool {
         // A pipe gives back what was put in, in order and whole: a multiple of one poke.
         let mut bytes = [0; 4096];
