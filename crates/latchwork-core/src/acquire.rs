@@ -11,13 +11,16 @@ use crate::engine::Engine;
 use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
 use crate::guard::Guard;
 use crate::key::Key;
-use crate::lease::{Granted, HoldState, Lease};
-use crate::local_queue::{Entered, Lead, Turn};
+use crate::lease::{Granted, HoldState, Lease, Sent};
+use crate::local_queue::{Asks, Entered, Lead, Turn};
 use crate::observe::Event;
 use crate::options::Rules;
 use crate::reaper::{Job, Orphan};
 use crate::token::FencingToken;
 use crate::validity;
+
+/// The longest pause between two looks of a waiter.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// How long to wait for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +90,11 @@ async fn wait_in_line(
     patience: Patience,
     deadline: Moment,
 ) -> Result<Local, Error> {
+    let asks =
+        Asks { ttl: request.ttl, holder: request.holder.clone(), rules: request.rules.clone() };
     loop {
         let waits = patience != Patience::Once;
-        let (line, turn) = match engine.lines.enter(&request.key, request.ttl, waits) {
+        let (line, turn) = match engine.lines.enter(&request.key, &asks, waits) {
             Entered::Lead(lead) => return Ok(Local::Lead(lead)),
             Entered::Busy => return Ok(Local::Busy),
             Entered::Wait(line, turn) => (line, turn),
@@ -108,7 +113,15 @@ async fn wait_in_line(
                 return Ok(Local::Handed(guard));
             }
             Some(_) => {}
-            None => return Err(timed_out(engine, request, patience, line.holder())),
+            None => {
+                return Err(match line.trouble() {
+                    Some((_, error)) => {
+                        let store = &engine.capabilities.store;
+                        Error::from_backend(error, Some(&request.key), store)
+                    }
+                    None => timed_out(engine, request, patience, line.holder()),
+                });
+            }
         }
     }
 }
@@ -127,6 +140,7 @@ fn timed_out(
     Error::new(ErrorKind::TimedOut, format!("not admitted{within}{by}"))
         .key(&request.key)
         .store(engine.capabilities.store.clone())
+        .next_step("wait longer, or look who holds it and why")
 }
 
 /// An acquire under way. Dropping it leaves its place to the next waiter of this process or, if
@@ -191,15 +205,16 @@ impl<'a> Pending<'a> {
         let engine = self.engine;
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut pace = Pace::default();
-        let mut failing_since: Option<Moment> = None;
+        let mut failing_since = self.lead.as_ref().and_then(Lead::failing_since);
         loop {
             engine.check_open(Some(&self.claim.key))?;
-            let sent_at = engine.io.now();
+            let sent = Sent::now(engine.io.clock().as_ref());
+            let sent_at = sent.at;
             self.claim.stamp = Stamp::new(sent_at);
             let error = match self.try_once(self.limit(sent_at, deadline)).await {
                 Ok(Attempt::Granted(grant)) => {
                     let until = validity::valid_until(sent_at, grant.ttl);
-                    if let Some(guard) = self.take(grant, sent_at, until, start) {
+                    if let Some(guard) = self.take(grant, sent, until, start)? {
                         return Ok(Some(guard));
                     }
                     BackendError::new(
@@ -225,7 +240,7 @@ impl<'a> Pending<'a> {
                     let key = &self.claim.key;
                     self.request.rules.tell(&Event::Waiting { key, blocked: &blocked });
                     if let Some(guard) =
-                        self.wait(&blocked, sent_at, deadline, start, &mut pace).await
+                        self.wait(&blocked, sent, deadline, start, &mut pace).await?
                     {
                         return Ok(Some(guard));
                     }
@@ -237,7 +252,11 @@ impl<'a> Pending<'a> {
                 }
             };
             let now = engine.io.now();
-            let give_up = failing_since.get_or_insert(sent_at).plus(self.claim.ttl).min(deadline);
+            let since = *failing_since.get_or_insert(sent_at);
+            if let Some(lead) = &self.lead {
+                lead.note_trouble(since, &error);
+            }
+            let give_up = since.plus(self.claim.ttl).min(deadline);
             let pause = backoff.pause();
             let repeat = error.kind == BackendErrorKind::Unreachable
                 && self.patience != Patience::Once
@@ -274,10 +293,10 @@ impl<'a> Pending<'a> {
     fn take(
         &mut self,
         grant: Grant,
-        sent_at: Moment,
+        sent: Sent,
         valid_until: Moment,
         start: Moment,
-    ) -> Option<Guard> {
+    ) -> Result<Option<Guard>, Error> {
         let engine = self.engine;
         let clock = engine.io.clock().as_ref();
         let now = clock.now();
@@ -289,11 +308,17 @@ impl<'a> Pending<'a> {
             self.touched = false;
             let rules = rules.clone();
             engine.reaper.reap(Job { claim: burnt, rules, under_way: None, lead: None });
-            return None;
+            return Ok(None);
         }
         let token = FencingToken::from_grant(grant.token);
-        let granted =
-            Granted { token, ttl: grant.ttl, valid_until, sent_at, store_time: grant.store_time };
+        let granted = Granted {
+            token,
+            ttl: grant.ttl,
+            valid_until,
+            sent_at: sent.at,
+            offset: sent.offset,
+            store_time: grant.store_time,
+        };
         // From here to the guard nothing waits, so nothing can be dropped in between.
         self.touched = false;
         let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
@@ -306,23 +331,28 @@ impl<'a> Pending<'a> {
             drop(watched.lease.carry(lead));
         }
         let key = &self.claim.key;
+        // From here on whoever closes the manager finds the lease; who closed it before is found
+        // here. The guard comes first: it gives back what is not handed out.
+        let guard = Guard::new(engine.clone(), watched, 0);
+        engine.check_open(Some(key))?;
         rules.tell(&Event::Acquired { key, token, waited: now.since(start) });
-        Some(Guard::new(engine.clone(), watched, 0))
+        Ok(Some(guard))
     }
 
     /// Waits until looking again may pay: the store says so, the holder's ttl may be over, or a
-    /// third of our own ttl has passed and the place in line must be kept alive.
+    /// third of our own ttl has passed and the place in line must be kept alive. However long the
+    /// ttl, it looks every ten seconds: whoever stands before it may have stopped.
     async fn wait(
         &mut self,
         blocked: &Blocked,
-        tried_at: Moment,
+        tried: Sent,
         deadline: Moment,
         start: Moment,
         pace: &mut Pace,
-    ) -> Option<Guard> {
+    ) -> Result<Option<Guard>, Error> {
         let engine = self.engine;
         let now = engine.io.now();
-        let keep_place = tried_at.plus(validity::renew_every(self.claim.ttl));
+        let keep_place = tried.at.plus(validity::renew_every(self.claim.ttl).min(LONGEST_REST));
         let retry = blocked.retry_after.map_or(Moment::NEVER, |after| now.plus(after));
         let look_at = keep_place.min(retry).min(deadline);
         let wait = async {
@@ -338,20 +368,22 @@ impl<'a> Pending<'a> {
                 let until = validity::pushed_valid_until(sent_at, since_try, now, grant.ttl);
                 // The lease runs from the push, not from a try that may be long ago.
                 let pushed_at = until.minus(grant.ttl.saturating_sub(validity::drift(grant.ttl)));
-                return self.take(grant, pushed_at, until, start);
+                // A pause of the machine since the try counts, wherever it was.
+                let pushed = Sent { at: pushed_at, offset: tried.offset };
+                return self.take(grant, pushed, until, start);
             }
             Some(Ok(Wake::Look)) => {}
             Some(Err(error)) => {
                 // The wake-up is only a hint; without it the timers above still look.
                 self.request.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
             }
-            None => return None,
+            None => return Ok(None),
         }
         if let Some(pause) = pace.after_wake(engine.io.now().since(now)) {
             let left = deadline.since(engine.io.now());
             engine.io.sleep(pause.min(left)).await;
         }
-        None
+        Ok(None)
     }
 }
 

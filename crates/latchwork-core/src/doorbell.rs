@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 pub fn block_on<F: Future>(bell: Option<&Doorbell>, future: F) -> F::Output {
     let mut future = pin!(future);
     let parker = imp::Parker::of_this_thread();
-    let waker = parker.clone().into();
+    let waker = parker.waker();
     let mut cx = Context::from_waker(&waker);
     // Whoever cannot listen must not say so, or nobody would.
     let bell = bell.filter(|_| parker.can_listen());
@@ -53,10 +53,11 @@ impl Eq for Doorbell {}
 #[cfg(target_os = "linux")]
 mod imp {
     use std::cell::Cell;
+    use std::ops::Deref;
     use std::os::fd::OwnedFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
     use std::thread::Thread;
 
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -90,13 +91,9 @@ mod imp {
 
     thread_local! {
         static ATTENDED: Cell<usize> = const { Cell::new(0) };
-        static PARKER: Arc<Parker> = Arc::new(Parker {
-            thread: std::thread::current(),
-            // Without a descriptor the thread is woken by Latchwork's own one, as any other.
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
-            woken: AtomicBool::new(false),
-            listening: AtomicBool::new(false),
-        });
+        /// The parker of this thread while nobody uses it: one that blocks inside another has its
+        /// own, or it would take the other's wake-ups.
+        static SPARE: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
     }
 
     /// While it lives, this thread attends to a bell.
@@ -120,9 +117,40 @@ mod imp {
         listening: AtomicBool,
     }
 
+    /// The parker of this thread, given back when dropped.
+    pub(super) struct Borrowed(Arc<Parker>);
+
+    impl Borrowed {
+        pub(super) fn waker(&self) -> Waker {
+            self.0.clone().into()
+        }
+    }
+
+    impl Deref for Borrowed {
+        type Target = Parker;
+
+        fn deref(&self) -> &Parker {
+            &self.0
+        }
+    }
+
+    impl Drop for Borrowed {
+        fn drop(&mut self) {
+            SPARE.set(Some(self.0.clone()));
+        }
+    }
+
     impl Parker {
-        pub(super) fn of_this_thread() -> Arc<Self> {
-            PARKER.with(Arc::clone)
+        pub(super) fn of_this_thread() -> Borrowed {
+            Borrowed(SPARE.take().unwrap_or_else(|| {
+                Arc::new(Parker {
+                    thread: std::thread::current(),
+                    // Without a descriptor the thread is woken by Latchwork's own one, as any other.
+                    event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+                    woken: AtomicBool::new(false),
+                    listening: AtomicBool::new(false),
+                })
+            }))
         }
 
         /// Whether there was a descriptor left to sleep at a bell with.
@@ -142,7 +170,8 @@ mod imp {
             if rung {
                 (bell.answer)();
             }
-            self.woken.store(false, Ordering::SeqCst);
+            // Taken, not overwritten: what was done before the call is seen by the poll after it.
+            self.woken.swap(false, Ordering::SeqCst);
         }
     }
 
@@ -206,6 +235,10 @@ mod imp {
     impl Parker {
         pub(super) fn of_this_thread() -> Arc<Self> {
             Arc::new(Self(std::thread::current()))
+        }
+
+        pub(super) fn waker(self: &Arc<Self>) -> std::task::Waker {
+            self.clone().into()
         }
 
         pub(super) fn can_listen(&self) -> bool {

@@ -71,9 +71,13 @@ impl Work {
 
 impl Drop for WorkTicket {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.open -= 1;
-        if state.open == 0 {
+        let open = {
+            let mut state = self.0.lock();
+            state.open -= 1;
+            state.open
+        };
+        // Not under the lock: whoever is woken may look at once.
+        if open == 0 {
             self.0.idle.notify_waiters();
         }
     }
@@ -96,6 +100,10 @@ impl Driver {
             .build()
             .map_err(|e| failed("make a runtime", e))?;
         let handle: Handle = runtime.handle().clone();
+        let rings = {
+            let _inside = runtime.enter();
+            timers.listen().map_err(|e| failed("watch a timer", e))?
+        };
         let (stop, stopped) = oneshot::channel::<()>();
         let work = Arc::new(Work::default());
         let (clock, under_way) = (timers.clone(), work.clone());
@@ -103,7 +111,7 @@ impl Driver {
             .name("latchwork".into())
             .spawn(move || {
                 runtime.block_on(async move {
-                    tokio::spawn(timers.run());
+                    tokio::spawn(timers.run(rings));
                     // Both outcomes mean that the driver is gone.
                     let _ = stopped.await;
                     let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;

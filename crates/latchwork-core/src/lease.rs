@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::backend::{Claim, Renewal};
 use crate::clock::{Clock, Moment};
 use crate::error::{Lost, LostReason};
-use crate::local_queue::{Lead, NextWaiter};
+use crate::local_queue::{Asks, Lead, NextWaiter};
 use crate::options::Rules;
 use crate::token::FencingToken;
 use crate::validity::{self, Rate, RateMeter};
@@ -92,6 +92,21 @@ pub(crate) enum Confirmed {
     TooLate,
 }
 
+/// The clocks right before a request was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) at: Moment,
+    /// Wall minus boot time.
+    pub(crate) offset: i64,
+}
+
+impl Sent {
+    pub(crate) fn now(clock: &dyn Clock) -> Self {
+        let at = clock.now();
+        Self { at, offset: validity::wall_offset(clock.wall(), at) }
+    }
+}
+
 /// What the store granted, in the holder's own time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Granted {
@@ -99,6 +114,9 @@ pub(crate) struct Granted {
     pub(crate) ttl: Duration,
     pub(crate) valid_until: Moment,
     pub(crate) sent_at: Moment,
+    /// Wall minus boot time before the request was sent: the ttl runs from its arrival, so a pause
+    /// of the machine while it was under way counts.
+    pub(crate) offset: i64,
     pub(crate) store_time: Option<Duration>,
 }
 
@@ -119,7 +137,7 @@ impl Lease {
             granted_ttl: granted.ttl,
             renew_at: granted.sent_at.plus(rules.renew_every(granted.ttl)),
             asked: false,
-            offset: validity::wall_offset(clock.wall(), now),
+            offset: granted.offset,
             in_doubt: false,
             unsteady: false,
             hold_until: rules.hold_until(now),
@@ -216,11 +234,12 @@ impl Lease {
         state.next_event()
     }
 
-    /// Takes the store's answer to a renewal sent at `sent_at`.
+    /// Takes the store's answer to a renewal.
     ///
     /// An answer that comes after the validity was over is not believed: the claim may have been
     /// planted again by a late copy of the holder's own try.
-    pub(crate) fn confirm(&self, sent_at: Moment, answer: Renewal, clock: &dyn Clock) -> Confirmed {
+    pub(crate) fn confirm(&self, sent: Sent, answer: Renewal, clock: &dyn Clock) -> Confirmed {
+        let sent_at = sent.at;
         if let HoldState::Lost(_) = self.judge(clock) {
             return Confirmed::TooLate;
         }
@@ -242,8 +261,8 @@ impl Lease {
         let until = validity::valid_until(sent_at, counted);
         state.valid_until = state.valid_until.max(until);
         state.granted_ttl = ttl;
-        // The machine's pause, if any, was before this answer: the store has confirmed since.
-        state.offset = validity::wall_offset(clock.wall(), now);
+        // A pause before the request is settled by the answer; one since then is not.
+        state.offset = sent.offset;
         // In doubt once, when the rate is first found to be off; from then on the shorter ttl that
         // is counted on covers it.
         state.in_doubt = rate == Rate::Unsteady && !state.unsteady;
@@ -302,9 +321,14 @@ impl Lease {
         None
     }
 
-    /// The waiter of this process to hand over to: the next one, if it asked for the same ttl.
+    /// The waiter of this process to hand over to: the next one, if it asked for the same.
     pub(crate) fn next_local(&self) -> Option<NextWaiter> {
-        self.lock().lead.as_ref().and_then(|lead| lead.next_of(self.claim.ttl))
+        let asks = Asks {
+            ttl: self.claim.ttl,
+            holder: self.claim.holder.clone(),
+            rules: self.rules.clone(),
+        };
+        self.lock().lead.as_ref().and_then(|lead| lead.next_for(&asks))
     }
 
     pub(crate) fn take_lead(&self) -> Option<Lead> {

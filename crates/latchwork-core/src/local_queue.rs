@@ -16,8 +16,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::Claim;
+use crate::clock::Moment;
+use crate::error::BackendError;
 use crate::guard::Guard;
 use crate::key::Key;
+use crate::options::Rules;
 use crate::reaper::{Job, Reaper};
 
 /// All lines of a manager.
@@ -39,12 +42,29 @@ struct LineState {
     busy: bool,
     /// Who holds the key, as the leader was told last.
     holder: Option<Arc<str>>,
+    /// Since when the store has not answered any leader, and what it said instead.
+    trouble: Option<(Moment, BackendError)>,
     waiting: VecDeque<Waiting>,
 }
 
 struct Waiting {
-    ttl: Duration,
+    asks: Asks,
     turn: oneshot::Sender<Turn>,
+}
+
+/// What a waiter asks for, as far as it matters who may pass a hold or a place on to whom.
+#[derive(Debug, Clone)]
+pub(crate) struct Asks {
+    pub(crate) ttl: Duration,
+    pub(crate) holder: Arc<str>,
+    pub(crate) rules: Arc<Rules>,
+}
+
+impl Asks {
+    /// Whether a hold that was granted for one suits the other.
+    fn suits(&self, other: &Asks) -> bool {
+        self.ttl == other.ttl && self.holder == other.holder && self.rules.same_as(&other.rules)
+    }
 }
 
 /// What a waiter is given.
@@ -79,7 +99,7 @@ impl Lines {
     }
 
     /// Joins the line of a key; with `waits` false only if it is empty.
-    pub(crate) fn enter(self: &Arc<Self>, key: &Key, ttl: Duration, waits: bool) -> Entered {
+    pub(crate) fn enter(self: &Arc<Self>, key: &Key, asks: &Asks, waits: bool) -> Entered {
         let mut by_key = self.lock();
         let line = match by_key.get(key) {
             Some(line) => line.clone(),
@@ -100,7 +120,7 @@ impl Lines {
             return Entered::Busy;
         }
         let (turn, given) = oneshot::channel();
-        state.waiting.push_back(Waiting { ttl, turn });
+        state.waiting.push_back(Waiting { asks: asks.clone(), turn });
         drop(state);
         Entered::Wait(line, given)
     }
@@ -118,6 +138,11 @@ impl Lines {
 }
 
 impl Line {
+    /// What keeps the leaders of this line from an answer.
+    pub(crate) fn trouble(&self) -> Option<(Moment, BackendError)> {
+        self.lock().trouble.clone()
+    }
+
     /// Who holds the key, as far as this process knows.
     pub(crate) fn holder(&self) -> Option<Arc<str>> {
         self.lock().holder.clone()
@@ -151,18 +176,30 @@ impl Lead {
 
     /// Remembers who holds the key, for those who give up waiting behind this leader.
     pub(crate) fn note_holder(&self, holder: Option<Arc<str>>) {
-        self.line.lock().holder = holder;
+        let mut state = self.line.lock();
+        state.holder = holder;
+        state.trouble = None;
     }
 
-    /// The next waiter that still waits and asked for this ttl, if it is the next one at all.
+    /// Remembers that the store does not answer, for the leaders and waiters that come after.
+    pub(crate) fn note_trouble(&self, since: Moment, error: &BackendError) {
+        self.line.lock().trouble = Some((since, error.clone()));
+    }
+
+    /// Since when the store has not answered any leader of this line.
+    pub(crate) fn failing_since(&self) -> Option<Moment> {
+        self.line.lock().trouble.as_ref().map(|(since, _)| *since)
+    }
+
+    /// The next waiter that still waits, if it asked for just what was granted.
     ///
-    /// Waiters of another ttl keep their turn: they must ask the store themselves.
-    pub(crate) fn next_of(&self, ttl: Duration) -> Option<NextWaiter> {
+    /// Others keep their turn: they must ask the store themselves.
+    pub(crate) fn next_for(&self, granted: &Asks) -> Option<NextWaiter> {
         let mut state = self.line.lock();
         while let Some(next) = state.waiting.front() {
             if next.turn.is_closed() {
                 state.waiting.pop_front();
-            } else if next.ttl == ttl {
+            } else if next.asks.suits(granted) {
                 return state.waiting.pop_front().map(|next| NextWaiter(next.turn));
             } else {
                 return None;
@@ -182,7 +219,8 @@ impl Lead {
                 break;
             };
             drop(state);
-            let same_ttl = inherited.as_ref().is_some_and(|left| left.job.claim.ttl == next.ttl);
+            let same_ttl =
+                inherited.as_ref().is_some_and(|left| left.job.claim.ttl == next.asks.ttl);
             let lead = Lead {
                 lines: self.lines.clone(),
                 line: self.line.clone(),

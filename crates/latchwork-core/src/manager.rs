@@ -14,6 +14,7 @@ use crate::local_queue::Handover;
 use crate::mutex::Mutex;
 use crate::observe::Observer;
 use crate::options::{Plan, Settings};
+use crate::reaper::{Job, Withdrawal};
 use crate::token::FencingToken;
 
 /// Locks on one store.
@@ -32,8 +33,9 @@ pub struct LockManager {
 pub struct ForceReleased {
     /// The holders that were evicted.
     pub evicted: Vec<Party>,
-    /// A token above theirs, to set the resource's fence with. `None` if the key was taken by
-    /// somebody else in the same moment: that holder's token is above theirs as well.
+    /// A token above theirs, to set the resource's fence with. `None` if the key could not be taken
+    /// for a moment: the next in line has it or is about to, and its token is above theirs as
+    /// well; or the key is kept closed, and the token of the next grant will be.
     pub token: Option<FencingToken>,
 }
 
@@ -96,10 +98,11 @@ impl LockManager {
         self
     }
 
-    /// How far a hold may pass on inside the process; 10 ms and 1,000 times if not set.
+    /// How far a hold may pass on inside the process; 10 ms (half of a ttl below 20 ms) and 1,000
+    /// times if not set.
     #[must_use]
     pub fn handover(mut self, handover: Handover) -> Self {
-        self.settings = self.settings.with(|options| options.handover = handover);
+        self.settings = self.settings.with(|options| options.handover = Some(handover));
         self
     }
 
@@ -192,16 +195,19 @@ impl LockManager {
     ) -> Result<Option<FencingToken>, Error> {
         let engine = &self.engine;
         let claim = self.claim(key, ClaimId::random(), mode, ttl)?;
+        let rules = self.settings.plan(&engine.capabilities)?.rules;
+        let job = Job { claim: claim.clone(), rules, under_way: None, lead: None };
+        // Whatever happens from here on, this claim is given back.
+        let mut withdrawal = Withdrawal::new(&engine.reaper, job);
         let answer = engine.io.within(limit, engine.backend.try_acquire(&claim)).await;
-        let released = engine.io.within(limit, engine.backend.release(&claim, Linger::None)).await;
+        if engine.reaper.release_once(withdrawal.claim(), limit).await.is_ok() {
+            withdrawal.settled();
+        }
         let attempt = answer.unwrap_or_else(|| Err(BackendError::no_answer(limit)));
         let token = match attempt.map_err(|e| self.seen(e, Some(key)))? {
             crate::backend::Attempt::Granted(grant) => Some(FencingToken::from_grant(grant.token)),
             crate::backend::Attempt::Blocked(_) => None,
         };
-        released
-            .unwrap_or_else(|| Err(BackendError::no_answer(limit)))
-            .map_err(|e| self.seen(e, Some(key)))?;
         Ok(token)
     }
 

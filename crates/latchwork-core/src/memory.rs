@@ -100,35 +100,36 @@ impl MemoryBackend {
         let base = table.base;
         let entry = table.entries.entry(claim.key.clone()).or_default();
         let (answer, wakeups) = judge(&mut entry.record, base, now);
-        entry.wake(&wakeups);
-        entry.seat(claim.id);
+        let mut called = entry.called(&wakeups);
+        called.extend(entry.seat(claim.id));
         table.drop_idle(&claim.key, now);
+        drop(table);
+        // Not under the lock: whoever is called may come at once.
+        called.iter().for_each(|seat| seat.notify_one()); // kept in the seat until its owner waits
         answer
     }
 }
 
 impl Entry {
-    fn wake(&self, wakeups: &[Wakeup]) {
-        for wakeup in wakeups.iter().filter(|w| w.admissible) {
-            if let Some(seat) = self.seats.get(&wakeup.id) {
-                seat.notify_one(); // kept in the seat until its owner waits
-            }
-        }
+    /// The seats of those whose turn it is.
+    fn called(&self, wakeups: &[Wakeup]) -> Vec<Arc<Notify>> {
+        let admissible = wakeups.iter().filter(|w| w.admissible);
+        admissible.filter_map(|w| self.seats.get(&w.id).cloned()).collect()
     }
 
-    /// Gives the claim a seat if it stands in line, and takes it away if it does not.
-    fn seat(&mut self, id: ClaimId) {
+    /// Gives the claim a seat if it stands in line, and takes it away if it does not. Returns the
+    /// seats of those who have lost their places by their ttl: who still waits must come again.
+    fn seat(&mut self, id: ClaimId) -> Vec<Arc<Notify>> {
         if self.record.line.iter().any(|w| w.id == id) {
             self.seats.entry(id).or_default();
         } else {
             self.seats.remove(&id);
         }
-        if self.seats.len() > self.record.line.len() {
-            // Others have lost their places by their ttl; who still waits must come again.
-            let line: HashSet<ClaimId> = self.record.line.iter().map(|w| w.id).collect();
-            let lapsed = self.seats.extract_if(|id, _| !line.contains(id));
-            lapsed.for_each(|(_, seat)| seat.notify_one());
+        if self.seats.len() <= self.record.line.len() {
+            return Vec::new();
         }
+        let line: HashSet<ClaimId> = self.record.line.iter().map(|w| w.id).collect();
+        self.seats.extract_if(|id, _| !line.contains(id)).map(|(_, seat)| seat).collect()
     }
 }
 

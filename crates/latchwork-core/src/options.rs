@@ -1,6 +1,7 @@
 //! What a user can set, checked together.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) renew_every: Option<Duration>,
     pub(crate) op_timeout: Option<Duration>,
-    pub(crate) handover: Handover,
+    pub(crate) handover: Option<Handover>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
@@ -76,6 +77,10 @@ pub(crate) struct Rules {
     op_timeout: Option<Duration>,
     observer: Option<Arc<dyn Observer>>,
 }
+
+/// Drift takes 2 ms and a hundredth of a ttl, and the rest must suffice to renew.
+const SHORTEST_TTL: Duration = Duration::from_millis(10);
+const SHORTEST_OP: Duration = Duration::from_millis(1);
 
 impl Options {
     /// The ttl to ask for.
@@ -99,6 +104,12 @@ impl Options {
                 "choose a ttl within the range",
             );
         }
+        if ttl < SHORTEST_TTL {
+            return invalid(
+                format!("ttl: {ttl:?} leaves nothing after the allowance for clocks and travel"),
+                "choose at least 10 ms",
+            );
+        }
         if let Some(every) = self.renew_every.filter(|e| e.is_zero() || *e > ttl / 2) {
             return invalid(
                 format!(
@@ -107,10 +118,10 @@ impl Options {
                 "leave it out for a third of the ttl",
             );
         }
-        if let Some(limit) = self.op_timeout.filter(|l| l.is_zero() || *l > ttl / 2) {
+        if let Some(limit) = self.op_timeout.filter(|l| *l < SHORTEST_OP || *l > ttl / 2) {
             return invalid(
                 format!(
-                    "op_timeout: {limit:?} must be above zero and at most half of the ttl, {ttl:?}"
+                    "op_timeout: {limit:?} must be at least 1 ms and at most half of the ttl, {ttl:?}"
                 ),
                 "leave it out for a quarter of the ttl, two seconds at most",
             );
@@ -121,7 +132,11 @@ impl Options {
                 "leave it out for no limit",
             );
         }
-        let Handover { slice, times } = self.handover;
+        let handover = self.handover.unwrap_or_else(|| {
+            let usual = Handover::default();
+            Handover { slice: usual.slice.min(ttl / 2), ..usual }
+        });
+        let Handover { slice, times } = handover;
         if slice > ttl / 2 {
             return invalid(
                 format!("handover.slice: {slice:?} is more than half of the ttl, {ttl:?}"),
@@ -135,7 +150,7 @@ impl Options {
             );
         }
         Ok(Arc::new(Rules {
-            handover: self.handover,
+            handover,
             max_hold: self.max_hold,
             renew_every: self.renew_every,
             op_timeout: self.op_timeout,
@@ -150,6 +165,16 @@ impl Options {
 }
 
 impl Rules {
+    /// Whether a hold under these rules is one under the others as well.
+    pub(crate) fn same_as(&self, other: &Rules) -> bool {
+        let observer = |rules: &Rules| rules.observer.as_ref().map(|o| Arc::as_ptr(o).addr());
+        self.handover == other.handover
+            && self.max_hold == other.max_hold
+            && self.renew_every == other.renew_every
+            && self.op_timeout == other.op_timeout
+            && observer(self) == observer(other)
+    }
+
     /// The pause between renewals of a claim with this granted ttl.
     pub(crate) fn renew_every(&self, granted_ttl: Duration) -> Duration {
         // A pushed grant is short at first: its own third governs then.
@@ -167,7 +192,9 @@ impl Rules {
 
     pub(crate) fn tell(&self, event: &Event<'_>) {
         if let Some(observer) = &self.observer {
-            observer.event(event);
+            // What an observer does wrong must not end a renewal or leave a lock held: a panic is
+            // reported by the panic hook and goes no further.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.event(event)));
         }
     }
 }

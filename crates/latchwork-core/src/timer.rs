@@ -7,12 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment, Sleep, boot_time, wall_time};
+
+pub(crate) use alarm::Rings;
 
 /// The real clock, with its sleeps served by a driver.
 #[derive(Debug)]
@@ -65,9 +68,13 @@ impl Timers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Registers the alarm with the runtime that this is called in.
+    pub(crate) fn listen(&self) -> std::io::Result<Rings> {
+        self.alarm.listen()
+    }
+
     /// Wakes sleepers when their time has come. Runs on the driver, inside its runtime.
-    pub(crate) async fn run(self: Arc<Self>) -> std::io::Result<()> {
-        let mut rings = self.alarm.listen()?;
+    pub(crate) async fn run(self: Arc<Self>, mut rings: Rings) -> std::io::Result<()> {
         loop {
             let due = {
                 let mut table = self.lock();
@@ -80,7 +87,8 @@ impl Timers {
                 due
             };
             for waker in due.into_values() {
-                waker.wake();
+                // A foreign waker that panics must not end everybody's sleep for ever.
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
             }
             rings.next(&self.alarm).await?;
         }
@@ -111,10 +119,13 @@ impl Future for TimerSleep {
         });
         let key = (this.at, entry);
         let was_first = table.sleepers.first_key_value().map(|(first, _)| *first);
-        let known = table.sleepers.insert(key, cx.waker().clone()).is_some();
-        if !known && was_first.is_none_or(|first| key < first) {
+        let old = table.sleepers.insert(key, cx.waker().clone());
+        if old.is_none() && was_first.is_none_or(|first| key < first) {
             this.timers.alarm.set(this.at);
         }
+        // A waker may do anything when it is dropped: not under the lock.
+        drop(table);
+        drop(old);
         Poll::Pending
     }
 }
@@ -123,7 +134,8 @@ impl Drop for TimerSleep {
     fn drop(&mut self) {
         if let Some(entry) = self.entry {
             // The alarm may stay set for it: one idle wake-up is cheaper than a system call here.
-            self.timers.lock().sleepers.remove(&(self.at, entry));
+            let old = self.timers.lock().sleepers.remove(&(self.at, entry));
+            drop(old);
         }
     }
 }
@@ -145,7 +157,7 @@ mod alarm {
     /// A timer descriptor on the boot clock.
     pub(super) struct Alarm(Arc<OwnedFd>);
 
-    pub(super) struct Rings(AsyncFd<Arc<OwnedFd>>);
+    pub(crate) struct Rings(AsyncFd<Arc<OwnedFd>>);
 
     impl Alarm {
         pub(super) fn new() -> std::io::Result<Self> {
@@ -206,7 +218,7 @@ mod alarm {
         moved: Notify,
     }
 
-    pub(super) struct Rings;
+    pub(crate) struct Rings;
 
     impl Alarm {
         pub(super) fn new() -> std::io::Result<Self> {

@@ -16,7 +16,7 @@ use crate::backend::{Backend, Claim, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
 use crate::io::Io;
-use crate::lease::{Chore, Confirmed, Lease};
+use crate::lease::{Chore, Confirmed, Lease, Sent};
 use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
 use crate::validity;
@@ -239,21 +239,16 @@ impl Watchdog {
         let claims: Vec<Claim> = chunk.iter().map(|w| w.lease.claim.clone()).collect();
         let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.claim.ttl));
         let limit = limits.min().unwrap_or_default();
-        let sent_at = self.io.now();
+        let sent = Sent::now(self.io.clock().as_ref());
         let answers = self.io.within(limit, self.backend.renew_all(&claims)).await;
         let mut answers = answers.unwrap_or_default().into_iter();
         for watched in &chunk {
             let answer = answers.next().unwrap_or_else(|| Err(BackendError::no_answer(limit)));
-            self.settle(watched, sent_at, answer);
+            self.settle(watched, sent, answer);
         }
     }
 
-    fn settle(
-        &self,
-        watched: &Arc<Watched>,
-        sent_at: Moment,
-        answer: Result<Renewal, BackendError>,
-    ) {
+    fn settle(&self, watched: &Arc<Watched>, sent: Sent, answer: Result<Renewal, BackendError>) {
         let lease = &watched.lease;
         let key = &lease.claim.key;
         let now = self.io.now();
@@ -269,10 +264,10 @@ impl Watchdog {
                 return lease.rules.tell(&Event::RenewFailed { key, error: &error, remaining });
             }
         };
-        match lease.confirm(sent_at, answer, self.io.clock().as_ref()) {
+        match lease.confirm(sent, answer, self.io.clock().as_ref()) {
             Confirmed::Held { remaining } => {
                 self.reschedule(watched, lease.next_event());
-                lease.rules.tell(&Event::Renewed { key, took: now.since(sent_at), remaining });
+                lease.rules.tell(&Event::Renewed { key, took: now.since(sent.at), remaining });
             }
             Confirmed::Doubted => {
                 self.reschedule(watched, now);

@@ -130,7 +130,7 @@ impl Record {
         now: Now,
         moved: &mut Vec<ClaimId>,
     ) -> Result<Attempt, BackendError> {
-        let expires = now.lease + claim.ttl;
+        let expires = now.lease.saturating_add(claim.ttl);
         if let Some(member) = self.held.iter_mut().find(|m| m.id == claim.id) {
             member.expires = expires;
             let token = member.token;
@@ -292,7 +292,7 @@ impl Record {
         let moved = self.sweep(now, alive);
         let renewal = match self.held.iter_mut().find(|m| m.id == claim.id) {
             Some(member) => {
-                member.expires = now.lease + claim.ttl;
+                member.expires = now.lease.saturating_add(claim.ttl);
                 member.token = member.token.max(claim.floor);
                 self.token = self.token.max(member.token);
                 Renewal::Held { ttl: claim.ttl, token: member.token, store_time: None }
@@ -315,7 +315,7 @@ impl Record {
             self.held.remove(index);
             self.open_since = self.open_since.max(now.lease);
             if let Linger::For(length) = linger {
-                self.closed_until = self.closed_until.max(now.wall + length);
+                self.closed_until = self.closed_until.max(now.wall.saturating_add(length));
             }
             Released::Yes
         } else if let Some(place) = self.line.iter().position(|w| w.id == id) {

@@ -228,3 +228,19 @@ async fn a_short_max_hold_does_not_keep_a_hold_from_passing_on() {
     drop(second);
     assert_eq!(world.store.tries.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_other_wishes_gets_a_hold_of_its_own() {
+    let world = World::new();
+    let first = world.locks.mutex("k").acquire().await.unwrap();
+    let wishes = world.locks.mutex("k").max_hold(2 * SEC).holder("second");
+    let (second, ()) = tokio::join!(wishes.acquire(), async {
+        world.settle().await;
+        drop(first);
+    });
+    let second = second.unwrap();
+    assert_eq!(world.store.tries.load(Ordering::SeqCst), 2);
+    let seen = world.locks.inspect("k").await.unwrap();
+    assert_eq!(&*seen.holders[0].holder, "second");
+    assert_eq!(second.lost().await.reason, LostReason::MaxHold);
+}

@@ -276,3 +276,66 @@ async fn a_store_clock_of_another_rate_is_doubted_once_and_then_allowed_for() {
         assert!(guard.remaining() < ttl_counted_on, "rate {rate}: {:?}", guard.remaining());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn h05_a_machine_paused_while_a_request_is_under_way_is_noticed() {
+    let world = World::new();
+    world.store.plan(|_| Fault::DelayAnswer(100 * MS));
+    let mutex = world.locks.mutex("k").ttl(9 * SEC);
+    let (guard, ()) = tokio::join!(mutex.acquire(), async {
+        world.io.sleep(50 * MS).await;
+        world.clock.pause_machine(60 * SEC);
+    });
+    let guard = guard.unwrap();
+    assert_eq!(guard.state(), HoldState::Suspect, "the ttl ran while the answer was on its way");
+    world.io.sleep(SEC).await;
+    assert_eq!(guard.state(), HoldState::Held, "the store has confirmed the hold since");
+    // The next renewal goes out a third of the ttl after the one that settled the doubt.
+    world.io.sleep(2_050 * MS).await;
+    let renewals = world.store.renewals.load(Ordering::SeqCst);
+    world.clock.pause_machine(60 * SEC);
+    world.io.sleep(100 * MS).await;
+    assert_eq!(world.store.renewals.load(Ordering::SeqCst), renewals);
+    assert_eq!(guard.state(), HoldState::Suspect);
+}
+
+struct Clumsy;
+
+impl Observer for Clumsy {
+    fn event(&self, event: &Event<'_>) {
+        std::panic::panic_any(format!("on purpose: {event:?}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_changes_nothing() {
+    let world = World::new();
+    let clumsy = world.locks.clone().observer(std::sync::Arc::new(Clumsy)).ttl(9 * SEC);
+    let good = world.locks.mutex("good").ttl(9 * SEC).acquire().await.unwrap();
+    let watched = clumsy.mutex("watched").acquire().await.unwrap();
+    let short = clumsy.mutex("short").max_hold(SEC).acquire().await.unwrap();
+    world.io.sleep(60 * SEC).await;
+    assert_eq!(good.state(), HoldState::Held);
+    assert_eq!(watched.state(), HoldState::Held);
+    assert_eq!(reason(&short), Some(LostReason::MaxHold));
+    drop((good, watched, short));
+    world.settle().await;
+    assert!(world.is_empty().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_comes_after_the_close_is_given_back() {
+    let world = World::new();
+    world.store.plan(|asked| match asked {
+        Asked::Try => Fault::DelayAnswer(100 * MS),
+        _ => Fault::None,
+    });
+    let mutex = world.locks.mutex("k");
+    let (acquired, ()) = tokio::join!(mutex.acquire(), async {
+        world.io.sleep(50 * MS).await;
+        world.locks.close().await;
+    });
+    assert_eq!(acquired.unwrap_err().kind(), ErrorKind::Closed);
+    world.settle().await;
+    assert!(world.is_empty().await);
+}

@@ -16,6 +16,8 @@ async fn a_bad_option_names_its_field_and_nothing_is_clamped() {
         ("renew_every", locks().renew_every(5 * SEC).mutex("k")),
         ("renew_every", locks().renew_every(Duration::ZERO).mutex("k")),
         ("op_timeout", locks().op_timeout(5 * SEC).mutex("k")),
+        ("ttl", locks().ttl(5 * MS).mutex("k")),
+        ("op_timeout", locks().op_timeout(MS / 2).mutex("k")),
         ("max_hold", locks().max_hold(Duration::ZERO).mutex("k")),
         ("handover.slice", locks().handover(Handover { slice: 5 * SEC, times: 1 }).mutex("k")),
         ("handover.times", locks().handover(Handover { slice: MS, times: 1_001 }).mutex("k")),
@@ -53,4 +55,12 @@ async fn the_holder_text_names_machine_and_process_unless_told_otherwise() {
     let default = text(world.locks.inspect("a").await.unwrap());
     assert!(default.contains(&format!("pid {}", std::process::id())), "{default}");
     assert_eq!(text(world.locks.inspect("b").await.unwrap()), "night shift");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shortest_ttls_work_without_further_options() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(10 * MS).acquire().await.unwrap();
+    world.io.sleep(SEC).await;
+    assert_eq!(guard.ensure_held(), Ok(guard.token()));
 }

@@ -216,3 +216,47 @@ async fn a_pushed_grant_counts_from_the_push_and_is_renewed_to_its_full_ttl() {
     assert_eq!(store.renewals.load(Ordering::SeqCst), 1, "at a third of the short ttl");
     assert!(guard.remaining() > 8 * SEC);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_stands_still_holds_up_the_next_for_seconds_whatever_the_ttl() {
+    let world = World::new();
+    let ttl = 6 * 3_600 * SEC;
+    let ((_, second), (_, third)) = (world.another(), world.another());
+    let held = world.locks.mutex("k").ttl(ttl).acquire().await.unwrap();
+    let head = second.mutex("k").ttl(ttl);
+    let mut stopped = Box::pin(head.acquire());
+    // Polled until it waits, and then never again.
+    assert!(world.io.within(SEC, stopped.as_mut()).await.is_none());
+    let next = third.mutex("k").ttl(ttl);
+    let (guard, released) = tokio::join!(next.acquire(), async {
+        world.io.sleep(SEC).await;
+        held.release().await.unwrap();
+        world.io.now()
+    });
+    drop(guard.unwrap());
+    let waited = world.io.now().since(released);
+    assert!(waited <= 10 * SEC, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_store_is_told_to_all_waiters_of_a_process_in_the_same_time() {
+    let world = World::new();
+    world.store.plan(|_| Fault::LoseRequest);
+    let start = world.io.now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..6 {
+        let (mutex, io) = (world.locks.mutex("k").ttl(9 * SEC), world.io.clone());
+        tasks.spawn(async move {
+            let answer = match n {
+                5 => mutex.acquire_within(3 * SEC).await,
+                _ => mutex.acquire().await,
+            };
+            (n, answer.unwrap_err().kind(), io.now().since(start))
+        });
+    }
+    for (n, kind, took) in tasks.join_all().await {
+        assert_eq!(kind, ErrorKind::Unreachable, "waiter {n}");
+        let most = if n == 5 { 3_500 * MS } else { 11 * SEC };
+        assert!(took <= most, "waiter {n}: {took:?}");
+    }
+}

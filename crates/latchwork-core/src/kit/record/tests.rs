@@ -338,3 +338,13 @@ fn the_dead_are_dropped_and_the_first_in_line_watches_the_members() {
     bench.dead = vec![1, 2, 3];
     bench.granted(&claim(4, Mode::Write));
 }
+
+#[test]
+fn a_linger_or_ttl_without_end_does_not_overflow() {
+    let mut bench = Bench::new();
+    let endless = Claim { ttl: Duration::MAX, ..claim(1, X) };
+    bench.granted(&endless);
+    assert!(matches!(bench.renew(&endless), Renewal::Held { .. }));
+    assert_eq!(bench.release(&endless, Linger::For(Duration::MAX)), Released::Yes);
+    assert_eq!(bench.blocked(&claim(2, X)).cause, Cause::Linger);
+}
