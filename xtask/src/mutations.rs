@@ -90,6 +90,7 @@ fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, Strin
         .current_dir(copy)
         .env("CARGO_TARGET_DIR", copy.join("target"))
         .env("RUSTFLAGS", "-Awarnings")
+        .env("RUST_BACKTRACE", "0")
         .output()
         .map_err(|e| format!("sh: {e}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -105,9 +106,11 @@ fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, Strin
     })
 }
 
-/// Whether the output says that this test failed.
+/// Whether the list of failures at the end of the output has this test.
 fn failed(said: &str, test: &str) -> bool {
-    said.lines().any(|line| line.contains(test) && line.contains("FAILED"))
+    said.lines()
+        .skip_while(|line| line.trim() != "failures:")
+        .any(|line| line.starts_with("    ") && line.trim().ends_with(test))
 }
 
 /// Replaces the one place where the text is found, or tells how many there are.

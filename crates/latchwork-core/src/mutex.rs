@@ -83,6 +83,9 @@ impl Mutex {
 
     /// Acquires the lock if it is free now.
     ///
+    /// Answers `None` without asking the store while this process holds the lock or waits for it;
+    /// and for a moment after a waiting acquire was dropped, until its place in line is given up.
+    ///
     /// # Errors
     ///
     /// Contention is `None`, not an error. `Unreachable` at once if the store does not answer
