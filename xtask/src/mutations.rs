@@ -27,14 +27,17 @@ texts are in `mutations/*.txt`; this page is written by `cargo xtask fix`.
 
 ";
 
-/// Writes `docs/mutations.md` anew, or tells that it is not as it should be.
+/// Writes `docs/mutations.md` anew, or tells that it is not as it should be; either way every
+/// mutation must still find its place in the code.
 pub(crate) fn page(write: bool) -> Result<(), String> {
     let root = root()?;
     let mut page = String::from(PAGE_HEAD);
     let mutations = read_all(&root.join("mutations"))?;
     page += &format!("There are {} of them.\n\n", mutations.len());
     page += "| mutation | file | caught by |\n| --- | --- | --- |\n";
-    for Mutation { id, file, expect, .. } in &mutations {
+    for mutation in &mutations {
+        apply(root, mutation)?;
+        let Mutation { id, file, expect, .. } = mutation;
         page += &format!("| `{id}` | `{file}` | `{expect}` |\n");
     }
     let path = root.join("docs").join("mutations.md");
@@ -80,10 +83,7 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
 /// `Ok(Err(why))` if the tests did not notice.
 fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, String> {
     let path = copy.join(&mutation.file);
-    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", mutation.file))?;
-    let text = mutate(&text, mutation).map_err(|found| {
-        format!("{}: {} has the text {found} times; mend the list", mutation.id, mutation.file)
-    })?;
+    let text = apply(copy, mutation)?;
     fs::write(&path, text).map_err(|e| format!("{}: {e}", mutation.file))?;
     let output = Command::new("sh")
         .args(["-c", &format!("timeout 300 {} 2>&1", mutation.command)])
@@ -111,6 +111,14 @@ fn failed(said: &str, test: &str) -> bool {
     said.lines()
         .skip_while(|line| line.trim() != "failures:")
         .any(|line| line.starts_with("    ") && line.trim().ends_with(test))
+}
+
+/// The text of the mutation's file below `root` with the mutation in it.
+fn apply(root: &Path, mutation: &Mutation) -> Result<String, String> {
+    let Mutation { id, file, .. } = mutation;
+    let text = fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
+    mutate(&text, mutation)
+        .map_err(|found| format!("{id}: {file} has the text {found} times; mend the list"))
 }
 
 /// Replaces the one place where the text is found, or tells how many there are.
