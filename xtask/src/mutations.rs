@@ -86,7 +86,7 @@ fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, Strin
     let text = apply(copy, mutation)?;
     fs::write(&path, text).map_err(|e| format!("{}: {e}", mutation.file))?;
     let output = Command::new("sh")
-        .args(["-c", &format!("timeout 300 {} 2>&1", mutation.command)])
+        .args(["-c", &format!("timeout 150 {} 2>&1", mutation.command)])
         .current_dir(copy)
         .env("CARGO_TARGET_DIR", copy.join("target"))
         .env("RUSTFLAGS", "-Awarnings")
