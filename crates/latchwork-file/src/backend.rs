@@ -86,7 +86,7 @@ impl FileBackend {
     fn begin(dir: &Path, io: Io) -> Result<Arc<FileBackend>, BackendError> {
         let boot = boot_id()?;
         let layout = Layout::open(dir)?;
-        fs_check::check_kind(layout.root())?;
+        fs_check::check_kind(layout.dir())?;
         layout.fill()?;
         session::remove_dead(&layout);
         let session = Session::begin(&layout)?;
@@ -265,11 +265,11 @@ impl Shared {
         place: &Place,
     ) -> Result<(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>), BackendError> {
         // Whoever cannot find this session takes its claims for those of a dead process.
-        if !self.session.can_be_found() {
+        if !self.session.can_be_found()? {
             return Err(self.removed());
         }
-        let path = self.layout.record(place);
-        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        let (mut file, mut record) =
+            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
         let now = self.now();
         let micros = now.wall.as_micros() as u64;
         let base = locked.counter(self.boot, micros)?;
@@ -359,14 +359,14 @@ impl Shared {
         claim: &Claim,
         place: &Place,
     ) -> Result<(Renewal, Vec<Wakeup>), BackendError> {
-        let path = self.layout.record(place);
-        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        let (mut file, mut record) =
+            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
         if !file.exists() {
             return Ok((Renewal::Lost, Vec::new()));
         }
         let now = self.now();
         let alive = |tag| self.alive(tag);
-        let (renewal, wakeups) = if self.session.can_be_found() {
+        let (renewal, wakeups) = if self.session.can_be_found()? {
             record.renew(claim, now, &alive)
         } else {
             // The others take this session for dead already; the record had better say so.
@@ -389,8 +389,8 @@ impl Shared {
         linger: Linger,
         place: &Place,
     ) -> Result<(Released, Vec<Wakeup>), BackendError> {
-        let path = self.layout.record(place);
-        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        let (mut file, mut record) =
+            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
         if !file.exists() {
             self.wakeups.forget(claim.id);
             return Ok((Released::NotHeld, Vec::new()));
@@ -411,16 +411,17 @@ impl Shared {
     /// counter covers. What cannot be read or removed stays.
     fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize) {
         let now = self.now();
-        let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else { return };
+        let records = self.layout.records(stripe);
+        let Ok(names) = records.list() else { return };
         let mut left = 0;
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let idle = entry.file_name() == ASIDE
-                || RecordFile::look(&path, self.boot).is_ok_and(|found| match found.key {
+        for name in names {
+            let entry = records.child(&name);
+            let idle = name == ASIDE
+                || RecordFile::look(entry.clone(), self.boot).is_ok_and(|found| match found.key {
                     Some(key) => found.record.snapshot(key, now, &|tag| self.alive(tag)).is_free(),
                     None => true,
                 });
-            if !idle || std::fs::remove_file(&path).is_err() {
+            if !idle || entry.remove().is_err() {
                 left += 1;
             }
         }
@@ -455,9 +456,8 @@ impl Shared {
             let Some(shared) = weak.upgrade() else { return };
             let place = Place::of(&key);
             let Ok(Some(locked)) = shared.lock(place.stripe).await else { return };
-            let path = shared.layout.record(&place);
-            let woken =
-                RecordFile::open(&path, &key, shared.boot).and_then(|(mut file, mut record)| {
+            let woken = RecordFile::open(shared.layout.record(&place), &key, shared.boot).and_then(
+                |(mut file, mut record)| {
                     if !record.line.iter().any(|w| w.id == id) {
                         return Ok(Vec::new());
                     }
@@ -466,7 +466,8 @@ impl Shared {
                         record.release(id, Linger::None, now, &|tag| shared.alive(tag));
                     file.write(&key, &record, shared.layout.file_mode())?;
                     Ok(wakeups)
-                });
+                },
+            );
             drop(locked);
             shared.deliver(&key, &woken.unwrap_or_default());
         });

@@ -16,9 +16,10 @@ impl Shared {
         match query {
             Query::Key(key) => {
                 let place = Place::of(key);
-                let path = self.layout.record(&place);
+                let entry = self.layout.record(&place);
+                let path = entry.path();
                 let locked = self.lock(place.stripe).await?.ok_or_else(|| self.removed())?;
-                let (_, record) = RecordFile::open(&path, key, self.boot)?;
+                let (_, record) = RecordFile::open(entry, key, self.boot)?;
                 let snapshot = self.snapshot(key.clone(), &record, &path);
                 drop(locked);
                 Ok(vec![snapshot])
@@ -40,19 +41,20 @@ impl Shared {
         prefix: &str,
         found: &mut Vec<Snapshot>,
     ) -> Result<(), BackendError> {
-        let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else {
+        let records = self.layout.records(stripe);
+        let Ok(mut names) = records.list() else {
             return Err(self.removed());
         };
-        let names = entries.flatten().filter(|e| e.file_name() != ASIDE);
-        let paths: Vec<_> = names.map(|entry| entry.path()).collect();
-        for batch in paths.chunks(BATCH) {
+        names.retain(|name| name != ASIDE);
+        for batch in names.chunks(BATCH) {
             let locked = self.lock(stripe).await?.ok_or_else(|| self.removed())?;
-            for path in batch {
-                let looked = RecordFile::look(path, self.boot)?;
+            for name in batch {
+                let entry = records.child(name);
+                let looked = RecordFile::look(entry.clone(), self.boot)?;
                 let Some(key) = looked.key.filter(|key| key.as_str().starts_with(prefix)) else {
                     continue;
                 };
-                let snapshot = self.snapshot(key, &looked.record, path);
+                let snapshot = self.snapshot(key, &looked.record, &entry.path());
                 if !snapshot.is_free() {
                     found.push(snapshot);
                 }

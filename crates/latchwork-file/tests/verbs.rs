@@ -356,6 +356,58 @@ async fn h81_a_session_file_removed_under_a_holder() {
     granted(connect(dir.path()).try_acquire(&next).await);
 }
 
+/// What a deploy does that keeps its locks below a link, and what a person does with `mv`: those who
+/// come later find another directory, and no key may be held in both of them by new claims.
+#[tokio::test]
+async fn a_path_that_leads_elsewhere_makes_no_second_holder() {
+    for by_link in [true, false] {
+        let base = dir();
+        let at = |name: &str| base.path().join(name);
+        if by_link {
+            for name in ["v1", "v2"] {
+                std::fs::create_dir(at(name)).unwrap();
+            }
+            std::os::unix::fs::symlink(at("v1"), at("current")).unwrap();
+        }
+        let (path, kept) = match by_link {
+            true => (at("current/locks"), at("v1/locks")),
+            false => (at("locks"), at("locks.bak")),
+        };
+        let (a, beside) = (connect(&path), connect(&path));
+        let (held, other, used) = (claim("held"), claim("other"), claim("k"));
+        granted(a.try_acquire(&held).await);
+        granted(a.try_acquire(&other).await);
+        // Its stripe and record are there, and open.
+        granted(a.try_acquire(&used).await);
+        release(&a, &used).await;
+        assert!(matches!(renew(&a, &held).await, Renewal::Held { .. }));
+
+        if by_link {
+            std::os::unix::fs::symlink(at("v2"), at("next")).unwrap();
+            std::fs::rename(at("next"), at("current")).unwrap();
+        } else {
+            std::fs::rename(&path, &kept).unwrap();
+        }
+        let b = connect(&path);
+        let error = a.try_acquire(&claim("k")).await.unwrap_err();
+        assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
+        assert!(error.message.contains(path.to_str().unwrap()), "{error}");
+        assert!(error.next_step.is_some());
+        granted(b.try_acquire(&claim("k")).await);
+        assert_eq!(renew(&a, &held).await, Renewal::Lost, "b can be granted it");
+        granted(b.try_acquire(&claim("held")).await);
+
+        // What is left to do is done where it began.
+        assert!(inspect(&b, "other").await.is_free());
+        assert_eq!(inspect(&beside, "other").await.holders.len(), 1);
+        assert_eq!(release(&a, &other).await, Released::Yes);
+        assert!(inspect(&beside, "other").await.is_free());
+        let all = connect(&kept).inspect(&Query::Prefix("".into())).await.unwrap();
+        assert_eq!(all, [], "nothing of it is left in the directory that was moved");
+        assert_eq!(b.inspect(&Query::Prefix("".into())).await.unwrap().len(), 2);
+    }
+}
+
 #[tokio::test]
 async fn a_linger_outlives_its_session() {
     let dir = dir();
