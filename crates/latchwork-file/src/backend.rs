@@ -4,7 +4,6 @@
 //! the page cache; the exceptions, about a hundredth of a second on a slow disk, are one sync for
 //! ten thousand grants of a stripe and one for a release that lingers.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -54,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) io: Io,
     pub(crate) wakeups: Wakeups,
     pub(crate) boot: u128,
-    session: Session,
+    pub(crate) session: Session,
     stripes: Vec<Stripe>,
     store: Arc<str>,
     pub(crate) polling: AtomicBool,
@@ -219,13 +218,18 @@ impl Shared {
     pub(crate) async fn lock(&self, stripe: usize) -> Result<Option<Locked<'_>>, BackendError> {
         let mut backoff = Backoff::new(Duration::from_micros(200), Duration::from_millis(5));
         loop {
-            match self.stripes[stripe].try_lock()? {
+            match self.try_lock(stripe)? {
                 Try::Locked(locked) => return Ok(Some(locked)),
                 Try::Removed => return Ok(None),
                 Try::Busy => {}
             }
             self.io.sleep(backoff.pause()).await;
         }
+    }
+
+    /// Locks a stripe unless it is busy.
+    pub(crate) fn try_lock(&self, stripe: usize) -> Result<Try<'_>, BackendError> {
+        self.stripes[stripe].try_lock()
     }
 
     /// Where this session is told to look again.
@@ -243,7 +247,7 @@ impl Shared {
     }
 
     /// Whether a session lives; the files of a dead one are removed.
-    fn alive(&self, tag: u128) -> bool {
+    pub(crate) fn alive(&self, tag: u128) -> bool {
         let alive = self.seems_alive(tag);
         if !alive {
             session::remove_if_dead(&self.layout, tag);
@@ -315,74 +319,6 @@ impl Shared {
         tags
     }
 
-    async fn renew_all(self: &Arc<Self>, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        let mut by_stripe: BTreeMap<usize, Vec<(usize, Place)>> = BTreeMap::new();
-        for (index, claim) in claims.iter().enumerate() {
-            let place = Place::of(&claim.key);
-            by_stripe.entry(place.stripe).or_default().push((index, place));
-        }
-        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
-        for (stripe, group) in by_stripe {
-            for batch in group.chunks(BATCH) {
-                let mut woken = Vec::new();
-                match self.lock(stripe).await {
-                    Ok(Some(mut locked)) => {
-                        for (index, place) in batch {
-                            let renewed = self.renew(&mut locked, &claims[*index], place);
-                            answers[*index] = Some(renewed.map(|(renewal, wakeups)| {
-                                woken.push((*index, wakeups));
-                                renewal
-                            }));
-                        }
-                    }
-                    // Whoever locks this key now locks another file.
-                    Ok(None) => {
-                        batch.iter().for_each(|(i, _)| answers[*i] = Some(Ok(Renewal::Lost)));
-                    }
-                    Err(error) => {
-                        batch.iter().for_each(|(i, _)| answers[*i] = Some(Err(error.clone())));
-                    }
-                }
-                for (index, wakeups) in woken {
-                    self.deliver(&claims[index].key, &wakeups);
-                }
-                // Thousands of renewals are milliseconds; others run here too.
-                tokio::task::yield_now().await;
-            }
-        }
-        answers.into_iter().map(|answer| answer.unwrap_or(Ok(Renewal::Lost))).collect()
-    }
-
-    fn renew(
-        &self,
-        locked: &mut Locked<'_>,
-        claim: &Claim,
-        place: &Place,
-    ) -> Result<(Renewal, Vec<Wakeup>), BackendError> {
-        let (mut file, mut record) =
-            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
-        if !file.exists() {
-            return Ok((Renewal::Lost, Vec::new()));
-        }
-        let now = self.now();
-        let alive = |tag| self.alive(tag);
-        let (renewal, wakeups) = if self.session.can_be_found()? {
-            record.renew(claim, now, &alive)
-        } else {
-            // The others take this session for dead already; the record had better say so.
-            let (_, wakeups) = record.release(claim.id, Linger::None, now, &alive);
-            (Renewal::Lost, wakeups)
-        };
-        if let Renewal::Held { token, .. } = renewal {
-            let micros = now.wall.as_micros() as u64;
-            if claim.floor != 0 && token > locked.counter(self.boot, micros)? {
-                locked.grant(token, false, self.boot, micros)?;
-            }
-        }
-        file.write(&claim.key, &record, self.layout.file_mode())?;
-        Ok((renewal, wakeups))
-    }
-
     fn release(
         &self,
         claim: &Claim,
@@ -435,7 +371,7 @@ impl Shared {
     }
 
     /// Wakes whom the record named.
-    fn deliver(self: &Arc<Self>, key: &Key, wakeups: &[Wakeup]) {
+    pub(crate) fn deliver(self: &Arc<Self>, key: &Key, wakeups: &[Wakeup]) {
         for wakeup in wakeups {
             if wakeup.tag == self.session.id {
                 self.wakeups.wake(wakeup.id);

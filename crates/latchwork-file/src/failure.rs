@@ -48,6 +48,20 @@ pub(crate) fn removed(root: &Path) -> BackendError {
     )
 }
 
+/// The error for a stripe that another process has had for too long.
+pub(crate) fn busy(stripe: &Path) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::NotApplied,
+        format!(
+            "another process keeps the stripe file {} locked; it may be stopped (SIGSTOP) in the \
+             middle of a change",
+            stripe.display()
+        ),
+    )
+    .next_step("find it (lslocks, fuser) and let it go on, or end it")
+}
+
 fn kind(errno: Errno) -> BackendErrorKind {
     match errno {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => BackendErrorKind::Denied,

@@ -17,6 +17,8 @@ mod layout;
 #[cfg(target_os = "linux")]
 mod record_file;
 #[cfg(target_os = "linux")]
+mod renew;
+#[cfg(target_os = "linux")]
 mod session;
 #[cfg(target_os = "linux")]
 mod stripe;
