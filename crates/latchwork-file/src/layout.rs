@@ -13,13 +13,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Key, random_u128};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::dir::{Dir, Entry};
 use crate::failure::failed;
+use crate::record_file::write_at;
 
 /// How many stripe files there are.
 pub(crate) const STRIPES: usize = 64;
@@ -74,15 +75,22 @@ impl Layout {
         }
         for stripe in 0..STRIPES {
             self.make_dir(&self.records(stripe))?;
-            self.make_file(&self.stripe(stripe), OFlags::empty(), "")?;
+            self.make_file(&self.stripe(stripe))?;
         }
         // Made aside and renamed, so that nobody reads half of it, and last, so that a directory
-        // with a format file is complete: a stripe file that is missing then was removed.
-        let aside = self.dir.entry(format!("latchwork.format.{}", std::process::id()));
-        self.make_file(&aside, OFlags::TRUNC, FORMAT)?;
-        aside
-            .rename(&format)
-            .map_err(|errno| failed("create", &format.path(), errno, Effect::NotApplied))
+        // with a format file is complete: a stripe file that is missing then was removed. Others
+        // do the same at the same time: the names are random, and whoever is last is as right.
+        let aside = self.dir.entry(format!("latchwork.format.{:032x}", random_u128()));
+        let made = aside.create(self.file_mode).and_then(|file| {
+            write_at(&file, FORMAT.as_bytes(), 0)?;
+            aside.rename(&format)
+        });
+        made.or_else(|errno| {
+            let _ = aside.remove();
+            // In a sticky directory the file of another user cannot be replaced.
+            if read_text(&format).is_ok_and(|text| text == FORMAT) { Ok(()) } else { Err(errno) }
+        })
+        .map_err(|errno| failed("create", &format.path(), errno, Effect::NotApplied))
     }
 
     fn make_dir(&self, entry: &Entry) -> Result<(), BackendError> {
@@ -91,16 +99,11 @@ impl Layout {
             .map_err(|errno| failed("create", &entry.path(), errno, Effect::NotApplied))
     }
 
-    fn make_file(&self, entry: &Entry, flags: OFlags, text: &str) -> Result<(), BackendError> {
-        entry
-            .open(flags | OFlags::CREATE | OFlags::RDWR, self.file_mode)
-            .and_then(|file| {
-                // Not ours if somebody else has just made it; then it has its mode already.
-                let _ = rustix::fs::fchmod(&file, self.file_mode);
-                rustix::io::write(&file, text.as_bytes())
-            })
-            .map(drop)
-            .map_err(|errno| failed("create", &entry.path(), errno, Effect::NotApplied))
+    fn make_file(&self, entry: &Entry) -> Result<(), BackendError> {
+        match entry.create(self.file_mode) {
+            Ok(_) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(failed("create", &entry.path(), errno, Effect::NotApplied)),
+        }
     }
 
     /// The lock directory.

@@ -318,6 +318,28 @@ async fn damage_is_named_with_the_path_and_the_next_step() {
     assert_eq!(renew(&backend, &held).await, Renewal::Lost);
 }
 
+#[test]
+fn a_directory_is_made_by_many_at_once() {
+    for _ in 0..100 {
+        let dir = dir();
+        let barrier = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            let connect = || {
+                barrier.wait();
+                FileBackend::connect(dir.path(), io()).map(drop)
+            };
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(connect)).collect();
+            for connected in all {
+                connected.join().unwrap().unwrap();
+            }
+        });
+        let mut names: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["latchwork.format", "records", "sessions", "stripes"]);
+    }
+}
+
 /// H81: what a temp cleaner does.
 #[tokio::test]
 async fn h81_a_directory_removed_under_a_holder() {
