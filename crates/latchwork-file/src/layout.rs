@@ -1,7 +1,7 @@
 //! Where everything lies in the lock directory, and how it is made.
 //!
 //! ```text
-//! latchwork.format           the version of this layout, written last
+//! latchwork.format           the version of this layout
 //! stripes/00 ... 3f          locked while a record of the stripe is read or changed; never removed
 //! records/00 ... 3f/<hash>   a record for each key, named by 40 hex digits of the key's SHA-256
 //! sessions/<id>.life         locked by its process for as long as it lives
@@ -56,20 +56,22 @@ impl Layout {
         Ok(Self { dir, dir_mode, file_mode })
     }
 
-    /// Creates directories, stripe files and format file, unless the format file says that all is
-    /// there.
+    /// Creates the directories, stripe files and format file that are missing.
+    ///
+    /// Also in a directory that was complete: what a temp cleaner took is needed again. Whoever
+    /// has a removed stripe file open finds that it has lost its name.
     pub(crate) fn fill(&self) -> Result<(), BackendError> {
         let format = self.dir.entry("latchwork.format");
-        match read_text(&format) {
-            Ok(text) if text == FORMAT => return Ok(()),
+        let known = match read_text(&format) {
+            Ok(text) if text == FORMAT => true,
             // Empty: the machine went down before the text reached the disk.
-            Ok(text) if text.is_empty() => {}
+            Ok(text) if text.is_empty() => false,
             Ok(text) => return Err(other_format(&format, &text)),
-            Err(Errno::NOENT) => {}
+            Err(Errno::NOENT) => false,
             Err(errno) => {
                 return Err(failed("read", &format.path(), errno, Effect::NotApplied));
             }
-        }
+        };
         for name in ["stripes", "records", "sessions"] {
             self.make_dir(&self.dir.entry(name))?;
         }
@@ -77,9 +79,11 @@ impl Layout {
             self.make_dir(&self.records(stripe))?;
             self.make_file(&self.stripe(stripe))?;
         }
-        // Made aside and renamed, so that nobody reads half of it, and last, so that a directory
-        // with a format file is complete: a stripe file that is missing then was removed. Others
-        // do the same at the same time: the names are random, and whoever is last is as right.
+        if known {
+            return Ok(());
+        }
+        // Made aside and renamed, so that nobody reads half of it. Others do the same at the same
+        // time: the names are random, and whoever is last is as right.
         let aside = self.dir.entry(format!("latchwork.format.{:032x}", random_u128()));
         let made = aside.create(self.file_mode).and_then(|file| {
             write_at(&file, FORMAT.as_bytes(), 0)?;
