@@ -268,8 +268,9 @@ impl Shared {
         claim: &Claim,
         place: &Place,
     ) -> Result<(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>), BackendError> {
-        // Whoever cannot find this session takes its claims for those of a dead process.
-        if !self.session.can_be_found()? {
+        // Whoever cannot find this session takes its claims for those of a dead process, and
+        // whoever cannot tell it anything leaves it waiting.
+        if !(self.session.can_be_found()? && self.session.can_be_told()) {
             return Err(self.removed());
         }
         let (mut file, mut record) =
@@ -385,28 +386,39 @@ impl Shared {
         }
     }
 
-    /// Takes a waiter out of line whose process is gone, so that the next one is woken.
+    /// Sees to the line behind a waiter that nobody can tell that it is first: a dead one leaves it,
+    /// one that lives keeps its place, and in both cases the next one is woken.
     fn pass_over(self: &Arc<Self>, key: Key, id: ClaimId) {
         let weak = Arc::downgrade(self);
         self.io.spawn(async move {
             let Some(shared) = weak.upgrade() else { return };
             let place = Place::of(&key);
             let Ok(Some(locked)) = shared.lock(place.stripe).await else { return };
-            let woken = RecordFile::open(shared.layout.record(&place), &key, shared.boot).and_then(
-                |(mut file, mut record)| {
-                    if !record.line.iter().any(|w| w.id == id) {
-                        return Ok(Vec::new());
-                    }
-                    let now = shared.now();
-                    let (_, wakeups) =
-                        record.release(id, Linger::None, now, &|tag| shared.alive(tag));
-                    file.write(&key, &record, shared.layout.file_mode())?;
-                    Ok(wakeups)
-                },
-            );
+            let woken = shared.wake_next(&key, &place, id);
             drop(locked);
             shared.deliver(&key, &woken.unwrap_or_default());
         });
+    }
+
+    fn wake_next(
+        &self,
+        key: &Key,
+        place: &Place,
+        id: ClaimId,
+    ) -> Result<Vec<Wakeup>, BackendError> {
+        let (mut file, mut record) = RecordFile::open(self.layout.record(place), key, self.boot)?;
+        let Some(at) = record.line.iter().position(|w| w.id == id) else { return Ok(Vec::new()) };
+        // By its lock: that its wake file is gone says nothing.
+        if session::probe(&self.layout, record.line[at].tag) != Life::Dead {
+            let next = record.line.get(at + 1);
+            return Ok(next
+                .map(|w| Wakeup { id: w.id, tag: w.tag, admissible: false })
+                .into_iter()
+                .collect());
+        }
+        let (_, wakeups) = record.release(id, Linger::None, self.now(), &|tag| self.alive(tag));
+        file.write(key, &record, self.layout.file_mode())?;
+        Ok(wakeups)
     }
 
     /// Pokes again until there is a descriptor for it: the one to be woken cannot know.

@@ -85,6 +85,12 @@ impl Session {
         }
     }
 
+    /// Whether the others can still wake the waiters of this session: the file for that may have
+    /// been removed alone. What the session holds stays held then.
+    pub(crate) fn can_be_told(&self) -> bool {
+        rustix::fs::fstat(&*self.wake).is_ok_and(|stat| stat.st_nlink > 0)
+    }
+
     /// Ends the session, also when somebody still has the descriptor.
     pub(crate) fn end(&self, layout: &Layout) {
         remove_files(layout, self.id);

@@ -456,6 +456,40 @@ async fn a_path_that_leads_elsewhere_makes_no_second_holder() {
     }
 }
 
+/// H81: a waiter that cannot be woken any more keeps its place, holds up nobody behind it, and is
+/// told at its next look.
+#[tokio::test]
+async fn h81_a_wake_file_removed_under_a_waiter() {
+    let dir = dir();
+    let a = connect(dir.path());
+    let of_a: Vec<_> = std::fs::read_dir(dir.path().join("sessions")).unwrap().flatten().collect();
+    let (b, c) = (connect(dir.path()), connect(dir.path()));
+    let (first, deaf, last) = (claim("k"), claim("k"), claim("k"));
+    granted(b.try_acquire(&first).await);
+    let held = claim("held");
+    granted(a.try_acquire(&held).await);
+    blocked(a.try_acquire(&deaf).await);
+    let answer = blocked(c.try_acquire(&last).await);
+    for entry in of_a {
+        if entry.path().extension().is_some_and(|kind| kind == "wake") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    release(&b, &first).await;
+    soon("the wake-up of the next one", c.wait(&last, &answer)).await.unwrap();
+    let line: Vec<_> = inspect(&b, "k").await.waiters.into_iter().map(|w| w.id.unwrap()).collect();
+    assert_eq!(line, [deaf.id, last.id], "its session lives");
+    let answer = blocked(c.try_acquire(&last).await);
+    assert_eq!(answer.cause, Cause::Queued);
+    assert!(answer.retry_after.unwrap() <= 2 * SEC);
+    let error = a.try_acquire(&deaf).await.unwrap_err();
+    assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
+    assert_eq!(release(&a, &deaf).await, Released::Yes, "as core does after an error");
+    soon("its turn", acquire(&c, &last)).await;
+    assert!(matches!(renew(&a, &held).await, Renewal::Held { .. }), "nobody can be granted it");
+    assert_eq!(release(&a, &held).await, Released::Yes);
+}
+
 #[tokio::test]
 async fn a_linger_outlives_its_session() {
     let dir = dir();
