@@ -280,7 +280,7 @@ pub(crate) fn read_pokes(shared: &Arc<Shared>) {
 async fn read_pokes_from(shared: Weak<Shared>, wake: Receiver) {
     loop {
         if wake.readable().await.is_err() {
-            return;
+            return poll_pokes(shared).await;
         }
         let Some(shared) = shared.upgrade() else { return };
         if !shared.wakeups.take_pokes(|bytes| wake.try_read(bytes)) {
@@ -352,9 +352,8 @@ async fn until_dead(shared: &Weak<Shared>, tag: u128) {
         if writer {
             strong.wakeups.set_state(tag, State::Open);
             drop(strong);
-            if life.readable().await.is_err() {
-                return;
-            }
+            // An error is no death: the runtime may have ended. The lock tells.
+            let _ = life.readable().await;
         } else {
             drop(strong);
         }
