@@ -391,12 +391,24 @@ impl Shared {
     fn pass_over(self: &Arc<Self>, key: Key, id: ClaimId) {
         let weak = Arc::downgrade(self);
         self.io.spawn(async move {
-            let Some(shared) = weak.upgrade() else { return };
             let place = Place::of(&key);
-            let Ok(Some(locked)) = shared.lock(place.stripe).await else { return };
-            let woken = shared.wake_next(&key, &place, id);
-            drop(locked);
-            shared.deliver(&key, &woken.unwrap_or_default());
+            let mut backoff = Backoff::new(Duration::from_micros(200), POKE_AGAIN);
+            loop {
+                // A busy stripe may stay so, and the backend may end meanwhile.
+                let sleep = {
+                    let Some(shared) = weak.upgrade() else { return };
+                    let woken = match shared.try_lock(place.stripe) {
+                        Ok(Try::Busy) => None,
+                        Ok(Try::Locked(_locked)) => Some(shared.wake_next(&key, &place, id)),
+                        Ok(Try::Removed) | Err(_) => return,
+                    };
+                    if let Some(woken) = woken {
+                        return shared.deliver(&key, &woken.unwrap_or_default());
+                    }
+                    shared.io.sleep(backoff.pause())
+                };
+                sleep.await;
+            }
         });
     }
 

@@ -94,15 +94,10 @@ impl Session {
     /// Ends the session, also when somebody still has the descriptor.
     pub(crate) fn end(&self, layout: &Layout) {
         remove_files(layout, self.id);
-        // Whoever watches it is told by a byte, in case the descriptor stays open; and the task
-        // that reads the pokes is woken to find that it is over.
+        // Whoever watches it is told by a byte, in case the descriptor stays open.
         let _ = rustix::io::write(&*self.life, &[0]);
-        let _ = rustix::io::write(&*self.wake, &END);
     }
 }
-
-/// The poke that says that the session is over; no claim has this id.
-pub(crate) const END: [u8; 16] = [0; 16];
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
