@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use latchwork_core::kit::record::Record;
-use latchwork_core::{BackendError, Key, Query, Snapshot};
+use latchwork_core::{BackendError, BackendErrorKind, Key, Mode, Party, Query, Snapshot};
 
 use crate::backend::{BATCH, Shared};
 use crate::layout::{Place, STRIPES};
@@ -50,7 +50,13 @@ impl Shared {
             let locked = self.lock(stripe).await?.ok_or_else(|| self.removed())?;
             for name in batch {
                 let entry = records.child(name);
-                let looked = RecordFile::look(entry.clone(), self.boot)?;
+                let looked = match RecordFile::look(entry.clone(), self.boot) {
+                    Ok(looked) => looked,
+                    Err(error) => {
+                        found.push(unreadable(&entry.path(), error)?);
+                        continue;
+                    }
+                };
                 let Some(key) = looked.key.filter(|key| key.as_str().starts_with(prefix)) else {
                     continue;
                 };
@@ -60,6 +66,8 @@ impl Shared {
                 }
             }
             drop(locked);
+            // A long listing is work for this thread; whoever waits with a limit must get a turn.
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -72,4 +80,23 @@ impl Shared {
         }
         snapshot
     }
+}
+
+/// The entry for a record that cannot be read, so that one of them does not hide all others. Its
+/// key is in the record, so the path stands for it, and is told for every prefix. Nobody can take
+/// the key, so it is not free.
+fn unreadable(path: &Path, error: BackendError) -> Result<Snapshot, BackendError> {
+    if !matches!(error.kind, BackendErrorKind::Corrupt | BackendErrorKind::Denied) {
+        return Err(error);
+    }
+    let Ok(key) = Key::new(path.to_string_lossy()) else { return Err(error) };
+    let holder = Party {
+        id: None,
+        mode: Mode::Exclusive,
+        holder: "(unknown: the record cannot be read)".into(),
+        token: None,
+        remaining: None,
+    };
+    let notes = [Some(error.message), error.next_step].into_iter().flatten().collect();
+    Ok(Snapshot { holders: vec![holder], notes, ..Snapshot::free(key) })
 }

@@ -235,6 +235,38 @@ async fn inspect_changes_nothing() {
     assert_eq!(files(dir.path()), before);
 }
 
+#[tokio::test]
+async fn a_damaged_record_hides_no_other() {
+    let dir = dir();
+    let backend = connect(dir.path());
+    granted(backend.try_acquire(&claim("damaged")).await);
+    let path = record_file(dir.path());
+    std::fs::write(&path, vec![b'?'; 4096]).unwrap();
+    granted(backend.try_acquire(&claim("good")).await);
+    let all = backend.inspect(&Query::Prefix("g".into())).await.unwrap();
+    let [damaged, good] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((good.key.as_str(), good.holders.len()), ("good", 1));
+    assert_eq!(damaged.key.as_str(), path.to_str().unwrap());
+    assert!(!damaged.is_free(), "nobody can take it");
+    let notes = damaged.notes.join("\n");
+    assert!(notes.contains("readable") && notes.contains("remove the file"), "{notes}");
+    let error = backend.inspect(&Query::Key(Key::new("damaged").unwrap())).await.unwrap_err();
+    assert_eq!(error.kind, BackendErrorKind::Corrupt, "whoever asks for the key is told");
+}
+
+#[tokio::test]
+async fn a_long_listing_can_be_cut() {
+    let dir = dir();
+    let backend = connect(dir.path());
+    for n in 0..200 {
+        granted(backend.try_acquire(&claim(&format!("{n}"))).await);
+    }
+    let all = Query::Prefix("".into());
+    let now = std::time::Duration::ZERO;
+    assert!(io().within(now, backend.inspect(&all)).await.is_none(), "all of it in one go");
+    assert_eq!(backend.inspect(&all).await.unwrap().len(), 200);
+}
+
 fn record_of(snapshot: &Snapshot) -> &str {
     snapshot.notes.iter().find_map(|note| note.strip_prefix("record: ")).unwrap()
 }
