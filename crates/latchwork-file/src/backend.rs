@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     stripes: Vec<Stripe>,
     store: Arc<str>,
     pub(crate) polling: AtomicBool,
+    /// A waiter of another user could not be woken for want of rights.
+    pub(crate) denied: AtomicBool,
 }
 
 impl FileBackend {
@@ -94,6 +96,7 @@ impl FileBackend {
             stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
             wakeups: Wakeups::default(),
             polling: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
             layout,
             io,
             boot,
@@ -104,11 +107,13 @@ impl FileBackend {
     }
 
     /// Whether this process had to poll, every 50 ms, because it had no descriptor left to be told
-    /// by (`EMFILE`, `ENFILE`).
+    /// by (`EMFILE`, `ENFILE`), or could not wake a waiter of another user for want of rights, so
+    /// that the other one has to look by itself now and then.
     ///
-    /// Nothing is wrong then but the delay and the wake-ups; `inspect` says so in its notes.
+    /// Nothing is wrong then but the delay and the wake-ups; `inspect` says in its notes what is to
+    /// be done.
     pub fn polls(&self) -> bool {
-        self.shared.polling.load(Ordering::Relaxed)
+        self.shared.polling.load(Ordering::Relaxed) || self.shared.denied.load(Ordering::Relaxed)
     }
 }
 
@@ -381,6 +386,10 @@ impl Shared {
             match session::poke(&self.layout, wakeup.tag, wakeup.id.as_u128()) {
                 Poke::Left => {}
                 Poke::Gone => self.pass_over(key.clone(), wakeup.id),
+                Poke::Denied => {
+                    self.denied.store(true, Ordering::Relaxed);
+                    self.pass_over(key.clone(), wakeup.id);
+                }
                 Poke::Failed => self.poke_again(key.clone(), *wakeup),
             }
         }
@@ -444,8 +453,9 @@ impl Shared {
                 let Some(shared) = weak.upgrade() else { return };
                 match session::poke(&shared.layout, wakeup.tag, wakeup.id.as_u128()) {
                     Poke::Left => return,
-                    Poke::Gone => return shared.pass_over(key, wakeup.id),
                     Poke::Failed => {}
+                    // The rest is as at the first time.
+                    Poke::Gone | Poke::Denied => return shared.deliver(&key, &[wakeup]),
                 }
             }
         });

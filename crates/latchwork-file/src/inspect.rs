@@ -78,6 +78,13 @@ impl Shared {
         if self.polling.load(Ordering::Relaxed) {
             snapshot.notes.push("out of descriptors: waiting by polling every 50 ms".to_owned());
         }
+        if self.denied.load(Ordering::Relaxed) {
+            snapshot.notes.push(format!(
+                "no right to write to a wake file in {}, so its waiter is woken late: give all \
+                 users of the directory the right to write to the files in it",
+                self.layout.sessions().path().display()
+            ));
+        }
         snapshot
     }
 }

@@ -206,6 +206,8 @@ pub(crate) enum Poke {
     Gone,
     /// This process cannot open a file now.
     Failed,
+    /// The pipe belongs to another user, and this one may not write there.
+    Denied,
 }
 
 /// Tells a session that one of its claims should look again.
@@ -215,6 +217,7 @@ pub(crate) fn poke(layout: &Layout, session: u128, claim: u128) -> Poke {
         Ok(pipe) => pipe,
         Err(Errno::NXIO | Errno::NOENT) => return Poke::Gone,
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Poke::Failed,
+        Err(Errno::ACCESS | Errno::PERM) => return Poke::Denied,
         Err(_) => return Poke::Left,
     };
     // Sixteen bytes go into a pipe as one piece or not at all.
