@@ -5,6 +5,8 @@ mod backend;
 #[cfg(target_os = "linux")]
 mod codec;
 #[cfg(target_os = "linux")]
+mod delivery;
+#[cfg(target_os = "linux")]
 mod dir;
 #[cfg(target_os = "linux")]
 mod failure;
