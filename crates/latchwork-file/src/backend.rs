@@ -270,9 +270,8 @@ impl Shared {
         claim: &Claim,
         place: &Place,
     ) -> Result<(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>), BackendError> {
-        // Whoever cannot find this session takes its claims for those of a dead process, and
-        // whoever cannot tell it anything leaves it waiting.
-        if !(self.session.can_be_found()? && self.session.can_be_told()) {
+        // Whoever cannot find this session takes its claims for those of a dead process.
+        if !self.session.can_be_found()? {
             return Err(self.removed());
         }
         let (mut file, mut record) =
@@ -282,6 +281,10 @@ impl Shared {
         let base = locked.counter(self.boot, micros)?;
         let alive = |tag| self.alive(tag);
         let (answer, wakeups) = record.try_acquire(claim, self.session.id, base, now, &alive);
+        // Nothing is written then, so nothing has changed.
+        if matches!(answer, Ok(Attempt::Blocked(_))) && claim.waits && !self.session.can_be_told() {
+            return Err(self.removed());
+        }
         if let Ok(Attempt::Granted(grant)) = &answer
             && grant.token > base
         {

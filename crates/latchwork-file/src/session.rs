@@ -86,7 +86,7 @@ impl Session {
     }
 
     /// Whether the others can still wake the waiters of this session: the file for that may have
-    /// been removed alone. What the session holds stays held then.
+    /// been removed alone. What the session holds stays held then, and only waiting makes no sense.
     pub(crate) fn can_be_told(&self) -> bool {
         rustix::fs::fstat(&*self.wake).is_ok_and(|stat| stat.st_nlink > 0)
     }
