@@ -4,7 +4,6 @@
 //! the page cache; the exceptions, about a hundredth of a second on a slow disk, are one sync for
 //! ten thousand grants of a stripe and one for a release that lingers.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -16,15 +15,15 @@ use std::time::Duration;
 use latchwork_core::kit::record::{Now, Record, Wakeup};
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Backoff, Blocked, Capabilities, Claim,
-    ClaimId, Doorbell, Effect, Error, Fencing, Io, Key, Lifeline, Linger, Order, Query, Released,
-    Renewal, Snapshot, Verb, Wake,
+    Doorbell, Effect, Error, Fencing, Io, Lifeline, Linger, Order, Query, Released, Renewal,
+    Snapshot, Verb, Wake,
 };
 
 use crate::failure::removed;
 use crate::fs_check;
 use crate::layout::{Layout, Place, STRIPES};
 use crate::record_file::{ASIDE, RecordFile};
-use crate::session::{self, Life, Poke, Session};
+use crate::session::{self, Life, Session};
 use crate::stripe::{Locked, Stripe, Try};
 use crate::wakeup::{self, Wakeups};
 
@@ -35,9 +34,6 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// How many records are worked on before the stripe is given to others.
 pub(crate) const BATCH: usize = 64;
-
-/// How long to wait before a poke that found no descriptor is tried again.
-const POKE_AGAIN: Duration = Duration::from_millis(50);
 
 /// Locks between the processes of one machine, kept in a directory.
 ///
@@ -54,10 +50,12 @@ pub(crate) struct Shared {
     pub(crate) io: Io,
     pub(crate) wakeups: Wakeups,
     pub(crate) boot: u128,
-    session: Session,
+    pub(crate) session: Session,
     stripes: Vec<Stripe>,
     store: Arc<str>,
     pub(crate) polling: AtomicBool,
+    /// A waiter of another user could not be woken for want of rights.
+    pub(crate) denied: AtomicBool,
 }
 
 impl FileBackend {
@@ -86,7 +84,7 @@ impl FileBackend {
     fn begin(dir: &Path, io: Io) -> Result<Arc<FileBackend>, BackendError> {
         let boot = boot_id()?;
         let layout = Layout::open(dir)?;
-        fs_check::check_kind(layout.root())?;
+        fs_check::check_kind(layout.dir())?;
         layout.fill()?;
         session::remove_dead(&layout);
         let session = Session::begin(&layout)?;
@@ -95,6 +93,7 @@ impl FileBackend {
             stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
             wakeups: Wakeups::default(),
             polling: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
             layout,
             io,
             boot,
@@ -105,11 +104,13 @@ impl FileBackend {
     }
 
     /// Whether this process had to poll, every 50 ms, because it had no descriptor left to be told
-    /// by (`EMFILE`, `ENFILE`).
+    /// by (`EMFILE`, `ENFILE`), or could not wake a waiter of another user for want of rights, so
+    /// that the other one has to look by itself now and then.
     ///
-    /// Nothing is wrong then but the delay and the wake-ups; `inspect` says so in its notes.
+    /// Nothing is wrong then but the delay and the wake-ups; `inspect` says in its notes what is to
+    /// be done.
     pub fn polls(&self) -> bool {
-        self.shared.polling.load(Ordering::Relaxed)
+        self.shared.polling.load(Ordering::Relaxed) || self.shared.denied.load(Ordering::Relaxed)
     }
 }
 
@@ -219,13 +220,18 @@ impl Shared {
     pub(crate) async fn lock(&self, stripe: usize) -> Result<Option<Locked<'_>>, BackendError> {
         let mut backoff = Backoff::new(Duration::from_micros(200), Duration::from_millis(5));
         loop {
-            match self.stripes[stripe].try_lock()? {
+            match self.try_lock(stripe)? {
                 Try::Locked(locked) => return Ok(Some(locked)),
                 Try::Removed => return Ok(None),
                 Try::Busy => {}
             }
             self.io.sleep(backoff.pause()).await;
         }
+    }
+
+    /// Locks a stripe unless it is busy.
+    pub(crate) fn try_lock(&self, stripe: usize) -> Result<Try<'_>, BackendError> {
+        self.stripes[stripe].try_lock()
     }
 
     /// Where this session is told to look again.
@@ -243,7 +249,7 @@ impl Shared {
     }
 
     /// Whether a session lives; the files of a dead one are removed.
-    fn alive(&self, tag: u128) -> bool {
+    pub(crate) fn alive(&self, tag: u128) -> bool {
         let alive = self.seems_alive(tag);
         if !alive {
             session::remove_if_dead(&self.layout, tag);
@@ -265,16 +271,20 @@ impl Shared {
         place: &Place,
     ) -> Result<(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>), BackendError> {
         // Whoever cannot find this session takes its claims for those of a dead process.
-        if !self.session.can_be_found() {
+        if !self.session.can_be_found()? {
             return Err(self.removed());
         }
-        let path = self.layout.record(place);
-        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        let (mut file, mut record) =
+            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
         let now = self.now();
         let micros = now.wall.as_micros() as u64;
         let base = locked.counter(self.boot, micros)?;
         let alive = |tag| self.alive(tag);
         let (answer, wakeups) = record.try_acquire(claim, self.session.id, base, now, &alive);
+        // Nothing is written then, so nothing has changed.
+        if matches!(answer, Ok(Attempt::Blocked(_))) && claim.waits && !self.session.can_be_told() {
+            return Err(self.removed());
+        }
         if let Ok(Attempt::Granted(grant)) = &answer
             && grant.token > base
         {
@@ -315,82 +325,14 @@ impl Shared {
         tags
     }
 
-    async fn renew_all(self: &Arc<Self>, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        let mut by_stripe: BTreeMap<usize, Vec<(usize, Place)>> = BTreeMap::new();
-        for (index, claim) in claims.iter().enumerate() {
-            let place = Place::of(&claim.key);
-            by_stripe.entry(place.stripe).or_default().push((index, place));
-        }
-        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
-        for (stripe, group) in by_stripe {
-            for batch in group.chunks(BATCH) {
-                let mut woken = Vec::new();
-                match self.lock(stripe).await {
-                    Ok(Some(mut locked)) => {
-                        for (index, place) in batch {
-                            let renewed = self.renew(&mut locked, &claims[*index], place);
-                            answers[*index] = Some(renewed.map(|(renewal, wakeups)| {
-                                woken.push((*index, wakeups));
-                                renewal
-                            }));
-                        }
-                    }
-                    // Whoever locks this key now locks another file.
-                    Ok(None) => {
-                        batch.iter().for_each(|(i, _)| answers[*i] = Some(Ok(Renewal::Lost)));
-                    }
-                    Err(error) => {
-                        batch.iter().for_each(|(i, _)| answers[*i] = Some(Err(error.clone())));
-                    }
-                }
-                for (index, wakeups) in woken {
-                    self.deliver(&claims[index].key, &wakeups);
-                }
-                // Thousands of renewals are milliseconds; others run here too.
-                tokio::task::yield_now().await;
-            }
-        }
-        answers.into_iter().map(|answer| answer.unwrap_or(Ok(Renewal::Lost))).collect()
-    }
-
-    fn renew(
-        &self,
-        locked: &mut Locked<'_>,
-        claim: &Claim,
-        place: &Place,
-    ) -> Result<(Renewal, Vec<Wakeup>), BackendError> {
-        let path = self.layout.record(place);
-        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
-        if !file.exists() {
-            return Ok((Renewal::Lost, Vec::new()));
-        }
-        let now = self.now();
-        let alive = |tag| self.alive(tag);
-        let (renewal, wakeups) = if self.session.can_be_found() {
-            record.renew(claim, now, &alive)
-        } else {
-            // The others take this session for dead already; the record had better say so.
-            let (_, wakeups) = record.release(claim.id, Linger::None, now, &alive);
-            (Renewal::Lost, wakeups)
-        };
-        if let Renewal::Held { token, .. } = renewal {
-            let micros = now.wall.as_micros() as u64;
-            if claim.floor != 0 && token > locked.counter(self.boot, micros)? {
-                locked.grant(token, false, self.boot, micros)?;
-            }
-        }
-        file.write(&claim.key, &record, self.layout.file_mode())?;
-        Ok((renewal, wakeups))
-    }
-
     fn release(
         &self,
         claim: &Claim,
         linger: Linger,
         place: &Place,
     ) -> Result<(Released, Vec<Wakeup>), BackendError> {
-        let path = self.layout.record(place);
-        let (mut file, mut record) = RecordFile::open(&path, &claim.key, self.boot)?;
+        let (mut file, mut record) =
+            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
         if !file.exists() {
             self.wakeups.forget(claim.id);
             return Ok((Released::NotHeld, Vec::new()));
@@ -411,16 +353,17 @@ impl Shared {
     /// counter covers. What cannot be read or removed stays.
     fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize) {
         let now = self.now();
-        let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else { return };
+        let records = self.layout.records(stripe);
+        let Ok(names) = records.list() else { return };
         let mut left = 0;
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let idle = entry.file_name() == ASIDE
-                || RecordFile::look(&path, self.boot).is_ok_and(|found| match found.key {
+        for name in names {
+            let entry = records.child(&name);
+            let idle = name == ASIDE
+                || RecordFile::look(entry.clone(), self.boot).is_ok_and(|found| match found.key {
                     Some(key) => found.record.snapshot(key, now, &|tag| self.alive(tag)).is_free(),
                     None => true,
                 });
-            if !idle || std::fs::remove_file(&path).is_err() {
+            if !idle || entry.remove().is_err() {
                 left += 1;
             }
         }
@@ -431,63 +374,6 @@ impl Shared {
     /// Says that this process polls for want of descriptors.
     pub(crate) fn note_polling(&self) {
         self.polling.store(true, Ordering::Relaxed);
-    }
-
-    /// Wakes whom the record named.
-    fn deliver(self: &Arc<Self>, key: &Key, wakeups: &[Wakeup]) {
-        for wakeup in wakeups {
-            if wakeup.tag == self.session.id {
-                self.wakeups.wake(wakeup.id);
-                continue;
-            }
-            match session::poke(&self.layout, wakeup.tag, wakeup.id.as_u128()) {
-                Poke::Left => {}
-                Poke::Gone => self.pass_over(key.clone(), wakeup.id),
-                Poke::Failed => self.poke_again(key.clone(), *wakeup),
-            }
-        }
-    }
-
-    /// Takes a waiter out of line whose process is gone, so that the next one is woken.
-    fn pass_over(self: &Arc<Self>, key: Key, id: ClaimId) {
-        let weak = Arc::downgrade(self);
-        self.io.spawn(async move {
-            let Some(shared) = weak.upgrade() else { return };
-            let place = Place::of(&key);
-            let Ok(Some(locked)) = shared.lock(place.stripe).await else { return };
-            let path = shared.layout.record(&place);
-            let woken =
-                RecordFile::open(&path, &key, shared.boot).and_then(|(mut file, mut record)| {
-                    if !record.line.iter().any(|w| w.id == id) {
-                        return Ok(Vec::new());
-                    }
-                    let now = shared.now();
-                    let (_, wakeups) =
-                        record.release(id, Linger::None, now, &|tag| shared.alive(tag));
-                    file.write(&key, &record, shared.layout.file_mode())?;
-                    Ok(wakeups)
-                });
-            drop(locked);
-            shared.deliver(&key, &woken.unwrap_or_default());
-        });
-    }
-
-    /// Pokes again until there is a descriptor for it: the one to be woken cannot know.
-    fn poke_again(self: &Arc<Self>, key: Key, wakeup: Wakeup) {
-        self.note_polling();
-        let weak = Arc::downgrade(self);
-        self.io.spawn(async move {
-            loop {
-                let Some(pause) = weak.upgrade().map(|s| s.io.sleep(POKE_AGAIN)) else { return };
-                pause.await;
-                let Some(shared) = weak.upgrade() else { return };
-                match session::poke(&shared.layout, wakeup.tag, wakeup.id.as_u128()) {
-                    Poke::Left => return,
-                    Poke::Gone => return shared.pass_over(key, wakeup.id),
-                    Poke::Failed => {}
-                }
-            }
-        });
     }
 }
 

@@ -30,17 +30,36 @@ pub(crate) fn corrupt(what: &str, path: &Path) -> BackendError {
     .next_step("make sure that nobody holds this key, then remove the file")
 }
 
-/// The error of a backend whose directory was taken away under it.
+/// The error of a backend whose directory was taken away under it, or that others no longer find
+/// where its path leads.
 pub(crate) fn removed(root: &Path) -> BackendError {
     BackendError::new(
         BackendErrorKind::Unreachable,
         Effect::NotApplied,
-        format!("the lock directory {} was removed or emptied while in use", root.display()),
+        format!(
+            "the lock directory {} was removed, emptied or moved while in use, or its path leads \
+             elsewhere now",
+            root.display()
+        ),
     )
     .next_step(
-        "keep temp cleaners away from it, and restart every program that used it: a fresh start \
-         creates it anew",
+        "keep temp cleaners away from it, name it by a path that stays the same over deploys, and \
+         restart every program that used it: a fresh start creates what is missing",
     )
+}
+
+/// The error for a stripe that another process has had for too long.
+pub(crate) fn busy(stripe: &Path) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::NotApplied,
+        format!(
+            "another process keeps the stripe file {} locked; it may be stopped (SIGSTOP) in the \
+             middle of a change",
+            stripe.display()
+        ),
+    )
+    .next_step("find it (lslocks, fuser) and let it go on, or end it")
 }
 
 fn kind(errno: Errno) -> BackendErrorKind {

@@ -12,6 +12,7 @@ use latchwork_core::{BackendError, BackendErrorKind, Effect};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use crate::dir::Dir;
 use crate::failure::failed;
 
 /// File systems that are refused, by the number that `statfs` gives them (`linux/magic.h`).
@@ -39,8 +40,9 @@ const REFUSED: &[(u32, &str)] = &[
 ];
 
 /// Refuses a directory on a file system that is shared between machines or not the kernel's own.
-pub(crate) fn check_kind(root: &Path) -> Result<(), BackendError> {
-    let found = rustix::fs::statfs(root)
+pub(crate) fn check_kind(dir: &Dir) -> Result<(), BackendError> {
+    let root = dir.path();
+    let found = rustix::fs::fstatfs(dir.fd())
         .map_err(|errno| failed("look at the file system of", root, errno, Effect::NotApplied))?;
     // The field is signed or unsigned, 32 or 64 bits, by architecture; the numbers have 32.
     judge(root, found.f_type as u32)

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use latchwork_core::kit::record::Record;
-use latchwork_core::{BackendError, Key, Query, Snapshot};
+use latchwork_core::{BackendError, BackendErrorKind, Key, Mode, Party, Query, Snapshot};
 
 use crate::backend::{BATCH, Shared};
 use crate::layout::{Place, STRIPES};
@@ -16,9 +16,10 @@ impl Shared {
         match query {
             Query::Key(key) => {
                 let place = Place::of(key);
-                let path = self.layout.record(&place);
+                let entry = self.layout.record(&place);
+                let path = entry.path();
                 let locked = self.lock(place.stripe).await?.ok_or_else(|| self.removed())?;
-                let (_, record) = RecordFile::open(&path, key, self.boot)?;
+                let (_, record) = RecordFile::open(entry, key, self.boot)?;
                 let snapshot = self.snapshot(key.clone(), &record, &path);
                 drop(locked);
                 Ok(vec![snapshot])
@@ -40,24 +41,33 @@ impl Shared {
         prefix: &str,
         found: &mut Vec<Snapshot>,
     ) -> Result<(), BackendError> {
-        let Ok(entries) = std::fs::read_dir(self.layout.records(stripe)) else {
+        let records = self.layout.records(stripe);
+        let Ok(mut names) = records.list() else {
             return Err(self.removed());
         };
-        let names = entries.flatten().filter(|e| e.file_name() != ASIDE);
-        let paths: Vec<_> = names.map(|entry| entry.path()).collect();
-        for batch in paths.chunks(BATCH) {
+        names.retain(|name| name != ASIDE);
+        for batch in names.chunks(BATCH) {
             let locked = self.lock(stripe).await?.ok_or_else(|| self.removed())?;
-            for path in batch {
-                let looked = RecordFile::look(path, self.boot)?;
+            for name in batch {
+                let entry = records.child(name);
+                let looked = match RecordFile::look(entry.clone(), self.boot) {
+                    Ok(looked) => looked,
+                    Err(error) => {
+                        found.push(unreadable(&entry.path(), error)?);
+                        continue;
+                    }
+                };
                 let Some(key) = looked.key.filter(|key| key.as_str().starts_with(prefix)) else {
                     continue;
                 };
-                let snapshot = self.snapshot(key, &looked.record, path);
+                let snapshot = self.snapshot(key, &looked.record, &entry.path());
                 if !snapshot.is_free() {
                     found.push(snapshot);
                 }
             }
             drop(locked);
+            // A long listing is work for this thread; whoever waits with a limit must get a turn.
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -68,6 +78,32 @@ impl Shared {
         if self.polling.load(Ordering::Relaxed) {
             snapshot.notes.push("out of descriptors: waiting by polling every 50 ms".to_owned());
         }
+        if self.denied.load(Ordering::Relaxed) {
+            snapshot.notes.push(format!(
+                "no right to write to a wake file in {}, so its waiter is woken late: give all \
+                 users of the directory the right to write to the files in it",
+                self.layout.sessions().path().display()
+            ));
+        }
         snapshot
     }
+}
+
+/// The entry for a record that cannot be read, so that one of them does not hide all others. Its
+/// key is in the record, so the path stands for it, and is told for every prefix. Nobody can take
+/// the key, so it is not free.
+fn unreadable(path: &Path, error: BackendError) -> Result<Snapshot, BackendError> {
+    if !matches!(error.kind, BackendErrorKind::Corrupt | BackendErrorKind::Denied) {
+        return Err(error);
+    }
+    let Ok(key) = Key::new(path.to_string_lossy()) else { return Err(error) };
+    let holder = Party {
+        id: None,
+        mode: Mode::Exclusive,
+        holder: "(unknown: the record cannot be read)".into(),
+        token: None,
+        remaining: None,
+    };
+    let notes = [Some(error.message), error.next_step].into_iter().flatten().collect();
+    Ok(Snapshot { holders: vec![holder], notes, ..Snapshot::free(key) })
 }

@@ -1,7 +1,7 @@
 //! Where everything lies in the lock directory, and how it is made.
 //!
 //! ```text
-//! latchwork.format           the version of this layout, written last
+//! latchwork.format           the version of this layout
 //! stripes/00 ... 3f          locked while a record of the stripe is read or changed; never removed
 //! records/00 ... 3f/<hash>   a record for each key, named by 40 hex digits of the key's SHA-256
 //! sessions/<id>.life         locked by its process for as long as it lives
@@ -9,15 +9,18 @@
 //! ```
 
 use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Key, random_u128};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use crate::dir::{Dir, Entry};
 use crate::failure::failed;
+use crate::record_file::write_at;
 
 /// How many stripe files there are.
 pub(crate) const STRIPES: usize = 64;
@@ -25,10 +28,10 @@ pub(crate) const STRIPES: usize = 64;
 /// What the format file says.
 const FORMAT: &str = "latchwork-file 1\n";
 
-/// The paths of one lock directory, and the modes of what is made in it.
+/// The names in one lock directory, and the modes of what is made in it.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    root: PathBuf,
+    dir: Arc<Dir>,
     dir_mode: Mode,
     file_mode: Mode,
 }
@@ -44,75 +47,77 @@ impl Layout {
             .mode(0o700)
             .create(&root)
             .map_err(|e| io_failed("create the lock directory", &root, &e))?;
-        let meta =
-            root.metadata().map_err(|e| io_failed("look at the lock directory", &root, &e))?;
+        let look = |errno| failed("look at the lock directory", &root, errno, Effect::NotApplied);
+        let dir = Dir::open(root.clone()).map_err(look)?;
+        let mode = rustix::fs::fstat(dir.fd()).map_err(look)?.st_mode;
         // Without the sticky bit: whoever may write here may also replace a record that grew.
-        let dir_mode = Mode::from_raw_mode(meta.mode() & 0o2777);
-        let file_mode = Mode::from_raw_mode(meta.mode() & 0o666);
-        Ok(Self { root, dir_mode, file_mode })
+        let dir_mode = Mode::from_raw_mode(mode & 0o2777);
+        let file_mode = Mode::from_raw_mode(mode & 0o666);
+        Ok(Self { dir, dir_mode, file_mode })
     }
 
-    /// Creates directories, stripe files and format file, unless the format file says that all is
-    /// there.
+    /// Creates the directories, stripe files and format file that are missing.
+    ///
+    /// Also in a directory that was complete: what a temp cleaner took is needed again. Whoever
+    /// has a removed stripe file open finds that it has lost its name.
     pub(crate) fn fill(&self) -> Result<(), BackendError> {
-        let format = self.root.join("latchwork.format");
-        match std::fs::read_to_string(&format) {
-            Ok(text) if text == FORMAT => return Ok(()),
+        let format = self.dir.entry("latchwork.format");
+        let known = match read_text(&format) {
+            Ok(text) if text == FORMAT => true,
             // Empty: the machine went down before the text reached the disk.
-            Ok(text) if text.is_empty() => {}
-            Ok(text) => return Err(self.other_format(&format, &text)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return Err(io_failed("read", &format, &e)),
-        }
+            Ok(text) if text.is_empty() => false,
+            Ok(text) => return Err(other_format(&format, &text)),
+            Err(Errno::NOENT) => false,
+            Err(errno) => {
+                return Err(failed("read", &format.path(), errno, Effect::NotApplied));
+            }
+        };
         for name in ["stripes", "records", "sessions"] {
-            self.make_dir(&self.root.join(name))?;
+            self.make_dir(&self.dir.entry(name))?;
         }
         for stripe in 0..STRIPES {
             self.make_dir(&self.records(stripe))?;
-            self.make_file(&self.stripe(stripe), OFlags::empty(), "")?;
+            self.make_file(&self.stripe(stripe))?;
         }
-        // Made aside and renamed, so that nobody reads half of it, and last, so that a directory
-        // with a format file is complete: a stripe file that is missing then was removed.
-        let aside = self.root.join(format!("latchwork.format.{}", std::process::id()));
-        self.make_file(&aside, OFlags::TRUNC, FORMAT)?;
-        std::fs::rename(&aside, &format).map_err(|e| io_failed("create", &format, &e))
-    }
-
-    fn other_format(&self, path: &Path, text: &str) -> BackendError {
-        let line: String = text.lines().next().unwrap_or("").chars().take(60).collect();
-        BackendError::new(
-            BackendErrorKind::Unsupported,
-            Effect::NotApplied,
-            format!("{} says {line:?}, and this program knows {:?}", path.display(), FORMAT.trim()),
-        )
-        .next_step("use the same version of Latchwork for all programs, or another directory")
-    }
-
-    fn make_dir(&self, path: &Path) -> Result<(), BackendError> {
-        match rustix::fs::mkdir(path, self.dir_mode) {
-            // Again by chmod, which the umask does not narrow.
-            Ok(()) => rustix::fs::chmod(path, self.dir_mode),
-            Err(Errno::EXIST) => Ok(()),
-            Err(errno) => Err(errno),
+        if known {
+            return Ok(());
         }
-        .map_err(|errno| failed("create", path, errno, Effect::NotApplied))
+        // Made aside and renamed, so that nobody reads half of it. Others do the same at the same
+        // time: the names are random, and whoever is last is as right.
+        let aside = self.dir.entry(format!("latchwork.format.{:032x}", random_u128()));
+        let made = aside.create(self.file_mode).and_then(|file| {
+            write_at(&file, FORMAT.as_bytes(), 0)?;
+            aside.rename(&format)
+        });
+        made.or_else(|errno| {
+            let _ = aside.remove();
+            // In a sticky directory the file of another user cannot be replaced.
+            if read_text(&format).is_ok_and(|text| text == FORMAT) { Ok(()) } else { Err(errno) }
+        })
+        .map_err(|errno| failed("create", &format.path(), errno, Effect::NotApplied))
     }
 
-    fn make_file(&self, path: &Path, flags: OFlags, text: &str) -> Result<(), BackendError> {
-        let flags = flags | OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::open(path, flags, self.file_mode)
-            .and_then(|file| {
-                // Not ours if somebody else has just made it; then it has its mode already.
-                let _ = rustix::fs::fchmod(&file, self.file_mode);
-                rustix::io::write(&file, text.as_bytes())
-            })
-            .map(drop)
-            .map_err(|errno| failed("create", path, errno, Effect::NotApplied))
+    fn make_dir(&self, entry: &Entry) -> Result<(), BackendError> {
+        entry
+            .create_dir(self.dir_mode)
+            .map_err(|errno| failed("create", &entry.path(), errno, Effect::NotApplied))
+    }
+
+    fn make_file(&self, entry: &Entry) -> Result<(), BackendError> {
+        match entry.create(self.file_mode) {
+            Ok(_) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(failed("create", &entry.path(), errno, Effect::NotApplied)),
+        }
     }
 
     /// The lock directory.
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// The path of the lock directory.
     pub(crate) fn root(&self) -> &Path {
-        &self.root
+        self.dir.path()
     }
 
     /// The mode of a file made here.
@@ -121,36 +126,50 @@ impl Layout {
     }
 
     /// A stripe file.
-    pub(crate) fn stripe(&self, stripe: usize) -> PathBuf {
-        self.root.join(format!("stripes/{stripe:02x}"))
+    pub(crate) fn stripe(&self, stripe: usize) -> Entry {
+        self.dir.entry(format!("stripes/{stripe:02x}"))
     }
 
     /// Where the records of a stripe lie.
-    pub(crate) fn records(&self, stripe: usize) -> PathBuf {
-        self.root.join(format!("records/{stripe:02x}"))
+    pub(crate) fn records(&self, stripe: usize) -> Entry {
+        self.dir.entry(format!("records/{stripe:02x}"))
     }
 
     /// The record of a key.
-    pub(crate) fn record(&self, place: &Place) -> PathBuf {
-        let mut path = self.records(place.stripe);
-        path.push(place.name());
-        path
+    pub(crate) fn record(&self, place: &Place) -> Entry {
+        self.dir.entry(place.name())
     }
 
     /// Where the sessions lie.
-    pub(crate) fn sessions(&self) -> PathBuf {
-        self.root.join("sessions")
+    pub(crate) fn sessions(&self) -> Entry {
+        self.dir.entry("sessions")
     }
 
     /// What a session keeps locked while it lives.
-    pub(crate) fn life(&self, session: u128) -> PathBuf {
-        self.root.join(format!("sessions/{session:032x}.life"))
+    pub(crate) fn life(&self, session: u128) -> Entry {
+        self.dir.entry(format!("sessions/{session:032x}.life"))
     }
 
     /// Where a session is told to look again.
-    pub(crate) fn wake(&self, session: u128) -> PathBuf {
-        self.root.join(format!("sessions/{session:032x}.wake"))
+    pub(crate) fn wake(&self, session: u128) -> Entry {
+        self.dir.entry(format!("sessions/{session:032x}.wake"))
     }
+}
+
+fn read_text(entry: &Entry) -> Result<String, Errno> {
+    let file = std::fs::File::from(entry.open(OFlags::RDONLY, Mode::empty())?);
+    std::io::read_to_string(file).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::INVAL))
+}
+
+fn other_format(entry: &Entry, text: &str) -> BackendError {
+    let line: String = text.lines().next().unwrap_or("").chars().take(60).collect();
+    let path = entry.path();
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        Effect::NotApplied,
+        format!("{} says {line:?}, and this program knows {:?}", path.display(), FORMAT.trim()),
+    )
+    .next_step("use the same version of Latchwork for all programs, or another directory")
 }
 
 /// Where a key is kept: its stripe and the name of its record.
@@ -172,9 +191,14 @@ impl Place {
         Self { stripe: usize::from(hash[0]) % STRIPES, hash }
     }
 
+    /// Where its record lies in the lock directory.
     fn name(&self) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut name = String::with_capacity(40);
+        let mut name = String::with_capacity(51);
+        name.push_str("records/");
+        name.push(char::from(DIGITS[self.stripe >> 4]));
+        name.push(char::from(DIGITS[self.stripe & 15]));
+        name.push('/');
         for byte in self.hash {
             name.push(char::from(DIGITS[usize::from(byte >> 4)]));
             name.push(char::from(DIGITS[usize::from(byte & 15)]));
@@ -199,8 +223,10 @@ mod tests {
         for name in names.iter().map(|n| (*n).to_owned()).chain(["x".repeat(10_000)]) {
             let place = Place::of(&Key::new(name).unwrap());
             assert!(place.stripe < STRIPES);
-            assert_eq!(place.name().len(), 40);
-            assert!(place.name().bytes().all(|b| b.is_ascii_hexdigit()));
+            let name = place.name();
+            let hash = name.strip_prefix(&format!("records/{:02x}/", place.stripe)).unwrap();
+            assert_eq!(hash.len(), 40);
+            assert!(hash.bytes().all(|b| b.is_ascii_hexdigit()));
             assert!(!seen.contains(&place));
             seen.push(place);
         }
@@ -217,14 +243,14 @@ mod tests {
 
     #[test]
     fn files_take_the_mode_of_the_directory() {
-        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o770)).unwrap();
         let layout = Layout::open(dir.path()).unwrap();
         layout.fill().unwrap();
         let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
-        assert_eq!(mode(&layout.stripe(63)), 0o660);
-        assert_eq!(mode(&layout.sessions()), 0o770);
+        assert_eq!(mode(&layout.stripe(63).path()), 0o660);
+        assert_eq!(mode(&layout.sessions().path()), 0o770);
         let inner = dir.path().join("a/b");
         Layout::open(&inner).unwrap().fill().unwrap();
         assert_eq!(mode(&inner), 0o700);

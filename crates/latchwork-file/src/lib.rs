@@ -5,6 +5,10 @@ mod backend;
 #[cfg(target_os = "linux")]
 mod codec;
 #[cfg(target_os = "linux")]
+mod delivery;
+#[cfg(target_os = "linux")]
+mod dir;
+#[cfg(target_os = "linux")]
 mod failure;
 #[cfg(target_os = "linux")]
 mod fs_check;
@@ -14,6 +18,8 @@ mod inspect;
 mod layout;
 #[cfg(target_os = "linux")]
 mod record_file;
+#[cfg(target_os = "linux")]
+mod renew;
 #[cfg(target_os = "linux")]
 mod session;
 #[cfg(target_os = "linux")]

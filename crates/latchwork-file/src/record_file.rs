@@ -8,7 +8,6 @@
 //! A slot: magic, checksum, sequence number, boot id, slot capacity, payload length, payload.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 use latchwork_core::kit::record::Record;
 use latchwork_core::{BackendError, Effect, Key};
@@ -17,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::codec;
+use crate::dir::Entry;
 use crate::failure::{corrupt, failed, removed};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LWr1");
@@ -30,8 +30,8 @@ const LARGEST: usize = 64 << 20;
 
 /// An open record file, or the place of one that is not there.
 #[derive(Debug)]
-pub(crate) struct RecordFile<'a> {
-    path: &'a Path,
+pub(crate) struct RecordFile {
+    at: Entry,
     boot: u128,
     file: Option<OwnedFd>,
     capacity: usize,
@@ -44,37 +44,37 @@ pub(crate) struct RecordFile<'a> {
 
 /// What was found in a record file.
 #[derive(Debug)]
-pub(crate) struct Found<'a> {
-    pub(crate) file: RecordFile<'a>,
+pub(crate) struct Found {
+    pub(crate) file: RecordFile,
     /// The key that the file says it is for; `None` in an empty one.
     pub(crate) key: Option<Key>,
     pub(crate) record: Record,
 }
 
-impl<'a> RecordFile<'a> {
+impl RecordFile {
     /// Opens the record of `key` for a change.
     pub(crate) fn open(
-        path: &'a Path,
+        at: Entry,
         key: &Key,
         boot: u128,
-    ) -> Result<(RecordFile<'a>, Record), BackendError> {
-        let found = Self::find(path, boot, OFlags::RDWR, Some(key))?;
+    ) -> Result<(RecordFile, Record), BackendError> {
+        let found = Self::find(at, boot, OFlags::RDWR, Some(key))?;
         Ok((found.file, found.record))
     }
 
     /// Reads whatever record the file holds.
-    pub(crate) fn look(path: &'a Path, boot: u128) -> Result<Found<'a>, BackendError> {
-        Self::find(path, boot, OFlags::RDONLY, None)
+    pub(crate) fn look(at: Entry, boot: u128) -> Result<Found, BackendError> {
+        Self::find(at, boot, OFlags::RDONLY, None)
     }
 
     fn find(
-        path: &'a Path,
+        at: Entry,
         boot: u128,
         access: OFlags,
         wanted: Option<&Key>,
-    ) -> Result<Found<'a>, BackendError> {
+    ) -> Result<Found, BackendError> {
         let mut this = RecordFile {
-            path,
+            at,
             boot,
             file: None,
             capacity: SMALLEST,
@@ -83,8 +83,7 @@ impl<'a> RecordFile<'a> {
             payload: Vec::new(),
             of_this_boot: true,
         };
-        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())) {
+        match this.at.open(access, Mode::empty()) {
             Ok(file) => this.file = Some(file),
             Err(Errno::NOENT) => {
                 return Ok(Found { file: this, key: None, record: Record::default() });
@@ -96,12 +95,12 @@ impl<'a> RecordFile<'a> {
             return Ok(Found { file: this, key: None, record: Record::default() });
         };
         let Some((text, mut record)) = codec::decode(slot.payload) else {
-            return Err(corrupt("the record has an unknown shape", path));
+            return Err(this.corrupt("the record has an unknown shape"));
         };
         let key = match wanted {
             Some(key) if key.as_str() == text => None,
-            Some(_) => return Err(corrupt("the record belongs to another key", path)),
-            None => Some(Key::new(text).map_err(|_| corrupt("the record has no key", path))?),
+            Some(_) => return Err(this.corrupt("the record belongs to another key")),
+            None => Some(Key::new(text).map_err(|_| this.corrupt("the record has no key"))?),
         };
         this.sequence = slot.sequence;
         this.of_this_boot = slot.boot == boot;
@@ -157,7 +156,7 @@ impl<'a> RecordFile<'a> {
         if cut_short || bytes.iter().all(|b| *b == 0) {
             return Ok(None);
         }
-        Err(corrupt("neither slot of the record is readable", self.path))
+        Err(self.corrupt("neither slot of the record is readable"))
     }
 
     /// Whether the file was there.
@@ -182,7 +181,7 @@ impl<'a> RecordFile<'a> {
             // Room to grow on, so that a line that gets longer is not moved for each waiter.
             self.capacity = (slot.len() * 2).next_power_of_two();
             if self.capacity > LARGEST {
-                return Err(corrupt("the record is too large", self.path));
+                return Err(self.corrupt("the record is too large"));
             }
         }
         let payload = slot.len() - HEADER;
@@ -214,15 +213,14 @@ impl<'a> RecordFile<'a> {
         let new = self.file.is_none();
         let file = match self.file.take() {
             Some(file) => file,
-            None => create_file(self.path, mode).map_err(|errno| match errno {
+            None => self.at.create(mode).map_err(|errno| match errno {
                 // The directories were there when the backend connected.
-                Errno::NOENT => removed(self.path.ancestors().nth(3).unwrap_or(self.path)),
+                Errno::NOENT => removed(self.at.root()),
                 errno => self.failed("create the record", errno),
             })?,
         };
         if let Err(errno) = write_at(&file, &slot, 0) {
-            let _ =
-                if new { rustix::fs::unlink(self.path) } else { rustix::fs::ftruncate(&file, 0) };
+            let _ = if new { self.at.remove() } else { rustix::fs::ftruncate(&file, 0) };
             return Err(self.failed("create the record", errno));
         }
         self.file = Some(file);
@@ -233,12 +231,12 @@ impl<'a> RecordFile<'a> {
     /// Moves to a file with larger slots. The stripe is locked, so nobody else has the file open.
     fn replace(&mut self, mut slot: Vec<u8>, mode: Mode) -> Result<(), BackendError> {
         slot.resize(2 * self.capacity, 0);
-        let aside = self.path.with_file_name(ASIDE);
+        let aside = self.at.sibling(ASIDE);
         // Left by one that died here.
-        let _ = rustix::fs::unlink(&aside);
-        let moved = create_file(&aside, mode).and_then(|file| {
+        let _ = aside.remove();
+        let moved = aside.create(mode).and_then(|file| {
             write_at(&file, &slot, 0)?;
-            rustix::fs::rename(&aside, self.path)?;
+            aside.rename(&self.at)?;
             Ok(file)
         });
         match moved {
@@ -248,7 +246,7 @@ impl<'a> RecordFile<'a> {
                 Ok(())
             }
             Err(errno) => {
-                let _ = rustix::fs::unlink(&aside);
+                let _ = aside.remove();
                 Err(self.failed("enlarge the record", errno))
             }
         }
@@ -257,22 +255,22 @@ impl<'a> RecordFile<'a> {
     /// Waits until the record is on the disk, and its name too.
     pub(crate) fn sync(&self) -> Result<(), BackendError> {
         let Some(file) = &self.file else { return Ok(()) };
-        let synced = retry_on_intr(|| rustix::fs::fdatasync(file)).and_then(|()| {
-            let Some(parent) = self.path.parent() else { return Ok(()) };
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let dir = rustix::fs::open(parent, flags, Mode::empty())?;
-            retry_on_intr(|| rustix::fs::fsync(&dir))
-        });
+        let synced =
+            retry_on_intr(|| rustix::fs::fdatasync(file)).and_then(|()| self.at.sync_parent());
         synced.map_err(|errno| {
-            failed("put on the disk the record", self.path, errno, Effect::Unknown)
+            failed("put on the disk the record", &self.at.path(), errno, Effect::Unknown)
         })
+    }
+
+    fn corrupt(&self, what: &str) -> BackendError {
+        corrupt(what, &self.at.path())
     }
 
     fn failed(&self, doing: &str, errno: Errno) -> BackendError {
         // A write that failed half-way spoilt only the slot that was not the newest. What the
         // disk did with it after an I/O error, nobody knows.
         let effect = if errno == Errno::IO { Effect::Unknown } else { Effect::NotApplied };
-        failed(doing, self.path, errno, effect)
+        failed(doing, &self.at.path(), errno, effect)
     }
 }
 
@@ -302,13 +300,6 @@ impl<'a> Slot<'a> {
             payload: &rest[..length],
         })
     }
-}
-
-fn create_file(path: &Path, mode: Mode) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = retry_on_intr(|| rustix::fs::open(path, flags, mode))?;
-    rustix::fs::fchmod(&file, mode)?;
-    Ok(file)
 }
 
 /// Reads from the start until the buffer is full or the file ends.

@@ -9,13 +9,14 @@
 //! descriptor keeps the session alive.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use latchwork_core::{BackendError, Effect, random_u128};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::dir::{Identity, identity_at};
 use crate::failure::failed;
 use crate::fs_check;
 use crate::layout::Layout;
@@ -29,6 +30,9 @@ pub(crate) struct Session {
     pub(crate) id: u128,
     life: Arc<OwnedFd>,
     wake: Arc<OwnedFd>,
+    /// Where the others look whether it lives, and what they must find there.
+    life_path: PathBuf,
+    life_identity: Identity,
 }
 
 impl Session {
@@ -36,25 +40,28 @@ impl Session {
     pub(crate) fn begin(layout: &Layout) -> Result<Self, BackendError> {
         for _ in 0..ATTEMPTS {
             let id = random_u128();
-            let Some(life) = begin_life(layout, id)? else { continue };
-            let path = layout.life(id);
-            let checked = retry_on_intr(|| rustix::fs::open(&path, READ, Mode::empty()))
-                .map_err(|errno| failed("open", &path, errno, Effect::NotApplied))
+            let Some((life, life_identity)) = begin_life(layout, id)? else { continue };
+            let at = layout.life(id);
+            let life_path = at.path();
+            let checked = at
+                .open(READ, Mode::empty())
+                .map_err(|errno| failed("open", &life_path, errno, Effect::NotApplied))
                 .and_then(|second| fs_check::check_exclusion(layout.root(), second));
             let begun = checked.and_then(|()| {
-                let path = layout.wake(id);
-                make_pipe(&path, layout.file_mode())
-                    .map_err(|errno| failed("create", &path, errno, Effect::NotApplied))
+                let at = layout.wake(id);
+                at.create_pipe(layout.file_mode())
+                    .map_err(|errno| failed("create", &at.path(), errno, Effect::NotApplied))
             });
+            let life = Arc::new(life);
             return match begun {
-                Ok(wake) => Ok(Self { id, life: Arc::new(life), wake: Arc::new(wake) }),
+                Ok(wake) => Ok(Self { id, life, wake: Arc::new(wake), life_path, life_identity }),
                 Err(error) => {
                     remove_files(layout, id);
                     Err(error)
                 }
             };
         }
-        let path = layout.sessions();
+        let path = layout.sessions().path();
         Err(failed("begin a session in", &path, Errno::AGAIN, Effect::NotApplied))
     }
 
@@ -68,38 +75,43 @@ impl Session {
         &self.wake
     }
 
-    /// Whether the others can still find this session: its file may have been removed by somebody
-    /// who had no business to, and then they take it for dead.
-    pub(crate) fn can_be_found(&self) -> bool {
-        rustix::fs::fstat(&*self.life).is_ok_and(|stat| stat.st_nlink > 0)
+    /// Whether the others can still find this session. Its file may have been removed by somebody
+    /// who had no business to; or the path to the lock directory leads elsewhere now, where others
+    /// look for it in vain. In both cases they take it for dead.
+    pub(crate) fn can_be_found(&self) -> Result<bool, BackendError> {
+        match identity_at(&self.life_path) {
+            Ok(found) => Ok(found == Some(self.life_identity)),
+            Err(errno) => Err(failed("look at", &self.life_path, errno, Effect::NotApplied)),
+        }
+    }
+
+    /// Whether the others can still wake the waiters of this session: the file for that may have
+    /// been removed alone. What the session holds stays held then, and only waiting makes no sense.
+    pub(crate) fn can_be_told(&self) -> bool {
+        rustix::fs::fstat(&*self.wake).is_ok_and(|stat| stat.st_nlink > 0)
     }
 
     /// Ends the session, also when somebody still has the descriptor.
     pub(crate) fn end(&self, layout: &Layout) {
         remove_files(layout, self.id);
-        // Whoever watches it is told by a byte, in case the descriptor stays open; and the task
-        // that reads the pokes is woken to find that it is over.
+        // Whoever watches it is told by a byte, in case the descriptor stays open.
         let _ = rustix::io::write(&*self.life, &[0]);
-        let _ = rustix::io::write(&*self.wake, &END);
     }
 }
 
-/// The poke that says that the session is over; no claim has this id.
-pub(crate) const END: [u8; 16] = [0; 16];
-
-const READ: OFlags =
-    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
-const BOTH: OFlags =
-    OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 
 /// Makes and locks a `.life` file; `None` if somebody took it for dead in between.
-fn begin_life(layout: &Layout, id: u128) -> Result<Option<OwnedFd>, BackendError> {
-    let path = layout.life(id);
-    let made = make_pipe(&path, layout.file_mode());
-    let life = match made {
+fn begin_life(layout: &Layout, id: u128) -> Result<Option<(OwnedFd, Identity)>, BackendError> {
+    let at = layout.life(id);
+    let failed = |doing, errno| failed(doing, &at.path(), errno, Effect::NotApplied);
+    let life = match at.create_pipe(layout.file_mode()) {
         Ok(life) => life,
-        Err(Errno::EXIST | Errno::NOENT) if layout.sessions().exists() => return Ok(None),
-        Err(errno) => return Err(failed("create", &path, errno, Effect::NotApplied)),
+        Err(Errno::EXIST) => return Ok(None),
+        Err(Errno::NOENT) if layout.sessions().identity().is_ok_and(|it| it.is_some()) => {
+            return Ok(None);
+        }
+        Err(errno) => return Err(failed("create", errno)),
     };
     match rustix::fs::flock(&life, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -110,19 +122,11 @@ fn begin_life(layout: &Layout, id: u128) -> Result<Option<OwnedFd>, BackendError
         }
         Err(errno) => {
             remove_files(layout, id);
-            return Err(failed("lock", &path, errno, Effect::NotApplied));
+            return Err(failed("lock", errno));
         }
     }
-    let found = rustix::fs::fstat(&life).is_ok_and(|stat| stat.st_nlink > 0);
-    Ok(found.then_some(life))
-}
-
-/// Makes a named pipe and opens it for reading and writing.
-fn make_pipe(path: &Path, mode: Mode) -> Result<OwnedFd, Errno> {
-    rustix::fs::mknodat(CWD, path, FileType::Fifo, mode, 0)?;
-    let pipe = retry_on_intr(|| rustix::fs::open(path, BOTH, Mode::empty()))?;
-    rustix::fs::fchmod(&pipe, mode)?;
-    Ok(pipe)
+    let stat = rustix::fs::fstat(&life).map_err(|errno| failed("look at", errno))?;
+    Ok((stat.st_nlink > 0).then(|| (life, stat.into())))
 }
 
 /// What is known of another session.
@@ -136,7 +140,7 @@ pub(crate) enum Life {
 
 /// Looks whether a session lives.
 pub(crate) fn probe(layout: &Layout, id: u128) -> Life {
-    match retry_on_intr(|| rustix::fs::open(layout.life(id), READ, Mode::empty())) {
+    match layout.life(id).open(READ, Mode::empty()) {
         Ok(life) => probe_open(life),
         Err(Errno::NOENT) => Life::Dead,
         Err(_) => Life::Unknown,
@@ -157,7 +161,7 @@ pub(crate) fn probe_open(life: impl AsFd) -> Life {
 
 /// Opens a session's `.life` to be told of its end; `None` if it has no file any more.
 pub(crate) fn open_life(layout: &Layout, id: u128) -> Result<Option<OwnedFd>, Errno> {
-    match retry_on_intr(|| rustix::fs::open(layout.life(id), READ, Mode::empty())) {
+    match layout.life(id).open(READ, Mode::empty()) {
         Ok(life) => Ok(Some(life)),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),
@@ -177,9 +181,8 @@ pub(crate) fn remove_if_dead(layout: &Layout, id: u128) {
 
 /// Removes what dead sessions left, so that crashes leave no litter.
 pub(crate) fn remove_dead(layout: &Layout) {
-    let Ok(entries) = std::fs::read_dir(layout.sessions()) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
+    let Ok(entries) = layout.sessions().list() else { return };
+    for name in entries {
         let Some(id) = name.to_str().and_then(|n| n.strip_suffix(".life")) else { continue };
         if let Ok(id) = u128::from_str_radix(id, 16) {
             remove_if_dead(layout, id);
@@ -189,8 +192,8 @@ pub(crate) fn remove_dead(layout: &Layout) {
 
 /// The wake file first: while the life file is there, somebody will come to finish this.
 fn remove_files(layout: &Layout, id: u128) {
-    for path in [layout.wake(id), layout.life(id)] {
-        let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
+    for at in [layout.wake(id), layout.life(id)] {
+        let _ = at.remove();
     }
 }
 
@@ -203,16 +206,18 @@ pub(crate) enum Poke {
     Gone,
     /// This process cannot open a file now.
     Failed,
+    /// The pipe belongs to another user, and this one may not write there.
+    Denied,
 }
 
 /// Tells a session that one of its claims should look again.
 pub(crate) fn poke(layout: &Layout, session: u128, claim: u128) -> Poke {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let pipe = match retry_on_intr(|| rustix::fs::open(layout.wake(session), flags, Mode::empty()))
-    {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+    let pipe = match layout.wake(session).open(flags, Mode::empty()) {
         Ok(pipe) => pipe,
         Err(Errno::NXIO | Errno::NOENT) => return Poke::Gone,
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Poke::Failed,
+        Err(Errno::ACCESS | Errno::PERM) => return Poke::Denied,
         Err(_) => return Poke::Left,
     };
     // Sixteen bytes go into a pipe as one piece or not at all.
@@ -247,7 +252,7 @@ mod tests {
         drop(lifeline);
         assert_eq!(probe(&layout, id), Life::Dead);
         remove_dead(&layout);
-        assert_eq!(std::fs::read_dir(layout.sessions()).unwrap().count(), 0);
+        assert_eq!(layout.sessions().list().unwrap().len(), 0);
         assert_eq!(probe(&layout, id), Life::Dead);
     }
 
@@ -258,7 +263,7 @@ mod tests {
         let _lifeline = session.life().clone();
         session.end(&layout);
         assert_eq!(probe(&layout, session.id), Life::Dead);
-        assert!(!session.can_be_found());
+        assert!(!session.can_be_found().unwrap());
     }
 
     #[test]
@@ -277,7 +282,7 @@ mod tests {
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             looking.join().unwrap();
             for session in &sessions {
-                assert!(session.can_be_found());
+                assert!(session.can_be_found().unwrap());
                 assert_eq!(probe(layout, session.id), Life::Alive);
             }
         });

@@ -12,7 +12,6 @@
 //! the ceiling: it is on the disk before a token reaches it, and a new boot starts there.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use latchwork_core::{BackendError, Effect};
@@ -20,6 +19,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::dir::{Entry, Identity};
 use crate::failure::failed;
 use crate::record_file::write_at;
 
@@ -38,20 +38,20 @@ const TRIES: u32 = 50;
 /// One stripe as this process has it open.
 #[derive(Debug)]
 pub(crate) struct Stripe {
-    path: PathBuf,
+    at: Entry,
     opened: Mutex<Opened>,
 }
 
 #[derive(Debug, Default)]
 struct Opened {
-    file: Option<OwnedFd>,
+    file: Option<(OwnedFd, Identity)>,
     /// The stripe has too many record files, and the next release here removes the idle ones.
     crowded: bool,
 }
 
 impl Stripe {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, opened: Mutex::default() }
+    pub(crate) fn new(at: Entry) -> Self {
+        Self { at, opened: Mutex::default() }
     }
 
     /// Locks the stripe, unless another process has it for more than moments: it may be stopped,
@@ -62,14 +62,17 @@ impl Stripe {
         // A panic inside leaves nothing half-done: the two slots see to that.
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if opened.file.is_none() {
-            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            match retry_on_intr(|| rustix::fs::open(&self.path, flags, Mode::empty())) {
-                Ok(file) => opened.file = Some(file),
+            match self.at.open(OFlags::RDWR, Mode::empty()) {
+                Ok(file) => {
+                    let stat = rustix::fs::fstat(&file).map_err(|e| self.failed("look at", e))?;
+                    opened.file = Some((file, stat.into()));
+                }
                 Err(Errno::NOENT) => return Ok(Try::Removed),
                 Err(errno) => return Err(self.failed("open", errno)),
             }
         }
-        let Some(file) = &opened.file else { return Ok(Try::Busy) };
+        let Some((file, identity)) = &opened.file else { return Ok(Try::Busy) };
+        let identity = *identity;
         let mut tries = 0;
         loop {
             match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -84,15 +87,15 @@ impl Stripe {
             }
         }
         let locked = Locked { stripe: self, opened, header: None };
-        let stat = rustix::fs::fstat(locked.file()?).map_err(|e| self.failed("look at", e))?;
-        if stat.st_nlink == 0 {
+        // Whoever comes now locks the file that has the name now.
+        if self.at.identity().map_err(|e| self.failed("look at", e))? != Some(identity) {
             return Ok(Try::Removed);
         }
         Ok(Try::Locked(locked))
     }
 
     fn failed(&self, doing: &str, errno: Errno) -> BackendError {
-        failed(&format!("{doing} the stripe file"), &self.path, errno, Effect::NotApplied)
+        failed(&format!("{doing} the stripe file"), &self.at.path(), errno, Effect::NotApplied)
     }
 }
 
@@ -102,7 +105,7 @@ pub(crate) enum Try<'a> {
     Locked(Locked<'a>),
     /// Another process has it.
     Busy,
-    /// The file is gone, and with it the lock directory as this process knew it.
+    /// The file is gone or another one, and with it the lock directory as this process knew it.
     Removed,
 }
 
@@ -191,7 +194,7 @@ impl Locked<'_> {
     }
 
     fn file_ref(&self) -> Result<&OwnedFd, Errno> {
-        self.opened.file.as_ref().ok_or(Errno::BADF)
+        self.opened.file.as_ref().map(|(file, _)| file).ok_or(Errno::BADF)
     }
 }
 
@@ -280,7 +283,10 @@ impl Header {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::dir::entry_at;
 
     const WALL: u64 = 1_800_000_000_000_000;
 
@@ -305,32 +311,32 @@ mod tests {
     #[test]
     fn the_counter_starts_at_the_clock_and_grows_by_one() {
         let (_dir, path) = stripe();
-        assert_eq!(grants(&Stripe::new(path.clone()), 1, WALL, 2), [WALL + 1, WALL + 2]);
+        assert_eq!(grants(&Stripe::new(entry_at(&path)), 1, WALL, 2), [WALL + 1, WALL + 2]);
         // Another process of the same boot, and a clock that was set back.
-        assert_eq!(grants(&Stripe::new(path), 1, WALL / 2, 2), [WALL + 3, WALL + 4]);
+        assert_eq!(grants(&Stripe::new(entry_at(&path)), 1, WALL / 2, 2), [WALL + 3, WALL + 4]);
     }
 
     #[test]
     fn h82_another_boot_starts_above_the_ceiling_or_the_clock() {
         let (_dir, path) = stripe();
-        grants(&Stripe::new(path.clone()), 1, WALL, 3);
+        grants(&Stripe::new(entry_at(&path)), 1, WALL, 3);
         let header = Header::newest(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(header.ceiling, WALL + 1 + RESERVE);
         // What the disk kept may be as old as the last sync.
-        let back = grants(&Stripe::new(path.clone()), 2, WALL / 2, 1)[0];
+        let back = grants(&Stripe::new(entry_at(&path)), 2, WALL / 2, 1)[0];
         assert!(back > header.ceiling);
-        let ahead = grants(&Stripe::new(path), 3, WALL * 2, 1)[0];
+        let ahead = grants(&Stripe::new(entry_at(&path)), 3, WALL * 2, 1)[0];
         assert_eq!(ahead, WALL * 2 + 1);
     }
 
     #[test]
     fn h82_a_lost_header_starts_again_at_the_clock() {
         let (_dir, path) = stripe();
-        let given = grants(&Stripe::new(path.clone()), 1, WALL, 50);
+        let given = grants(&Stripe::new(entry_at(&path)), 1, WALL, 50);
         for damage in [Vec::new(), vec![0; 128], vec![b'x'; 128], vec![0; 17]] {
             std::fs::write(&path, damage).unwrap();
             let wall = WALL + 1_000;
-            let token = grants(&Stripe::new(path.clone()), 1, wall, 1)[0];
+            let token = grants(&Stripe::new(entry_at(&path)), 1, wall, 1)[0];
             assert!(token > given[49]);
         }
     }
@@ -338,7 +344,7 @@ mod tests {
     #[test]
     fn a_torn_header_falls_back_by_one_grant_at_most() {
         let (_dir, path) = stripe();
-        let given = grants(&Stripe::new(path.clone()), 1, WALL, 5);
+        let given = grants(&Stripe::new(entry_at(&path)), 1, WALL, 5);
         let mut bytes = std::fs::read(&path).unwrap();
         let newest = Header::newest(&bytes).unwrap().sequence as usize % 2;
         bytes[newest * SLOT + 33] ^= 0xff;
@@ -350,7 +356,7 @@ mod tests {
         let (_dir, path) = stripe();
         let other = std::fs::File::open(&path).unwrap();
         rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
-        let stripe = Stripe::new(path);
+        let stripe = Stripe::new(entry_at(&path));
         assert!(matches!(stripe.try_lock().unwrap(), Try::Busy));
         drop(other);
         assert!(matches!(stripe.try_lock().unwrap(), Try::Locked(_)));
@@ -359,10 +365,20 @@ mod tests {
     #[test]
     fn a_removed_stripe_file_is_noticed() {
         let (_dir, path) = stripe();
-        let stripe = Stripe::new(path.clone());
+        let stripe = Stripe::new(entry_at(&path));
         assert!(matches!(stripe.try_lock().unwrap(), Try::Locked(_)));
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(stripe.try_lock().unwrap(), Try::Removed));
-        assert!(matches!(Stripe::new(path).try_lock().unwrap(), Try::Removed));
+        assert!(matches!(Stripe::new(entry_at(&path)).try_lock().unwrap(), Try::Removed));
+    }
+
+    #[test]
+    fn a_stripe_file_that_gave_its_name_to_another_is_noticed() {
+        let (_dir, path) = stripe();
+        let stripe = Stripe::new(entry_at(&path));
+        assert!(matches!(stripe.try_lock().unwrap(), Try::Locked(_)));
+        std::fs::rename(&path, path.with_file_name("kept")).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert!(matches!(stripe.try_lock().unwrap(), Try::Removed));
     }
 }

@@ -42,6 +42,8 @@ struct Inner {
     /// Slots are looked through for forgotten ones when there are so many.
     prune_at: usize,
     used: u64,
+    /// Ends the task that reads the pokes when dropped, as it is with the backend.
+    reading: Option<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
@@ -132,9 +134,15 @@ impl Wakeups {
         }
     }
 
-    /// Notes that the driver reads the pokes from now on; false if it does already.
-    fn begin_reading(&self) -> bool {
-        !self.read.load(Ordering::Relaxed) && !self.read.swap(true, Ordering::Relaxed)
+    /// Notes that the driver reads the pokes from now on, until what is returned says that it is
+    /// over; `None` if it does already.
+    fn begin_reading(&self) -> Option<oneshot::Receiver<()>> {
+        if self.read.load(Ordering::Relaxed) || self.read.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let (stop, stopped) = oneshot::channel();
+        self.lock().reading = Some(stop);
+        Some(stopped)
     }
 
     /// Reads what there is and wakes whom it names; false if nothing more is to be read, because
@@ -145,9 +153,6 @@ impl Wakeups {
         match read(&mut bytes) {
             Ok(length) if length % 16 == 0 => {
                 for id in bytes[..length].chunks_exact(16) {
-                    if id == session::END {
-                        return false; // what is shared may live a moment longer than the session
-                    }
                     if let Ok(id) = id.try_into() {
                         self.wake(ClaimId::from_u128(u128::from_le_bytes(id)));
                     }
@@ -265,15 +270,20 @@ pub(crate) fn doorbell(shared: &Arc<Shared>) -> Doorbell {
 /// Has the pokes of this session read until the backend is gone. They are not read before somebody
 /// waits who cannot listen for them.
 pub(crate) fn read_pokes(shared: &Arc<Shared>) {
-    if !shared.wakeups.begin_reading() {
-        return;
-    }
+    // The pipe does not tell the end: anyone may read it who attends to the doorbell.
+    let Some(stopped) = shared.wakeups.begin_reading() else { return };
     let weak = Arc::downgrade(shared);
     let wake = shared.wake().try_clone();
     shared.io.spawn(async move {
-        match wake.and_then(Receiver::from_owned_fd) {
-            Ok(wake) => read_pokes_from(weak, wake).await,
-            Err(_) => poll_pokes(weak).await,
+        let reading = async {
+            match wake.and_then(Receiver::from_owned_fd) {
+                Ok(wake) => read_pokes_from(weak, wake).await,
+                Err(_) => poll_pokes(weak).await,
+            }
+        };
+        tokio::select! {
+            _ = stopped => {}
+            () = reading => {}
         }
     });
 }
@@ -281,7 +291,7 @@ pub(crate) fn read_pokes(shared: &Arc<Shared>) {
 async fn read_pokes_from(shared: Weak<Shared>, wake: Receiver) {
     loop {
         if wake.readable().await.is_err() {
-            return;
+            return poll_pokes(shared).await;
         }
         let Some(shared) = shared.upgrade() else { return };
         if !shared.wakeups.take_pokes(|bytes| wake.try_read(bytes)) {
@@ -353,9 +363,8 @@ async fn until_dead(shared: &Weak<Shared>, tag: u128) {
         if writer {
             strong.wakeups.set_state(tag, State::Open);
             drop(strong);
-            if life.readable().await.is_err() {
-                return;
-            }
+            // An error is no death: the runtime may have ended. The lock tells.
+            let _ = life.readable().await;
         } else {
             drop(strong);
         }

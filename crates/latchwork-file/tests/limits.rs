@@ -27,6 +27,18 @@ fn child() {
             "connect" => say(try_to_connect(&dir)),
             "full" => full(&dir).await,
             "descriptors" => descriptors(&dir).await,
+            "poke" => {
+                let backend = connect(&dir);
+                let claim = claim("k");
+                granted(backend.try_acquire(&claim).await);
+                say("held");
+                hear();
+                assert!(!backend.polls());
+                assert_eq!(release(&backend, &claim).await, Released::Yes);
+                let query = Query::Key(claim.key.clone());
+                let snapshot = backend.inspect(&query).await.unwrap().pop().unwrap();
+                say(format_args!("{} {}", backend.polls(), snapshot.notes.join(" ")));
+            }
             "hold" => {
                 let backend = connect(&dir);
                 let claim = claim("k");
@@ -56,19 +68,23 @@ fn dir() -> tempfile::TempDir {
     dir
 }
 
-/// What a user without rights is told who connects to `path`. The program is copied to where
-/// that user can read it.
+/// What a user without rights is told who connects to `path`.
 fn as_nobody(home: &Path, path: &Path) -> String {
+    start_as_nobody(home, "connect", path).line()
+}
+
+/// Plays a part as a user without rights. The program is copied to where that user can read it.
+fn start_as_nobody(home: &Path, role: &str, path: &Path) -> Process {
     let program = home.join("program");
     if !program.exists() {
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     }
-    let mut command = command(&program, "connect", path);
+    let mut command = command(&program, role, path);
     if rustix::process::geteuid().is_root() {
         command.uid(65_534).gid(65_534);
     }
     command.current_dir("/");
-    Process::spawn(command).line()
+    Process::spawn(command)
 }
 
 fn mode(path: &Path, mode: u32) {
@@ -113,6 +129,30 @@ fn a_directory_for_all_users_serves_all_of_them() {
     assert_eq!(as_nobody(home.path(), &locks), "connected");
     drop(backend);
     assert_eq!(locks.join("stripes/00").metadata().unwrap().mode() & 0o777, 0o666);
+}
+
+/// A wake file that others may not write to costs time, fails nobody, and is said.
+#[tokio::test]
+async fn a_waiter_that_may_not_be_woken_is_named() {
+    let home = dir();
+    let locks = home.path().join("locks");
+    std::fs::create_dir(&locks).unwrap();
+    mode(&locks, 0o777);
+    let backend = connect(&locks);
+    for entry in std::fs::read_dir(locks.join("sessions")).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|kind| kind == "wake") {
+            mode(&entry.path(), 0o400);
+        }
+    }
+    let mut other = start_as_nobody(home.path(), "poke", &locks);
+    assert_eq!(other.line(), "held");
+    let mine = claim("k");
+    blocked(backend.try_acquire(&mine).await);
+    other.tell("release");
+    let said = other.line();
+    assert!(said.starts_with("true ") && said.contains("right to write to a wake file"), "{said}");
+    granted(backend.try_acquire(&mine).await);
+    other.end();
 }
 
 #[test]

@@ -28,6 +28,7 @@ fn child() {
             "storm" => storm(&dir).await,
             "guarded" => guarded(&dir).await,
             "flock" => flock(&dir),
+            "flock one" => flock_one(&dir),
             other => panic!("no such part: {other}"),
         }
     });
@@ -129,6 +130,32 @@ fn flock(dir: &Path) {
     }
     say("locked");
     hear();
+}
+
+/// Locks the stripe that the parent names.
+fn flock_one(dir: &Path) {
+    let stripe = std::fs::File::open(dir.join("stripes").join(hear())).unwrap();
+    stripe.lock().unwrap();
+    say("locked");
+    hear();
+}
+
+/// A process that is stopped while it has the one stripe that is named.
+fn stopped_in(dir: &Path, stripe: &str) -> Process {
+    let mut process = Process::start("flock one", dir);
+    process.tell(stripe);
+    assert_eq!(process.line(), "locked");
+    process.stop();
+    process
+}
+
+/// The stripe of a key that is held.
+async fn stripe_of(backend: &FileBackend, key: &str) -> String {
+    let query = Query::Key(Key::new(key).unwrap());
+    let snapshot = backend.inspect(&query).await.unwrap().pop().unwrap();
+    let record = snapshot.notes.iter().find_map(|note| note.strip_prefix("record: ")).unwrap();
+    let stripe = Path::new(record).parent().unwrap().file_name().unwrap();
+    stripe.to_str().unwrap().to_owned()
 }
 
 fn dir() -> tempfile::TempDir {
@@ -293,6 +320,71 @@ async fn a_process_stopped_inside_the_lock_blocks_no_thread() {
         soon("the verb", acquire(&backend, &mine)).await;
         assert_eq!(release(&backend, &mine).await, Released::Yes);
     }
+}
+
+/// Only the claims of the stripe that a stopped process has are in doubt, and the answer comes in
+/// the time that core gives it.
+#[tokio::test]
+async fn a_stopped_process_holds_up_no_renewal_of_another_stripe() {
+    let dir = dir();
+    let backend = connect(dir.path());
+    let claims: Vec<_> = (0..64).map(|n| claim(&format!("key {n}"))).collect();
+    let mut stripes = Vec::new();
+    for claim in &claims {
+        granted(backend.try_acquire(claim).await);
+        stripes.push(stripe_of(&backend, claim.key.as_str()).await);
+    }
+    let stuck = stripes.iter().min().unwrap();
+    let mut process = stopped_in(dir.path(), stuck);
+    let limit = claims[0].ttl / 4;
+    let answers = io().within(limit, backend.renew_all(&claims)).await.expect("an answer in time");
+    for (stripe, answer) in stripes.iter().zip(answers) {
+        match answer {
+            Ok(Renewal::Held { .. }) => assert_ne!(stripe, stuck),
+            Err(error) => {
+                assert_eq!(stripe, stuck);
+                let said = (error.kind, error.effect);
+                assert_eq!(said, (BackendErrorKind::Unreachable, Effect::NotApplied));
+                assert!(error.message.contains(&format!("stripes/{stuck}")), "{error}");
+                assert!(error.message.contains("stopped") && error.next_step.is_some());
+            }
+            Ok(Renewal::Lost) => panic!("nobody said so"),
+        }
+    }
+    process.tell("go on");
+    process.signal(Signal::CONT);
+    process.end();
+    for answer in backend.renew_all(&claims).await {
+        assert!(matches!(answer, Ok(Renewal::Held { .. })));
+    }
+}
+
+/// The same through the core, for longer than the ttl.
+#[tokio::test]
+async fn a_stopped_process_costs_no_hold_of_another_stripe() {
+    let dir = dir();
+    let backend = connect(dir.path());
+    let driver = Driver::start().unwrap();
+    let own = FileBackend::connect(dir.path(), driver.io()).unwrap();
+    let ttl = 3 * SEC;
+    let locks = LockManager::new(own, driver).ttl(ttl);
+    let mut guards = Vec::new();
+    for n in 0..64 {
+        let key = format!("key {n}");
+        let guard = locks.mutex(&key).acquire().await.unwrap();
+        guards.push((stripe_of(&backend, &key).await, guard));
+    }
+    let stuck = guards.iter().map(|(stripe, _)| stripe).min().unwrap().clone();
+    let process = stopped_in(dir.path(), &stuck);
+    let (hit, others): (Vec<_>, Vec<_>) = guards.into_iter().partition(|(s, _)| *s == stuck);
+    for (_, guard) in &hit {
+        soon("the loss of what cannot be renewed", guard.lost()).await;
+    }
+    io().sleep(ttl / 2).await;
+    for (stripe, guard) in &others {
+        assert!(guard.ensure_held().is_ok(), "a hold in stripe {stripe}, and {stuck} is stuck");
+    }
+    drop(process);
 }
 
 /// A stopped waiter that is first in line is passed over, and costs no process that pokes it.

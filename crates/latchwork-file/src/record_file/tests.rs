@@ -1,7 +1,10 @@
 //! Torn writes, flipped bits, growth, other boots.
 
+use std::path::Path;
+
 use super::*;
 use crate::codec::tests::sample;
+use crate::dir::entry_at;
 use latchwork_core::BackendErrorKind;
 
 const BOOT: u128 = 77;
@@ -12,12 +15,12 @@ fn key() -> Key {
 }
 
 fn write(path: &Path, record: &Record) {
-    let (mut file, _) = RecordFile::open(path, &key(), BOOT).unwrap();
+    let (mut file, _) = RecordFile::open(entry_at(path), &key(), BOOT).unwrap();
     file.write(&key(), record, MODE).unwrap();
 }
 
 fn read(path: &Path) -> Result<Record, BackendError> {
-    RecordFile::open(path, &key(), BOOT).map(|(_, record)| record)
+    RecordFile::open(entry_at(path), &key(), BOOT).map(|(_, record)| record)
 }
 
 fn with_token(token: u64) -> Record {
@@ -134,12 +137,12 @@ fn a_record_of_another_boot_keeps_token_and_linger_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r");
     write(&path, &sample());
-    let (mut file, record) = RecordFile::open(&path, &key(), BOOT + 1).unwrap();
+    let (mut file, record) = RecordFile::open(entry_at(&path), &key(), BOOT + 1).unwrap();
     let expected =
         Record { token: sample().token, closed_until: sample().closed_until, ..Record::default() };
     assert_eq!(record, expected);
     file.write(&key(), &record, MODE).unwrap();
-    let (_, again) = RecordFile::open(&path, &key(), BOOT + 1).unwrap();
+    let (_, again) = RecordFile::open(entry_at(&path), &key(), BOOT + 1).unwrap();
     assert_eq!(again, expected);
 }
 
@@ -149,8 +152,8 @@ fn a_record_of_another_key_is_damage() {
     let path = dir.path().join("r");
     write(&path, &sample());
     let other = Key::new("other").unwrap();
-    let error = RecordFile::open(&path, &other, BOOT).unwrap_err();
+    let error = RecordFile::open(entry_at(&path), &other, BOOT).unwrap_err();
     assert_eq!(error.kind, BackendErrorKind::Corrupt);
-    let found = RecordFile::look(&path, BOOT).unwrap();
+    let found = RecordFile::look(entry_at(&path), BOOT).unwrap();
     assert_eq!((found.key, found.record), (Some(key()), sample()));
 }

@@ -111,9 +111,10 @@ pub fn say(text: impl std::fmt::Display) {
 }
 
 /// Waits for a line of the parent, or for its end.
-pub fn hear() {
+pub fn hear() -> String {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
 }
 
 /// The command that runs the test `child` of this program in a role.
