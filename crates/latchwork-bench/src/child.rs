@@ -102,6 +102,15 @@ fn release(held: Held) {
 /// The entry of a started process.
 pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
     let [kind, path] = args else { return ExitCode::FAILURE };
+    if role == "child-held" {
+        return match crate::held::measure(kind) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let lock = Lock::open(kind, path);
     match role {
         "child-turns" => take_turns(&lock),
