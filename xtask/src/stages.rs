@@ -80,11 +80,23 @@ fn run(stages: &[Stage]) -> Result<Duration, String> {
 }
 
 fn cargo(name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
-    let status = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+    let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(args)
         .envs(env.iter().copied())
-        .status()
+        .spawn()
         .map_err(|e| format!("{name}: cannot run cargo: {e}"))?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|e| format!("{name}: {e}"))? {
+            break status;
+        }
+        if start.elapsed() > LONGEST {
+            // What it last printed says which test hangs.
+            let _ = child.kill();
+            return Err(format!("{name} did not end within {}", minutes(LONGEST)));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
     if status.success() { Ok(()) } else { Err(format!("{name} failed: cargo {}", args.join(" "))) }
 }
 
