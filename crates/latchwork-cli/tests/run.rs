@@ -5,7 +5,7 @@
 mod common;
 
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -226,6 +226,45 @@ fn the_command_starts_with_the_callers_signal_settings() {
         let direct = String::from_utf8(direct.stdout).unwrap();
         assert_eq!(sets(&done.stdout), sets(&direct), "{done:?}");
     }
+}
+
+#[test]
+#[allow(unsafe_code, reason = "pre_exec")]
+fn signals_that_the_caller_blocked_are_noticed_all_the_same() {
+    let store = Store::new();
+    let blocked = |words: &[&str]| {
+        let mut command = store.latchwork(&["run", "x", "--"]);
+        command.args(words);
+        // SAFETY: system calls only.
+        unsafe {
+            command.pre_exec(|| {
+                let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+                libc::sigemptyset(set.as_mut_ptr());
+                for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGUSR1] {
+                    libc::sigaddset(set.as_mut_ptr(), signal);
+                }
+                libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+                Ok(())
+            });
+        }
+        Running::start(command)
+    };
+    let start = Instant::now();
+    let done = blocked(&["grep", "SigBlk", "/proc/self/status"]).finish();
+    // Without the signal, it would be seen at the next refresh, in five seconds.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(done.code(), 0, "{done:?}");
+    let own = (1 << (libc::SIGCHLD - 1)) | (1 << (libc::SIGTERM - 1)) | (1 << (libc::SIGUSR1 - 1));
+    assert_eq!(sets(&done.stdout), [own], "the command has the caller's mask");
+    // The shell unblocks what it was started with.
+    let run = blocked(&[
+        "sh",
+        "-c",
+        "trap 'echo got; exit 4' TERM; echo up; while :; do sleep 0.05; done",
+    ]);
+    run.stdout.until("up");
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().code(), 4);
 }
 
 /// Blocked and ignored signals, without SIGPIPE (Rust programs start their children with its

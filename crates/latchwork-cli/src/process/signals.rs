@@ -38,6 +38,7 @@ impl Signals {
         self.listen(&PASSED_ON)?;
         let child = signal(SignalKind::child())?;
         self.streams.push((Signal::CHILD, child));
+        unblock(Signal::CHILD);
         Ok(())
     }
 
@@ -45,6 +46,7 @@ impl Signals {
         for &one in which {
             if self.ignored & (1 << (one.as_raw() - 1)) == 0 {
                 self.streams.push((one, signal(SignalKind::from_raw(one.as_raw()))?));
+                unblock(one);
             }
         }
         Ok(())
@@ -91,6 +93,20 @@ pub(crate) fn block_ttou() -> Mask {
         libc::sigaddset(set.as_mut_ptr(), libc::SIGTTOU);
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
         before.assume_init()
+    }
+}
+
+/// Lets a signal through to this thread that the caller may have left blocked. The command gets the
+/// caller's mask all the same: see [`block_ttou`].
+#[expect(unsafe_code, reason = "rustix has no safe signal masks")]
+fn unblock(signal: Signal) {
+    let mut set = MaybeUninit::<Mask>::uninit();
+    // SAFETY: sigemptyset initialises `set` before it is used; with a valid `how` and valid
+    // pointers none of the calls can fail.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal.as_raw());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
     }
 }
 

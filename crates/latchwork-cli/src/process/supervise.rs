@@ -91,7 +91,13 @@ impl Run<'_> {
                 }
                 report = self.guardian.report() => return self.reported(report).await,
                 lost = self.guard.lost() => return self.end_for(lost, &due).await,
-                napped = self.naps.until(next) => napped?,
+                napped = self.naps.until(next) => {
+                    napped?;
+                    // Should a SIGCHLD not have come.
+                    if let Some(ended) = self.changed().await? {
+                        return Ok(ended);
+                    }
+                }
             }
         }
     }
@@ -120,6 +126,11 @@ impl Run<'_> {
             let _ = group.signal(signal);
             return Ok(None);
         }
+        self.changed().await
+    }
+
+    /// Looks at what became of the command.
+    async fn changed(&mut self) -> io::Result<Option<Ended>> {
         if let Some(Change::Stopped(stopped)) = self.child.stopped()? {
             self.stopped(stopped)?;
         }
