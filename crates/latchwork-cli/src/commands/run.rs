@@ -206,9 +206,8 @@ impl Held<'_> {
         // While the command is not waited for, its group's number is its own; so the guardian is
         // let go first. If watching failed, it is left to end the group.
         let ended = ended?;
-        let leaving = guardian.done();
+        guardian.done().gone().await;
         child.reap();
-        leaving.gone().await;
         Ok(ended)
     }
 
