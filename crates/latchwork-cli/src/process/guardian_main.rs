@@ -23,15 +23,25 @@ pub(crate) fn main() -> ExitCode {
     let mut watch = Watch { group: None, kill_at: Moment::NEVER, killed: false };
     let mut pending = Vec::new();
     loop {
-        watch.kill_if_due();
         if timer.set(watch.next()).is_err() {
             return ExitCode::FAILURE;
         }
         let stdin = rustix::stdio::stdin();
         let mut waits =
             [PollFd::from_borrowed_fd(stdin, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+        // Asked before the look at the pipe: whoever was stopped in between must not act on a
+        // moment that has been moved since.
+        let due = boot_time() >= watch.next();
         // No time limit: the timer wakes it, and a stopped machine must not count.
-        if poll(&mut waits, None).is_err() || waits[0].revents().is_empty() {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut waits, due.then_some(&at_once)).is_err() {
+            continue;
+        }
+        if waits[0].revents().is_empty() {
+            // Nothing newer is to be read.
+            if due {
+                watch.kill();
+            }
             continue;
         }
         let mut buffer = [0; 64 * FRAME];
@@ -68,14 +78,12 @@ impl Watch {
         if self.killed || self.group.is_none() { Moment::NEVER } else { self.kill_at }
     }
 
-    /// Kills the command when its time is up although latchwork lives: it may be stopped.
-    fn kill_if_due(&mut self) {
-        if boot_time() >= self.next() {
-            // Said first: latchwork must find the word when it sees the command's end.
-            let _ = rustix::io::write(rustix::stdio::stdout(), &[KILLED]);
-            self.end();
-            self.killed = true;
-        }
+    /// Kills the command, whose time is up although latchwork lives: it may be stopped.
+    fn kill(&mut self) {
+        // Said first: latchwork must find the word when it sees the command's end.
+        let _ = rustix::io::write(rustix::stdio::stdout(), &[KILLED]);
+        self.end();
+        self.killed = true;
     }
 
     /// Kills the command's group and returns when nobody in it runs.
