@@ -93,9 +93,10 @@ impl Watch {
     fn end(&self) {
         let Some(group) = self.group else { return };
         let mut nap = Duration::from_millis(1);
+        let killed = boot_time();
         loop {
             let _ = group.signal(Signal::KILL);
-            if group.is_empty() {
+            if group.is_dead(killed) {
                 return;
             }
             let time = Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };

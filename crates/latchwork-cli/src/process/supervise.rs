@@ -227,9 +227,10 @@ impl Run<'_> {
             }
         }
         let mut nap = Duration::from_millis(1);
+        let killed = boot_time();
         loop {
             let _ = group.signal(Signal::KILL);
-            if group.is_empty() {
+            if group.is_dead(killed) && self.child.ended()?.is_some() {
                 return Ok(Ended::Lost(loss));
             }
             self.naps.nap(nap).await?;
