@@ -18,7 +18,7 @@ use crate::process::child::{Child, Start};
 use crate::process::deadlines::Deadlines;
 use crate::process::guardian::Guardian;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
-use crate::process::supervise::{Ended, Loss, Run};
+use crate::process::supervise::{Ended, Loss, Run, State};
 use crate::process::terminal::Terminal;
 use crate::process::timer::Naps;
 
@@ -200,6 +200,7 @@ impl Held<'_> {
             output: self.output,
             naps,
             told: due.guardian,
+            state: State::default(),
         }
         .supervise()
         .await;

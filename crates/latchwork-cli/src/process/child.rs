@@ -51,6 +51,8 @@ pub(crate) enum Change {
     Killed(i32),
     /// It was stopped by the signal of this number.
     Stopped(i32),
+    /// It was continued after a stop.
+    Continued,
 }
 
 impl Child {
@@ -116,9 +118,9 @@ impl Child {
         self.look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
     }
 
-    /// Whether the command has been stopped since the last look.
+    /// Whether the command has been stopped or continued since the last look.
     pub(crate) fn stopped(&self) -> io::Result<Option<Change>> {
-        self.look(WaitIdOptions::STOPPED)
+        self.look(WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED)
     }
 
     /// Waits for the end, and lets the kernel forget the command and its number.
@@ -142,6 +144,9 @@ fn change(status: &WaitIdStatus) -> Option<Change> {
     }
     if let Some(signal) = status.terminating_signal() {
         return Some(Change::Killed(signal));
+    }
+    if status.continued() {
+        return Some(Change::Continued);
     }
     status.stopping_signal().map(Change::Stopped)
 }

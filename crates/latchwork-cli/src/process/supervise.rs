@@ -61,6 +61,15 @@ pub(crate) struct Run<'a> {
     pub(crate) naps: Naps,
     /// What the guardian was last told.
     pub(crate) told: Moment,
+    pub(crate) state: State,
+}
+
+/// What has become of the command so far.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    is_stopped: bool,
+    /// Whether the command was hung up because it wants a terminal that nobody can give it.
+    hung_up: bool,
 }
 
 impl Run<'_> {
@@ -115,23 +124,34 @@ impl Run<'_> {
     }
 
     async fn signal(&mut self, signal: Signal) -> io::Result<Option<Ended>> {
-        let group = self.child.group();
-        if signal != Signal::CHILD {
-            if signal == Signal::CONT
-                && let Some(terminal) = self.terminal.as_deref_mut()
-            {
-                terminal.lend(group, false);
-            }
-            // A command that has become another user is out of reach; it was told by nobody else.
-            let _ = group.signal(signal);
-            return Ok(None);
+        if signal == Signal::CHILD {
+            return self.changed().await;
         }
-        self.changed().await
+        let group = self.child.group();
+        // Whether the terminal's keys come to latchwork, for the command.
+        let keys = self.terminal.as_deref().is_some_and(Terminal::in_foreground);
+        if let Some(stopped) = self.newly_stopped()?
+            && !(keys && signal == Signal::TSTP)
+        {
+            self.stopped(stopped)?;
+        }
+        // A command that has become another user is out of reach; it was told by nobody else.
+        match signal {
+            Signal::CONT => drop(self.go_on()),
+            // It would not change its state again, and the shell would wait for ever.
+            Signal::TSTP if self.state.is_stopped && keys => self.stopped(signal.as_raw())?,
+            Signal::INT | Signal::QUIT if self.state.is_stopped && keys => {
+                let _ = group.signal(signal);
+                let _ = self.go_on();
+            }
+            _ => drop(group.signal(signal)),
+        }
+        Ok(None)
     }
 
     /// Looks at what became of the command.
     async fn changed(&mut self) -> io::Result<Option<Ended>> {
-        if let Some(Change::Stopped(stopped)) = self.child.stopped()? {
+        if let Some(stopped) = self.newly_stopped()? {
             self.stopped(stopped)?;
         }
         let Some(change) = self.child.ended()? else { return Ok(None) };
@@ -144,13 +164,28 @@ impl Run<'_> {
         }
         Ok(Some(match change {
             Change::Exited(code) => Ended::Exited(code),
-            Change::Killed(number) | Change::Stopped(number) => {
+            Change::Killed(number) => {
                 if number == Signal::KILL.as_raw() {
                     self.last_breath().await?;
                 }
                 Ended::Killed(number)
             }
+            Change::Stopped(_) | Change::Continued => return Ok(None),
         }))
+    }
+
+    /// The signal that has stopped the command since the last look.
+    fn newly_stopped(&mut self) -> io::Result<Option<i32>> {
+        let change = self.child.stopped()?;
+        match change {
+            Some(Change::Stopped(number)) => {
+                self.state.is_stopped = true;
+                return Ok(Some(number));
+            }
+            Some(Change::Continued) => self.state.is_stopped = false,
+            _ => {}
+        }
+        Ok(None)
     }
 
     /// The command was stopped. On a terminal latchwork stops too, so that the shell sees its job
@@ -166,18 +201,41 @@ impl Run<'_> {
             n if n == Signal::TTIN.as_raw() => Signal::TTIN,
             n if n == Signal::TTOU.as_raw() => Signal::TTOU,
             n if n == Signal::TSTP.as_raw() => Signal::TSTP,
-            // `suspend` in a shell that has the terminal. Otherwise somebody wants this one
-            // process to stand still, and knows how to continue it.
-            _ if terminal.is_lent() => Signal::TSTP,
+            // `suspend` in a shell that has the terminal, or a full-screen program that stops
+            // itself so when it is told to: in the background the shell must know, for only then
+            // does its `fg` continue the job. Otherwise somebody wants this one process to stand
+            // still, and knows how to continue it.
+            _ if terminal.is_lent() || !(terminal.in_foreground() || terminal.is_orphaned()) => {
+                Signal::TSTP
+            }
             _ => return Ok(()),
         };
         // Of a pipeline or a script only the command has seen the Ctrl-Z: pass it on to the rest.
         let whole_group = terminal.is_lent() && terminal.is_shared();
+        let orphaned = terminal.is_orphaned();
+        if orphaned && wants {
+            // Nobody could stop latchwork, and nobody is there to give it the terminal. What the
+            // kernel does to an orphaned group with stopped members; one that goes on all the same
+            // and asks again stays stopped.
+            if std::mem::replace(&mut self.state.hung_up, true) {
+                return Ok(());
+            }
+            group.signal(Signal::HUP)?;
+            return group.signal(Signal::CONT);
+        }
         terminal.take_back();
-        let due = self.tell_guardian();
-        self.output.stopped(due.kill.since(boot_time()));
-        be_hit_by(signal, whole_group);
+        if !orphaned {
+            let due = self.tell_guardian();
+            self.output.stopped(due.kill.since(boot_time()));
+            be_hit_by(signal, whole_group);
+        }
         // Continued: in the foreground (fg), or not (bg).
+        self.go_on()
+    }
+
+    /// Continues the command, with the terminal if latchwork's group has it.
+    fn go_on(&mut self) -> io::Result<()> {
+        let group = self.child.group();
         if let Some(terminal) = self.terminal.as_deref_mut() {
             terminal.lend(group, false);
         }
