@@ -389,3 +389,39 @@ fn leaves_no_process_behind() {
     assert!(alive(ready.group).is_empty());
     assert_eq!(common::state(guardian), '-', "waited for before latchwork ends");
 }
+
+#[test]
+fn after_a_signal_the_rest_of_the_group_cleans_up_under_the_lock() {
+    let store = Store::new();
+    let member = "trap 'sleep 1; echo cleaned; exit' TERM; echo member; \
+                  while :; do sleep 0.05; done";
+    std::fs::write(store.file("member"), member).unwrap();
+    let run = store.holder(
+        &[],
+        "trap 'echo ended; exit 9' TERM; sh \"$TRACE/member\" & while :; do sleep 0.05; done",
+    );
+    let first = run.ready();
+    run.stdout.until("member");
+    let waiter = store.waiter("true");
+    run.signal(Signal::TERM);
+    // It says so if anybody of the first one still runs.
+    assert!(waiter.ready().token > first.token);
+    let done = run.finish();
+    assert_eq!((done.code(), &*done.stdout), (9, "ended\ncleaned\n"), "{done:?}");
+}
+
+#[test]
+fn a_member_that_never_cleans_up_does_not_keep_the_lock() {
+    let store = Store::new();
+    std::fs::write(store.file("member"), "trap '' TERM; echo member; exec sleep 300").unwrap();
+    let mut run = store.holder(&["--ttl", "2s"], "sh \"$TRACE/member\" & sleep 300; echo x");
+    let ready = run.ready();
+    run.stdout.until("member");
+    let start = Instant::now();
+    run.signal(Signal::TERM);
+    assert_eq!(run.wait().code(), Some(143));
+    assert!(start.elapsed() >= Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!(store.output(&["run", "--wait", "0", "x", "--", "true"]).code(), 0);
+    assert_eq!(alive(ready.group).len(), 1);
+    common::kill_group(ready.group);
+}

@@ -23,6 +23,13 @@ const GRACE: Duration = Duration::from_secs(1);
 /// lock is released all the same.
 const LAST_BREATH: Duration = Duration::from_secs(1);
 
+/// How long the rest of a group may take to clean up after a signal that was passed on has ended its
+/// first process.
+const CLEAN_UP: Duration = Duration::from_secs(10);
+
+/// How often to look whether a group has become empty.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -70,6 +77,10 @@ pub(crate) struct State {
     is_stopped: bool,
     /// Whether the command was hung up because it wants a terminal that nobody can give it.
     hung_up: bool,
+    /// Whether a signal that asks the command to end was passed on to it.
+    was_asked: bool,
+    /// How the command ended while others of its group still clean up, and until when they may.
+    rest: Option<(Ended, Moment)>,
 }
 
 impl Run<'_> {
@@ -91,6 +102,9 @@ impl Run<'_> {
                 next = settled;
             } else {
                 doubt_since = None;
+            }
+            if self.state.rest.is_some() {
+                next = next.min(now.plus(LOOK));
             }
             select! {
                 signal = self.signals.next() => {
@@ -128,6 +142,8 @@ impl Run<'_> {
             return self.changed().await;
         }
         let group = self.child.group();
+        self.state.was_asked |=
+            matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT);
         // Whether the terminal's keys come to latchwork, for the command.
         let keys = self.terminal.as_deref().is_some_and(Terminal::in_foreground);
         if let Some(stopped) = self.newly_stopped()?
@@ -162,7 +178,11 @@ impl Run<'_> {
         if let HoldState::Lost(lost) = self.guard.state() {
             return self.end(boot_time(), Loss::Told(lost)).await.map(Some);
         }
-        Ok(Some(match change {
+        if let Some((ended, until)) = self.state.rest {
+            let over = self.child.group().is_empty() || boot_time() >= until;
+            return Ok(over.then_some(ended));
+        }
+        let ended = match change {
             Change::Exited(code) => Ended::Exited(code),
             Change::Killed(number) => {
                 if number == Signal::KILL.as_raw() {
@@ -171,7 +191,12 @@ impl Run<'_> {
                 Ended::Killed(number)
             }
             Change::Stopped(_) | Change::Continued => return Ok(None),
-        }))
+        };
+        if self.state.was_asked && !self.child.group().is_empty() {
+            self.state.rest = Some((ended, boot_time().plus(CLEAN_UP)));
+            return Ok(None);
+        }
+        Ok(Some(ended))
     }
 
     /// The signal that has stopped the command since the last look.
@@ -275,7 +300,7 @@ impl Run<'_> {
             if gone && group.is_empty() {
                 return Ok(Ended::Lost(loss));
             }
-            let next = if gone { boot_time().plus(Duration::from_millis(20)) } else { kill_at };
+            let next = if gone { boot_time().plus(LOOK) } else { kill_at };
             select! {
                 signal = self.signals.next() => {
                     gone |= signal == Signal::CHILD && self.child.ended()?.is_some();
