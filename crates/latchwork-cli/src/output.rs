@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use latchwork::{Error, FencingToken, Mode, Party, Shape, Snapshot};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 /// How to print.
@@ -269,8 +271,23 @@ fn to_stdout(text: &str) {
 }
 
 /// One write for a line, so that it is not mixed with the command's own.
+///
+/// Gives up when nobody takes it: a terminal that stands still, or a pipe that nobody empties, must
+/// not keep the lock from being watched and released.
 fn to_stderr(text: &str) {
-    let _ = io::stderr().lock().write_all(format!("{text}\n").as_bytes());
+    // As much as a pipe that is ready takes without blocking.
+    const AT_ONCE: usize = 4096;
+    for part in format!("{text}\n").as_bytes().chunks(AT_ONCE) {
+        if !is_ready(io::stderr()) || io::stderr().lock().write_all(part).is_err() {
+            return;
+        }
+    }
+}
+
+fn is_ready(stream: impl AsFd) -> bool {
+    let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let mut waits = [PollFd::new(&stream, PollFlags::OUT)];
+    matches!(poll(&mut waits, Some(&limit)), Ok(1..))
 }
 
 #[cfg(test)]

@@ -425,3 +425,17 @@ fn a_member_that_never_cleans_up_does_not_keep_the_lock() {
     assert_eq!(alive(ready.group).len(), 1);
     common::kill_group(ready.group);
 }
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_nothing_up() {
+    let store = Store::new();
+    let (_read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    rustix::io::ioctl_fionbio(&write, true).unwrap();
+    while rustix::io::write(&write, &[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&write, false).unwrap();
+    let mut command = store.latchwork(&["run", "-v", "x", "--", "sh", "-c", "exit 5"]);
+    command.stdout(Stdio::null()).stderr(write);
+    let mut child = command.spawn().unwrap();
+    let ended = eventually("the end", || child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(5));
+}
