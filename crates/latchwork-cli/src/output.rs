@@ -40,7 +40,7 @@ impl Output {
     /// Something went wrong, of a kind that programs may look at.
     pub(crate) fn fail(&self, kind: &str, message: &str) {
         if self.json {
-            to_stderr(&json!({"error": {"kind": kind, "message": message}}).to_string());
+            to_stderr(&line(&json!({"error": {"kind": kind, "message": message}})));
         } else {
             to_stderr(&format!("latchwork: {}", plain(message)));
         }
@@ -49,7 +49,7 @@ impl Output {
     /// Something that people want to know.
     pub(crate) fn note(&self, event: &str, message: &str) {
         if self.json {
-            to_stderr(&json!({"event": event, "message": message}).to_string());
+            to_stderr(&line(&json!({"event": event, "message": message})));
         } else {
             to_stderr(&format!("latchwork: {}", plain(message)));
         }
@@ -73,7 +73,7 @@ impl Output {
     /// `ls`: all of them.
     pub(crate) fn list(&self, all: &[Snapshot]) {
         if self.json {
-            to_stdout(&Value::from_iter(all.iter().map(snapshot_json)).to_string());
+            to_stdout(&line(&Value::from_iter(all.iter().map(snapshot_json))));
             return;
         }
         if all.is_empty() {
@@ -98,7 +98,7 @@ impl Output {
     /// `show`: one of them.
     pub(crate) fn show(&self, one: &Snapshot) {
         if self.json {
-            to_stdout(&snapshot_json(one).to_string());
+            to_stdout(&line(&snapshot_json(one)));
             return;
         }
         let mut text = format!("{}: ", plain(one.key.as_str()));
@@ -132,7 +132,7 @@ impl Output {
         if self.json {
             let evicted = Value::from_iter(evicted.iter().map(party_json));
             let token = token.map(|token| token.to_string());
-            to_stdout(&json!({"key": name, "evicted": evicted, "token": token}).to_string());
+            to_stdout(&line(&json!({"key": name, "evicted": evicted, "token": token})));
             return;
         }
         let mut text = format!("{}: ", plain(name));
@@ -251,13 +251,40 @@ pub(crate) fn coarse(length: Duration) -> String {
 }
 
 /// A text that cannot command the terminal: control characters and those that turn the writing
-/// direction are written as escapes.
+/// direction, break lines or do not show are written as escapes.
 pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if c.is_control() || turns {
+        if commands(c) {
             out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Whether the character is for the terminal and not for the reader.
+fn commands(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
+
+/// JSON on one line, which does not command the terminal either. JSON itself escapes the control
+/// characters of ASCII only.
+fn line(value: &Value) -> String {
+    let text = value.to_string();
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if commands(c) {
+            // Within a string, and below U+FFFF.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {
             out.push(c);
         }
@@ -299,6 +326,14 @@ mod tests {
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
         assert_eq!(plain("a\x1b[31mb\n\u{202e}c"), "a\\u{1b}[31mb\\n\\u{202e}c");
+        for c in "\u{7f}\u{80}\u{9b}\u{9f}\u{61c}\u{200b}\u{200f}\u{2028}\u{2029}\u{202a}\u{2066}\u{2069}".chars() {
+            let text = format!("a{c}b");
+            assert!(!plain(&text).contains(c), "{c:?}");
+            let json = line(&json!({ &text: [&text] }));
+            assert!(!json.contains(c), "{json:?}");
+            let read: Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(read, json!({ &text: [&text] }));
+        }
         assert_eq!(plain("Straße 日本"), "Straße 日本");
     }
 
