@@ -9,6 +9,8 @@ use latchwork::{Error, FencingToken, Mode, Party, Shape, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
+use crate::exit;
+
 /// How to print.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
@@ -71,14 +73,13 @@ impl Output {
     }
 
     /// `ls`: all of them.
-    pub(crate) fn list(&self, all: &[Snapshot]) {
+    pub(crate) fn list(&self, all: &[Snapshot]) -> u8 {
         if self.json {
-            to_stdout(&line(&Value::from_iter(all.iter().map(snapshot_json))));
-            return;
+            return self.print(&line(&Value::from_iter(all.iter().map(snapshot_json))));
         }
         if all.is_empty() {
             to_stderr("latchwork: no lock is held or waited for");
-            return;
+            return 0;
         }
         let head = ["NAME", "HOLDER", "TOKEN", "LEFT", "WAITING"].map(str::to_owned);
         let rows: Vec<_> = std::iter::once(head).chain(all.iter().map(row)).collect();
@@ -92,14 +93,13 @@ impl Output {
             text.push_str(line.trim_end());
             text.push('\n');
         }
-        to_stdout(text.trim_end());
+        self.print(text.trim_end())
     }
 
     /// `show`: one of them.
-    pub(crate) fn show(&self, one: &Snapshot) {
+    pub(crate) fn show(&self, one: &Snapshot) -> u8 {
         if self.json {
-            to_stdout(&line(&snapshot_json(one)));
-            return;
+            return self.print(&line(&snapshot_json(one)));
         }
         let mut text = format!("{}: ", plain(one.key.as_str()));
         match (one.holders.is_empty(), one.linger, one.shape) {
@@ -124,16 +124,20 @@ impl Output {
         for note in &one.notes {
             let _ = write!(text, "\n  note     {}", plain(note));
         }
-        to_stdout(&text);
+        self.print(&text)
     }
 
     /// `release --force`: who was evicted, and the token that fences them.
-    pub(crate) fn released(&self, name: &str, evicted: &[Party], token: Option<FencingToken>) {
+    pub(crate) fn released(
+        &self,
+        name: &str,
+        evicted: &[Party],
+        token: Option<FencingToken>,
+    ) -> u8 {
         if self.json {
             let evicted = Value::from_iter(evicted.iter().map(party_json));
             let token = token.map(|token| token.to_string());
-            to_stdout(&line(&json!({"key": name, "evicted": evicted, "token": token})));
-            return;
+            return self.print(&line(&json!({"key": name, "evicted": evicted, "token": token})));
         }
         let mut text = format!("{}: ", plain(name));
         match evicted {
@@ -148,12 +152,24 @@ impl Output {
         if let Some(token) = token {
             let _ = write!(text, "; token {token} now fences earlier holders");
         }
-        to_stdout(&text);
+        self.print(&text)
     }
 
-    /// A text for standard output, as it is.
-    pub(crate) fn raw(&self, text: &[u8]) {
-        let _ = io::stdout().lock().write_all(text);
+    fn print(&self, text: &str) -> u8 {
+        self.raw(format!("{text}\n").as_bytes())
+    }
+
+    /// A text for standard output, as it is. Says with which code to exit: whoever does not read it
+    /// any more does not want it, but what could not be written is an error.
+    pub(crate) fn raw(&self, text: &[u8]) -> u8 {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                self.fail("Output", &format!("cannot write to standard output: {error}"));
+                exit::BROKEN
+            }
+            _ => 0,
+        }
     }
 }
 
@@ -290,11 +306,6 @@ fn line(value: &Value) -> String {
         }
     }
     out
-}
-
-/// Whoever does not read it any more does not want it: errors are not errors here.
-fn to_stdout(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{text}");
 }
 
 /// One write for a line, so that it is not mixed with the command's own.
