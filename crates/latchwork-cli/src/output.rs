@@ -48,28 +48,31 @@ impl Output {
         }
     }
 
-    /// Something that people want to know.
-    pub(crate) fn note(&self, event: &str, message: &str) {
+    /// Something that people want to know; `fields` are for programs.
+    pub(crate) fn note(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
         if self.json {
-            to_stderr(&line(&json!({"event": event, "message": message})));
+            let mut value = json!({"event": event, "message": message});
+            for &(name, text) in fields {
+                value[name] = text.into();
+            }
+            to_stderr(&line(&value));
         } else {
             to_stderr(&format!("latchwork: {}", plain(message)));
         }
     }
 
     /// Something that people want to know if they asked for it with `-v`.
-    pub(crate) fn detail(&self, event: &str, message: &str) {
+    pub(crate) fn detail(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
         if self.verbose {
-            self.note(event, message);
+            self.note(event, message, fields);
         }
     }
 
     /// The job is about to be stopped by its terminal.
-    pub(crate) fn stopped(&self, left: Duration) {
-        self.note(
-            "stopped",
-            &format!("stopped; the command is killed unless continued within {}", coarse(left)),
-        );
+    pub(crate) fn stopped(&self, left: Duration, fields: &[(&str, &str)]) {
+        let left = coarse(left);
+        let message = format!("stopped; the command is killed unless continued within {left}");
+        self.note("stopped", &message, fields);
     }
 
     /// `ls`: all of them.

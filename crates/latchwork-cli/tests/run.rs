@@ -440,3 +440,26 @@ fn a_standard_error_that_nobody_reads_holds_nothing_up() {
     let ended = eventually("the end", || child.try_wait().unwrap());
     assert_eq!(ended.code(), Some(5));
 }
+
+#[test]
+fn events_have_fields_for_programs() {
+    let store = Store::new();
+    let holder =
+        store.holder(&["--holder", "me"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
+    holder.ready();
+    let args =
+        ["--json", "run", "-v", "--holder", "you", "x", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"];
+    let waiter = Running::start(store.latchwork(&args));
+    let json = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let waiting = json(&waiter.stderr.until("waiting"));
+    assert_eq!((&waiting["event"], &waiting["key"]), (&"waiting".into(), &"x".into()));
+    assert_eq!(waiting["holder"], "me");
+    std::fs::write(store.file("go"), "").unwrap();
+    let acquired = json(&waiter.stderr.until("\"event\":\"acquired\""));
+    let released = json(&waiter.stderr.until("\"event\":\"released\""));
+    let done = waiter.finish();
+    for event in [acquired, released] {
+        assert_eq!((&event["key"], &event["holder"]), (&"x".into(), &"you".into()), "{event}");
+        assert_eq!(event["token"], done.stdout.trim(), "{event}");
+    }
+}

@@ -130,6 +130,9 @@ fn an_output_that_cannot_be_written_is_an_error() {
         assert_eq!(done.status.code(), Some(70), "{args:?}: {done:?}");
         assert!(String::from_utf8_lossy(&done.stderr).contains("standard output"), "{done:?}");
     }
+    let mut command = store.latchwork(&["--help"]);
+    command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    assert_eq!(command.status().unwrap().code(), Some(70));
 }
 
 #[test]

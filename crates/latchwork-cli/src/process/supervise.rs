@@ -251,7 +251,9 @@ impl Run<'_> {
         terminal.take_back();
         if !orphaned {
             let due = self.tell_guardian();
-            self.output.stopped(due.kill.since(boot_time()));
+            let token = self.guard.token().to_string();
+            let fields = [("key", self.guard.key().as_str()), ("token", &token)];
+            self.output.stopped(due.kill.since(boot_time()), &fields);
             be_hit_by(signal, whole_group);
         }
         // Continued: in the foreground (fg), or not (bg).
