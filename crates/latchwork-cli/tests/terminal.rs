@@ -93,6 +93,9 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
             terminal.keys(CTRL_Z);
             terminal.foreground_becomes(terminal.shell());
             becomes(group, "T");
+            // Before the shell says so.
+            terminal.until("latchwork: stopped;");
+            terminal.until("topped");
             terminal.line("jobs; echo end-of-'jobs'");
             let before = terminal.shown().len();
             terminal.until("end-of-jobs");
