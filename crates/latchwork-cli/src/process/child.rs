@@ -17,7 +17,7 @@ use rustix::termios::tcsetpgrp;
 
 use super::frames::Frame;
 use super::group::Group;
-use super::signals::Mask;
+use super::signals::{Mask, pipe_was_ignored};
 
 /// What a command starts with.
 pub(crate) struct Start<'a> {
@@ -70,6 +70,7 @@ impl Child {
         let frames = start.frames.as_raw_fd();
         let terminal = start.terminal.map(|tty| tty.as_raw_fd());
         let (mask, not_after) = (start.mask, start.not_after);
+        let ignore_pipe = pipe_was_ignored();
         let prepare = move || {
             // SAFETY: both descriptors are open in the parent over the whole of `spawn` below, so
             // they are in its copy.
@@ -94,6 +95,10 @@ impl Child {
                 let tty = unsafe { BorrowedFd::borrow_raw(tty) };
                 // The terminal may be gone; the command will see.
                 let _ = tcsetpgrp(tty, own);
+            }
+            if ignore_pipe {
+                // SAFETY: no handler is involved.
+                unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
             }
             // SAFETY: `mask` is a whole signal set, copied into the closure.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use rustix::process::Signal;
@@ -73,6 +74,35 @@ fn ignored_signals() -> u64 {
         .lines()
         .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+/// Whether the caller ignored SIGPIPE.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Looks before the standard library ignores SIGPIPE for this process, which it does before `main`,
+/// and sets it to its default in what this process starts.
+#[used]
+#[expect(unsafe_code, reason = "nothing runs earlier")]
+// SAFETY: the section holds pointers to functions of this kind, which the C library calls once each
+// on the only thread there is.
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_PIPE: extern "C" fn() = look_at_pipe;
+
+/// Uses nothing of the standard library that needs its start.
+#[expect(unsafe_code, reason = "nothing safe tells it")]
+extern "C" fn look_at_pipe() {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call only fills `now`, which is read if it succeeded.
+    let ignored = unsafe {
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), now.as_mut_ptr()) == 0
+            && now.assume_init().sa_sigaction == libc::SIG_IGN
+    };
+    PIPE_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// Whether the caller ignored SIGPIPE, so that the command does too.
+pub(crate) fn pipe_was_ignored() -> bool {
+    PIPE_IGNORED.load(Ordering::Relaxed)
 }
 
 /// The signals that the main thread blocked when it started.
