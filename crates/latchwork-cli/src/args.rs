@@ -30,6 +30,8 @@ The command runs in a process group of its own. If the lock is lost, the whole
 group gets SIGTERM, then SIGKILL, before the lock can pass on (exit 73); if
 latchwork itself is killed, the group is killed with it. The lock is released
 when the command ends; what it left in the background runs on without the lock.
+If a SIGTERM, SIGINT, SIGHUP or SIGQUIT was passed on to the command, the rest of
+its group may clean up for 10 s before the lock is released.
 Not covered: what leaves the group (setsid, daemons) or becomes another user
 (sudo: run latchwork under sudo instead).
 

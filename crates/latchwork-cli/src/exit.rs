@@ -6,7 +6,7 @@ use latchwork::{Error, ErrorKind};
 pub(crate) const USAGE: u8 = 64;
 /// The store did not answer.
 pub(crate) const UNREACHABLE: u8 = 69;
-/// Something is broken: damaged data, a guardian that died.
+/// Something is broken: damaged data, a guardian that died, an output that cannot be written.
 pub(crate) const BROKEN: u8 = 70;
 /// The lock was lost while the command ran, and the command was ended.
 pub(crate) const LOST: u8 = 73;

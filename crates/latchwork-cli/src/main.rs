@@ -19,8 +19,15 @@ fn main() -> std::process::ExitCode {
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {
-            let _ = usage.print();
-            return if usage.use_stderr() { exit::USAGE } else { 0 }.into();
+            let printed = usage.print();
+            if usage.use_stderr() {
+                return exit::USAGE.into();
+            }
+            return match printed {
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => exit::BROKEN,
+                _ => 0,
+            }
+            .into();
         }
     };
     let code = commands::run(cli);

@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use latchwork::{Error, FencingToken, Mode, Party, Shape, Snapshot};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
+
+use crate::exit;
 
 /// How to print.
 #[derive(Debug, Clone, Copy)]
@@ -38,45 +42,47 @@ impl Output {
     /// Something went wrong, of a kind that programs may look at.
     pub(crate) fn fail(&self, kind: &str, message: &str) {
         if self.json {
-            to_stderr(&json!({"error": {"kind": kind, "message": message}}).to_string());
+            to_stderr(&line(&json!({"error": {"kind": kind, "message": message}})));
         } else {
             to_stderr(&format!("latchwork: {}", plain(message)));
         }
     }
 
-    /// Something that people want to know.
-    pub(crate) fn note(&self, event: &str, message: &str) {
+    /// Something that people want to know; `fields` are for programs.
+    pub(crate) fn note(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
         if self.json {
-            to_stderr(&json!({"event": event, "message": message}).to_string());
+            let mut value = json!({"event": event, "message": message});
+            for &(name, text) in fields {
+                value[name] = text.into();
+            }
+            to_stderr(&line(&value));
         } else {
             to_stderr(&format!("latchwork: {}", plain(message)));
         }
     }
 
     /// Something that people want to know if they asked for it with `-v`.
-    pub(crate) fn detail(&self, event: &str, message: &str) {
+    pub(crate) fn detail(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
         if self.verbose {
-            self.note(event, message);
+            self.note(event, message, fields);
         }
     }
 
     /// The job is about to be stopped by its terminal.
-    pub(crate) fn stopped(&self, left: Duration) {
-        self.note(
-            "stopped",
-            &format!("stopped; the command is killed unless continued within {}", coarse(left)),
-        );
+    pub(crate) fn stopped(&self, left: Duration, fields: &[(&str, &str)]) {
+        let left = coarse(left);
+        let message = format!("stopped; the command is killed unless continued within {left}");
+        self.note("stopped", &message, fields);
     }
 
     /// `ls`: all of them.
-    pub(crate) fn list(&self, all: &[Snapshot]) {
+    pub(crate) fn list(&self, all: &[Snapshot]) -> u8 {
         if self.json {
-            to_stdout(&Value::from_iter(all.iter().map(snapshot_json)).to_string());
-            return;
+            return self.print(&line(&Value::from_iter(all.iter().map(snapshot_json))));
         }
         if all.is_empty() {
             to_stderr("latchwork: no lock is held or waited for");
-            return;
+            return 0;
         }
         let head = ["NAME", "HOLDER", "TOKEN", "LEFT", "WAITING"].map(str::to_owned);
         let rows: Vec<_> = std::iter::once(head).chain(all.iter().map(row)).collect();
@@ -90,14 +96,13 @@ impl Output {
             text.push_str(line.trim_end());
             text.push('\n');
         }
-        to_stdout(text.trim_end());
+        self.print(text.trim_end())
     }
 
     /// `show`: one of them.
-    pub(crate) fn show(&self, one: &Snapshot) {
+    pub(crate) fn show(&self, one: &Snapshot) -> u8 {
         if self.json {
-            to_stdout(&snapshot_json(one).to_string());
-            return;
+            return self.print(&line(&snapshot_json(one)));
         }
         let mut text = format!("{}: ", plain(one.key.as_str()));
         match (one.holders.is_empty(), one.linger, one.shape) {
@@ -122,16 +127,20 @@ impl Output {
         for note in &one.notes {
             let _ = write!(text, "\n  note     {}", plain(note));
         }
-        to_stdout(&text);
+        self.print(&text)
     }
 
     /// `release --force`: who was evicted, and the token that fences them.
-    pub(crate) fn released(&self, name: &str, evicted: &[Party], token: Option<FencingToken>) {
+    pub(crate) fn released(
+        &self,
+        name: &str,
+        evicted: &[Party],
+        token: Option<FencingToken>,
+    ) -> u8 {
         if self.json {
             let evicted = Value::from_iter(evicted.iter().map(party_json));
             let token = token.map(|token| token.to_string());
-            to_stdout(&json!({"key": name, "evicted": evicted, "token": token}).to_string());
-            return;
+            return self.print(&line(&json!({"key": name, "evicted": evicted, "token": token})));
         }
         let mut text = format!("{}: ", plain(name));
         match evicted {
@@ -146,12 +155,24 @@ impl Output {
         if let Some(token) = token {
             let _ = write!(text, "; token {token} now fences earlier holders");
         }
-        to_stdout(&text);
+        self.print(&text)
     }
 
-    /// A text for standard output, as it is.
-    pub(crate) fn raw(&self, text: &[u8]) {
-        let _ = io::stdout().lock().write_all(text);
+    fn print(&self, text: &str) -> u8 {
+        self.raw(format!("{text}\n").as_bytes())
+    }
+
+    /// A text for standard output, as it is. Says with which code to exit: whoever does not read it
+    /// any more does not want it, but what could not be written is an error.
+    pub(crate) fn raw(&self, text: &[u8]) -> u8 {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                self.fail("Output", &format!("cannot write to standard output: {error}"));
+                exit::BROKEN
+            }
+            _ => 0,
+        }
     }
 }
 
@@ -249,12 +270,11 @@ pub(crate) fn coarse(length: Duration) -> String {
 }
 
 /// A text that cannot command the terminal: control characters and those that turn the writing
-/// direction are written as escapes.
+/// direction, break lines or do not show are written as escapes.
 pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if c.is_control() || turns {
+        if commands(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -263,14 +283,52 @@ pub(crate) fn plain(text: &str) -> String {
     out
 }
 
-/// Whoever does not read it any more does not want it: errors are not errors here.
-fn to_stdout(text: &str) {
-    let _ = writeln!(io::stdout().lock(), "{text}");
+/// Whether the character is for the terminal and not for the reader.
+fn commands(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
+
+/// JSON on one line, which does not command the terminal either. JSON itself escapes the control
+/// characters of ASCII only.
+fn line(value: &Value) -> String {
+    let text = value.to_string();
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if commands(c) {
+            // Within a string, and below U+FFFF.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// One write for a line, so that it is not mixed with the command's own.
+///
+/// Gives up when nobody takes it: a terminal that stands still, or a pipe that nobody empties, must
+/// not keep the lock from being watched and released.
 fn to_stderr(text: &str) {
-    let _ = io::stderr().lock().write_all(format!("{text}\n").as_bytes());
+    // As much as a pipe that is ready takes without blocking.
+    const AT_ONCE: usize = 4096;
+    for part in format!("{text}\n").as_bytes().chunks(AT_ONCE) {
+        if !is_ready(io::stderr()) || io::stderr().lock().write_all(part).is_err() {
+            return;
+        }
+    }
+}
+
+fn is_ready(stream: impl AsFd) -> bool {
+    let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let mut waits = [PollFd::new(&stream, PollFlags::OUT)];
+    matches!(poll(&mut waits, Some(&limit)), Ok(1..))
 }
 
 #[cfg(test)]
@@ -282,6 +340,14 @@ mod tests {
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
         assert_eq!(plain("a\x1b[31mb\n\u{202e}c"), "a\\u{1b}[31mb\\n\\u{202e}c");
+        for c in "\u{7f}\u{80}\u{9b}\u{9f}\u{61c}\u{200b}\u{200f}\u{2028}\u{2029}\u{202a}\u{2066}\u{2069}".chars() {
+            let text = format!("a{c}b");
+            assert!(!plain(&text).contains(c), "{c:?}");
+            let json = line(&json!({ &text: [&text] }));
+            assert!(!json.contains(c), "{json:?}");
+            let read: Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(read, json!({ &text: [&text] }));
+        }
         assert_eq!(plain("Straße 日本"), "Straße 日本");
     }
 

@@ -158,6 +158,10 @@ fn the_guardian_cannot_be_ended_by_what_ends_others() {
     }
     let stat = common::stat(guardian.as_raw_nonzero().get()).unwrap();
     let own = guardian.as_raw_nonzero().to_string();
+    common::eventually("a name that ps shows", || {
+        (fs::read_to_string(format!("/proc/{own}/comm")).unwrap() == "latchwork-guard\n")
+            .then_some(())
+    });
     assert_eq!((&stat[2], &stat[3]), (&own, &own), "a session and group of its own");
     let waiter = store.waiter("true");
     kill(holder.pid());

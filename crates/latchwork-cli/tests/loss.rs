@@ -6,6 +6,9 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Running, SOON, Store, alive, eventually};
@@ -188,6 +191,53 @@ fn a_stopped_guardian_does_not_stop_latchwork() {
     std::thread::sleep(Duration::from_secs(1));
     fs::write(store.file("go"), "").unwrap();
     assert_eq!(holder.finish().code(), 4, "it read the newer word before it judged");
+}
+
+#[test]
+fn a_stopped_guardian_does_not_keep_the_lock_of_a_command_that_ended() {
+    let store = Store::new();
+    let holder = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
+    let first = holder.ready();
+    let guardian = holder.guardian();
+    let waiter = store.waiter("true");
+    kill_process(guardian, Signal::STOP).unwrap();
+    eventually("a stop", || (common::state(guardian) == 'T').then_some(()));
+    fs::write(store.file("go"), "").unwrap();
+    assert_eq!(holder.finish().code(), 4);
+    assert!(waiter.ready().token > first.token);
+    assert_eq!(common::state(guardian), '-');
+}
+
+/// What a guardian finds that goes on after it was stopped: moments that were moved since.
+#[test]
+fn a_guardian_reads_everything_before_it_acts() {
+    let mut command = Command::new("sleep");
+    let mut victim = command.arg("300").process_group(0).spawn().unwrap();
+    let frame = |tag: u8, number: u64| {
+        let mut bytes = vec![tag];
+        bytes.extend(number.to_le_bytes());
+        bytes
+    };
+    let mut words = frame(b'g', u64::from(victim.id()));
+    // More than it reads at once.
+    for past in 1..=200 {
+        words.extend(frame(b'k', past));
+    }
+    words.extend(frame(b'd', 0));
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    fs::File::from(write.try_clone().unwrap()).write_all(&words).unwrap();
+    let guardian = Command::new(env!("CARGO_BIN_EXE_latchwork"))
+        .arg("__guardian")
+        .stdin(read)
+        .output()
+        .unwrap();
+    drop(write);
+    let alive = victim.try_wait().unwrap().is_none();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    assert!(guardian.status.success());
+    assert_eq!(guardian.stdout, b"", "it killed nobody");
+    assert!(alive);
 }
 
 #[test]

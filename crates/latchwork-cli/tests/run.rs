@@ -5,7 +5,7 @@
 mod common;
 
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -176,7 +176,8 @@ fn signals_reach_the_command() {
 #[test]
 fn a_stop_reaches_the_command_and_latchwork_renews_on() {
     let store = Store::new();
-    let run = store.holder(&["--ttl", "2s"], "sleep 300; echo x");
+    // One process: a shell in the middle of starting another cannot be stopped.
+    let run = store.holder(&["--ttl", "2s"], "exec sleep 300");
     let ready = run.ready();
     let token = || store.output(&["--json", "show", "x"]).stdout;
     run.signal(Signal::TSTP);
@@ -213,6 +214,9 @@ fn the_command_starts_with_the_callers_signal_settings() {
     let ask = "exec grep -E '^Sig(Blk|Ign)' /proc/self/status";
     for prepare in ["", "trap '' INT PIPE;"] {
         let direct = Command::new("sh").args(["-c", &format!("{prepare} {ask}")]).output().unwrap();
+        let direct = String::from_utf8(direct.stdout).unwrap();
+        let pipe = 1 << (Signal::PIPE.as_raw() - 1);
+        assert_eq!(sets(&direct)[1] & pipe != 0, prepare.contains("PIPE"), "{direct}");
         let binary = env!("CARGO_BIN_EXE_latchwork");
         let script = format!("{prepare} exec '{binary}' run x -- sh -c \"{ask}\"");
         let mut command = Command::new("sh");
@@ -223,17 +227,53 @@ fn the_command_starts_with_the_callers_signal_settings() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let done = Running::start(command).finish();
-        let direct = String::from_utf8(direct.stdout).unwrap();
         assert_eq!(sets(&done.stdout), sets(&direct), "{done:?}");
     }
 }
 
-/// Blocked and ignored signals, without SIGPIPE (Rust programs start their children with its
-/// default) and without those that the C library keeps to itself.
+#[test]
+#[allow(unsafe_code, reason = "pre_exec")]
+fn signals_that_the_caller_blocked_are_noticed_all_the_same() {
+    let store = Store::new();
+    let blocked = |words: &[&str]| {
+        let mut command = store.latchwork(&["run", "x", "--"]);
+        command.args(words);
+        // SAFETY: system calls only.
+        unsafe {
+            command.pre_exec(|| {
+                let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+                libc::sigemptyset(set.as_mut_ptr());
+                for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGUSR1] {
+                    libc::sigaddset(set.as_mut_ptr(), signal);
+                }
+                libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+                Ok(())
+            });
+        }
+        Running::start(command)
+    };
+    let start = Instant::now();
+    let done = blocked(&["grep", "SigBlk", "/proc/self/status"]).finish();
+    // Without the signal, it would be seen at the next refresh, in five seconds.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(done.code(), 0, "{done:?}");
+    let own = (1 << (libc::SIGCHLD - 1)) | (1 << (libc::SIGTERM - 1)) | (1 << (libc::SIGUSR1 - 1));
+    assert_eq!(sets(&done.stdout), [own], "the command has the caller's mask");
+    // The shell unblocks what it was started with.
+    let run = blocked(&[
+        "sh",
+        "-c",
+        "trap 'echo got; exit 4' TERM; echo up; while :; do sleep 0.05; done",
+    ]);
+    run.stdout.until("up");
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().code(), 4);
+}
+
+/// Blocked and ignored signals, without those that the C library keeps to itself.
 fn sets(text: &str) -> Vec<u64> {
-    let pipe = 1 << (Signal::PIPE.as_raw() - 1);
     let sets = text.lines().map(|line| line.rsplit('\t').next().unwrap());
-    sets.map(|set| u64::from_str_radix(set, 16).unwrap() & 0x7fff_ffff & !pipe).collect()
+    sets.map(|set| u64::from_str_radix(set, 16).unwrap() & 0x7fff_ffff).collect()
 }
 
 #[test]
@@ -349,4 +389,77 @@ fn leaves_no_process_behind() {
     assert_eq!(run.finish().code(), 0);
     assert!(alive(ready.group).is_empty());
     assert_eq!(common::state(guardian), '-', "waited for before latchwork ends");
+}
+
+#[test]
+fn after_a_signal_the_rest_of_the_group_cleans_up_under_the_lock() {
+    let store = Store::new();
+    let member = "trap 'sleep 1; echo cleaned; exit' TERM; echo member; \
+                  while :; do sleep 0.05; done";
+    std::fs::write(store.file("member"), member).unwrap();
+    let run = store.holder(
+        &[],
+        "trap 'echo ended; exit 9' TERM; sh \"$TRACE/member\" & while :; do sleep 0.05; done",
+    );
+    let first = run.ready();
+    run.stdout.until("member");
+    let waiter = store.waiter("true");
+    run.signal(Signal::TERM);
+    // It says so if anybody of the first one still runs.
+    assert!(waiter.ready().token > first.token);
+    let done = run.finish();
+    assert_eq!((done.code(), &*done.stdout), (9, "ended\ncleaned\n"), "{done:?}");
+}
+
+#[test]
+fn a_member_that_never_cleans_up_does_not_keep_the_lock() {
+    let store = Store::new();
+    std::fs::write(store.file("member"), "trap '' TERM; echo member; exec sleep 300").unwrap();
+    let mut run = store.holder(&["--ttl", "2s"], "sh \"$TRACE/member\" & sleep 300; echo x");
+    let ready = run.ready();
+    run.stdout.until("member");
+    let start = Instant::now();
+    run.signal(Signal::TERM);
+    assert_eq!(run.wait().code(), Some(143));
+    assert!(start.elapsed() >= Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!(store.output(&["run", "--wait", "0", "x", "--", "true"]).code(), 0);
+    assert_eq!(alive(ready.group).len(), 1);
+    common::kill_group(ready.group);
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_nothing_up() {
+    let store = Store::new();
+    let (_read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    rustix::io::ioctl_fionbio(&write, true).unwrap();
+    while rustix::io::write(&write, &[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&write, false).unwrap();
+    let mut command = store.latchwork(&["run", "-v", "x", "--", "sh", "-c", "exit 5"]);
+    command.stdout(Stdio::null()).stderr(write);
+    let mut child = command.spawn().unwrap();
+    let ended = eventually("the end", || child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(5));
+}
+
+#[test]
+fn events_have_fields_for_programs() {
+    let store = Store::new();
+    let holder =
+        store.holder(&["--holder", "me"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
+    holder.ready();
+    let args =
+        ["--json", "run", "-v", "--holder", "you", "x", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"];
+    let waiter = Running::start(store.latchwork(&args));
+    let json = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let waiting = json(&waiter.stderr.until("waiting"));
+    assert_eq!((&waiting["event"], &waiting["key"]), (&"waiting".into(), &"x".into()));
+    assert_eq!(waiting["holder"], "me");
+    std::fs::write(store.file("go"), "").unwrap();
+    let acquired = json(&waiter.stderr.until("\"event\":\"acquired\""));
+    let released = json(&waiter.stderr.until("\"event\":\"released\""));
+    let done = waiter.finish();
+    for event in [acquired, released] {
+        assert_eq!((&event["key"], &event["holder"]), (&"x".into(), &"you".into()), "{event}");
+        assert_eq!(event["token"], done.stdout.trim(), "{event}");
+    }
 }

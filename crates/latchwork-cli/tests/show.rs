@@ -119,6 +119,23 @@ fn a_reader_that_has_gone_is_no_error() {
 }
 
 #[test]
+fn an_output_that_cannot_be_written_is_an_error() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    for args in [&["ls"][..], &["--json", "ls"], &["show", "x"], &["completions", "bash"]] {
+        let mut command = store.latchwork(args);
+        command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
+        let done = command.output().unwrap();
+        assert_eq!(done.status.code(), Some(70), "{args:?}: {done:?}");
+        assert!(String::from_utf8_lossy(&done.stderr).contains("standard output"), "{done:?}");
+    }
+    let mut command = store.latchwork(&["--help"]);
+    command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    assert_eq!(command.status().unwrap().code(), Some(70));
+}
+
+#[test]
 fn completions_name_every_command() {
     let store = Store::new();
     for shell in ["bash", "zsh", "fish"] {

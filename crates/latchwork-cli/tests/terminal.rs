@@ -93,6 +93,9 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
             terminal.keys(CTRL_Z);
             terminal.foreground_becomes(terminal.shell());
             becomes(group, "T");
+            // Before the shell says so.
+            terminal.until("latchwork: stopped;");
+            terminal.until("topped");
             terminal.line("jobs; echo end-of-'jobs'");
             let before = terminal.shown().len();
             terminal.until("end-of-jobs");
@@ -331,4 +334,69 @@ fn a_hung_up_terminal_ends_the_command() {
     drop(terminal);
     eventually("the end of the command", || alive(group).is_empty().then_some(()));
     free(&store);
+}
+
+#[test]
+fn an_orphaned_job_that_reads_the_terminal_is_hung_up() {
+    let store = Store::new();
+    let mut terminal = Terminal::bash(&store);
+    // The subshell between the job and the shell has gone when the command reads.
+    terminal.line(
+        "(s=$BASHPID; latchwork run x -- sh -c 'while [ $(ps -o ppid= $PPID) = '$s' ]; do \
+         sleep 0.02; done; echo pg=$$; read a </dev/tty; echo nev\\er' &)",
+    );
+    let group = terminal.number("pg=");
+    eventually("the end of the command", || alive(group).is_empty().then_some(()));
+    free(&store);
+    terminal.line("echo e'nd'");
+    terminal.until("end");
+    let shown = terminal.shown();
+    assert_eq!(shown.matches("stopped").count(), 0, "{shown}");
+    assert!(!shown.contains("never"), "{shown}");
+}
+
+#[test]
+fn a_program_that_stops_itself_in_the_background_comes_back_with_fg() {
+    let store = Store::new();
+    for mut terminal in shells(&store) {
+        // As top does when its terminal is not its own.
+        terminal.line(
+            "latchwork run x -- sh -c 'echo pg=$$; kill -STOP $$; echo ba\\ck; sleep 300; echo' &",
+        );
+        let group = terminal.number("pg=");
+        becomes(group, "T");
+        becomes(parent(group), "T");
+        terminal.line("fg");
+        terminal.until("back");
+        terminal.foreground_becomes(group);
+        asleep(group);
+        terminal.keys(CTRL_C);
+        assert_eq!(terminal.code(), 130);
+        free(&store);
+    }
+}
+
+#[test]
+fn a_command_that_somebody_stopped_still_follows_the_keys() {
+    let store = Store::new();
+    for mut terminal in shells(&store) {
+        terminal.line("latchwork run x -- sh -c 'echo pg=$$; sleep 300; echo' | cat");
+        let group = started(&mut terminal);
+        rustix::process::kill_process_group(group, rustix::process::Signal::STOP).unwrap();
+        becomes(group, "T");
+        // Ctrl-Z stops the job around it, and fg continues all.
+        terminal.keys(CTRL_Z);
+        terminal.foreground_becomes(terminal.shell());
+        terminal.line("fg");
+        becomes(group, "S");
+        // Ctrl-C ends it although it is stopped again.
+        rustix::process::kill_process_group(group, rustix::process::Signal::STOP).unwrap();
+        becomes(group, "T");
+        terminal.keys(CTRL_C);
+        terminal.foreground_becomes(terminal.shell());
+        terminal.line("echo it is 'over'");
+        terminal.until("it is over");
+        eventually("the end of the command", || alive(group).is_empty().then_some(()));
+        free(&store);
+    }
 }

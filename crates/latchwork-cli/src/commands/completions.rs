@@ -9,6 +9,5 @@ use crate::output::Output;
 pub(crate) fn run(args: &CompletionsArgs, output: &Output) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "latchwork", &mut script);
-    output.raw(&script);
-    0
+    output.raw(&script)
 }

@@ -9,7 +9,7 @@ use crate::output::Output;
 pub(crate) async fn run(args: &LsArgs, store: &str, output: &Output) -> Result<u8, Error> {
     let manager = latchwork::connect(store).await?;
     let all = manager.list(&args.prefix).await?;
-    output.list(&all);
+    let code = output.list(&all);
     super::close(&manager).await;
-    Ok(0)
+    Ok(code)
 }

@@ -8,13 +8,21 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// Whom a claim waits for; the inner `None` is a holder without a name.
 type Ahead = Option<Option<Arc<str>>>;
 
+/// Something about waiting.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) message: String,
+    /// Who has the lock, as far as that is known.
+    pub(crate) holder: Option<Arc<str>>,
+}
+
 /// Keeps what people may want to know. The main thread prints it: a terminal that stands still
 /// must not stop the renewals.
 #[derive(Debug)]
 pub(crate) struct News {
     tells_waiting: bool,
     verbose: bool,
-    told: UnboundedSender<String>,
+    told: UnboundedSender<Waiting>,
     state: Mutex<State>,
 }
 
@@ -29,7 +37,7 @@ impl News {
     pub(crate) fn new(
         tells_waiting: bool,
         verbose: bool,
-    ) -> (Arc<Self>, UnboundedReceiver<String>) {
+    ) -> (Arc<Self>, UnboundedReceiver<Waiting>) {
         let (told, lines) = unbounded_channel();
         (Arc::new(Self { tells_waiting, verbose, told, state: Mutex::default() }), lines)
     }
@@ -51,15 +59,16 @@ impl News {
             return;
         }
         state.ahead = Some(holder.clone());
-        self.tell(match holder {
+        let message = match holder {
             Some(holder) => format!("waiting for {name:?}, held by {holder}"),
             None => format!("waiting for {name:?}"),
-        });
+        };
+        self.tell(message, holder.clone());
     }
 
-    fn tell(&self, line: String) {
+    fn tell(&self, message: String, holder: Option<Arc<str>>) {
         // Nobody listens any more once the lock is held.
-        let _ = self.told.send(line);
+        let _ = self.told.send(Waiting { message, holder });
     }
 }
 
@@ -68,7 +77,8 @@ impl Observer for News {
         match event {
             Event::Waiting { key, blocked } => self.waits(key.as_str(), &blocked.holder),
             Event::TryFailed { key, error } if self.verbose => {
-                self.tell(format!("waiting for {:?}: {error}; trying again", key.as_str()));
+                let message = format!("waiting for {:?}: {error}; trying again", key.as_str());
+                self.tell(message, None);
             }
             Event::RenewFailed { error, .. } => self.lock().failure = Some(error.to_string()),
             Event::Renewed { .. } => self.lock().failure = None,
@@ -97,7 +107,7 @@ mod tests {
             };
             news.event(&Event::Waiting { key: &key, blocked: &blocked });
         }
-        std::iter::from_fn(|| lines.try_recv().ok()).collect()
+        std::iter::from_fn(|| lines.try_recv().ok()).map(|line| line.message).collect()
     }
 
     #[test]

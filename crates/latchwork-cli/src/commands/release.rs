@@ -10,7 +10,7 @@ pub(crate) async fn run(args: &ReleaseArgs, store: &str, output: &Output) -> Res
     debug_assert!(args.force, "the command line asks for it");
     let manager = latchwork::connect(store).await?;
     let released = manager.force_release(&args.name).await?;
-    output.released(&args.name, &released.evicted, released.token);
+    let code = output.released(&args.name, &released.evicted, released.token);
     super::close(&manager).await;
-    Ok(0)
+    Ok(code)
 }

@@ -18,7 +18,7 @@ use crate::process::child::{Child, Start};
 use crate::process::deadlines::Deadlines;
 use crate::process::guardian::Guardian;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
-use crate::process::supervise::{Ended, Loss, Run};
+use crate::process::supervise::{Ended, Loss, Run, State};
 use crate::process::terminal::Terminal;
 use crate::process::timer::Naps;
 
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
     let mask = block_ttou();
     let holder = args.holder.clone().unwrap_or_else(|| default_holder(&args.command));
     let (news, mut lines) = News::new(output.tells_waiting(), output.is_verbose());
-    let manager = latchwork::connect(store).await?.holder(holder).observer(news.clone());
+    let manager = latchwork::connect(store).await?.holder(holder.clone()).observer(news.clone());
     let mut signals = Signals::ending().map_err(broken)?;
     let outcome = {
         let mut acquire = std::pin::pin!(acquire(args, &manager));
@@ -39,7 +39,11 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
             tokio::select! {
                 biased;
                 acquired = &mut acquire => break Ok(acquired),
-                Some(line) = lines.recv() => output.note("waiting", &line),
+                Some(line) = lines.recv() => {
+                    let holder = line.holder.as_deref().map(|holder| ("holder", holder));
+                    let fields: Vec<_> = [("key", &*args.name)].into_iter().chain(holder).collect();
+                    output.note("waiting", &line.message, &fields);
+                }
                 signal = signals.next() => break Err(signal),
             }
         }
@@ -52,7 +56,9 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         }
         Err(signal) => return Ok(give_up(signal, &manager).await),
     };
-    output.detail("acquired", &format!("acquired {:?}, token {}", args.name, guard.token()));
+    let token = guard.token().to_string();
+    let fields = [("key", &*args.name), ("token", &token), ("holder", &holder)];
+    output.detail("acquired", &format!("acquired {:?}, token {token}", args.name), &fields);
     let mut terminal = Terminal::open();
     let held = Held { args, store, output, manager: &manager, guard: &guard, mask };
     let ended = held.run(&mut signals, terminal.as_mut()).await;
@@ -74,16 +80,21 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         }
     };
     match released {
-        Some(Ok(Released::Yes)) => output.detail("released", &format!("released {:?}", args.name)),
+        Some(Ok(Released::Yes)) => {
+            output.detail("released", &format!("released {:?}", args.name), &fields);
+        }
         Some(Ok(Released::NotHeld)) if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) => {
             // The command was not protected up to its end.
             output.fail("Lost", &format!("lost {:?} before the command had ended", args.name));
             code = exit::LOST;
         }
         Some(Ok(Released::NotHeld)) => {}
-        Some(Err(error)) => output.note("unreleased", &format!("not released yet: {error}")),
+        Some(Err(error)) => {
+            output.note("unreleased", &format!("not released yet: {error}"), &fields);
+        }
         None => {
-            output.note("unreleased", "not released: the store does not answer; it will expire")
+            let message = "not released: the store does not answer; it will expire";
+            output.note("unreleased", message, &fields);
         }
     }
     close(&manager).await;
@@ -200,15 +211,15 @@ impl Held<'_> {
             output: self.output,
             naps,
             told: due.guardian,
+            state: State::default(),
         }
         .supervise()
         .await;
         // While the command is not waited for, its group's number is its own; so the guardian is
         // let go first. If watching failed, it is left to end the group.
         let ended = ended?;
-        let leaving = guardian.done();
+        guardian.done().gone().await;
         child.reap();
-        leaving.gone().await;
         Ok(ended)
     }
 

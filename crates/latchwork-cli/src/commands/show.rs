@@ -9,7 +9,7 @@ use crate::output::Output;
 pub(crate) async fn run(args: &ShowArgs, store: &str, output: &Output) -> Result<u8, Error> {
     let manager = latchwork::connect(store).await?;
     let one = manager.inspect(&args.name).await?;
-    output.show(&one);
+    let code = output.show(&one);
     super::close(&manager).await;
-    Ok(0)
+    Ok(code)
 }

@@ -17,7 +17,7 @@ use rustix::termios::tcsetpgrp;
 
 use super::frames::Frame;
 use super::group::Group;
-use super::signals::Mask;
+use super::signals::{Mask, pipe_was_ignored};
 
 /// What a command starts with.
 pub(crate) struct Start<'a> {
@@ -51,6 +51,8 @@ pub(crate) enum Change {
     Killed(i32),
     /// It was stopped by the signal of this number.
     Stopped(i32),
+    /// It was continued after a stop.
+    Continued,
 }
 
 impl Child {
@@ -68,6 +70,7 @@ impl Child {
         let frames = start.frames.as_raw_fd();
         let terminal = start.terminal.map(|tty| tty.as_raw_fd());
         let (mask, not_after) = (start.mask, start.not_after);
+        let ignore_pipe = pipe_was_ignored();
         let prepare = move || {
             // SAFETY: both descriptors are open in the parent over the whole of `spawn` below, so
             // they are in its copy.
@@ -93,6 +96,10 @@ impl Child {
                 // The terminal may be gone; the command will see.
                 let _ = tcsetpgrp(tty, own);
             }
+            if ignore_pipe {
+                // SAFETY: no handler is involved.
+                unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+            }
             // SAFETY: `mask` is a whole signal set, copied into the closure.
             unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
             Ok(())
@@ -116,9 +123,9 @@ impl Child {
         self.look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
     }
 
-    /// Whether the command has been stopped since the last look.
+    /// Whether the command has been stopped or continued since the last look.
     pub(crate) fn stopped(&self) -> io::Result<Option<Change>> {
-        self.look(WaitIdOptions::STOPPED)
+        self.look(WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED)
     }
 
     /// Waits for the end, and lets the kernel forget the command and its number.
@@ -142,6 +149,9 @@ fn change(status: &WaitIdStatus) -> Option<Change> {
     }
     if let Some(signal) = status.terminating_signal() {
         return Some(Change::Killed(signal));
+    }
+    if status.continued() {
+        return Some(Change::Continued);
     }
     status.stopping_signal().map(Change::Stopped)
 }

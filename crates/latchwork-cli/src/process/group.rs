@@ -3,8 +3,15 @@
 use std::fs;
 use std::io;
 
+use std::time::Duration;
+
+use latchwork::Moment;
+use latchwork::clock::boot_time;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, test_kill_process_group};
+
+/// How long after SIGKILL a group that cannot be looked into counts as one that runs.
+const DYING: Duration = Duration::from_secs(1);
 
 /// The process group of a command.
 ///
@@ -23,13 +30,20 @@ impl Group {
     }
 
     /// Whether no member runs any more; a zombie that nobody waits for does not run.
+    ///
+    /// Where /proc shows none of them (they are another user's and hidden, or it is the /proc of
+    /// another pid namespace), believe the kernel: there are some, if only zombies.
     pub(crate) fn is_empty(self) -> bool {
-        match test_kill_process_group(self.0) {
-            Err(Errno::SRCH) => true,
-            // Members of another user. Where /proc hides them, believe the kernel: there are some.
-            Err(_) => matches!(members(self.0), Some(found) if found.seen && !found.alive),
-            Ok(()) => matches!(members(self.0), Some(found) if !found.alive),
+        if test_kill_process_group(self.0) == Err(Errno::SRCH) {
+            return true;
         }
+        matches!(members(self.0), Some(found) if found.seen && !found.alive) && proc_is_own()
+    }
+
+    /// Whether no member runs any more of a group that gets SIGKILL since `killed`. Zombies that
+    /// nobody waits for are told from others by /proc only; without it, by time.
+    pub(crate) fn is_dead(self, killed: Moment) -> bool {
+        self.is_empty() || (boot_time() >= killed.plus(DYING) && !proc_is_own())
     }
 
     /// Whether somebody other than `pid` runs in the group.
@@ -41,6 +55,59 @@ impl Group {
             .filter_map(stat_of)
             .any(|stat| stat.group == self.0.as_raw_nonzero().get() && stat.alive)
     }
+
+    /// Whether this, a group of the caller's session, is orphaned: no member has a parent in the
+    /// session but outside of the group, who could continue it. The kernel does not stop the
+    /// members of such a group for their terminal.
+    pub(crate) fn is_orphaned(self) -> bool {
+        let session = session_of(0);
+        if session == 0 {
+            // Led from outside of the pid namespace, where the parents may be as well.
+            return false;
+        }
+        let own = self.0.as_raw_nonzero().get();
+        let outside =
+            |parent: i32| parent > 0 && session_of(parent) == session && group_of(parent) != own;
+        if outside(getppid().map_or(0, |parent| parent.as_raw_nonzero().get())) {
+            return false;
+        }
+        let Ok(processes) = fs::read_dir("/proc") else { return true };
+        !processes
+            .filter_map(|entry| stat_of(entry.ok()?.file_name().to_str()?.parse().ok()?))
+            .any(|stat| stat.group == own && stat.alive && outside(stat.parent))
+    }
+}
+
+/// Whether /proc shows the processes of this process's own pid namespace under the numbers that
+/// they have in it. Somebody may have mounted another namespace's, or entered a new one under it.
+fn proc_is_own() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| numbers_match(&status, getpid()))
+}
+
+fn numbers_match(status: &str, own: Pid) -> bool {
+    let own = own.as_raw_nonzero().to_string();
+    let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
+    // One number for each namespace, from that of /proc down to the process's own. Kernels without
+    // such namespaces do not have the line.
+    match field("NSpid:").or_else(|| field("Pid:")) {
+        Some(numbers) => numbers.split_ascii_whitespace().eq([own.as_str()]),
+        None => false,
+    }
+}
+
+/// The session of a process (0: of the caller); 0 if it is led from outside of the namespace, which
+/// the safe functions do not expect.
+#[expect(unsafe_code, reason = "rustix asserts that it is not 0")]
+fn session_of(pid: i32) -> i32 {
+    // SAFETY: a system call without pointers.
+    unsafe { libc::getsid(pid) }
+}
+
+/// The group of a process; 0 as in [`session_of`].
+#[expect(unsafe_code, reason = "rustix asserts that it is not 0")]
+fn group_of(pid: i32) -> i32 {
+    // SAFETY: a system call without pointers.
+    unsafe { libc::getpgid(pid) }
 }
 
 struct Members {
@@ -70,6 +137,7 @@ fn members(group: Pid) -> Option<Members> {
 }
 
 struct Stat {
+    parent: i32,
     group: i32,
     alive: bool,
 }
@@ -82,11 +150,12 @@ fn stat_of(pid: i32) -> Option<Stat> {
 fn parse_stat(line: &str) -> Option<Stat> {
     let mut fields = line[line.rfind(')')? + 1..].split_ascii_whitespace();
     let state = fields.next()?;
-    let group = fields.nth(1)?.parse().ok()?;
+    let parent = fields.next()?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
     let threads: u32 = fields.nth(14)?.parse().ok()?;
     // A leader that has ended shows as a zombie while its other threads still run.
     let alive = !matches!(state, "Z" | "X" | "x") || threads > 1;
-    Some(Stat { group, alive })
+    Some(Stat { parent, group, alive })
 }
 
 #[cfg(test)]
@@ -100,7 +169,7 @@ mod tests {
     #[test]
     fn reads_the_group_behind_a_hostile_name() {
         let stat = parse_stat(&line("S", 1)).unwrap();
-        assert_eq!(stat.group, 77);
+        assert_eq!((stat.parent, stat.group), (1, 77));
         assert!(stat.alive);
     }
 
@@ -108,6 +177,19 @@ mod tests {
     fn a_zombie_is_gone_unless_threads_run_on() {
         assert!(!parse_stat(&line("Z", 1)).unwrap().alive);
         assert!(parse_stat(&line("Z", 2)).unwrap().alive);
+    }
+
+    #[test]
+    fn a_proc_of_another_namespace_is_not_believed() {
+        let own = Pid::from_raw(7).unwrap();
+        assert!(numbers_match("Name:\tx\nPid:\t7\nNSpid:\t7\n", own));
+        assert!(numbers_match("Name:\tx\nPid:\t7\n", own));
+        // Seen from outside, once under the same number by chance.
+        assert!(!numbers_match("Name:\tx\nPid:\t4711\nNSpid:\t4711\t7\n", own));
+        assert!(!numbers_match("Name:\tx\nPid:\t7\nNSpid:\t7\t7\n", own));
+        assert!(!numbers_match("Name:\tx\nPid:\t8\n", own));
+        assert!(!numbers_match("", own));
+        assert!(proc_is_own());
     }
 
     #[test]

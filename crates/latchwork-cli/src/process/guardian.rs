@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use latchwork::Moment;
 use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, WaitId, WaitIdOptions, setsid, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, setsid, waitid};
 use tokio::io::unix::AsyncFd;
 
 use super::child::pipe;
@@ -126,8 +126,11 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
-    /// Completes when it has gone, so that latchwork leaves no process behind.
+    /// Completes when it has gone, so that latchwork leaves no process behind, and no guardian that
+    /// stands still keeps the lock closed.
     pub(crate) async fn gone(self) {
+        // It has no work left, and a stopped one would not read that it is done.
+        let _ = kill_process(self.pid, Signal::KILL);
         // The pipe's end comes with the process's own; then waiting for it does not block.
         while let Ok(mut ready) = self.report.readable().await {
             match rustix::io::read(self.report.get_ref(), &mut [0; 16]) {

@@ -19,19 +19,31 @@ use super::timer::BootTimer;
 /// Runs until latchwork says that the command is done, or until there is no latchwork any more and
 /// nothing left of the command.
 pub(crate) fn main() -> ExitCode {
+    // What `ps` shows instead of the name of the link that it was started by: 15 bytes at most.
+    let _ = rustix::thread::set_name(c"latchwork-guard");
     let Ok(timer) = BootTimer::new() else { return ExitCode::FAILURE };
     let mut watch = Watch { group: None, kill_at: Moment::NEVER, killed: false };
     let mut pending = Vec::new();
     loop {
-        watch.kill_if_due();
         if timer.set(watch.next()).is_err() {
             return ExitCode::FAILURE;
         }
         let stdin = rustix::stdio::stdin();
         let mut waits =
             [PollFd::from_borrowed_fd(stdin, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+        // Asked before the look at the pipe: whoever was stopped in between must not act on a
+        // moment that has been moved since.
+        let due = boot_time() >= watch.next();
         // No time limit: the timer wakes it, and a stopped machine must not count.
-        if poll(&mut waits, None).is_err() || waits[0].revents().is_empty() {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut waits, due.then_some(&at_once)).is_err() {
+            continue;
+        }
+        if waits[0].revents().is_empty() {
+            // Nothing newer is to be read.
+            if due {
+                watch.kill();
+            }
             continue;
         }
         let mut buffer = [0; 64 * FRAME];
@@ -68,14 +80,12 @@ impl Watch {
         if self.killed || self.group.is_none() { Moment::NEVER } else { self.kill_at }
     }
 
-    /// Kills the command when its time is up although latchwork lives: it may be stopped.
-    fn kill_if_due(&mut self) {
-        if boot_time() >= self.next() {
-            // Said first: latchwork must find the word when it sees the command's end.
-            let _ = rustix::io::write(rustix::stdio::stdout(), &[KILLED]);
-            self.end();
-            self.killed = true;
-        }
+    /// Kills the command, whose time is up although latchwork lives: it may be stopped.
+    fn kill(&mut self) {
+        // Said first: latchwork must find the word when it sees the command's end.
+        let _ = rustix::io::write(rustix::stdio::stdout(), &[KILLED]);
+        self.end();
+        self.killed = true;
     }
 
     /// Kills the command's group and returns when nobody in it runs.
@@ -85,9 +95,10 @@ impl Watch {
     fn end(&self) {
         let Some(group) = self.group else { return };
         let mut nap = Duration::from_millis(1);
+        let killed = boot_time();
         loop {
             let _ = group.signal(Signal::KILL);
-            if group.is_empty() {
+            if group.is_dead(killed) {
                 return;
             }
             let time = Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };

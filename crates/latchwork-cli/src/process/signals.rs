@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use rustix::process::Signal;
@@ -38,6 +39,7 @@ impl Signals {
         self.listen(&PASSED_ON)?;
         let child = signal(SignalKind::child())?;
         self.streams.push((Signal::CHILD, child));
+        unblock(Signal::CHILD);
         Ok(())
     }
 
@@ -45,6 +47,7 @@ impl Signals {
         for &one in which {
             if self.ignored & (1 << (one.as_raw() - 1)) == 0 {
                 self.streams.push((one, signal(SignalKind::from_raw(one.as_raw()))?));
+                unblock(one);
             }
         }
         Ok(())
@@ -73,6 +76,35 @@ fn ignored_signals() -> u64 {
         .unwrap_or(0)
 }
 
+/// Whether the caller ignored SIGPIPE.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Looks before the standard library ignores SIGPIPE for this process, which it does before `main`,
+/// and sets it to its default in what this process starts.
+#[used]
+#[expect(unsafe_code, reason = "nothing runs earlier")]
+// SAFETY: the section holds pointers to functions of this kind, which the C library calls once each
+// on the only thread there is.
+#[unsafe(link_section = ".init_array")]
+static LOOK_AT_PIPE: extern "C" fn() = look_at_pipe;
+
+/// Uses nothing of the standard library that needs its start.
+#[expect(unsafe_code, reason = "nothing safe tells it")]
+extern "C" fn look_at_pipe() {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call only fills `now`, which is read if it succeeded.
+    let ignored = unsafe {
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), now.as_mut_ptr()) == 0
+            && now.assume_init().sa_sigaction == libc::SIG_IGN
+    };
+    PIPE_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// Whether the caller ignored SIGPIPE, so that the command does too.
+pub(crate) fn pipe_was_ignored() -> bool {
+    PIPE_IGNORED.load(Ordering::Relaxed)
+}
+
 /// The signals that the main thread blocked when it started.
 pub(crate) type Mask = libc::sigset_t;
 
@@ -91,6 +123,20 @@ pub(crate) fn block_ttou() -> Mask {
         libc::sigaddset(set.as_mut_ptr(), libc::SIGTTOU);
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
         before.assume_init()
+    }
+}
+
+/// Lets a signal through to this thread that the caller may have left blocked. The command gets the
+/// caller's mask all the same: see [`block_ttou`].
+#[expect(unsafe_code, reason = "rustix has no safe signal masks")]
+fn unblock(signal: Signal) {
+    let mut set = MaybeUninit::<Mask>::uninit();
+    // SAFETY: sigemptyset initialises `set` before it is used; with a valid `how` and valid
+    // pointers none of the calls can fail.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal.as_raw());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
     }
 }
 

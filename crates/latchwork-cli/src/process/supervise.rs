@@ -23,6 +23,13 @@ const GRACE: Duration = Duration::from_secs(1);
 /// lock is released all the same.
 const LAST_BREATH: Duration = Duration::from_secs(1);
 
+/// How long the rest of a group may take to clean up after a signal that was passed on has ended its
+/// first process.
+const CLEAN_UP: Duration = Duration::from_secs(10);
+
+/// How often to look whether a group has become empty.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -61,6 +68,19 @@ pub(crate) struct Run<'a> {
     pub(crate) naps: Naps,
     /// What the guardian was last told.
     pub(crate) told: Moment,
+    pub(crate) state: State,
+}
+
+/// What has become of the command so far.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    is_stopped: bool,
+    /// Whether the command was hung up because it wants a terminal that nobody can give it.
+    hung_up: bool,
+    /// Whether a signal that asks the command to end was passed on to it.
+    was_asked: bool,
+    /// How the command ended while others of its group still clean up, and until when they may.
+    rest: Option<(Ended, Moment)>,
 }
 
 impl Run<'_> {
@@ -83,6 +103,9 @@ impl Run<'_> {
             } else {
                 doubt_since = None;
             }
+            if self.state.rest.is_some() {
+                next = next.min(now.plus(LOOK));
+            }
             select! {
                 signal = self.signals.next() => {
                     if let Some(ended) = self.signal(signal).await? {
@@ -91,7 +114,13 @@ impl Run<'_> {
                 }
                 report = self.guardian.report() => return self.reported(report).await,
                 lost = self.guard.lost() => return self.end_for(lost, &due).await,
-                napped = self.naps.until(next) => napped?,
+                napped = self.naps.until(next) => {
+                    napped?;
+                    // Should a SIGCHLD not have come.
+                    if let Some(ended) = self.changed().await? {
+                        return Ok(ended);
+                    }
+                }
             }
         }
     }
@@ -109,18 +138,36 @@ impl Run<'_> {
     }
 
     async fn signal(&mut self, signal: Signal) -> io::Result<Option<Ended>> {
-        let group = self.child.group();
-        if signal != Signal::CHILD {
-            if signal == Signal::CONT
-                && let Some(terminal) = self.terminal.as_deref_mut()
-            {
-                terminal.lend(group, false);
-            }
-            // A command that has become another user is out of reach; it was told by nobody else.
-            let _ = group.signal(signal);
-            return Ok(None);
+        if signal == Signal::CHILD {
+            return self.changed().await;
         }
-        if let Some(Change::Stopped(stopped)) = self.child.stopped()? {
+        let group = self.child.group();
+        self.state.was_asked |=
+            matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT);
+        // Whether the terminal's keys come to latchwork, for the command.
+        let keys = self.terminal.as_deref().is_some_and(Terminal::in_foreground);
+        if let Some(stopped) = self.newly_stopped()?
+            && !(keys && signal == Signal::TSTP)
+        {
+            self.stopped(stopped)?;
+        }
+        // A command that has become another user is out of reach; it was told by nobody else.
+        match signal {
+            Signal::CONT => drop(self.go_on()),
+            // It would not change its state again, and the shell would wait for ever.
+            Signal::TSTP if self.state.is_stopped && keys => self.stopped(signal.as_raw())?,
+            Signal::INT | Signal::QUIT if self.state.is_stopped && keys => {
+                let _ = group.signal(signal);
+                let _ = self.go_on();
+            }
+            _ => drop(group.signal(signal)),
+        }
+        Ok(None)
+    }
+
+    /// Looks at what became of the command.
+    async fn changed(&mut self) -> io::Result<Option<Ended>> {
+        if let Some(stopped) = self.newly_stopped()? {
             self.stopped(stopped)?;
         }
         let Some(change) = self.child.ended()? else { return Ok(None) };
@@ -131,15 +178,39 @@ impl Run<'_> {
         if let HoldState::Lost(lost) = self.guard.state() {
             return self.end(boot_time(), Loss::Told(lost)).await.map(Some);
         }
-        Ok(Some(match change {
+        if let Some((ended, until)) = self.state.rest {
+            let over = self.child.group().is_empty() || boot_time() >= until;
+            return Ok(over.then_some(ended));
+        }
+        let ended = match change {
             Change::Exited(code) => Ended::Exited(code),
-            Change::Killed(number) | Change::Stopped(number) => {
+            Change::Killed(number) => {
                 if number == Signal::KILL.as_raw() {
                     self.last_breath().await?;
                 }
                 Ended::Killed(number)
             }
-        }))
+            Change::Stopped(_) | Change::Continued => return Ok(None),
+        };
+        if self.state.was_asked && !self.child.group().is_empty() {
+            self.state.rest = Some((ended, boot_time().plus(CLEAN_UP)));
+            return Ok(None);
+        }
+        Ok(Some(ended))
+    }
+
+    /// The signal that has stopped the command since the last look.
+    fn newly_stopped(&mut self) -> io::Result<Option<i32>> {
+        let change = self.child.stopped()?;
+        match change {
+            Some(Change::Stopped(number)) => {
+                self.state.is_stopped = true;
+                return Ok(Some(number));
+            }
+            Some(Change::Continued) => self.state.is_stopped = false,
+            _ => {}
+        }
+        Ok(None)
     }
 
     /// The command was stopped. On a terminal latchwork stops too, so that the shell sees its job
@@ -155,18 +226,43 @@ impl Run<'_> {
             n if n == Signal::TTIN.as_raw() => Signal::TTIN,
             n if n == Signal::TTOU.as_raw() => Signal::TTOU,
             n if n == Signal::TSTP.as_raw() => Signal::TSTP,
-            // `suspend` in a shell that has the terminal. Otherwise somebody wants this one
-            // process to stand still, and knows how to continue it.
-            _ if terminal.is_lent() => Signal::TSTP,
+            // `suspend` in a shell that has the terminal, or a full-screen program that stops
+            // itself so when it is told to: in the background the shell must know, for only then
+            // does its `fg` continue the job. Otherwise somebody wants this one process to stand
+            // still, and knows how to continue it.
+            _ if terminal.is_lent() || !(terminal.in_foreground() || terminal.is_orphaned()) => {
+                Signal::TSTP
+            }
             _ => return Ok(()),
         };
         // Of a pipeline or a script only the command has seen the Ctrl-Z: pass it on to the rest.
         let whole_group = terminal.is_lent() && terminal.is_shared();
+        let orphaned = terminal.is_orphaned();
+        if orphaned && wants {
+            // Nobody could stop latchwork, and nobody is there to give it the terminal. What the
+            // kernel does to an orphaned group with stopped members; one that goes on all the same
+            // and asks again stays stopped.
+            if std::mem::replace(&mut self.state.hung_up, true) {
+                return Ok(());
+            }
+            group.signal(Signal::HUP)?;
+            return group.signal(Signal::CONT);
+        }
         terminal.take_back();
-        let due = self.tell_guardian();
-        self.output.stopped(due.kill.since(boot_time()));
-        be_hit_by(signal, whole_group);
+        if !orphaned {
+            let due = self.tell_guardian();
+            let token = self.guard.token().to_string();
+            let fields = [("key", self.guard.key().as_str()), ("token", &token)];
+            self.output.stopped(due.kill.since(boot_time()), &fields);
+            be_hit_by(signal, whole_group);
+        }
         // Continued: in the foreground (fg), or not (bg).
+        self.go_on()
+    }
+
+    /// Continues the command, with the terminal if latchwork's group has it.
+    fn go_on(&mut self) -> io::Result<()> {
+        let group = self.child.group();
         if let Some(terminal) = self.terminal.as_deref_mut() {
             terminal.lend(group, false);
         }
@@ -206,7 +302,7 @@ impl Run<'_> {
             if gone && group.is_empty() {
                 return Ok(Ended::Lost(loss));
             }
-            let next = if gone { boot_time().plus(Duration::from_millis(20)) } else { kill_at };
+            let next = if gone { boot_time().plus(LOOK) } else { kill_at };
             select! {
                 signal = self.signals.next() => {
                     gone |= signal == Signal::CHILD && self.child.ended()?.is_some();
@@ -216,9 +312,10 @@ impl Run<'_> {
             }
         }
         let mut nap = Duration::from_millis(1);
+        let killed = boot_time();
         loop {
             let _ = group.signal(Signal::KILL);
-            if group.is_empty() {
+            if group.is_dead(killed) && self.child.ended()?.is_some() {
                 return Ok(Ended::Lost(loss));
             }
             self.naps.nap(nap).await?;

@@ -40,8 +40,13 @@ impl Terminal {
         Group(self.own).has_others_than(getpid())
     }
 
+    /// Whether nobody is left who could continue latchwork's process group after a stop.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        Group(self.own).is_orphaned()
+    }
+
     /// Whether latchwork's group is the one in the foreground.
-    fn in_foreground(&self) -> bool {
+    pub(crate) fn in_foreground(&self) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == self.own)
     }
 
