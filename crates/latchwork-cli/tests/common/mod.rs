@@ -27,6 +27,7 @@ pub struct Store {
 
 impl Store {
     pub fn new() -> Self {
+        usual_signals();
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
@@ -298,4 +299,31 @@ pub fn kill_group(group: Pid) {
 
 pub fn exists(path: &Path) -> Option<()> {
     path.exists().then_some(())
+}
+
+/// Gives this process, and so what it starts, the usual answer to the signals that the tests send:
+/// a build server may have started it with some of them ignored.
+fn usual_signals() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        for signal in [
+            libc::SIGHUP,
+            libc::SIGINT,
+            libc::SIGQUIT,
+            libc::SIGTERM,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+            libc::SIGTSTP,
+            libc::SIGTTIN,
+            libc::SIGTTOU,
+            libc::SIGCHLD,
+            libc::SIGCONT,
+        ] {
+            // SAFETY: the default action needs no handler, and nobody else sets these here.
+            #[expect(unsafe_code, reason = "there is no safe way to set a signal's action")]
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    });
 }
