@@ -4,11 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::blocking::{LockManager, connect};
 use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Builder, Runtime};
 
 /// Nanoseconds on a clock that all processes of this machine share.
 pub(crate) fn now() -> u64 {
@@ -61,11 +63,13 @@ impl Drop for Worker {
 /// Either kind of lock, held for as long as the value lives.
 enum Held {
     Latchwork(latchwork::blocking::Guard),
+    OnRuntime(Arc<Runtime>, latchwork::Guard),
     Flock(File),
 }
 
 enum Lock {
     Latchwork(LockManager),
+    OnRuntime(Arc<Runtime>, latchwork::LockManager),
     Flock(std::path::PathBuf),
 }
 
@@ -73,6 +77,13 @@ impl Lock {
     fn open(kind: &str, path: &str) -> Self {
         match kind {
             "flock" => Self::Flock(Path::new(path).join("bare")),
+            "task" => {
+                let runtime =
+                    Builder::new_current_thread().enable_all().build().expect("a runtime");
+                let url = format!("file://{path}/locks");
+                let locks = runtime.block_on(latchwork::connect(&url)).expect("connects");
+                Self::OnRuntime(Arc::new(runtime), locks)
+            }
             _ => Self::Latchwork(connect(&format!("file://{path}/locks")).expect("connects")),
         }
     }
@@ -81,6 +92,10 @@ impl Lock {
         match self {
             Self::Latchwork(locks) => {
                 Held::Latchwork(locks.mutex("bench").acquire().expect("the store answers"))
+            }
+            Self::OnRuntime(runtime, locks) => {
+                let guard = runtime.block_on(locks.mutex("bench").acquire());
+                Held::OnRuntime(runtime.clone(), guard.expect("the store answers"))
             }
             Self::Flock(path) => {
                 let file = OpenOptions::new().create(true).append(true).open(path);
@@ -95,6 +110,9 @@ impl Lock {
 fn release(held: Held) {
     match held {
         Held::Latchwork(guard) => drop(guard.release().expect("the store answers")),
+        Held::OnRuntime(runtime, guard) => {
+            runtime.block_on(guard.release()).expect("the store answers");
+        }
         Held::Flock(file) => drop(file),
     }
 }
