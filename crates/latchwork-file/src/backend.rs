@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use latchwork_core::kit::record::{Now, Record, Wakeup};
+use latchwork_core::kit::record::{Now, Wakeup};
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Backoff, Blocked, Capabilities, Claim,
-    Doorbell, Effect, Error, Fencing, Io, Lifeline, Linger, Order, Query, Released, Renewal,
-    Snapshot, Verb, Wake,
+    Doorbell, Effect, Error, Fencing, Io, Lifeline, Linger, Query, Released, Renewal, Snapshot,
+    Verb, Wake,
 };
 
 use crate::failure::removed;
@@ -294,35 +294,15 @@ impl Shared {
         let mut unwatched = Vec::new();
         match &answer {
             Ok(Attempt::Blocked(_)) if claim.waits => {
-                let behind = self.behind(&record, claim);
+                let mut behind = record.behind(claim.id, &alive);
+                // This session's own death needs no telling.
+                behind.retain(|tag| *tag != self.session.id);
                 let at = self.io.now();
                 unwatched = self.wakeups.register(claim.id, behind, at.plus(claim.ttl), at);
             }
             _ => self.wakeups.forget(claim.id),
         }
         Ok((answer, wakeups, unwatched))
-    }
-
-    /// The sessions whose death would let a claim move on: that of the living waiter right ahead
-    /// or, for the first in line, those of the members.
-    ///
-    /// The record itself does not ask whether a waiter behind a living one lives. Here it matters:
-    /// a dead session tells its end once, and whoever came later must watch the one before it.
-    fn behind(&self, record: &Record, claim: &Claim) -> Vec<u128> {
-        let place = record.line.iter().position(|w| w.id == claim.id && claim.order == Order::Fifo);
-        let ahead = &record.line[..place.unwrap_or(record.line.len())];
-        let mut tags: Vec<u128> = match ahead
-            .iter()
-            .rev()
-            .find(|w| w.order == Order::Fifo && w.id != claim.id && self.alive(w.tag))
-        {
-            Some(waiter) => vec![waiter.tag],
-            None => record.held.iter().map(|m| m.tag).collect(),
-        };
-        tags.sort_unstable();
-        tags.dedup();
-        tags.retain(|tag| *tag != self.session.id);
-        tags
     }
 
     fn release(

@@ -141,8 +141,9 @@ impl Record {
         let in_the_way = self.in_the_way(claim, place);
         let closed = self.closed_until.saturating_sub(now.wall);
         let fits = self.fits(claim.mode);
-        let passes = in_the_way.iter().all(|i| self.fits(self.line[*i].mode))
-            && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
+        let others_fit = in_the_way.iter().all(|i| self.fits(self.line[*i].mode));
+        let passes =
+            others_fit && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
         if closed.is_zero() && fits && (in_the_way.is_empty() || passes) {
             if let Some(place) = place {
                 self.leave_line(place, now);
@@ -162,7 +163,7 @@ impl Record {
             });
             return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
         }
-        let blocked = self.blocked(claim, &in_the_way, closed, fits, now);
+        let blocked = self.blocked(claim, &in_the_way, closed, fits && others_fit, now);
         self.keep_place(claim, place, expires, tag, now);
         if let (false, Some(place)) = (claim.waits, place) {
             moved.extend(self.line.get(place).map(|w| w.id));
@@ -222,15 +223,14 @@ impl Record {
         claim: &Claim,
         in_the_way: &[usize],
         closed: Duration,
-        fits: bool,
+        all_fit: bool,
         now: Now,
     ) -> Blocked {
         let behind = PATIENCE * in_the_way.len() as u32;
         let first_end = self.held.iter().map(|m| m.expires.saturating_sub(now.lease)).min();
-        let others_fit = in_the_way.iter().all(|i| self.fits(self.line[*i].mode));
         let (cause, retry_after) = if !closed.is_zero() {
             (Cause::Linger, Some(closed))
-        } else if fits && others_fit {
+        } else if all_fit {
             (Cause::Queued, Some((self.open_since(now) + behind).saturating_sub(now.lease)))
         } else {
             (Cause::Held, first_end.map(|end| end + behind))
@@ -402,12 +402,17 @@ impl Record {
         wakeups
     }
 
-    /// The marks of those whose death would let `id` move on: the waiter right ahead or, for the
-    /// first in line, the members.
-    pub fn behind(&self, id: ClaimId) -> Vec<u128> {
-        let place = self.line.iter().position(|w| w.id == id).unwrap_or(self.line.len());
-        match self.line[..place].iter().rev().find(|w| w.order == Order::Fifo) {
-            Some(ahead) => vec![ahead.tag],
+    /// The marks of those whose death would let `id` move on: the living waiter right ahead or, for
+    /// the first in line, the members.
+    ///
+    /// Elsewhere a waiter behind a living one is not asked whether it lives. Here it matters: a
+    /// death may be told once only, and whoever comes later must watch the one before it.
+    pub fn behind(&self, id: ClaimId, alive: Alive<'_>) -> Vec<u128> {
+        let place = self.line.iter().position(|w| w.id == id && w.order == Order::Fifo);
+        let mut ahead = self.line[..place.unwrap_or(self.line.len())].iter().rev();
+        let stands = |w: &&Waiter| w.order == Order::Fifo && w.id != id && alive(w.tag);
+        match ahead.find(stands) {
+            Some(waiter) => vec![waiter.tag],
             None => {
                 let mut tags: Vec<u128> = self.held.iter().map(|m| m.tag).collect();
                 tags.sort_unstable();

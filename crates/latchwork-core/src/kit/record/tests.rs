@@ -330,11 +330,11 @@ fn the_dead_are_dropped_and_the_first_in_line_watches_the_members() {
     bench.granted(&claim(2, Mode::Read));
     bench.blocked(&claim(3, Mode::Write));
     bench.blocked(&claim(4, Mode::Write));
-    assert_eq!(bench.record.behind(ClaimId::from_u128(3)), [1, 2]);
-    assert_eq!(bench.record.behind(ClaimId::from_u128(4)), [3]);
+    assert_eq!(bench.record.behind(ClaimId::from_u128(3), &|_| true), [1, 2]);
+    assert_eq!(bench.record.behind(ClaimId::from_u128(4), &|_| true), [3]);
     bench.dead = vec![1, 3];
     assert_eq!(bench.blocked(&claim(4, Mode::Write)).ahead, Some(0));
-    assert_eq!(bench.record.behind(ClaimId::from_u128(4)), [2]);
+    assert_eq!(bench.record.behind(ClaimId::from_u128(4), &|_| true), [2]);
     bench.dead = vec![1, 2, 3];
     bench.granted(&claim(4, Mode::Write));
 }
