@@ -12,9 +12,9 @@ use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
 use crate::guard::Guard;
 use crate::key::Key;
 use crate::lease::{Granted, HoldState, Lease, Sent};
-use crate::local_queue::{Asks, Entered, Lead, Turn};
+use crate::local_queue::{Entered, Lead, Turn};
 use crate::observe::Event;
-use crate::options::Rules;
+use crate::options::Plan;
 use crate::reaper::{Job, Orphan};
 use crate::token::FencingToken;
 use crate::validity;
@@ -38,11 +38,9 @@ pub(crate) enum Patience {
 pub(crate) struct Request {
     pub(crate) key: Key,
     pub(crate) mode: Mode,
-    pub(crate) ttl: Duration,
-    pub(crate) holder: Arc<str>,
     /// Every waiter its own claim in the store's line, no handover.
     pub(crate) fair: bool,
-    pub(crate) rules: Arc<Rules>,
+    pub(crate) plan: Plan,
 }
 
 /// Gets the request admitted. `None` if it asked once and was blocked.
@@ -90,11 +88,9 @@ async fn wait_in_line(
     patience: Patience,
     deadline: Moment,
 ) -> Result<Local, Error> {
-    let asks =
-        Asks { ttl: request.ttl, holder: request.holder.clone(), rules: request.rules.clone() };
     loop {
         let waits = patience != Patience::Once;
-        let (line, turn) = match engine.lines.enter(&request.key, &asks, waits) {
+        let (line, turn) = match engine.lines.enter(&request.key, &request.plan, waits) {
             Entered::Lead(lead) => return Ok(Local::Lead(lead)),
             Entered::Busy => return Ok(Local::Busy),
             Entered::Wait(line, turn) => (line, turn),
@@ -115,10 +111,7 @@ async fn wait_in_line(
             Some(_) => {}
             None => {
                 return Err(match line.trouble() {
-                    Some((_, error)) => {
-                        let store = &engine.capabilities.store;
-                        Error::from_backend(error, Some(&request.key), store)
-                    }
+                    Some((_, error)) => engine.seen(error, Some(&request.key)),
                     None => timed_out(engine, request, patience, line.holder()),
                 });
             }
@@ -165,7 +158,7 @@ impl Drop for Pending<'_> {
         }
         let job = Job {
             claim: self.claim.clone(),
-            rules: self.request.rules.clone(),
+            rules: self.request.plan.rules.clone(),
             under_way,
             lead: None,
         };
@@ -192,8 +185,8 @@ impl<'a> Pending<'a> {
             id,
             mode: request.mode,
             order,
-            ttl: request.ttl,
-            holder: request.holder.clone(),
+            ttl: request.plan.ttl,
+            holder: request.plan.holder.clone(),
             waits: patience != Patience::Once,
             floor: 0,
             stamp: Stamp::new(engine.io.now()),
@@ -238,7 +231,7 @@ impl<'a> Pending<'a> {
                         return Err(timed_out(engine, self.request, self.patience, blocked.holder));
                     }
                     let key = &self.claim.key;
-                    self.request.rules.tell(&Event::Waiting { key, blocked: &blocked });
+                    self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
                     if let Some(guard) =
                         self.wait(&blocked, sent, deadline, start, &mut pace).await?
                     {
@@ -262,10 +255,9 @@ impl<'a> Pending<'a> {
                 && self.patience != Patience::Once
                 && now.plus(pause) < give_up;
             if !repeat {
-                let store = &engine.capabilities.store;
-                return Err(Error::from_backend(error, Some(&self.claim.key), store));
+                return Err(engine.seen(error, Some(&self.claim.key)));
             }
-            self.request.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
+            self.request.plan.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
             engine.io.sleep(pause).await;
         }
     }
@@ -273,7 +265,7 @@ impl<'a> Pending<'a> {
     /// The time limit of a try: short before the deadline, but never so short that it is no try.
     fn limit(&self, now: Moment, deadline: Moment) -> Duration {
         const LEAST: Duration = Duration::from_millis(250);
-        let full = self.request.rules.op_timeout(self.claim.ttl);
+        let full = self.request.plan.rules.op_timeout(self.claim.ttl);
         full.min(deadline.since(now).max(LEAST))
     }
 
@@ -282,10 +274,10 @@ impl<'a> Pending<'a> {
         let (backend, claim) = (self.engine.backend.clone(), self.claim.clone());
         let under_way =
             self.under_way.insert(Box::pin(async move { backend.try_acquire(&claim).await }));
-        let answer = self.engine.io.within(limit, poll_fn(|cx| under_way.as_mut().poll(cx))).await;
+        let answer = self.engine.io.answer(limit, poll_fn(|cx| under_way.as_mut().poll(cx))).await;
         // Without an answer the same id is tried again or released: either settles it.
         self.under_way = None;
-        answer.unwrap_or_else(|| Err(BackendError::no_answer(limit)))
+        answer
     }
 
     /// Makes a guard of a grant. A grant that is too old is given back, and the claim gets a new
@@ -300,25 +292,18 @@ impl<'a> Pending<'a> {
         let engine = self.engine;
         let clock = engine.io.clock().as_ref();
         let now = clock.now();
-        let rules = &self.request.rules;
+        let rules = &self.request.plan.rules;
         if !validity::is_worth_taking(valid_until, now, grant.ttl) {
-            let fresh = ClaimId::random();
-            let burnt = Claim { id: self.claim.id, ..self.claim.clone() };
-            self.claim.id = fresh;
+            let burnt = self.claim.clone();
+            self.claim.id = ClaimId::random();
             self.touched = false;
             let rules = rules.clone();
             engine.reaper.reap(Job { claim: burnt, rules, under_way: None, lead: None });
             return Ok(None);
         }
         let token = FencingToken::from_grant(grant.token);
-        let granted = Granted {
-            token,
-            ttl: grant.ttl,
-            valid_until,
-            sent_at: sent.at,
-            offset: sent.offset,
-            store_time: grant.store_time,
-        };
+        let granted =
+            Granted { token, ttl: grant.ttl, valid_until, sent, store_time: grant.store_time };
         // From here to the guard nothing waits, so nothing can be dropped in between.
         self.touched = false;
         let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
@@ -375,7 +360,10 @@ impl<'a> Pending<'a> {
             Some(Ok(Wake::Look)) => {}
             Some(Err(error)) => {
                 // The wake-up is only a hint; without it the timers above still look.
-                self.request.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
+                self.request
+                    .plan
+                    .rules
+                    .tell(&Event::TryFailed { key: &self.claim.key, error: &error });
             }
             None => return Ok(None),
         }

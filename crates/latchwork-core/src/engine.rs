@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::backend::Backend;
 use crate::capabilities::Capabilities;
 use crate::driver::{Driver, Work};
-use crate::error::{Error, ErrorKind, LostReason};
+use crate::error::{BackendError, Error, ErrorKind, LostReason};
 use crate::guard::Guard;
 use crate::io::Io;
 use crate::key::Key;
@@ -57,6 +57,11 @@ impl Engine {
             closing: Notify::new(),
             _driver: driver,
         })
+    }
+
+    /// A backend's error as a user sees it.
+    pub(crate) fn seen(&self, error: BackendError, key: Option<&Key>) -> Error {
+        Error::from_backend(error, key, &self.capabilities.store)
     }
 
     pub(crate) fn check_open(&self, key: Option<&Key>) -> Result<(), Error> {

@@ -165,11 +165,10 @@ impl Guard {
                 rules.tell(&Event::Released { key: self.key() });
                 Ok(released)
             }
-            Err(error) => {
-                let store = &self.engine.capabilities.store;
-                Err(Error::from_backend(error, Some(self.key()), store)
-                    .next_step("nothing to do: the release is repeated until the ttl is over"))
-            }
+            Err(error) => Err(self
+                .engine
+                .seen(error, Some(self.key()))
+                .next_step("nothing to do: the release is repeated until the ttl is over")),
         }
     }
 

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment, Sleep};
+use crate::error::BackendError;
 
 /// A task handed to [`Io::spawn`].
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -63,6 +64,17 @@ impl Io {
             timer.get_or_insert_with(|| self.clock.sleep_until(at)).as_mut().poll(cx).map(|()| None)
         })
         .await
+    }
+}
+
+impl Io {
+    /// The answer of a verb within `limit`, or the error that there was none.
+    pub(crate) async fn answer<T>(
+        &self,
+        limit: Duration,
+        verb: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        self.within(limit, verb).await.unwrap_or_else(|| Err(BackendError::no_answer(limit)))
     }
 }
 

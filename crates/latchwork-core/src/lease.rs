@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use crate::backend::{Claim, Renewal};
 use crate::clock::{Clock, Moment};
 use crate::error::{Lost, LostReason};
-use crate::local_queue::{Asks, Lead, NextWaiter};
-use crate::options::Rules;
+use crate::local_queue::{Lead, NextWaiter};
+use crate::options::{Plan, Rules};
 use crate::token::FencingToken;
 use crate::validity::{self, Rate, RateMeter};
 
@@ -113,10 +113,9 @@ pub(crate) struct Granted {
     pub(crate) token: FencingToken,
     pub(crate) ttl: Duration,
     pub(crate) valid_until: Moment,
-    pub(crate) sent_at: Moment,
-    /// Wall minus boot time before the request was sent: the ttl runs from its arrival, so a pause
-    /// of the machine while it was under way counts.
-    pub(crate) offset: i64,
+    /// Before the request: the ttl runs from its arrival, so a pause of the machine while it was
+    /// under way counts.
+    pub(crate) sent: Sent,
     pub(crate) store_time: Option<Duration>,
 }
 
@@ -130,14 +129,14 @@ impl Lease {
         let now = clock.now();
         let mut meter = RateMeter::default();
         if let Some(store_time) = granted.store_time {
-            meter.observe(granted.sent_at, now, store_time);
+            meter.observe(granted.sent.at, now, store_time);
         }
         let state = State {
             valid_until: granted.valid_until,
             granted_ttl: granted.ttl,
-            renew_at: granted.sent_at.plus(rules.renew_every(granted.ttl)),
+            renew_at: granted.sent.at.plus(rules.renew_every(granted.ttl)),
             asked: false,
-            offset: granted.offset,
+            offset: granted.sent.offset,
             in_doubt: false,
             unsteady: false,
             hold_until: rules.hold_until(now),
@@ -148,7 +147,7 @@ impl Lease {
         Self {
             claim,
             first_token: granted.token,
-            granted_at: granted.sent_at,
+            granted_at: granted.sent.at,
             rules,
             state: Mutex::new(state),
             ended: Notify::new(),
@@ -323,12 +322,12 @@ impl Lease {
 
     /// The waiter of this process to hand over to: the next one, if it asked for the same.
     pub(crate) fn next_local(&self) -> Option<NextWaiter> {
-        let asks = Asks {
+        let plan = Plan {
             ttl: self.claim.ttl,
             holder: self.claim.holder.clone(),
             rules: self.rules.clone(),
         };
-        self.lock().lead.as_ref().and_then(|lead| lead.next_for(&asks))
+        self.lock().lead.as_ref().and_then(|lead| lead.next_for(&plan))
     }
 
     pub(crate) fn take_lead(&self) -> Option<Lead> {

@@ -20,7 +20,7 @@ use crate::clock::Moment;
 use crate::error::BackendError;
 use crate::guard::Guard;
 use crate::key::Key;
-use crate::options::Rules;
+use crate::options::Plan;
 use crate::reaper::{Job, Reaper};
 
 /// All lines of a manager.
@@ -48,23 +48,8 @@ struct LineState {
 }
 
 struct Waiting {
-    asks: Asks,
+    plan: Plan,
     turn: oneshot::Sender<Turn>,
-}
-
-/// What a waiter asks for, as far as it matters who may pass a hold or a place on to whom.
-#[derive(Debug, Clone)]
-pub(crate) struct Asks {
-    pub(crate) ttl: Duration,
-    pub(crate) holder: Arc<str>,
-    pub(crate) rules: Arc<Rules>,
-}
-
-impl Asks {
-    /// Whether a hold that was granted for one suits the other.
-    fn suits(&self, other: &Asks) -> bool {
-        self.ttl == other.ttl && self.holder == other.holder && self.rules.same_as(&other.rules)
-    }
 }
 
 /// What a waiter is given.
@@ -99,7 +84,7 @@ impl Lines {
     }
 
     /// Joins the line of a key; with `waits` false only if it is empty.
-    pub(crate) fn enter(self: &Arc<Self>, key: &Key, asks: &Asks, waits: bool) -> Entered {
+    pub(crate) fn enter(self: &Arc<Self>, key: &Key, plan: &Plan, waits: bool) -> Entered {
         let mut by_key = self.lock();
         let line = match by_key.get(key) {
             Some(line) => line.clone(),
@@ -120,7 +105,7 @@ impl Lines {
             return Entered::Busy;
         }
         let (turn, given) = oneshot::channel();
-        state.waiting.push_back(Waiting { asks: asks.clone(), turn });
+        state.waiting.push_back(Waiting { plan: plan.clone(), turn });
         drop(state);
         Entered::Wait(line, given)
     }
@@ -194,12 +179,12 @@ impl Lead {
     /// The next waiter that still waits, if it asked for just what was granted.
     ///
     /// Others keep their turn: they must ask the store themselves.
-    pub(crate) fn next_for(&self, granted: &Asks) -> Option<NextWaiter> {
+    pub(crate) fn next_for(&self, granted: &Plan) -> Option<NextWaiter> {
         let mut state = self.line.lock();
         while let Some(next) = state.waiting.front() {
             if next.turn.is_closed() {
                 state.waiting.pop_front();
-            } else if next.asks.suits(granted) {
+            } else if next.plan.suits(granted) {
                 return state.waiting.pop_front().map(|next| NextWaiter(next.turn));
             } else {
                 return None;
@@ -220,7 +205,7 @@ impl Lead {
             };
             drop(state);
             let same_ttl =
-                inherited.as_ref().is_some_and(|left| left.job.claim.ttl == next.asks.ttl);
+                inherited.as_ref().is_some_and(|left| left.job.claim.ttl == next.plan.ttl);
             let lead = Lead {
                 lines: self.lines.clone(),
                 line: self.line.clone(),

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Backend, Claim, ClaimId, Linger, Mode, Order, Party, Query, Snapshot, Stamp};
+use crate::backend::{
+    Attempt, Backend, Claim, ClaimId, Mode, Order, Party, Query, Snapshot, Stamp,
+};
 use crate::capabilities::Capabilities;
 use crate::driver::Driver;
 use crate::engine::Engine;
-use crate::error::{BackendError, Error};
+use crate::error::Error;
 use crate::io::Io;
 use crate::key::Key;
 use crate::local_queue::Handover;
@@ -167,21 +169,20 @@ impl LockManager {
         let engine = &self.engine;
         let key = self.key(name.as_ref())?;
         let seen = self.inspect(name.as_ref()).await?;
-        let Plan { ttl, rules, .. } = self.settings.plan(&engine.capabilities)?;
-        let limit = rules.op_timeout(ttl);
+        let plan = self.settings.plan(&engine.capabilities)?;
+        let limit = plan.rules.op_timeout(plan.ttl);
         for party in &seen.holders {
             let Some(id) = party.id else { continue };
-            let claim = self.claim(&key, id, party.mode, ttl)?;
-            let released = engine.io.within(limit, engine.backend.release(&claim, Linger::None));
-            let released = released.await.unwrap_or_else(|| Err(BackendError::no_answer(limit)));
-            released.map_err(|e| self.seen(e, Some(&key)))?;
+            let claim = self.claim(&key, id, party.mode, &plan);
+            let released = engine.reaper.release_once(&claim, limit).await;
+            released.map_err(|e| engine.seen(e, Some(&key)))?;
         }
         let mode = seen.holders.first().map_or(Mode::Exclusive, |party| match party.mode {
             Mode::Read | Mode::Write => Mode::Write,
             Mode::Permits { of, .. } => Mode::Permits { take: of, of },
             Mode::Exclusive => Mode::Exclusive,
         });
-        let token = self.bump(&key, mode, ttl, limit).await?;
+        let token = self.bump(&key, mode, &plan, limit).await?;
         Ok(ForceReleased { evicted: seen.holders, token })
     }
 
@@ -190,39 +191,37 @@ impl LockManager {
         &self,
         key: &Key,
         mode: Mode,
-        ttl: Duration,
+        plan: &Plan,
         limit: Duration,
     ) -> Result<Option<FencingToken>, Error> {
         let engine = &self.engine;
-        let claim = self.claim(key, ClaimId::random(), mode, ttl)?;
-        let rules = self.settings.plan(&engine.capabilities)?.rules;
+        let claim = self.claim(key, ClaimId::random(), mode, plan);
+        let rules = plan.rules.clone();
         let job = Job { claim: claim.clone(), rules, under_way: None, lead: None };
         // Whatever happens from here on, this claim is given back.
         let mut withdrawal = Withdrawal::new(&engine.reaper, job);
-        let answer = engine.io.within(limit, engine.backend.try_acquire(&claim)).await;
+        let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;
         if engine.reaper.release_once(withdrawal.claim(), limit).await.is_ok() {
             withdrawal.settled();
         }
-        let attempt = answer.unwrap_or_else(|| Err(BackendError::no_answer(limit)));
-        let token = match attempt.map_err(|e| self.seen(e, Some(key)))? {
-            crate::backend::Attempt::Granted(grant) => Some(FencingToken::from_grant(grant.token)),
-            crate::backend::Attempt::Blocked(_) => None,
-        };
-        Ok(token)
+        Ok(match attempt.map_err(|e| engine.seen(e, Some(key)))? {
+            Attempt::Granted(grant) => Some(FencingToken::from_grant(grant.token)),
+            Attempt::Blocked(_) => None,
+        })
     }
 
-    fn claim(&self, key: &Key, id: ClaimId, mode: Mode, ttl: Duration) -> Result<Claim, Error> {
-        Ok(Claim {
+    fn claim(&self, key: &Key, id: ClaimId, mode: Mode, plan: &Plan) -> Claim {
+        Claim {
             key: key.clone(),
             id,
             mode,
             order: Order::Barging,
-            ttl,
-            holder: self.settings.plan(&self.engine.capabilities)?.holder,
+            ttl: plan.ttl,
+            holder: plan.holder.clone(),
             waits: false,
             floor: 0,
             stamp: Stamp::new(self.engine.io.now()),
-        })
+        }
     }
 
     /// Shuts down: ends every hold, gives it back, and waits for the answers.
@@ -245,11 +244,7 @@ impl LockManager {
         const LIMIT: Duration = Duration::from_secs(2);
         self.engine.check_open(key)?;
         let limit = self.settings.options().op_timeout.unwrap_or(LIMIT);
-        let answer = self.engine.io.within(limit, self.engine.backend.inspect(query)).await;
-        answer.unwrap_or_else(|| Err(BackendError::no_answer(limit))).map_err(|e| self.seen(e, key))
-    }
-
-    fn seen(&self, error: BackendError, key: Option<&Key>) -> Error {
-        Error::from_backend(error, key, &self.engine.capabilities.store)
+        let answer = self.engine.io.answer(limit, self.engine.backend.inspect(query)).await;
+        answer.map_err(|e| self.engine.seen(e, key))
     }
 }

@@ -144,14 +144,11 @@ impl Mutex {
     }
 
     fn request(&self) -> Result<Request, Error> {
-        let plan = self.settings.plan(&self.engine.capabilities)?;
         Ok(Request {
             key: self.name.clone()?,
             mode: Mode::Exclusive,
-            ttl: plan.ttl,
-            holder: plan.holder,
             fair: self.fair,
-            rules: plan.rules,
+            plan: self.settings.plan(&self.engine.capabilities)?,
         })
     }
 }

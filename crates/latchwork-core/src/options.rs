@@ -32,6 +32,13 @@ pub(crate) struct Plan {
     pub(crate) rules: Arc<Rules>,
 }
 
+impl Plan {
+    /// Whether a hold that was granted for one suits the other.
+    pub(crate) fn suits(&self, other: &Plan) -> bool {
+        self.ttl == other.ttl && self.holder == other.holder && self.rules.same_as(&other.rules)
+    }
+}
+
 impl Settings {
     /// The same options but for one.
     pub(crate) fn with(&self, change: impl FnOnce(&mut Options)) -> Self {

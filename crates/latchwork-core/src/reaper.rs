@@ -86,10 +86,7 @@ impl Reaper {
         claim: &Claim,
         op_timeout: Duration,
     ) -> Result<Released, BackendError> {
-        self.io
-            .within(op_timeout, self.backend.release(claim, Linger::None))
-            .await
-            .unwrap_or_else(|| Err(BackendError::no_answer(op_timeout)))
+        self.io.answer(op_timeout, self.backend.release(claim, Linger::None)).await
     }
 }
 

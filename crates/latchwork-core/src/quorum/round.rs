@@ -158,9 +158,7 @@ pub(super) fn limited<T: Send + 'static>(
     ask: impl Future<Output = Result<T, BackendError>> + Send + 'static,
 ) -> Ask<Result<T, BackendError>> {
     let io = shared.io.clone();
-    Box::pin(async move {
-        io.within(limit, ask).await.unwrap_or_else(|| Err(BackendError::no_answer(limit)))
-    })
+    Box::pin(async move { io.answer(limit, ask).await })
 }
 
 impl Shared {
