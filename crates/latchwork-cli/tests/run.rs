@@ -121,14 +121,9 @@ fn passes_stdin_and_stdout_through() {
 fn a_pipeline_ends_with_its_command() {
     let store = Store::new();
     let binary = env!("CARGO_BIN_EXE_latchwork");
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", &format!("'{binary}' run x -- echo hi | cat; echo end")])
-        .env("LATCHWORK_STORE", store.url())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let done = Running::start(command).finish();
+    let done =
+        Running::start(store.script(&format!("'{binary}' run x -- echo hi | cat; echo end")))
+            .finish();
     assert_eq!(done.stdout, "hi\nend\n");
 }
 
@@ -197,14 +192,7 @@ fn what_the_caller_ignores_is_ignored() {
     let binary = env!("CARGO_BIN_EXE_latchwork");
     let script =
         format!("trap '' HUP; exec '{binary}' run x -- sh -c 'kill -HUP $PPID $$; echo alive'");
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", &script])
-        .env("LATCHWORK_STORE", store.url())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let done = Running::start(command).finish();
+    let done = Running::start(store.script(&script)).finish();
     assert_eq!((done.code(), &*done.stdout), (0, "alive\n"), "{done:?}");
 }
 
@@ -219,14 +207,7 @@ fn the_command_starts_with_the_callers_signal_settings() {
         assert_eq!(sets(&direct)[1] & pipe != 0, prepare.contains("PIPE"), "{direct}");
         let binary = env!("CARGO_BIN_EXE_latchwork");
         let script = format!("{prepare} exec '{binary}' run x -- sh -c \"{ask}\"");
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", &script])
-            .env("LATCHWORK_STORE", store.url())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let done = Running::start(command).finish();
+        let done = Running::start(store.script(&script)).finish();
         assert_eq!(sets(&done.stdout), sets(&direct), "{done:?}");
     }
 }

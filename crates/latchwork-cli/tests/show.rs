@@ -108,13 +108,7 @@ fn force_moves_the_token_on() {
 fn a_reader_that_has_gone_is_no_error() {
     let store = Store::new();
     let script = format!("'{}' completions bash | head -c 1", env!("CARGO_BIN_EXE_latchwork"));
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", &script])
-        .env("LATCHWORK_STORE", store.url())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
-    let done = Running::start(command).finish();
+    let done = Running::start(store.script(&script)).finish();
     assert_eq!(done.stderr, "");
 }
 

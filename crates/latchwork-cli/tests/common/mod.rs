@@ -47,8 +47,19 @@ impl Store {
     /// `latchwork` with these arguments, without a terminal.
     pub fn latchwork(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+        command.args(args);
+        self.at_this_store(command)
+    }
+
+    /// A shell script, without a terminal.
+    pub fn script(&self, script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        self.at_this_store(command)
+    }
+
+    fn at_this_store(&self, mut command: Command) -> Command {
         command
-            .args(args)
             .env("LATCHWORK_STORE", self.url())
             .env("TRACE", self.dir.path())
             .stdin(Stdio::null())
