@@ -13,6 +13,7 @@
     reason = "starts processes, waits for them and delays bytes; no lock's validity depends on it"
 )]
 
+mod clock_shim;
 mod error;
 mod folder;
 mod port;
@@ -23,6 +24,7 @@ mod resp;
 mod tls;
 mod wait;
 
+pub use clock_shim::ServerClock;
 pub use error::{Error, Result};
 pub use folder::Folder;
 pub use port::Port;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::clock_shim::ServerClock;
 use crate::folder::Folder;
 use crate::port::Port;
 use crate::process::{Process, log_tail};
 use crate::resp::{Probe, Value};
 use crate::tls::{self, Certificates};
-use crate::wait::{PATIENCE, until};
+use crate::wait::{LIMIT, until};
 use crate::{Error, Result};
 
 /// The user and password of probes at a server that asks for them.
@@ -50,6 +51,7 @@ pub struct RedisOptions {
     password: Option<String>,
     users: Vec<String>,
     tls: bool,
+    clock: bool,
     pub(crate) replica_of: Option<u16>,
     /// A cluster's configuration, written before the server starts.
     pub(crate) nodes_conf: Option<String>,
@@ -88,6 +90,12 @@ impl RedisOptions {
     /// Listens with TLS only, with a certificate of an authority of its own.
     pub fn tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// Gives it a wall clock that can be set: see [`RedisServer::clock`].
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
         self
     }
 
@@ -160,6 +168,7 @@ pub struct RedisServer {
     process: Process,
     options: RedisOptions,
     certificates: Option<Certificates>,
+    clock: Option<ServerClock>,
     pub(crate) port: Port,
     // Last: it is removed when the process is gone.
     folder: Folder,
@@ -198,13 +207,17 @@ impl RedisServer {
         if let Some(text) = &options.nodes_conf {
             fs::write(path.join("nodes.conf"), text)?;
         }
-        let process = spawn(path)?;
-        Ok(Self { process, options: options.clone(), certificates, port, folder })
+        let clock = match options.clock {
+            true => Some(ServerClock::new(path)?),
+            false => None,
+        };
+        let process = spawn(path, clock.as_ref())?;
+        Ok(Self { process, options: options.clone(), certificates, clock, port, folder })
     }
 
     pub(crate) fn await_ready(&mut self) -> Result<()> {
         let what = format!("redis-server on port {}", self.port());
-        until(PATIENCE, &what, || {
+        until(LIMIT, &what, || {
             // A server that ended will not answer.
             if let Some(status) = self.process.exit_status() {
                 return Ok(Err(Error::new(format!(
@@ -233,6 +246,15 @@ impl RedisServer {
     /// The certificates of a server with TLS.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
+    }
+
+    /// Its wall clock, if the options give it one of its own.
+    ///
+    /// # Errors
+    ///
+    /// If they do not.
+    pub fn clock(&self) -> Result<&ServerClock> {
+        self.clock.as_ref().ok_or_else(|| Error::new("a server started without `with_clock`"))
     }
 
     /// The process id of the server that runs now, or ran last.
@@ -306,7 +328,7 @@ impl RedisServer {
     ///
     /// If it does not end.
     pub fn shutdown(&mut self) -> Result<()> {
-        self.process.terminate(PATIENCE).map(drop)
+        self.process.terminate(LIMIT).map(drop)
     }
 
     /// Keeps the data of this moment aside for [`Data::OldSnapshot`].
@@ -353,7 +375,7 @@ impl RedisServer {
         }
         // The file of the killed server: a probe must not find it.
         let _ = fs::remove_file(self.folder.path().join("socket"));
-        self.process = spawn(self.folder.path())?;
+        self.process = spawn(self.folder.path(), self.clock.as_ref())?;
         Ok(())
     }
 
@@ -387,9 +409,12 @@ pub fn redis_cli(port: u16, args: &[&str]) -> Result<String> {
     }
 }
 
-fn spawn(folder: &Path) -> Result<Process> {
+fn spawn(folder: &Path, clock: Option<&ServerClock>) -> Result<Process> {
     let mut command = Command::new("redis-server");
     command.arg(folder.join("redis.conf"));
+    if let Some(clock) = clock {
+        clock.give_to(&mut command);
+    }
     Process::start(&command, &log_file(folder))
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::{Error, Result};
 
 /// How long a server may take to do what it does in milliseconds on an idle machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Looks again and again until `look` gives a value; the error tells what it last saw.
 pub(crate) fn until<T, E: Display>(

@@ -34,7 +34,7 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: std::net::TcpListener, 
         if refuse {
             listener = None;
         } else if listener.is_none() {
-            // The port is reserved; should it be taken all the same, the caller's patience ends.
+            // The port is reserved; should it be taken all the same, the caller gives up.
             listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.ok();
             if listener.is_none() {
                 tokio::time::sleep(Duration::from_millis(5)).await;

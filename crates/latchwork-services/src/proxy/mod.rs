@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
-use crate::wait::PATIENCE;
+use crate::wait::LIMIT;
 use crate::{Error, Port, Result};
 use control::{Refusal, Shared, State};
 pub use counts::Counts;
@@ -292,9 +292,9 @@ impl Proxy {
     }
 
     fn await_state(&self, what: &str, done: impl Fn(&State) -> bool) -> Result<()> {
-        match self.shared.wait(PATIENCE, done) {
+        match self.shared.wait(LIMIT, done) {
             true => Ok(()),
-            false => Err(Error::new(format!("waited {PATIENCE:?} for {what}"))),
+            false => Err(Error::new(format!("waited {LIMIT:?} for {what}"))),
         }
     }
 }
