@@ -16,20 +16,24 @@
 mod clock_shim;
 mod error;
 mod folder;
+mod node;
 mod port;
 mod process;
 mod proxy;
 mod redis;
 mod resp;
+mod sentinel;
 mod tls;
 mod wait;
 
 pub use clock_shim::ServerClock;
 pub use error::{Error, Result};
 pub use folder::Folder;
+pub use node::Node;
 pub use port::Port;
 pub use process::{Process, log_tail};
 pub use proxy::{Counts, Cut, Direction, Loss, Lost, Protocol, Proxy};
 pub use redis::{Data, Persistence, RedisOptions, RedisServer, redis_cli};
 pub use resp::Value;
+pub use sentinel::{Sentinel, SentinelOptions, SentinelSet};
 pub use tls::Certificates;

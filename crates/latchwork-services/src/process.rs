@@ -115,13 +115,27 @@ impl Process {
         kill_process(pid, signal).map_err(|e| Error::while_(format!("signal {}", self.name), e))
     }
 
-    /// Whether all its threads stand still. The state follows the name, which is in brackets.
+    /// Whether it is there and not stopped (SIGSTOP).
+    pub fn is_running(&self) -> bool {
+        self.states().is_some_and(|states| !states.contains(&'Z')) && !self.is_stopped()
+    }
+
+    /// Whether all its threads stand still.
     fn is_stopped(&self) -> bool {
-        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid())) else { return false };
-        tasks.flatten().all(|task| {
+        self.states().is_some_and(|states| states.iter().all(|state| "Tt".contains(*state)))
+    }
+
+    /// The states of its threads, as proc(5) has them: each follows a name in brackets.
+    fn states(&self) -> Option<Vec<char>> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let mut states = Vec::new();
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?.flatten() {
             let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 't']))
-        })
+            states.extend(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()));
+        }
+        Some(states)
     }
 }
 

@@ -299,6 +299,11 @@ impl RedisServer {
             .ok_or_else(|| Error::new(format!("INFO of Redis has no field {field}")))
     }
 
+    /// Whether the process is there and not stopped.
+    pub fn is_running(&self) -> bool {
+        self.process.is_running()
+    }
+
     /// Kills the server (SIGKILL) and waits until it is gone.
     pub fn kill(&mut self) {
         self.process.kill();

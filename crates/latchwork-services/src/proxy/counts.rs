@@ -18,6 +18,9 @@ pub struct Counts {
     pub pushes: u64,
     /// Commands, answers and pushes that the proxy swallowed.
     pub lost: u64,
+    /// Commands of replicas and sentinels. They are in no other count, except for the first `PING`
+    /// of a replica, before it is known as one.
+    pub between_servers: u64,
     /// Bytes from clients, and bytes from the server.
     pub bytes: [u64; 2],
 }

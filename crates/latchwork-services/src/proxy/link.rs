@@ -111,6 +111,32 @@ fn reset(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Client,
+    /// A sentinel or a replica: not counted.
+    Server,
+    /// A replica that gets its master's stream, which is not made of answers.
+    Stream,
+}
+
+impl Kind {
+    fn after(self, words: &[&[u8]]) -> Self {
+        let is = |n: usize, text: &str| {
+            words.get(n).is_some_and(|word| word.eq_ignore_ascii_case(text.as_bytes()))
+        };
+        let sentinel = || words.get(2).is_some_and(|name| name.starts_with(b"sentinel-"));
+        match self {
+            Self::Stream => self,
+            _ if is(0, "PSYNC") || is(0, "SYNC") => Self::Stream,
+            _ if is(0, "REPLCONF") => Self::Server,
+            _ if is(0, "CLIENT") && is(1, "SETNAME") && sentinel() => Self::Server,
+            kind => kind,
+        }
+    }
+}
+
 struct Link {
     id: u64,
     /// Whom each direction ends at: the server, then the client.
@@ -119,6 +145,7 @@ struct Link {
     commands: Framer,
     answers: Framer,
     order: Order,
+    kind: Kind,
     /// Commands whose answer has not been written to the client.
     unanswered: u64,
     /// Answers that are kept back.
@@ -139,6 +166,7 @@ impl Link {
             commands: Framer::of_commands(),
             answers: Framer::of_answers(),
             order: Order::default(),
+            kind: Kind::Client,
             unanswered: 0,
             held: Vec::new(),
             cut: None,
@@ -230,10 +258,12 @@ impl Link {
         due: Instant,
     ) {
         match protocol {
-            Protocol::Plain if direction == TO_CLIENT && state.lose_answers => {}
-            Protocol::Plain => self.lanes[direction].push(due, bytes, 0),
-            Protocol::Redis if direction == TO_SERVER => self.take_commands(state, bytes, due),
-            Protocol::Redis => self.take_answers(state, bytes, due),
+            Protocol::Redis if self.kind != Kind::Stream => match direction {
+                TO_SERVER => self.take_commands(state, bytes, due),
+                _ => self.take_answers(state, bytes, due),
+            },
+            _ if direction == TO_CLIENT && state.lose_answers => {}
+            _ => self.lanes[direction].push(due, bytes, 0),
         }
     }
 
@@ -247,6 +277,14 @@ impl Link {
             };
             let words = words(frame);
             if words.is_empty() {
+                self.lanes[TO_SERVER].push(due, frame, 0);
+                continue;
+            }
+            self.kind = self.kind.after(&words);
+            if self.kind != Kind::Client {
+                state.counts.between_servers += 1;
+                self.order.forwarded(&words, None);
+                self.unanswered += 1;
                 self.lanes[TO_SERVER].push(due, frame, 0);
                 continue;
             }
@@ -286,14 +324,15 @@ impl Link {
                 unanswered: &mut self.unanswered,
             };
             let cut = &mut self.cut;
+            let counted = self.kind == Kind::Client;
             self.order.message(frame, |step| match step {
                 Step::Answer { bytes, last } => {
-                    state.counts.answers += u64::from(last);
+                    state.counts.answers += u64::from(last && counted);
                     deliver(state, side.again(), bytes, last.into(), due);
                 }
                 Step::Own(bytes) => deliver(state, side.again(), &bytes, 1, due),
                 Step::Push(bytes) => {
-                    state.counts.pushes += 1;
+                    state.counts.pushes += u64::from(counted);
                     if state.lose_answers || state.lose_pushes {
                         state.counts.lost += 1;
                     } else {

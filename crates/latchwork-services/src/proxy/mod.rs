@@ -72,8 +72,8 @@ pub struct Loss {
 /// Every control takes effect before its method returns: afterwards no byte passes that it
 /// forbids. Dropping the proxy cuts its connections.
 ///
-/// Under [`Protocol::Redis`] it does not follow `MONITOR`, replication and `CLIENT REPLY`, after
-/// which messages and commands do not correspond; a connection with bytes that are no RESP is cut.
+/// Under [`Protocol::Redis`] it does not follow `MONITOR` and `CLIENT REPLY`, after which messages and
+/// commands do not correspond; a connection with bytes that are no RESP is cut.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,
