@@ -14,6 +14,7 @@
 )]
 
 mod clock_shim;
+mod cluster;
 mod error;
 mod folder;
 mod node;
@@ -27,6 +28,7 @@ mod tls;
 mod wait;
 
 pub use clock_shim::ServerClock;
+pub use cluster::{ClusterOptions, Migration, RedisCluster};
 pub use error::{Error, Result};
 pub use folder::Folder;
 pub use node::Node;
