@@ -76,15 +76,13 @@ impl Shared {
                 other => return Err(strange(&other)),
             }
         }
-        if claim.waits && known.is_none() {
-            self.pushes.open(claim.id);
-        }
-        if let Some(mailbox) = &known {
-            mailbox.clear();
-        }
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
-        let process = if link.hears(&channel) { self.pushes.process.as_str() } else { "-" };
+        let hears = link.hears(&channel);
+        let process = if hears { self.pushes.process.as_str() } else { "-" };
+        if claim.waits || known.is_some() {
+            self.pushes.open(claim.id).tries(hears);
+        }
         let place = match (claim.waits, claim.order) {
             (false, _) => "n",
             (true, Order::Fifo) => "f",
@@ -135,7 +133,11 @@ impl Shared {
         let link = self.topology.link(names.slot()).await?;
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
-        if !link.hears(&channel) {
+        if link.hears(&channel) {
+            if !mailbox.is_reachable() {
+                return Ok(Wake::Look); // the next try says where to reach it
+            }
+        } else {
             let sharded = self.topology.is_cluster();
             if link.facts.pushes && link.subscribe(&channel, sharded).await.is_ok() {
                 // Whatever happened before the server took it was not told: look again.

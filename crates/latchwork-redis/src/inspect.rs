@@ -146,7 +146,7 @@ fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
 
 fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
     let Value::Array(parts) = answer else { return None };
-    let [kind, value, left, token, line, members, marks, details, clock] = &parts[..] else {
+    let [kind, value, left, line, members, marks, details, clock] = &parts[..] else {
         return None;
     };
     let Value::Array(clock) = clock else { return None };
@@ -157,7 +157,6 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
     };
     let details: HashMap<String, String> = pairs(details)?;
     let mut snapshot = Snapshot::free(key.clone());
-    snapshot.token = number(token)?;
     if names.lock() != key.as_str() {
         snapshot.notes.push(format!("its name in Redis is {:?}", names.lock()));
     }
@@ -182,6 +181,7 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
     if snapshot.shape.is_none() {
         snapshot.shape = snapshot.waiters.first().map(|waiter| waiter.mode.shape());
     }
+    snapshot.token = snapshot.holders.iter().filter_map(|holder| holder.token).max().unwrap_or(0);
     Some(snapshot)
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Mailbox {
 struct Mail {
     /// It has been granted to the process otherwise, and only keeps its name known.
     held: bool,
+    /// Its last try told the store where to reach it.
+    reachable: bool,
     admitted: Option<Wake>,
     look_at: Option<Moment>,
 }
@@ -153,8 +155,13 @@ impl Mailbox {
     }
 
     /// The claim tries again: what came before tells it nothing any more.
-    pub(crate) fn clear(&self) {
-        *lock(&self.mail) = Mail::default();
+    pub(crate) fn tries(&self, reachable: bool) {
+        *lock(&self.mail) = Mail { reachable, ..Mail::default() };
+    }
+
+    /// Whether messages for its last try can come.
+    pub(crate) fn is_reachable(&self) -> bool {
+        lock(&self.mail).reachable
     }
 
     /// The claim is held by a try of its own.
