@@ -3,8 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::net::TcpStream;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use latchwork_services::{Data, Persistence, RedisOptions, RedisServer, Value, redis_cli};
 
@@ -137,8 +137,9 @@ fn a_replica_follows() -> Test {
     let replica = start(&RedisOptions::new().replica_of(master.port()))?;
     assert_eq!(replica.info("role")?, "slave");
     master.command(&["SET", "k", "2"])?.ok()?;
+    let start = Instant::now();
     while get(&replica)? != text("2") {
-        std::thread::yield_now();
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", replica.log());
     }
     Ok(())
 }
