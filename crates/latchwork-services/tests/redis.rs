@@ -90,8 +90,10 @@ fn a_server_with_snapshots_saves_at_a_clean_end_only() -> Test {
 fn a_stopped_server_answers_when_it_goes_on() -> Test {
     let mut server = start(&RedisOptions::new())?;
     server.stop()?;
-    let mut client =
-        Command::new("redis-cli").args(["-p", &server.port().to_string(), "INCR", "n"]).spawn()?;
+    let mut client = Command::new("redis-cli")
+        .args(["-p", &server.port().to_string(), "INCR", "n"])
+        .stdout(Stdio::null())
+        .spawn()?;
     std::thread::sleep(Duration::from_millis(50));
     assert!(client.try_wait()?.is_none(), "a stopped server has answered");
     server.cont()?;
