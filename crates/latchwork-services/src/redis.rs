@@ -257,7 +257,7 @@ impl RedisServer {
         self.process.pid()
     }
 
-    /// The folder with its configuration, socket, log and data.
+    /// The folder with its `redis.conf`, `socket` and `log`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
