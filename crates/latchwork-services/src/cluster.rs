@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::node::{Node, Place};
+use crate::port::despite_collisions;
 use crate::wait::{LIMIT, until};
 use crate::{Error, RedisOptions, Result};
 
@@ -64,6 +65,10 @@ impl RedisCluster {
     ///
     /// If that does not come true; the text has the end of a log.
     pub fn start(options: &ClusterOptions) -> Result<Self> {
+        despite_collisions(|| Self::start_once(options))
+    }
+
+    fn start_once(options: &ClusterOptions) -> Result<Self> {
         let mut places = Vec::new();
         for _ in 0..2 * MASTERS {
             places.push(Place::reserve(options.proxies)?);

@@ -54,6 +54,48 @@ impl Port {
     }
 }
 
+/// Starts something again, on other ports, if somebody who does not reserve ports took one of its
+/// own in the meantime.
+pub(crate) fn despite_collisions<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut attempts = 5;
+    loop {
+        match start() {
+            Err(e) if attempts > 0 && e.to_string().contains("Address already in use") => {
+                attempts -= 1;
+            }
+            done => return done,
+        }
+    }
+}
+
 fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserved_port_is_reserved_once() -> Result<()> {
+        let (one, two) = (Port::reserve()?, Port::reserve()?);
+        assert_ne!(one.number(), two.number());
+        let files = place().join(format!("latchwork-ports.{}", rustix::process::getuid().as_raw()));
+        let file = File::open(files.join(one.number().to_string()))?;
+        assert!(file.try_lock().is_err());
+        drop(one);
+        file.lock()?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_not_the_last_word() -> Result<()> {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let mut ports = vec![0, taken.local_addr()?.port()];
+        let bind = || Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, ports.pop().unwrap_or(0)))?);
+        assert!(despite_collisions(bind)?.local_addr()?.port() != taken.local_addr()?.port());
+        let denied = despite_collisions(|| Err::<(), _>(Error::new("something else")));
+        assert!(denied.is_err());
+        Ok(())
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock_shim::ServerClock;
 use crate::folder::Folder;
-use crate::port::Port;
+use crate::port::{Port, despite_collisions};
 use crate::process::{Process, log_tail};
 use crate::resp::{Probe, Value};
 use crate::tls::{self, Certificates};
@@ -181,16 +181,11 @@ impl RedisServer {
     ///
     /// If it does not answer; the text has the end of its log.
     pub fn start(options: &RedisOptions) -> Result<Self> {
-        // Somebody who does not reserve ports may take ours in the meantime.
-        let mut attempts = 5;
-        loop {
+        despite_collisions(|| {
             let mut server = Self::launch(options, Port::reserve()?)?;
-            match server.await_ready() {
-                Ok(()) => return Ok(server),
-                Err(e) if attempts == 0 || !port_was_taken(&server.log()) => return Err(e),
-                Err(_) => attempts -= 1,
-            }
-        }
+            server.await_ready()?;
+            Ok(server)
+        })
     }
 
     /// Starts the process and does not wait, so that several can start side by side.
@@ -262,7 +257,7 @@ impl RedisServer {
         self.process.pid()
     }
 
-    /// The folder with its configuration, socket, log and data.
+    /// The folder with its `redis.conf`, `socket` and `log`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -425,10 +420,6 @@ fn spawn(folder: &Path, clock: Option<&ServerClock>) -> Result<Process> {
 
 fn log_file(folder: &Path) -> PathBuf {
     folder.join("log")
-}
-
-fn port_was_taken(log: &str) -> bool {
-    log.contains("Address already in use")
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {

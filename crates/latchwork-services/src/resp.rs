@@ -146,7 +146,7 @@ pub(crate) fn strings(frame: &[u8]) -> Vec<&[u8]> {
 /// An answer of a server to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A status or an error's text is not one of these: see [`Value::Error`].
+    /// A string, or a status such as `OK`.
     Text(String),
     /// What the server refused, as it said it.
     Error(String),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::node::{Node, Place};
-use crate::port::Port;
+use crate::port::{Port, despite_collisions};
 use crate::process::Process;
 use crate::resp::{Probe, Value};
 use crate::wait::{LIMIT, until};
@@ -167,6 +167,10 @@ impl SentinelSet {
     ///
     /// If that does not come true; the text has the end of a log.
     pub fn start(options: &SentinelOptions) -> Result<Self> {
+        despite_collisions(|| Self::start_once(options))
+    }
+
+    fn start_once(options: &SentinelOptions) -> Result<Self> {
         let mut places = Vec::new();
         for _ in 0..SERVERS {
             places.push(Place::reserve(options.proxies)?);

@@ -3,9 +3,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use latchwork_services::{
     ClusterOptions, Proxy, RedisCluster, RedisOptions, RedisServer, SentinelOptions, SentinelSet,
@@ -66,7 +67,7 @@ fn be_killed() -> Test {
     let start = || RedisServer::start(&RedisOptions::new()).map_err(|e| e.to_string());
     let server = std::thread::spawn(start).join().map_err(|_| "panicked")??;
     server.command(&["PING"])?.ok()?;
-    println!("\nserver {}", server.pid());
+    writeln!(std::io::stdout(), "\nserver {}", server.pid())?;
     loop {
         std::thread::park();
     }
@@ -87,7 +88,9 @@ fn a_killed_test_takes_its_server_along() -> Test {
     killed.kill()?;
     killed.wait()?;
     // Whoever inherits it may take its time to wait for it.
+    let start = Instant::now();
     while !matches!(stat(pid), None | Some(('Z', _))) {
+        assert!(start.elapsed() < Duration::from_secs(30), "the server lives on");
         std::thread::yield_now();
     }
     assert!(!Path::new(&format!("/proc/{pid}/exe")).exists());

@@ -3,8 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::net::TcpStream;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use latchwork_services::{Data, Persistence, RedisOptions, RedisServer, Value, redis_cli};
 
@@ -90,8 +90,10 @@ fn a_server_with_snapshots_saves_at_a_clean_end_only() -> Test {
 fn a_stopped_server_answers_when_it_goes_on() -> Test {
     let mut server = start(&RedisOptions::new())?;
     server.stop()?;
-    let mut client =
-        Command::new("redis-cli").args(["-p", &server.port().to_string(), "INCR", "n"]).spawn()?;
+    let mut client = Command::new("redis-cli")
+        .args(["-p", &server.port().to_string(), "INCR", "n"])
+        .stdout(Stdio::null())
+        .spawn()?;
     std::thread::sleep(Duration::from_millis(50));
     assert!(client.try_wait()?.is_none(), "a stopped server has answered");
     server.cont()?;
@@ -137,8 +139,9 @@ fn a_replica_follows() -> Test {
     let replica = start(&RedisOptions::new().replica_of(master.port()))?;
     assert_eq!(replica.info("role")?, "slave");
     master.command(&["SET", "k", "2"])?.ok()?;
+    let start = Instant::now();
     while get(&replica)? != text("2") {
-        std::thread::yield_now();
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", replica.log());
     }
     Ok(())
 }

@@ -15,6 +15,15 @@ struct Chunk {
     answers: u64,
 }
 
+/// Why a connection, or a side of it, takes no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// The receiving side is gone; the sending one may not know yet.
+    Sink,
+    /// The sending side was reset, and it is time that the receiving one is.
+    Source,
+}
+
 /// How the sending side ended its half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
@@ -30,7 +39,7 @@ pub(super) struct Lane {
     /// How much waits altogether.
     size: usize,
     end: Option<(Instant, End)>,
-    /// The end has been passed on.
+    /// The end has been passed on, or there is nobody to pass anything on to.
     pub(super) closed: bool,
     /// The receiving side takes no more for now.
     pub(super) blocked: bool,
@@ -38,6 +47,9 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn push(&mut self, due: Instant, bytes: &[u8], answers: u64) {
+        if self.closed {
+            return;
+        }
         self.size += bytes.len();
         match self.queue.back_mut() {
             Some(last) if last.due == due => {
@@ -58,13 +70,24 @@ impl Lane {
     }
 
     /// When something is to be done next, if not by the receiving side.
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        let end = self.end.filter(|_| !self.closed).map(|(due, _)| due);
+    pub(super) fn next_due(&self, to_come: bool) -> Option<Instant> {
+        let end = self.end.filter(|_| !self.closed && !to_come).map(|(due, _)| due);
         if self.blocked { None } else { self.queue.front().map(|chunk| chunk.due).or(end) }
     }
 
-    /// Writes what is due, and gives the number of answers that are complete with it.
-    pub(super) fn flush(&mut self, now: Instant, sink: &TcpStream) -> io::Result<u64> {
+    /// Forgets what is under way, for its receiver is gone.
+    pub(super) fn close(&mut self) {
+        *self = Self { end: self.end, closed: true, ..Self::default() };
+    }
+
+    /// Writes what is due, and gives the number of answers that are complete with it. The end of
+    /// the sending side is passed on unless more is `to_come`.
+    pub(super) fn flush(
+        &mut self,
+        now: Instant,
+        sink: &TcpStream,
+        to_come: bool,
+    ) -> Result<u64, Gone> {
         let mut answers = 0;
         self.blocked = false;
         while let Some(chunk) = self.queue.front().filter(|chunk| chunk.due <= now) {
@@ -77,7 +100,7 @@ impl Lane {
                     self.blocked = true;
                     return Ok(answers);
                 }
-                Err(e) => return Err(e),
+                Err(_) => return Err(Gone::Sink),
             }
             if self.written == chunk.bytes.len() {
                 answers += chunk.answers;
@@ -86,12 +109,14 @@ impl Lane {
             }
         }
         match self.end {
-            Some((due, end)) if due <= now && self.queue.is_empty() && !self.closed => {
-                self.closed = true;
-                match end {
-                    End::Finish => shutdown(sink, Shutdown::Write)?,
-                    End::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+            Some((due, End::Reset)) if due <= now && self.queue.is_empty() && !to_come => {
+                return Err(Gone::Source);
+            }
+            Some((due, End::Finish)) if due <= now && self.queue.is_empty() && !to_come => {
+                if !self.closed {
+                    shutdown(sink, Shutdown::Write).map_err(|_| Gone::Sink)?;
                 }
+                self.closed = true;
             }
             _ => {}
         }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::control::{Fate, Shared, State};
-use super::lane::{End, Lane};
+use super::lane::{End, Gone, Lane};
 use super::order::{Order, Step};
 use super::{Cut, Direction, Protocol};
 use crate::resp::{Framer, words};
@@ -219,9 +219,19 @@ impl Link {
                 self.lanes[direction].blocked = false;
                 continue;
             }
+            let to_come = direction == TO_CLIENT && !self.held.is_empty();
             let (lane, sink) = (&mut self.lanes[direction], &self.sinks[direction]);
-            self.unanswered -= lane.flush(now, sink).map_err(|_| Cut::Reset)?;
-            due = due.into_iter().chain(lane.next_due()).min();
+            match lane.flush(now, sink, to_come) {
+                Ok(answers) => self.unanswered -= answers,
+                Err(Gone::Source) => return Err(Cut::Reset),
+                Err(Gone::Sink) => {
+                    lane.close();
+                    // The other side learns it by the other direction, which may be frozen.
+                    self.lanes[1 - direction].end(now, End::Reset);
+                    due = Some(now);
+                }
+            }
+            due = due.into_iter().chain(self.lanes[direction].next_due(to_come)).min();
         }
         match self.cut {
             Some(how) => Err(how),

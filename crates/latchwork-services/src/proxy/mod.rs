@@ -72,7 +72,8 @@ pub struct Loss {
 /// Every control takes effect before its method returns: afterwards no byte passes that it
 /// forbids. Dropping the proxy cuts its connections.
 ///
-/// Under [`Protocol::Redis`] it does not follow `MONITOR` and `CLIENT REPLY`, after which messages and
+/// Replication and what sentinels send pass as well; their commands are counted apart. Under
+/// [`Protocol::Redis`] it does not follow `MONITOR` and `CLIENT REPLY`, after which messages and
 /// commands do not correspond; a connection with bytes that are no RESP is cut.
 #[derive(Debug)]
 pub struct Proxy {
@@ -140,8 +141,8 @@ impl Proxy {
         self.shared.change(|s| s.upstream = upstream);
     }
 
-    /// Lets bytes that arrive from now on take this long. Bytes stay in order, and many can be
-    /// under way at once.
+    /// Lets bytes that arrive from now on take this long, or up to 2 ms longer. Bytes stay in
+    /// order, and many can be under way at once.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.shared.change(|s| s.delay[direction as usize] = delay);
     }
