@@ -13,8 +13,10 @@ use latchwork_core::{
 use redis::{Cmd, Value};
 
 use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
+use crate::combine::Combiner;
 use crate::config::RedisConfig;
 use crate::errors::strange;
+use crate::free_path::{Free, Take, TakeRequest, head};
 use crate::names::Names;
 use crate::push::{Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RENEW, TRY};
@@ -28,10 +30,12 @@ pub struct RedisBackend(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
     pub(crate) config: RedisConfig,
-    pub(crate) topology: Topology,
+    pub(crate) topology: Arc<Topology>,
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) io: Io,
     crowds: Crowds,
+    take: Arc<Combiner<Take>>,
+    free: Arc<Combiner<Free>>,
 }
 
 impl RedisBackend {
@@ -43,9 +47,18 @@ impl RedisBackend {
     pub async fn connect(config: RedisConfig, io: Io) -> Result<Arc<Self>, Error> {
         let store: Arc<str> = config.shown().into();
         let pushes = Pushes::new(io.clone());
-        let topology = Topology::new(&config, &io, &pushes);
-        let shared =
-            Arc::new(Shared { config, topology, pushes, io, crowds: Crowds::default() });
+        let topology = Arc::new(Topology::new(&config, &io, &pushes));
+        let take = Take { topology: topology.clone(), io: io.clone() };
+        let free = Free { topology: topology.clone(), io: io.clone() };
+        let shared = Arc::new(Shared {
+            config,
+            topology,
+            pushes,
+            take: Combiner::new(take, io.clone()),
+            free: Combiner::new(free, io.clone()),
+            io,
+            crowds: Crowds::default(),
+        });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
         shared
@@ -116,12 +129,11 @@ impl Shared {
 
     /// Takes a key that nobody holds, in the fewest steps at the server.
     async fn take_free(&self, names: &Names, claim: &Claim) -> Result<Value, BackendError> {
-        let tail = format!(":{}", claim.holder);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
-            command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
-            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
-        });
-        run.await
+        let request = TakeRequest::new(names.clone(), claim);
+        if self.topology.is_cluster() {
+            return self.take.alone(&request).await; // each slot is a place of its own
+        }
+        self.take.send(request).await
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
@@ -222,19 +234,15 @@ impl Shared {
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;
         if simple && !waited && !self.crowds.is_crowded(&names) {
-            let run = self.topology.run(names.slot(), &RELEASE, |command| {
-                command.arg(1).arg(names.lock());
-                command.arg(format!("lw:{}:-:{}", letter(claim.mode), claim.id));
-            });
-            match run.await {
-                Ok(Value::Int(1)) => return Ok(Released::Yes),
-                Ok(Value::Int(2)) => {}
-                // What is of another type is not ours.
-                Err(error) if error.kind == BackendErrorKind::Mismatch => {
-                    return Ok(Released::NotHeld);
-                }
-                Err(error) => return Err(error),
-                Ok(other) => return Err(strange(&other)),
+            let value = format!("lw:{}:-:{}", letter(claim.mode), claim.id);
+            let request = (names.clone(), value);
+            let freed = if self.topology.is_cluster() {
+                self.free.alone(&request).await?
+            } else {
+                self.free.send(request).await?
+            };
+            if freed {
+                return Ok(Released::Yes);
             }
         }
         self.release_in_line(&names, claim.id, linger).await
@@ -286,12 +294,7 @@ fn is_mine(value: &[u8], claim: &Claim) -> bool {
     value.get(7..39) == Some(claim.id.to_string().as_bytes())
 }
 
-/// The value of a claim that holds alone, up to its token.
-fn head(claim: &Claim) -> String {
-    format!("lw:{}:-:{}:", letter(claim.mode), claim.id)
-}
-
-fn millis(length: Duration) -> u64 {
+pub(crate) fn millis(length: Duration) -> u64 {
     // Never shorter than asked for (B4).
     u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -2,8 +2,10 @@
 
 mod answers;
 mod backend;
+mod combine;
 mod config;
 mod errors;
+mod free_path;
 mod inspect;
 mod link;
 mod names;

@@ -20,7 +20,7 @@ use crate::errors::{Failure, Reaction, failure};
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.
-const SILENCE: Duration = Duration::from_millis(2_500);
+const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// Who we are to the server.
 #[derive(Debug, Clone)]

@@ -27,3 +27,7 @@ pub(crate) static RELEASE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/release.lua")));
 pub(crate) static INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/inspect.lua")));
+pub(crate) static TAKE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/take.lua")));
+pub(crate) static FREE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/free.lua")));
