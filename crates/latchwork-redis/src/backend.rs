@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
-    Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
+    Effect, Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
     Verb, Wake, random_between,
 };
 use redis::{Cmd, Value};
@@ -112,8 +112,9 @@ impl Shared {
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
             command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+            command.arg(u8::from(known.is_some()));
         });
-        let attempt = attempt(&run.await?, claim);
+        let attempt = run.await.and_then(|answer| attempt(&answer, claim));
         match &attempt {
             Ok(Attempt::Granted(_)) => {
                 if let Some(mailbox) = self.pushes.find(claim.id) {
@@ -122,7 +123,11 @@ impl Shared {
             }
             Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(&names),
             Ok(Attempt::Blocked(_)) => {}
-            Err(_) => drop(self.pushes.close(claim.id)),
+            // It left nothing behind, so nothing will release it.
+            Err(error) if known.is_none() && error.effect == Effect::NotApplied => {
+                self.pushes.close(claim.id);
+            }
+            Err(_) => {}
         }
         attempt
     }

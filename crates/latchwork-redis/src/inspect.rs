@@ -170,13 +170,13 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
             snapshot.notes.push(format!("{:?} is a {other}, no lock", names.lock()));
         }
     }
-    for list in [line, marks] {
-        let Value::Array(ids) = list else { return None };
-        for id in ids {
-            let id = text(id)?;
-            let waiter = details.get(&id).and_then(|detail| waiting(&id, detail, now));
-            snapshot.waiters.extend(waiter);
-        }
+    let (Value::Array(line), Value::Array(marks)) = (line, marks) else { return None };
+    for entry in line {
+        snapshot.waiters.extend(waiting(&text(entry)?, now));
+    }
+    for id in marks {
+        let entry = details.get(&text(id)?);
+        snapshot.waiters.extend(entry.and_then(|entry| waiting(entry, now)));
     }
     if snapshot.shape.is_none() {
         snapshot.shape = snapshot.waiters.first().map(|waiter| waiter.mode.shape());
@@ -254,11 +254,11 @@ fn member(id: &str, detail: &str, of: u32, left: u64) -> Option<Party> {
     })
 }
 
-/// `<looks by> <ends> <mode> <take> <limit> <place> <ttl> <probation> <tried> <stamp> <process>
+/// `<id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <tried> <stamp> <process>
 /// <holder>`
-fn waiting(id: &str, detail: &str, now: u64) -> Option<Party> {
-    let words: Vec<&str> = detail.splitn(12, ' ').collect();
-    let [_, ends, mode, take, of, .., holder] = &words[..] else { return None };
+fn waiting(entry: &str, now: u64) -> Option<Party> {
+    let words: Vec<&str> = entry.splitn(12, ' ').collect();
+    let [id, _, ends, mode, take, of, .., holder] = &words[..] else { return None };
     let left = ends.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
     Some(Party {
         id: ClaimId::parse(id),
