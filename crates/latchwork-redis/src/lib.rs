@@ -4,6 +4,7 @@ mod answers;
 mod backend;
 mod combine;
 mod config;
+mod drive;
 mod errors;
 mod free_path;
 mod inspect;

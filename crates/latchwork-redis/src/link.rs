@@ -8,14 +8,19 @@ use std::time::Duration;
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, cmd,
 };
+use tokio::net::TcpStream;
 
+use crate::drive::Drive;
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::errors::{Failure, Reaction, failure};
 
+/// A connection that is silent for so long is probed by the system.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// A request that was given up, and no answer to any other within this time since it was sent: the
@@ -55,6 +60,8 @@ pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 /// A connection.
 pub(crate) struct Link {
     conn: MultiplexedConnection,
+    /// Without TLS, what moves the bytes; with TLS the library does that by itself.
+    drive: Option<Arc<Drive>>,
     endpoint: Endpoint,
     io: Io,
     pub(crate) facts: Facts,
@@ -95,10 +102,11 @@ impl Link {
                     Ok(())
                 });
             }
-            match client.get_multiplexed_async_connection_with_config(&config).await {
-                Ok(conn) => {
+            match connect(&client, &endpoint, access, config, &io).await {
+                Ok((conn, drive)) => {
                     let mut link = Self {
                         conn,
+                        drive,
                         endpoint,
                         facts: Facts::default(),
                         client_id: None,
@@ -154,7 +162,12 @@ impl Link {
     /// Sends a command and awaits its answer. A dropped future counts as sent.
     pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
         let waiting = Waiting::new(self);
-        let answer = self.conn.clone().send_packed_command(command).await;
+        let mut conn = self.conn.clone();
+        let sending = conn.send_packed_command(command);
+        let answer = match &self.drive {
+            Some(drive) => drive.send(sending).await,
+            None => sending.await,
+        };
         waiting.answered();
         self.read(answer)
     }
@@ -246,6 +259,31 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Makes the connection itself.
+async fn connect(
+    client: &Client,
+    endpoint: &Endpoint,
+    access: &Access,
+    config: AsyncConnectionConfig,
+    io: &Io,
+) -> redis::RedisResult<(MultiplexedConnection, Option<Arc<Drive>>)> {
+    if access.tls.is_some() {
+        let conn = client.get_multiplexed_async_connection_with_config(&config).await?;
+        return Ok((conn, None));
+    }
+    let made = async {
+        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
+        stream.set_nodelay(true)?;
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        let settings = client.get_connection_info().redis_settings();
+        MultiplexedConnection::new_with_config(settings, stream, config).await
+    };
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let (conn, moving) = io.within(CONNECT_LIMIT, made).await.ok_or_else(late)??;
+    Ok((conn, Some(Drive::start(moving, io))))
+}
+
 fn refuses_hello(error: &redis::RedisError) -> bool {
     let text = error.to_string();
     let auth = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code));
@@ -303,7 +341,7 @@ fn client(
     };
     let tcp = TcpSettings::default()
         .set_nodelay(true)
-        .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)));
+        .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
     let info = addr
         .into_connection_info()
         .map_err(|error| bad(format!("store: {error}")))?
