@@ -1,31 +1,112 @@
 //! Installs what the tests need beyond a Rust toolchain.
 
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-/// What the tests run, and the package that has it.
-const NEEDED: &[(&str, &str)] = &[("bash", "bash"), ("cc", "gcc")];
+/// What the tests use.
+#[derive(Clone, Copy)]
+enum Need {
+    Program(&'static str),
+    /// A module of the system's Python: the test's peers are installed there, and another Python
+    /// may come first in the path.
+    PythonModule(&'static str),
+}
+
+use Need::{Program, PythonModule};
+
+/// What the tests use, and the Debian package that has it.
+const NEEDED: &[(Need, &str)] = &[
+    (Program("bash"), "bash"),
+    (Program("cc"), "gcc"),
+    (Program("setpriv"), "util-linux"),
+    (Program("openssl"), "openssl"),
+    (Program("redis-server"), "redis-server"),
+    (Program("redis-sentinel"), "redis-sentinel"),
+    (Program("redis-cli"), "redis-tools"),
+    (PythonModule("redis"), "python3-redis"),
+];
 
 pub(crate) fn run() -> Result<(), String> {
-    let missing: Vec<&str> = NEEDED
-        .iter()
-        .filter(|(program, _)| !is_installed(program))
-        .map(|(_, package)| *package)
-        .collect();
+    let missing = missing();
     if missing.is_empty() {
         println!("setup: everything is there");
         return Ok(());
     }
     println!("setup: installing {}", missing.join(", "));
-    apt_get(&["update"])?;
-    let mut install = vec!["install", "--yes", "--no-install-recommends"];
-    install.extend(&missing);
-    apt_get(&install)
+    install(&missing).map_err(|why| {
+        let packages = missing.join(" ");
+        format!(
+            "setup: {why}\nThe tests need packages that are not installed. On Debian, as root:\n\
+             \n    apt-get install --no-install-recommends {packages}\n"
+        )
+    })
 }
 
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| Path::new(&dir).join(program).is_file())
+fn missing() -> Vec<&'static str> {
+    NEEDED.iter().filter(|(need, _)| !is_there(*need)).map(|(_, package)| *package).collect()
+}
+
+fn is_there(need: Need) -> bool {
+    match need {
+        Program(name) => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).is_file())
+        }
+        PythonModule(name) => Command::new("/usr/bin/python3")
+            .args(["-c", &format!("import {name}")])
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success()),
+    }
+}
+
+fn install(packages: &[&str]) -> Result<(), String> {
+    let _no_services = NoServices::declare()?;
+    apt_get(&["update"])?;
+    let options = ["install", "--yes", "--no-install-recommends"];
+    apt_get(&[&options[..], packages].concat())?;
+    match missing()[..] {
+        [] => Ok(()),
+        ref missing => Err(format!("installed, and yet not there: {}", missing.join(", "))),
+    }
+}
+
+/// Keeps packages from starting services while it lives: the tests start their own servers, and
+/// nobody asked for one on the usual port.
+struct NoServices {
+    declared: bool,
+}
+
+impl NoServices {
+    const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+    /// Puts a policy in place, unless the system has one already.
+    fn declare() -> Result<Self, String> {
+        let mut options = fs::OpenOptions::new();
+        match options.write(true).create_new(true).mode(0o755).open(Self::POLICY) {
+            Ok(mut file) => {
+                let declared = Self { declared: true };
+                // 101 is the answer "not allowed" of invoke-rc.d's policy interface.
+                std::io::Write::write_all(&mut file, b"#!/bin/sh\nexit 101\n")
+                    .map_err(|e| format!("cannot write {}: {e}", Self::POLICY))?;
+                Ok(declared)
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(Self { declared: false }),
+            Err(e) => Err(format!("cannot write {}: {e}", Self::POLICY)),
+        }
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.declared
+            && let Err(e) = fs::remove_file(Self::POLICY)
+        {
+            eprintln!("setup: remove {} by hand: {e}", Self::POLICY);
+        }
+    }
 }
 
 fn apt_get(args: &[&str]) -> Result<(), String> {
@@ -33,6 +114,6 @@ fn apt_get(args: &[&str]) -> Result<(), String> {
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .status()
-        .map_err(|e| format!("setup: cannot run apt-get: {e}; install bash and gcc by hand"))?;
-    if status.success() { Ok(()) } else { Err(format!("setup: apt-get {args:?} failed: {status}")) }
+        .map_err(|e| format!("cannot run apt-get: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("apt-get {} failed: {status}", args[0])) }
 }

@@ -12,6 +12,7 @@ mod free_lock;
 mod handover;
 mod held;
 mod local;
+mod redis_free;
 mod stats;
 mod takeover;
 
@@ -30,6 +31,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("handover", "from one process to another, against a blocked flock", handover::run),
     ("takeover", "after SIGKILL of the holder, against a blocked flock", takeover::run),
     ("crowd", "64 processes waiting: processor time, and how many a release wakes", crowd::run),
+    (
+        "redis-free",
+        "free locks on Redis, against the bare commands over the same library",
+        redis_free::run,
+    ),
     ("held", "10,000 held guards: memory and processor time", held::run),
 ];
 

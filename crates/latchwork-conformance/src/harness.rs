@@ -37,6 +37,11 @@ pub trait Harness: Send + Sync + 'static {
         Duration::from_secs(120)
     }
 
+    /// Whether the backend keeps this name for itself. It must refuse it as `Invalid`.
+    fn is_reserved(&self, _name: &str) -> bool {
+        false
+    }
+
     /// How late the store may be with what it does "soon" or "then". Under real time the stall of
     /// the machine is added.
     fn slack(&self) -> Duration {

@@ -78,6 +78,10 @@ impl Stage {
         self.harness.expected()
     }
 
+    pub(crate) fn is_reserved(&self, name: &str) -> bool {
+        self.harness.is_reserved(name)
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.io.now()
     }

@@ -33,6 +33,8 @@ pub enum BackendErrorKind {
     Unsupported,
     /// What the store holds is damaged.
     Corrupt,
+    /// This store cannot take the key, the duration or the option; the message names which.
+    Invalid,
 }
 
 /// Whether a failed request may have changed the store.
@@ -134,6 +136,7 @@ impl Error {
             BackendErrorKind::Mismatch => ErrorKind::Mismatch,
             BackendErrorKind::Unsupported => ErrorKind::Unsupported,
             BackendErrorKind::Corrupt => ErrorKind::Corrupt,
+            BackendErrorKind::Invalid => ErrorKind::Invalid,
         };
         let mut new = Self::new(kind, error.message.clone()).store(store.clone());
         new.0.next_step = error.next_step.clone();

@@ -11,9 +11,12 @@ pub(crate) enum Address {
     Memory,
     /// A directory of this machine.
     File(PathBuf),
+    /// Redis: one server, behind Sentinels, or a Cluster. Its own crate reads the rest.
+    Redis(String),
 }
 
-const KNOWN: &str = "file:///directory, mem:";
+const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
+                     redis+cluster://h1,h2, mem:";
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
@@ -36,8 +39,9 @@ impl Address {
                 },
                 Ok,
             ),
-            "redis" | "rediss" | "redis+sentinel" | "redis+cluster" | "redlock" | "etcd" | "zk"
-            | "postgres" => Err(Error::new(
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+            | "rediss+cluster" => Ok(Self::Redis(url.into())),
+            "redlock" | "etcd" | "zk" | "postgres" => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("store: {scheme} is not built into this version"),
             )

@@ -12,6 +12,9 @@ use crate::address::Address;
 /// | address | store |
 /// | --- | --- |
 /// | `file:///directory` | a directory of this machine, shared by its processes |
+/// | `redis://[user:password@]host[:port][/database]` | one Redis server |
+/// | `redis+sentinel://h1,h2,h3/service` | the Redis master that Sentinels name |
+/// | `redis+cluster://h1,h2,h3` | a Redis Cluster |
 /// | `mem:` | this process alone; a fresh store with each call |
 ///
 /// # Errors
@@ -43,6 +46,19 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
                 "store: this build has no file backend",
             )
             .next_step("build with the feature `file`"));
+        }
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => {
+            let config = latchwork_redis::RedisConfig::parse(&url)?;
+            latchwork_redis::RedisBackend::connect(config, driver.io()).await?
+        }
+        #[cfg(not(feature = "redis"))]
+        Address::Redis(_) => {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "store: this build has no Redis backend",
+            )
+            .next_step("build with the feature `redis`"));
         }
     };
     Ok(LockManager::new(backend, driver))

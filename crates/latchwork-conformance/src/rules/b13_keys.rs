@@ -1,6 +1,6 @@
 //! B13: distinct keys never collide (case, separators, length).
 
-use latchwork_core::{Claim, Key, Mode, Query};
+use latchwork_core::{BackendErrorKind, Claim, Key, Mode, Query};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -45,13 +45,18 @@ async fn long_keys_are_distinct(stage: Stage) {
 
 async fn distinct(stage: &Stage, names: Vec<String>) {
     let (a, b) = (stage.client().await, stage.client().await);
-    let claims: Vec<Claim> = names
-        .iter()
-        .map(|name| Claim {
-            key: Key::new(name).expect("a good key"),
-            ..stage.claim(Mode::Exclusive)
-        })
-        .collect();
+    let claim = |name: &String| Claim {
+        key: Key::new(name).expect("a good key"),
+        ..stage.claim(Mode::Exclusive)
+    };
+    let (reserved, names): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| stage.is_reserved(name));
+    for claim in reserved.iter().map(claim) {
+        let error = a.attempt(&claim).await.expect_err("the name is reserved");
+        assert_eq!(error.kind, BackendErrorKind::Invalid, "{error:?}");
+        assert!(error.message.contains(&format!("{:?}", claim.key.as_str())), "{error:?}");
+    }
+    let claims: Vec<Claim> = names.iter().map(claim).collect();
     for claim in &claims {
         stage.granted(&a, claim, "no other key is in its way").await;
     }

@@ -1,0 +1,234 @@
+//! The answers of the scripts, read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::{
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Mode, Released,
+    Renewal, Shape,
+};
+use redis::Value;
+
+use crate::errors::strange;
+
+/// The letter of a mode in the scripts.
+pub(crate) fn letter(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "x",
+        Mode::Write => "w",
+        Mode::Read => "r",
+        Mode::Permits { .. } => "p",
+    }
+}
+
+/// Whether claims of this mode hold their key alone.
+pub(crate) fn is_alone(mode: Mode) -> bool {
+    matches!(mode, Mode::Exclusive | Mode::Write)
+}
+
+/// What a key's own value says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// One claim alone.
+    Alone { mode: Mode, id: String, token: u64, holder: Arc<str> },
+    /// Readers.
+    Readers,
+    /// Permits of a limit.
+    Permits { of: u32 },
+    /// Nobody; it is kept closed.
+    Closed,
+    /// A client of another kind.
+    Foreign,
+}
+
+impl Held {
+    pub(crate) fn read(value: &[u8]) -> Self {
+        Self::parse(value).unwrap_or(Self::Foreign)
+    }
+
+    fn parse(value: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(value);
+        let rest = text.strip_prefix("lw:")?;
+        let (kind, rest) = (rest.get(..1)?, rest.get(1..)?);
+        let rest = rest.strip_prefix(':')?.get(2..)?;
+        match kind {
+            "x" | "w" => {
+                let mode = if kind == "x" { Mode::Exclusive } else { Mode::Write };
+                let mut parts = rest.splitn(3, ':');
+                let id = parts.next()?.to_owned();
+                let token = parts.next()?.parse().ok()?;
+                Some(Self::Alone { mode, id, token, holder: parts.next()?.into() })
+            }
+            "r" => Some(Self::Readers),
+            "p" => Some(Self::Permits { of: rest.split(':').nth(1)?.parse().ok()? }),
+            "c" => Some(Self::Closed),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        match self {
+            Self::Alone { mode, .. } => Some(mode.shape()),
+            Self::Readers => Some(Shape::ReadWrite),
+            Self::Permits { of } => Some(Shape::Semaphore { of: *of }),
+            Self::Closed | Self::Foreign => None,
+        }
+    }
+}
+
+/// What to tell a claim that leaves nothing behind, by the value that is in its way.
+pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {
+    let held = Held::read(value);
+    if let Some(shape) = held.shape().filter(|shape| *shape != claim.mode.shape()) {
+        return Err(mismatch(shape, claim));
+    }
+    let (cause, holder) = match held {
+        Held::Alone { holder, .. } => (Cause::Held, Some(holder)),
+        Held::Readers | Held::Permits { .. } => (Cause::Held, None),
+        Held::Closed => (Cause::Linger, None),
+        Held::Foreign => (Cause::Foreign, None),
+    };
+    let blocked =
+        Blocked { retry_after: None, ahead: None, cause, holder, resume: None, store_time: None };
+    Ok(Attempt::Blocked(blocked))
+}
+
+pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Mismatch,
+        Effect::NotApplied,
+        format!("the key is in use as {shape}, and this asks for {}", claim.mode.shape()),
+    )
+    .next_step("use one kind of lock, and one limit, for a key")
+}
+
+/// The answer to a try by the whole script.
+pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendError> {
+    let parsed = || {
+        let Value::Array(parts) = answer else { return None };
+        match parts.first()? {
+            Value::Int(1) => {
+                let [_, token, ttl, seconds, micros] = &parts[..] else { return None };
+                Some(Ok(Attempt::Granted(Grant {
+                    token: number(token)?,
+                    ttl: Duration::from_millis(number(ttl)?),
+                    store_time: Some(time(seconds, micros)?),
+                })))
+            }
+            Value::Int(0) => {
+                let [_, cause, retry, ahead, seconds, micros, holder] = &parts[..] else {
+                    return None;
+                };
+                let cause = match text(cause)?.as_str() {
+                    "h" => Cause::Held,
+                    "q" => Cause::Queued,
+                    "c" => Cause::Linger,
+                    "f" => Cause::Foreign,
+                    "g" => Cause::Quarantine,
+                    _ => return None,
+                };
+                Some(Ok(Attempt::Blocked(Blocked {
+                    retry_after: number(retry).map(Duration::from_millis),
+                    ahead: number(ahead).and_then(|n| u32::try_from(n).ok()),
+                    cause,
+                    holder: Some(text(holder)?).filter(|h| !h.is_empty()).map(Into::into),
+                    resume: None,
+                    store_time: Some(time(seconds, micros)?),
+                })))
+            }
+            Value::Int(2) => Some(Err(mismatch(shape(&text(parts.get(1)?)?)?, claim))),
+            _ => None,
+        }
+    };
+    parsed().unwrap_or_else(|| Err(strange(answer)))
+}
+
+/// The answer to a release by the whole script.
+pub(crate) fn released(answer: &Value) -> Result<Released, BackendError> {
+    match answer {
+        Value::Array(parts) => match parts.first() {
+            Some(Value::Int(1)) => Ok(Released::Yes),
+            Some(Value::Int(0)) => Ok(Released::NotHeld),
+            _ => Err(strange(answer)),
+        },
+        _ => Err(strange(answer)),
+    }
+}
+
+/// The answers to a renewal of these claims.
+pub(crate) fn renewals(answer: &Value, claims: &[&Claim]) -> Result<Vec<Renewal>, BackendError> {
+    let parsed = || {
+        let Value::Array(parts) = answer else { return None };
+        let [tokens @ .., seconds, micros] = &parts[..] else { return None };
+        let store_time = Some(time(seconds, micros)?);
+        if tokens.len() != claims.len() {
+            return None;
+        }
+        let renewal = |(token, claim): (&Value, &&Claim)| match text(token)?.as_str() {
+            "" => Some(Renewal::Lost),
+            token => {
+                Some(Renewal::Held { ttl: claim.ttl, token: token.parse().ok()?, store_time })
+            }
+        };
+        tokens.iter().zip(claims).map(renewal).collect()
+    };
+    parsed().ok_or_else(|| strange(answer))
+}
+
+fn shape(text: &str) -> Option<Shape> {
+    match text.split_at_checked(1)? {
+        ("x", "") => Some(Shape::Mutex),
+        ("r", "") => Some(Shape::ReadWrite),
+        ("p", of) => Some(Shape::Semaphore { of: of.parse().ok()? }),
+        _ => None,
+    }
+}
+
+/// A number, given as such or as text; `None` below zero.
+pub(crate) fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        value => text(value)?.parse().ok(),
+    }
+}
+
+pub(crate) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The server's clock, from seconds and microseconds.
+pub(crate) fn time(seconds: &Value, micros: &Value) -> Option<Duration> {
+    Some(Duration::from_secs(number(seconds)?) + Duration::from_micros(number(micros)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_values_of_keys() {
+        let id = "0".repeat(31) + "7";
+        let value = format!("lw:x:+:{id}:1790000000000001:host:pid 7");
+        let held = Held::read(value.as_bytes());
+        assert_eq!(
+            held,
+            Held::Alone {
+                mode: Mode::Exclusive,
+                id,
+                token: 1_790_000_000_000_001,
+                holder: "host:pid 7".into()
+            }
+        );
+        assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers);
+        assert_eq!(Held::read(b"lw:p:-:0:5:2"), Held::Permits { of: 5 });
+        assert_eq!(Held::read(b"lw:c:-:"), Held::Closed);
+        for foreign in [&b""[..], b"lw:", b"lw:x:-:zz", b"0123456789abcdef", b"\xff\xfe"] {
+            assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The five verbs: a script each.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use latchwork_core::{
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
+    Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
+    Verb, Wake, random_between,
+};
+use redis::{Cmd, Value};
+
+use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
+use crate::config::RedisConfig;
+use crate::errors::strange;
+use crate::names::Names;
+use crate::push::{Pushes, Unclaimed};
+use crate::scripts::{RELEASE, RENEW, TRY};
+use crate::topology::Topology;
+
+/// A pushed grant lasts at least so long until it is renewed.
+const PROBATION: Duration = Duration::from_secs(2);
+
+/// A [`Backend`] over Redis.
+pub struct RedisBackend(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) config: RedisConfig,
+    pub(crate) topology: Topology,
+    pub(crate) pushes: Arc<Pushes>,
+    pub(crate) io: Io,
+    crowds: Crowds,
+}
+
+impl RedisBackend {
+    /// Connects, and finds out what the server can do.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable`, `Denied` or `Invalid`, with the server and the next step.
+    pub async fn connect(config: RedisConfig, io: Io) -> Result<Arc<Self>, Error> {
+        let store: Arc<str> = config.shown().into();
+        let pushes = Pushes::new(io.clone());
+        let topology = Topology::new(&config, &io, &pushes);
+        let shared =
+            Arc::new(Shared { config, topology, pushes, io, crowds: Crowds::default() });
+        let taker: Arc<dyn Unclaimed> = shared.clone();
+        shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
+        shared
+            .topology
+            .link(None)
+            .await
+            .map_err(|error| Error::from_backend(error, None, &store))?;
+        Ok(Arc::new(Self(shared)))
+    }
+}
+
+impl Shared {
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        let names = self.topology.names(&claim.key)?;
+        let link = self.topology.link(names.slot()).await?;
+        let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
+        let known = self.pushes.find(claim.id);
+        if alone && known.is_none() && !self.crowds.is_crowded(&names) {
+            match self.take_free(&names, claim).await? {
+                Value::Int(token) => {
+                    let token = u64::try_from(token).unwrap_or_default();
+                    return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
+                }
+                Value::BulkString(value) if !claim.waits && !is_mine(&value, claim) => {
+                    return blocked_by(&value, claim);
+                }
+                Value::BulkString(_) | Value::Nil => {}
+                other => return Err(strange(&other)),
+            }
+        }
+        let (start, end) = names.channel_parts();
+        let channel = format!("{start}{}{end}", self.pushes.process);
+        let hears = link.hears(&channel);
+        let process = if hears { self.pushes.process.as_str() } else { "-" };
+        if claim.waits || known.is_some() {
+            self.pushes.open(claim.id).tries(hears);
+        }
+        let place = match (claim.waits, claim.order) {
+            (false, _) => "n",
+            (true, Order::Fifo) => "f",
+            (true, Order::Barging) => "b",
+        };
+        let (take, of) = match claim.mode {
+            Mode::Permits { take, of } => (take, of),
+            _ => (0, 0),
+        };
+        let probation = PROBATION.min(claim.ttl);
+        let run = self.topology.run(names.slot(), &TRY, |command| {
+            keys(command, &names);
+            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
+            command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
+            command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
+            command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+        });
+        let attempt = attempt(&run.await?, claim);
+        match &attempt {
+            Ok(Attempt::Granted(_)) => {
+                if let Some(mailbox) = self.pushes.find(claim.id) {
+                    mailbox.hold();
+                }
+            }
+            Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(&names),
+            Ok(Attempt::Blocked(_)) => {}
+            Err(_) => drop(self.pushes.close(claim.id)),
+        }
+        attempt
+    }
+
+    /// Takes a key that nobody holds, in the fewest steps at the server.
+    async fn take_free(&self, names: &Names, claim: &Claim) -> Result<Value, BackendError> {
+        let tail = format!(":{}", claim.holder);
+        let run = self.topology.run(names.slot(), &TRY, |command| {
+            command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
+        });
+        run.await
+    }
+
+    async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
+        if !claim.waits {
+            return std::future::pending().await; // only core's own timer can tell it to look
+        }
+        let names = self.topology.names(&claim.key)?;
+        let Some(mailbox) = self.pushes.find(claim.id) else { return Ok(Wake::Look) };
+        let link = self.topology.link(names.slot()).await?;
+        let (start, end) = names.channel_parts();
+        let channel = format!("{start}{}{end}", self.pushes.process);
+        if link.hears(&channel) {
+            if !mailbox.is_reachable() {
+                return Ok(Wake::Look); // the next try says where to reach it
+            }
+        } else {
+            let sharded = self.topology.is_cluster();
+            if link.facts.pushes && link.subscribe(&channel, sharded).await.is_ok() {
+                // Whatever happened before the server took it was not told: look again.
+                return Ok(Wake::Look);
+            }
+            // Nobody can tell: look now and then.
+            let pause = random_between(Duration::from_millis(50), Duration::from_millis(250));
+            self.io.sleep(pause).await;
+            return Ok(Wake::Look);
+        }
+        Ok(mailbox.wait(&self.io).await)
+    }
+
+    async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
+        let mut groups: Vec<(Option<u16>, Vec<(usize, Names)>)> = Vec::new();
+        for (index, claim) in claims.iter().enumerate() {
+            match self.topology.names(&claim.key) {
+                Err(error) => answers[index] = Some(Err(error)),
+                Ok(names) => {
+                    let slot = names.slot();
+                    // Counters are one for a namespace, so a group has one namespace too.
+                    let fits = |(of, group): &&mut (Option<u16>, Vec<(usize, Names)>)| {
+                        *of == slot && group[0].1.namespace() == names.namespace()
+                    };
+                    match groups.iter_mut().find(fits) {
+                        Some((_, group)) => group.push((index, names)),
+                        None => groups.push((slot, vec![(index, names)])),
+                    }
+                }
+            }
+        }
+        let mut running = Vec::new();
+        for (slot, group) in &groups {
+            running.push(Box::pin(self.renew_group(*slot, group, claims)));
+        }
+        for ((_, group), outcome) in groups.iter().zip(join_all(running).await) {
+            match outcome {
+                Ok(renewals) => {
+                    for ((index, _), renewal) in group.iter().zip(renewals) {
+                        if renewal == Renewal::Lost {
+                            self.pushes.close(claims[*index].id);
+                        }
+                        answers[*index] = Some(Ok(renewal));
+                    }
+                }
+                Err(error) => {
+                    for (index, _) in group {
+                        answers[*index] = Some(Err(error.clone()));
+                    }
+                }
+            }
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    async fn renew_group(
+        &self,
+        slot: Option<u16>,
+        group: &[(usize, Names)],
+        claims: &[Claim],
+    ) -> Result<Vec<Renewal>, BackendError> {
+        let run = self.topology.run(slot, &RENEW, |command| {
+            command.arg(group.len() * 3 + 1);
+            for (_, names) in group {
+                command.arg(names.lock()).arg(names.helper("claims")).arg(names.helper("held"));
+            }
+            command.arg(group[0].1.token());
+            for (index, _) in group {
+                let claim = &claims[*index];
+                command.arg(claim.id.to_string()).arg(letter(claim.mode));
+                command.arg(millis(claim.ttl)).arg(claim.floor);
+            }
+        });
+        let answer = run.await?;
+        let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
+        renewals(&answer, &members)
+    }
+
+    async fn release(&self, claim: &Claim, linger: Linger) -> Result<Released, BackendError> {
+        let names = self.topology.names(&claim.key)?;
+        let waited = self.pushes.close(claim.id);
+        let simple = is_alone(claim.mode) && linger == Linger::None;
+        if simple && !waited && !self.crowds.is_crowded(&names) {
+            let run = self.topology.run(names.slot(), &RELEASE, |command| {
+                command.arg(1).arg(names.lock());
+                command.arg(format!("lw:{}:-:{}", letter(claim.mode), claim.id));
+            });
+            match run.await {
+                Ok(Value::Int(1)) => return Ok(Released::Yes),
+                Ok(Value::Int(2)) => {}
+                // What is of another type is not ours.
+                Err(error) if error.kind == BackendErrorKind::Mismatch => {
+                    return Ok(Released::NotHeld);
+                }
+                Err(error) => return Err(error),
+                Ok(other) => return Err(strange(&other)),
+            }
+        }
+        self.release_in_line(&names, claim.id, linger).await
+    }
+
+    async fn release_in_line(
+        &self,
+        names: &Names,
+        id: ClaimId,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
+        let linger = match linger {
+            Linger::None => Duration::ZERO,
+            Linger::For(length) => length,
+        };
+        let (start, end) = names.channel_parts();
+        let run = self.topology.run(names.slot(), &RELEASE, |command| {
+            keys(command, names);
+            command.arg("").arg(id.to_string()).arg(millis(linger));
+            for _ in 4..=12 {
+                command.arg("");
+            }
+            command.arg(&start).arg(&end).arg(self.publish());
+        });
+        match run.await {
+            Ok(answer) => released(&answer),
+            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(Released::NotHeld),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn publish(&self) -> &'static str {
+        if self.topology.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
+    }
+}
+
+impl Unclaimed for Shared {
+    fn give_back(self: Arc<Self>, id: ClaimId, lock: String) {
+        let this = self.clone();
+        self.io.spawn(async move {
+            let names = this.topology.names_of_stored(&lock);
+            // It is on probation: if this fails, it ends by itself soon.
+            let _ = this.release_in_line(&names, id, Linger::None).await;
+        });
+    }
+}
+
+fn is_mine(value: &[u8], claim: &Claim) -> bool {
+    value.get(7..39) == Some(claim.id.to_string().as_bytes())
+}
+
+/// The value of a claim that holds alone, up to its token.
+fn head(claim: &Claim) -> String {
+    format!("lw:{}:-:{}:", letter(claim.mode), claim.id)
+}
+
+fn millis(length: Duration) -> u64 {
+    // Never shorter than asked for (B4).
+    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// The keys of the whole scripts.
+pub(crate) fn keys(command: &mut Cmd, names: &Names) {
+    command.arg(6).arg(names.lock()).arg(names.token());
+    for helper in ["line", "claims", "held", "marks"] {
+        command.arg(names.helper(helper));
+    }
+}
+
+pub(crate) async fn join_all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut outputs = Vec::with_capacity(futures.len());
+    let mut futures: Vec<_> = futures.into_iter().map(|f| (f, None)).collect();
+    std::future::poll_fn(|cx| {
+        let mut pending = false;
+        for (future, output) in &mut futures {
+            if output.is_none() {
+                match std::pin::Pin::new(future).poll(cx) {
+                    std::task::Poll::Ready(ready) => *output = Some(ready),
+                    std::task::Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    outputs.extend(futures.into_iter().filter_map(|(_, output)| output));
+    outputs
+}
+
+/// Which keys had a line lately. A wrong guess costs a round trip or a microsecond, no more.
+struct Crowds([AtomicU8; 1024]);
+
+impl Default for Crowds {
+    fn default() -> Self {
+        Self([const { AtomicU8::new(0) }; 1024])
+    }
+}
+
+impl Crowds {
+    /// For so many tries and releases a key that had a line is taken to have one.
+    const MEMORY: u8 = 16;
+
+    fn place(&self, names: &Names) -> &AtomicU8 {
+        let hash = names.lock().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        &self.0[(hash >> 32) as usize % self.0.len()]
+    }
+
+    fn note(&self, names: &Names) {
+        self.place(names).store(Self::MEMORY, Ordering::Relaxed);
+    }
+
+    fn is_crowded(&self, names: &Names) -> bool {
+        let less = |count: u8| count.checked_sub(1);
+        self.place(names).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+impl Backend for RedisBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            store: self.0.config.shown().into(),
+            shared: true,
+            permits: true,
+            fifo: true,
+            linger: true,
+            push: true,
+            fencing: Fencing::WhileDataSurvives,
+            ttl: Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60),
+            default_ttl: Duration::from_secs(30),
+            lifeline: None,
+            doorbell: None,
+        }
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
+        Box::pin(self.0.try_acquire(claim))
+    }
+
+    fn wait<'a>(
+        &'a self,
+        claim: &'a Claim,
+        _blocked: &'a Blocked,
+    ) -> Verb<'a, Result<Wake, BackendError>> {
+        Box::pin(self.0.wait(claim))
+    }
+
+    fn renew_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
+        Box::pin(self.0.renew_all(claims))
+    }
+
+    fn release<'a>(
+        &'a self,
+        claim: &'a Claim,
+        linger: Linger,
+    ) -> Verb<'a, Result<Released, BackendError>> {
+        Box::pin(self.0.release(claim, linger))
+    }
+
+    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
+        Box::pin(self.0.inspect(query))
+    }
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend").field("store", &self.0.config.shown()).finish_non_exhaustive()
+    }
+}

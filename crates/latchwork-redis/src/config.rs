@@ -1,0 +1,359 @@
+//! Where the servers are and how to speak to them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use latchwork_core::{Error, ErrorKind};
+use percent_encoding::percent_decode_str;
+
+/// The shape of a Redis deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Deployment {
+    /// One server.
+    Single(Endpoint),
+    /// A master that Sentinels watch over.
+    Sentinel {
+        /// The Sentinels.
+        sentinels: Vec<Endpoint>,
+        /// The name of the master.
+        service: String,
+    },
+    /// A Cluster; any of its nodes to start from.
+    Cluster(Vec<Endpoint>),
+}
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Endpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// A user and a password.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct Credentials {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hidden = self.password.as_ref().map(|_| "***");
+        f.debug_struct("Credentials").field("user", &self.user).field("password", &hidden).finish()
+    }
+}
+
+/// How to speak TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Tls {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) insecure: bool,
+}
+
+/// How to reach Redis and what to ask of it.
+///
+/// | address | deployment |
+/// | --- | --- |
+/// | `redis://[user:password@]host[:port][/database]` | one server |
+/// | `redis+sentinel://[user:password@]h1[:port],h2,h3/service[/database]` | a master behind Sentinels |
+/// | `redis+cluster://[user:password@]h1[:port],h2` | a Cluster |
+///
+/// With `rediss` instead of `redis` the servers are spoken to by TLS. Options follow after `?`,
+/// separated by `&`; what an address may not hold is written as `%XX`:
+///
+/// | option | meaning |
+/// | --- | --- |
+/// | `ca=/path` | the certificate authority to trust instead of the system's (PEM) |
+/// | `cert=/path`, `key=/path` | the client's certificate and key (PEM) |
+/// | `insecure=true` | trust any certificate: for tests only |
+/// | `sentinel_user=`, `sentinel_password=` | credentials for the Sentinels |
+/// | `min_replicas=1` | a lock counts only when so many replicas have it (`WAIT`) |
+/// | `guard=true` | after a loss of data grant nothing until every forgotten lease has ended |
+/// | `max_ttl=60s` | the longest ttl, a constant of the namespace while `guard` is on |
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisConfig {
+    pub(crate) deployment: Deployment,
+    pub(crate) credentials: Credentials,
+    pub(crate) sentinel_credentials: Credentials,
+    pub(crate) database: i64,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) min_replicas: u32,
+    pub(crate) guard: bool,
+    pub(crate) max_ttl: Option<Duration>,
+}
+
+const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
+                    redis+cluster://h1,h2,h3";
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+}
+
+impl RedisConfig {
+    /// Reads an address.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with the part that cannot be read; the password is never repeated.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let (scheme, rest) =
+            url.split_once("://").ok_or_else(|| invalid("store: not a Redis address".into()))?;
+        let (tls, kind) = match scheme {
+            "redis" => (false, "single"),
+            "rediss" => (true, "single"),
+            "redis+sentinel" => (false, "sentinel"),
+            "rediss+sentinel" => (true, "sentinel"),
+            "redis+cluster" => (false, "cluster"),
+            "rediss+cluster" => (true, "cluster"),
+            _ => return Err(invalid(format!("store: the scheme {scheme:?} is not one of Redis"))),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (login, hosts),
+            None => ("", authority),
+        };
+        let credentials = credentials(login)?;
+        let default_port = if kind == "sentinel" { 26_379 } else { 6_379 };
+        let endpoints =
+            hosts.split(',').map(|h| endpoint(h, default_port)).collect::<Result<Vec<_>, _>>()?;
+        let (deployment, database) = match kind {
+            "single" => {
+                let [only] = <[Endpoint; 1]>::try_from(endpoints)
+                    .map_err(|_| invalid("store: redis:// takes one host".into()))?;
+                (Deployment::Single(only), path)
+            }
+            "sentinel" => {
+                let (service, database) = path.split_once('/').unwrap_or((path, ""));
+                let service = decode(service, "service")?;
+                if service.is_empty() {
+                    return Err(invalid("store: the name of the master (service) is missing".into()));
+                }
+                (Deployment::Sentinel { sentinels: endpoints, service }, database)
+            }
+            _ if !path.is_empty() && path != "0" => {
+                return Err(invalid("store: a Cluster has only database 0".into()));
+            }
+            _ => (Deployment::Cluster(endpoints), ""),
+        };
+        let database = match database {
+            "" => 0,
+            number => number.parse().ok().filter(|n| *n >= 0).ok_or_else(|| {
+                invalid(format!("store: the database {number:?} is not a number"))
+            })?,
+        };
+        let mut config = Self {
+            deployment,
+            credentials,
+            sentinel_credentials: Credentials::default(),
+            database,
+            tls: tls.then(Tls::default),
+            min_replicas: 0,
+            guard: false,
+            max_ttl: None,
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            config.set(name, decode(value, name)?)?;
+        }
+        if config.max_ttl.is_some() && !config.guard {
+            return Err(invalid("store: max_ttl is an option of the guard".into())
+                .next_step("add guard=true, or leave max_ttl out"));
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
+        let bad = |what: &str| Err(invalid(format!("store: {name}={value:?} is not {what}")));
+        let flag = |value: &str| match value {
+            "true" | "1" | "on" | "" => Some(true),
+            "false" | "0" | "off" => Some(false),
+            _ => None,
+        };
+        if matches!(name, "ca" | "cert" | "key" | "insecure") {
+            let Some(tls) = &mut self.tls else {
+                return Err(invalid(format!("store: {name} is an option of TLS"))
+                    .next_step("use the scheme with rediss, or leave the option out"));
+            };
+            match name {
+                "ca" => tls.ca = Some(value.into()),
+                "cert" => tls.certificate = Some(value.into()),
+                "key" => tls.key = Some(value.into()),
+                _ => match flag(&value) {
+                    Some(insecure) => tls.insecure = insecure,
+                    None => return bad("true or false"),
+                },
+            }
+            return Ok(());
+        }
+        match name {
+            "sentinel_user" => self.sentinel_credentials.user = Some(value),
+            "sentinel_password" => self.sentinel_credentials.password = Some(value),
+            "min_replicas" => match value.parse() {
+                Ok(number) => self.min_replicas = number,
+                Err(_) => return bad("a number"),
+            },
+            "guard" => match flag(&value) {
+                Some(guard) => self.guard = guard,
+                None => return bad("true or false"),
+            },
+            "max_ttl" => match seconds(&value) {
+                Some(length) => self.max_ttl = Some(length),
+                None => return bad("a duration such as 60s or 500ms"),
+            },
+            _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
+        }
+        Ok(())
+    }
+
+    /// The address for messages: without credentials.
+    pub(crate) fn shown(&self) -> String {
+        let secure = if self.tls.is_some() { "s" } else { "" };
+        let list = |endpoints: &[Endpoint]| {
+            endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")
+        };
+        let database =
+            if self.database == 0 { String::new() } else { format!("/{}", self.database) };
+        match &self.deployment {
+            Deployment::Single(endpoint) => format!("redis{secure}://{endpoint}{database}"),
+            Deployment::Sentinel { sentinels, service } => {
+                format!("redis{secure}+sentinel://{}/{service}{database}", list(sentinels))
+            }
+            Deployment::Cluster(nodes) => format!("redis{secure}+cluster://{}", list(nodes)),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let number: u64 = number.parse().ok()?;
+    let millis = match unit {
+        "ms" => number,
+        "s" => number.checked_mul(1_000)?,
+        "m" => number.checked_mul(60_000)?,
+        "h" => number.checked_mul(3_600_000)?,
+        _ => return None,
+    };
+    Some(Duration::from_millis(millis)).filter(|length| !length.is_zero())
+}
+
+fn decode(text: &str, what: &str) -> Result<String, Error> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| invalid(format!("store: {what} is not UTF-8")))
+}
+
+fn credentials(login: &str) -> Result<Credentials, Error> {
+    let (user, password) = match login.split_once(':') {
+        Some((user, password)) => (user, Some(decode(password, "password")?)),
+        None => (login, None),
+    };
+    let user = Some(decode(user, "user")?).filter(|user| !user.is_empty());
+    if user.is_some() && password.is_none() {
+        return Err(invalid("store: a user without a password".into())
+            .next_step("write user:password@host, or :password@host for the default user"));
+    }
+    Ok(Credentials { user, password })
+}
+
+fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, Error> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| invalid(format!("store: {text:?} has no closing bracket")))?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(invalid("store: a host is missing".into()));
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|port| *port != 0)
+            .ok_or_else(|| invalid(format!("store: the port {port:?} of {host} is not a port")))?,
+    };
+    Ok(Endpoint { host: decode(host, "host")?, port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str, port: u16) -> Endpoint {
+        Endpoint { host: host.into(), port }
+    }
+
+    #[test]
+    fn reads_every_deployment() {
+        let single = RedisConfig::parse("redis://app:p%40ss@h:7/3").unwrap();
+        assert_eq!(single.deployment, Deployment::Single(at("h", 7)));
+        assert_eq!(single.credentials.user.as_deref(), Some("app"));
+        assert_eq!(single.credentials.password.as_deref(), Some("p@ss"));
+        assert_eq!((single.database, single.tls), (3, None));
+        let sentinel =
+            RedisConfig::parse("rediss+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x")
+                .unwrap();
+        let sentinels = vec![at("a", 26_379), at("b", 1), at("::1", 26_379)];
+        assert_eq!(
+            sentinel.deployment,
+            Deployment::Sentinel { sentinels, service: "main".into() }
+        );
+        assert_eq!(sentinel.shown(), "rediss+sentinel://a:26379,b:1,[::1]:26379/main/2");
+        assert!(sentinel.tls.is_some());
+        let cluster =
+            RedisConfig::parse("redis+cluster://a,b?guard=true&max_ttl=90s&min_replicas=1");
+        let cluster = cluster.unwrap();
+        assert_eq!(cluster.deployment, Deployment::Cluster(vec![at("a", 6_379), at("b", 6_379)]));
+        assert_eq!(cluster.max_ttl, Some(Duration::from_secs(90)));
+        assert!(cluster.guard && cluster.min_replicas == 1);
+    }
+
+    #[test]
+    fn names_what_it_cannot_read_and_never_the_password() {
+        for (url, part) in [
+            ("redis:/x", "address"),
+            ("http://h", "scheme"),
+            ("redis://", "host"),
+            ("redis://a,b", "one host"),
+            ("redis://h:0", "port"),
+            ("redis://h:x", "port"),
+            ("redis://h/x", "database"),
+            ("redis://user@h", "user"),
+            ("redis+sentinel://h", "service"),
+            ("redis+cluster://h/1", "database"),
+            ("redis://h?color=red", "color"),
+            ("redis://h?ca=/x", "TLS"),
+            ("redis://h?min_replicas=x", "min_replicas"),
+            ("redis://h?max_ttl=5s", "guard"),
+            ("redis://h?guard=maybe", "guard"),
+            ("redis://[::1", "bracket"),
+        ] {
+            let error = RedisConfig::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(part), "{url}: {error}");
+            assert!(error.hint().is_some());
+        }
+        let config = RedisConfig::parse("redis://u:secret@h").unwrap();
+        assert!(!format!("{config:?}{}", config.shown()).contains("secret"));
+    }
+}

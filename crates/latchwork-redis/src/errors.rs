@@ -1,0 +1,215 @@
+//! What Redis and the connection say, in the words of the contract.
+//!
+//! Two questions are answered for each error: may the command have taken effect (B9), and what has
+//! to happen before the next try.
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use redis::{ErrorKind, RedisError};
+
+use crate::config::Endpoint;
+
+/// An error with what follows from it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) error: BackendError,
+    pub(crate) reaction: Reaction,
+}
+
+/// What has to happen before the next try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reaction {
+    /// Nothing that this crate could do.
+    None,
+    /// Send the script itself.
+    SendScript,
+    /// The slot is elsewhere.
+    Moved(Endpoint),
+    /// This one request is to be sent elsewhere.
+    Ask(Endpoint),
+    /// The same again after a pause.
+    Again,
+    /// This server is not the master any more: find the one that is.
+    FindMaster,
+    /// The connection is gone.
+    Reconnect,
+}
+
+/// Reads an error. `from` is the server that the command was sent to.
+pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
+    use BackendErrorKind::{Denied, Mismatch, Unreachable, Unsupported};
+    let code = error.code().unwrap_or_default();
+    let detail = error.detail().unwrap_or_default();
+    let said = format!("{from} says: {code} {detail}");
+    let make = |kind, effect, step: &str, reaction| Failure {
+        error: match step {
+            "" => BackendError::new(kind, effect, said.clone()),
+            step => BackendError::new(kind, effect, said.clone()).next_step(step),
+        },
+        reaction,
+    };
+    let refused = |kind, step: &str, reaction| make(kind, Effect::NotApplied, step, reaction);
+    // Redis below 7 packs the error of a command inside a script into a text of its own.
+    let says = |word: &str| code == word || (code == "ERR" && detail.contains(word));
+    if matches!(error.kind(), ErrorKind::Io) || error.is_unrecoverable_error() {
+        return Failure {
+            error: BackendError::new(
+                Unreachable,
+                Effect::Unknown,
+                format!("the connection to {from} broke: {error}"),
+            )
+            .next_step("look whether the server runs and the network lets you reach it"),
+            reaction: Reaction::Reconnect,
+        };
+    }
+    match code {
+        "NOSCRIPT" => return refused(Unsupported, "", Reaction::SendScript),
+        "MOVED" | "ASK" => {
+            if let Some(to) = redirected_to(detail, from) {
+                let reaction =
+                    if code == "MOVED" { Reaction::Moved(to) } else { Reaction::Ask(to) };
+                return refused(Unreachable, "", reaction);
+            }
+        }
+        "TRYAGAIN" => return refused(Unreachable, "wait for the resharding", Reaction::Again),
+        "CLUSTERDOWN" => {
+            return refused(
+                Unreachable,
+                "look at CLUSTER INFO: a slot has no master, or the nodes do not agree yet",
+                Reaction::Again,
+            );
+        }
+        "LOADING" => {
+            return refused(Unreachable, "wait until the server has read its data", Reaction::Again);
+        }
+        "BUSY" => {
+            return refused(
+                Unreachable,
+                "a script blocks the server: SCRIPT KILL ends it",
+                Reaction::Again,
+            );
+        }
+        "WRONGPASS" | "NOAUTH" => {
+            return refused(Denied, "look at the user and the password", Reaction::None);
+        }
+        "NOPERM" => {
+            // Inside a script the right may be missing for a later step than the first write.
+            let effect =
+                if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
+            let step = "give the user the commands, keys and channels that the docs list";
+            return make(Denied, effect, step, Reaction::None);
+        }
+        "CROSSSLOT" => {
+            return refused(Unsupported, "use redis+cluster:// for a Cluster", Reaction::None);
+        }
+        _ => {}
+    }
+    if says("READONLY") || says("MASTERDOWN") {
+        return refused(
+            Unreachable,
+            "this server is a replica: connect to the master, or by redis+sentinel://",
+            Reaction::FindMaster,
+        );
+    }
+    if says("WRONGTYPE") {
+        return refused(
+            Mismatch,
+            "the name is in use by something that is no lock of this kind, a hash or a list: \
+             use another name",
+            Reaction::None,
+        );
+    }
+    if says("OOM") {
+        return refused(
+            Unreachable,
+            "the server is full (maxmemory): free memory or raise the limit",
+            Reaction::None,
+        );
+    }
+    if says("MISCONF") {
+        return refused(
+            Unreachable,
+            "the server cannot save its data and refuses writes: look at its disk",
+            Reaction::None,
+        );
+    }
+    if says("NOREPLICAS") {
+        return refused(
+            Unreachable,
+            "too few replicas are connected (min-replicas-to-write)",
+            Reaction::None,
+        );
+    }
+    if detail.contains("unknown command") {
+        return refused(Unsupported, "", Reaction::None);
+    }
+    // What is not known here may have happened half-way through a script.
+    make(Unreachable, Effect::Unknown, "", Reaction::None)
+}
+
+fn redirected_to(detail: &str, from: &Endpoint) -> Option<Endpoint> {
+    let (host, port) = detail.split_whitespace().nth(1)?.rsplit_once(':')?;
+    let host = match host.trim_start_matches('[').trim_end_matches(']') {
+        "" => from.host.clone(),
+        host => host.to_owned(),
+    };
+    Some(Endpoint { host, port: port.parse().ok()? })
+}
+
+/// The server gave an answer that no version of Redis gives.
+pub(crate) fn strange(answer: &redis::Value) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Corrupt,
+        Effect::Unknown,
+        format!("the server answered {answer:?}, which is no answer of the script"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at() -> Endpoint {
+        Endpoint { host: "h".into(), port: 7 }
+    }
+
+    fn said(code: &str, detail: &str) -> Failure {
+        failure(&redis::make_extension_error(code.into(), Some(detail.into())), &at())
+    }
+
+    #[test]
+    fn every_word_of_the_server_has_a_kind_an_effect_and_a_reaction() {
+        use BackendErrorKind::*;
+        for (code, detail, kind, reaction) in [
+            ("NOSCRIPT", "No matching script", Unsupported, Reaction::SendScript),
+            ("TRYAGAIN", "Multiple keys", Unreachable, Reaction::Again),
+            ("CLUSTERDOWN", "Hash slot not served", Unreachable, Reaction::Again),
+            ("LOADING", "Redis is loading", Unreachable, Reaction::Again),
+            ("BUSY", "Redis is busy", Unreachable, Reaction::Again),
+            ("READONLY", "You can't write", Unreachable, Reaction::FindMaster),
+            ("MASTERDOWN", "Link with MASTER is down", Unreachable, Reaction::FindMaster),
+            ("WRONGPASS", "invalid", Denied, Reaction::None),
+            ("NOAUTH", "Authentication required", Denied, Reaction::None),
+            ("NOPERM", "this user has no permissions", Denied, Reaction::None),
+            ("WRONGTYPE", "Operation against", Mismatch, Reaction::None),
+            ("OOM", "command not allowed", Unreachable, Reaction::None),
+            ("MISCONF", "Redis is configured", Unreachable, Reaction::None),
+            ("NOREPLICAS", "Not enough good replicas", Unreachable, Reaction::None),
+        ] {
+            let failure = said(code, detail);
+            assert_eq!(failure.error.kind, kind, "{code}");
+            assert_eq!(failure.error.effect, Effect::NotApplied, "{code}");
+            assert_eq!(failure.reaction, reaction, "{code}");
+            assert!(failure.error.message.contains(code), "{code}");
+        }
+        assert_eq!(said("ERR", "something new").error.effect, Effect::Unknown);
+        assert_eq!(said("NOPERM", "for 'publish' script: x").error.effect, Effect::Unknown);
+    }
+
+    #[test]
+    fn redirections_name_the_node() {
+        let to = |host: &str, port| Endpoint { host: host.into(), port };
+        assert_eq!(said("MOVED", "3999 10.0.0.1:6381").reaction, Reaction::Moved(to("10.0.0.1", 6381)));
+        assert_eq!(said("ASK", "3999 ::1:6381").reaction, Reaction::Ask(to("::1", 6381)));
+        assert_eq!(said("MOVED", "3999 :6381").reaction, Reaction::Moved(to("h", 6381)));
+    }
+}

@@ -1,0 +1,295 @@
+//! Who holds and who waits, without changing anything and without `KEYS`.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::{
+    BackendError, BackendErrorKind, ClaimId, Key, Mode, Party, Query, Shape, Snapshot,
+};
+use redis::{Value, cmd};
+
+use crate::answers::{Held, number, text, time};
+use crate::backend::{Shared, keys};
+use crate::errors::strange;
+use crate::names::{Names, key_text_of_tagged, lock_of};
+use crate::scripts::INSPECT;
+
+/// How many keys the server looks at in one step of a listing.
+const STEP: u32 = 1_000;
+
+impl Shared {
+    pub(crate) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
+        match query {
+            Query::Key(key) => {
+                let names = self.topology.names(key)?;
+                Ok(vec![self.snapshot(key, &names).await?])
+            }
+            Query::Prefix(prefix) => self.list(prefix).await,
+        }
+    }
+
+    async fn snapshot(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
+        let run = self.topology.run(names.slot(), &INSPECT, |command| keys(command, names));
+        let answer = match run.await {
+            Ok(answer) => answer,
+            Err(error) if error.kind == BackendErrorKind::Mismatch => {
+                let mut snapshot = Snapshot::free(key.clone());
+                snapshot.notes.push(format!("{:?} is in use by something else", names.lock()));
+                return Ok(snapshot);
+            }
+            Err(error) => return Err(error),
+        };
+        read(&answer, key, names).ok_or_else(|| strange(&answer))
+    }
+
+    /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
+    /// it longer than one step takes.
+    async fn list(&self, prefix: &str) -> Result<Vec<Snapshot>, BackendError> {
+        let mut locks = BTreeSet::new();
+        for node in self.topology.nodes().await? {
+            let mut cursor = 0;
+            loop {
+                let mut scan = cmd("SCAN");
+                scan.arg(cursor).arg("COUNT").arg(STEP);
+                let pattern = self.pattern(prefix);
+                scan.arg("MATCH").arg(&pattern);
+                let link = node.link().await?;
+                let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+                let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
+                let mut ours = Vec::new();
+                for name in found {
+                    match lock_of(&name) {
+                        Some((lock, false)) => drop(locks.insert(lock.to_owned())),
+                        Some((_, true)) => ours.push(name),
+                        None => {}
+                    }
+                }
+                for lock in self.only_ours(&link, ours).await? {
+                    locks.insert(lock);
+                }
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        let mut snapshots = Vec::new();
+        for lock in locks {
+            let names = self.topology.names_of_stored(&lock);
+            let text =
+                if self.topology.is_cluster() { key_text_of_tagged(&lock) } else { lock.clone() };
+            if !text.starts_with(prefix) {
+                continue;
+            }
+            let Ok(key) = Key::new(&text) else { continue };
+            let snapshot = self.snapshot(&key, &names).await?;
+            if !snapshot.is_free() {
+                snapshots.push(snapshot);
+            }
+        }
+        snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(snapshots)
+    }
+
+    /// What the names of matching locks look like. On Cluster a brace may stand before the name.
+    fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = String::new();
+        for (at, character) in prefix.char_indices() {
+            let starts_name = self.topology.is_cluster() && prefix.find(':').map_or(0, |c| c + 1) == at;
+            if starts_name {
+                return pattern + "*";
+            }
+            if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        pattern + "*"
+    }
+
+    /// Of these names, those whose value is a lock of ours; the others are data of somebody.
+    async fn only_ours(
+        &self,
+        link: &crate::link::Link,
+        names: Vec<String>,
+    ) -> Result<Vec<String>, BackendError> {
+        let mut asked = Vec::new();
+        for name in names {
+            asked.push(async move {
+                let mut start = cmd("GETRANGE");
+                start.arg(&name).arg(0).arg(2);
+                match link.send(&start).await {
+                    Ok(value) if text(&value).as_deref() == Some("lw:") => Ok(Some(name)),
+                    Ok(_) => Ok(None),
+                    Err(failure) if failure.error.kind == BackendErrorKind::Mismatch => Ok(None),
+                    Err(failure) => Err(failure.error),
+                }
+            });
+        }
+        let asked = asked.into_iter().map(Box::pin).collect();
+        let answers = crate::backend::join_all(asked).await;
+        answers.into_iter().filter_map(Result::transpose).collect()
+    }
+}
+
+fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
+    let Value::Array(parts) = answer else { return None };
+    let [cursor, Value::Array(names)] = &parts[..] else { return None };
+    // Names that are not UTF-8 are not ours: a key is text.
+    let name = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        _ => None,
+    };
+    Some((number(cursor)?, names.iter().filter_map(name).collect()))
+}
+
+fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
+    let Value::Array(parts) = answer else { return None };
+    let [kind, value, left, line, members, marks, details, clock] = &parts[..] else {
+        return None;
+    };
+    let Value::Array(clock) = clock else { return None };
+    let now = time(clock.first()?, clock.get(1)?)?.as_millis() as u64;
+    let left = match left {
+        Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis),
+        _ => return None,
+    };
+    let details: HashMap<String, String> = pairs(details)?;
+    let mut snapshot = Snapshot::free(key.clone());
+    if names.lock() != key.as_str() {
+        snapshot.notes.push(format!("its name in Redis is {:?}", names.lock()));
+    }
+    match text(kind)?.as_str() {
+        "none" => {}
+        "string" => {
+            let Value::BulkString(value) = value else { return None };
+            hold(&mut snapshot, &Held::read(value), left, now, members, &details)?;
+        }
+        other => {
+            snapshot.notes.push(format!("{:?} is a {other}, no lock", names.lock()));
+        }
+    }
+    for list in [line, marks] {
+        let Value::Array(ids) = list else { return None };
+        for id in ids {
+            let id = text(id)?;
+            let waiter = details.get(&id).and_then(|detail| waiting(&id, detail, now));
+            snapshot.waiters.extend(waiter);
+        }
+    }
+    if snapshot.shape.is_none() {
+        snapshot.shape = snapshot.waiters.first().map(|waiter| waiter.mode.shape());
+    }
+    snapshot.token = snapshot.holders.iter().filter_map(|holder| holder.token).max().unwrap_or(0);
+    Some(snapshot)
+}
+
+fn hold(
+    snapshot: &mut Snapshot,
+    held: &Held,
+    left: Option<Duration>,
+    now: u64,
+    members: &Value,
+    details: &HashMap<String, String>,
+) -> Option<()> {
+    snapshot.shape = held.shape();
+    match held {
+        Held::Alone { mode, id, token, holder } => snapshot.holders.push(Party {
+            id: ClaimId::parse(id),
+            mode: *mode,
+            holder: holder.clone(),
+            token: Some(*token),
+            remaining: left,
+        }),
+        Held::Closed => snapshot.linger = left,
+        Held::Foreign => {
+            if left.is_none() {
+                snapshot.notes.push(
+                    "a client of another kind holds it without a ttl: if that one has died, only \
+                     deleting the key frees it"
+                        .into(),
+                );
+            }
+            snapshot.shape = Some(Shape::Mutex);
+            snapshot.holders.push(Party {
+                id: None,
+                mode: Mode::Exclusive,
+                holder: Arc::from("a client of another kind"),
+                token: None,
+                remaining: left,
+            });
+        }
+        Held::Readers | Held::Permits { .. } => {
+            let of = match held {
+                Held::Permits { of } => *of,
+                _ => 0,
+            };
+            for (id, ends) in scores(members)? {
+                let Some(detail) = details.get(&id) else { continue };
+                if ends > now {
+                    snapshot.holders.extend(member(&id, detail, of, ends - now));
+                }
+            }
+            if snapshot.holders.is_empty() {
+                snapshot.shape = None;
+                snapshot.linger = left;
+            }
+        }
+    }
+    Some(())
+}
+
+/// `m <mode> <take> <token> <holder>`
+fn member(id: &str, detail: &str, of: u32, left: u64) -> Option<Party> {
+    let mut words = detail.splitn(5, ' ');
+    let (_, mode, take) = (words.next()?, words.next()?, words.next()?);
+    let token = words.next()?.parse().ok()?;
+    Some(Party {
+        id: ClaimId::parse(id),
+        mode: mode_of(mode, take, of)?,
+        holder: words.next()?.into(),
+        token: Some(token),
+        remaining: Some(Duration::from_millis(left)),
+    })
+}
+
+/// `<looks by> <ends> <mode> <take> <limit> <place> <ttl> <probation> <tried> <stamp> <process>
+/// <holder>`
+fn waiting(id: &str, detail: &str, now: u64) -> Option<Party> {
+    let words: Vec<&str> = detail.splitn(12, ' ').collect();
+    let [_, ends, mode, take, of, .., holder] = &words[..] else { return None };
+    let left = ends.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
+    Some(Party {
+        id: ClaimId::parse(id),
+        mode: mode_of(mode, take, of.parse().ok()?)?,
+        holder: (*holder).into(),
+        token: None,
+        remaining: Some(Duration::from_millis(left)),
+    })
+}
+
+fn mode_of(letter: &str, take: &str, of: u32) -> Option<Mode> {
+    match letter {
+        "x" => Some(Mode::Exclusive),
+        "w" => Some(Mode::Write),
+        "r" => Some(Mode::Read),
+        "p" => Some(Mode::Permits { take: take.parse().ok()?, of }),
+        _ => None,
+    }
+}
+
+fn pairs(value: &Value) -> Option<HashMap<String, String>> {
+    match value {
+        Value::Array(flat) => {
+            flat.chunks_exact(2).map(|c| Some((text(&c[0])?, text(&c[1])?))).collect()
+        }
+        Value::Map(pairs) => pairs.iter().map(|(n, v)| Some((text(n)?, text(v)?))).collect(),
+        _ => None,
+    }
+}
+
+fn scores(value: &Value) -> Option<Vec<(String, u64)>> {
+    let Value::Array(flat) = value else { return None };
+    flat.chunks_exact(2).map(|c| Some((text(&c[0])?, text(&c[1])?.parse().ok()?))).collect()
+}

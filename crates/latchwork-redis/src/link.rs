@@ -1,0 +1,363 @@
+//! One connection to one server, and what the server said of itself when it was made.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, cmd,
+};
+
+use crate::config::{Credentials, Endpoint, Tls};
+use crate::errors::{Failure, Reaction, failure};
+
+/// How long a connection may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// A request that was given up, and no answer to any other within this time since it was sent: the
+/// connection is dead.
+const SILENCE: Duration = Duration::from_millis(2_500);
+
+/// Who we are to the server.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) credentials: Credentials,
+    pub(crate) database: i64,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Major and minor version, if it says.
+    pub(crate) version: Option<(u32, u32)>,
+    pub(crate) run_id: String,
+    pub(crate) role: String,
+    pub(crate) maxmemory_policy: String,
+    /// It speaks RESP3, so messages come on the same connection.
+    pub(crate) pushes: bool,
+}
+
+impl Facts {
+    /// Whether `SET` takes `NX` and `GET` together, which a free key is taken with.
+    pub(crate) fn set_nx_get(&self) -> bool {
+        self.version.is_some_and(|version| version >= (7, 0))
+    }
+}
+
+/// Takes what the server sends without being asked, and the word that the connection is gone.
+pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
+
+/// A connection.
+pub(crate) struct Link {
+    conn: MultiplexedConnection,
+    endpoint: Endpoint,
+    io: Io,
+    pub(crate) facts: Facts,
+    /// The number that the server gave to the connection.
+    pub(crate) client_id: Option<i64>,
+    broken: Arc<AtomicBool>,
+    /// When the first request was sent that was given up unanswered with no answer to any other
+    /// since; 0 if there is none.
+    unanswered_since: AtomicU64,
+    /// The channels that the server has confirmed.
+    channels: Mutex<HashSet<String>>,
+}
+
+impl Link {
+    /// Makes a connection. Must run inside the runtime of the `Io`.
+    pub(crate) async fn open(
+        endpoint: Endpoint,
+        access: &Access,
+        io: Io,
+        on_push: OnPush,
+        replaces: Option<i64>,
+    ) -> Result<Self, BackendError> {
+        let broken = Arc::new(AtomicBool::new(false));
+        let mut last = None;
+        for protocol in [ProtocolVersion::RESP3, ProtocolVersion::RESP2] {
+            let client = client(&endpoint, access, protocol)?;
+            let mut config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(CONNECT_LIMIT))
+                .set_response_timeout(None)
+                .set_pipeline_buffer_size(1024);
+            if protocol == ProtocolVersion::RESP3 {
+                let (on_push, broken) = (on_push.clone(), broken.clone());
+                config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+                    if push.kind == PushKind::Disconnection {
+                        broken.store(true, Ordering::SeqCst);
+                    }
+                    on_push(push);
+                    Ok(())
+                });
+            }
+            match client.get_multiplexed_async_connection_with_config(&config).await {
+                Ok(conn) => {
+                    let mut link = Self {
+                        conn,
+                        endpoint,
+                        facts: Facts::default(),
+                        client_id: None,
+                        broken,
+                        unanswered_since: AtomicU64::new(0),
+                        channels: Mutex::default(),
+                        io,
+                    };
+                    link.introduce(replaces).await?;
+                    link.facts.pushes = protocol == ProtocolVersion::RESP3;
+                    return Ok(link);
+                }
+                // A server or proxy that does not know HELLO is spoken to as of old.
+                Err(error) if protocol == ProtocolVersion::RESP3 && refuses_hello(&error) => {
+                    last = Some(error);
+                }
+                Err(error) => return Err(unreachable(&endpoint, &error)),
+            }
+        }
+        let error = last.expect("the loop ends with an error or a connection");
+        Err(unreachable(&endpoint, &error))
+    }
+
+    /// Asks the server for what matters later.
+    async fn introduce(&mut self, replaces: Option<i64>) -> Result<(), BackendError> {
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(replaces.unwrap_or_default());
+        let mut id = cmd("CLIENT");
+        id.arg("ID");
+        let info = cmd("INFO");
+        let kill = async {
+            // What the old connection has sent and the server has not read yet must not run after
+            // what is sent here. Without the right to do so the ttl bounds it.
+            if replaces.is_some() {
+                let _ = self.send(&kill).await;
+            }
+        };
+        let (id, info, ()) = tokio::join!(self.send(&id), self.send(&info), kill);
+        self.client_id = match id {
+            Ok(Value::Int(id)) => Some(id),
+            _ => None,
+        };
+        match info {
+            Ok(text) => self.facts = read_facts(&text_of(&text)),
+            Err(failure) if failure.error.kind == BackendErrorKind::Unreachable => {
+                return Err(failure.error);
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Sends a command and awaits its answer. A dropped future counts as sent.
+    pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
+        let waiting = Waiting::new(self);
+        let answer = self.conn.clone().send_packed_command(command).await;
+        waiting.answered();
+        self.read(answer)
+    }
+
+    /// Sends a command that the server shall take although its slot is only being moved there.
+    pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, Failure> {
+        let waiting = Waiting::new(self);
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ASKING").add_command(command.clone());
+        let answers = self.conn.clone().send_packed_commands(&pipeline, 1, 1).await;
+        waiting.answered();
+        self.read(answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil)))
+    }
+
+    /// Whether messages of this channel come.
+    pub(crate) fn hears(&self, channel: &str) -> bool {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner).contains(channel)
+    }
+
+    /// Asks for the messages of a channel.
+    pub(crate) async fn subscribe(&self, channel: &str, sharded: bool) -> Result<(), Failure> {
+        let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
+        subscribe.arg(channel);
+        self.send(&subscribe).await?;
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        channels.insert(channel.to_owned());
+        Ok(())
+    }
+
+    fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
+        let error = match answer {
+            Ok(Value::ServerError(error)) => error.into(),
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let failure = failure(&error, &self.endpoint);
+        if failure.reaction == Reaction::Reconnect {
+            self.give_up();
+        }
+        Err(failure)
+    }
+
+    /// Whether more can be sent.
+    pub(crate) fn is_alive(&self) -> bool {
+        let since = self.unanswered_since.load(Ordering::Relaxed);
+        if since != 0 && self.io.now().since(Moment::from_nanos(since)) >= SILENCE {
+            // A dead link that nobody has told us of.
+            self.give_up();
+        }
+        !self.broken.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.broken.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+/// A request that waits for its answer; remembered if it is given up.
+struct Waiting<'a> {
+    link: &'a Link,
+    since: u64,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(link: &'a Link) -> Self {
+        Self { link, since: link.io.now().as_nanos() }
+    }
+
+    fn answered(self) {
+        self.link.unanswered_since.store(0, Ordering::Relaxed);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let first = &self.link.unanswered_since;
+        let _ = first.compare_exchange(0, self.since, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+fn refuses_hello(error: &redis::RedisError) -> bool {
+    let text = error.to_string();
+    let auth = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code));
+    !auth && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
+}
+
+fn unreachable(endpoint: &Endpoint, error: &redis::RedisError) -> BackendError {
+    let said = failure(error, endpoint).error;
+    let kind = match said.kind {
+        BackendErrorKind::Denied => BackendErrorKind::Denied,
+        _ if is_denied(error) => BackendErrorKind::Denied,
+        _ => BackendErrorKind::Unreachable,
+    };
+    let step = if kind == BackendErrorKind::Denied {
+        "look at the user and the password in the address"
+    } else {
+        "look whether the server runs and the address is right"
+    };
+    BackendError::new(
+        kind,
+        Effect::NotApplied,
+        format!("cannot connect to {endpoint}: {error}"),
+    )
+    .next_step(step)
+}
+
+fn is_denied(error: &redis::RedisError) -> bool {
+    let text = error.to_string();
+    matches!(error.kind(), redis::ErrorKind::AuthenticationFailed)
+        || ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code))
+}
+
+fn client(
+    endpoint: &Endpoint,
+    access: &Access,
+    protocol: ProtocolVersion,
+) -> Result<Client, BackendError> {
+    let bad = |message: String| {
+        BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+    };
+    let mut settings = RedisConnectionInfo::default()
+        .set_db(access.database)
+        .set_protocol(protocol)
+        .set_skip_set_lib_name();
+    if let Some(user) = &access.credentials.user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = &access.credentials.password {
+        settings = settings.set_password(password);
+    }
+    let (host, port) = (endpoint.host.clone(), endpoint.port);
+    let addr = match &access.tls {
+        None => ConnectionAddr::Tcp(host, port),
+        Some(tls) => ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None },
+    };
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)));
+    let info = addr
+        .into_connection_info()
+        .map_err(|error| bad(format!("store: {error}")))?
+        .set_tcp_settings(tcp)
+        .set_redis_settings(settings);
+    let Some(tls) = &access.tls else {
+        return Client::open(info).map_err(|error| bad(format!("store: {error}")));
+    };
+    let read = |what: &str, path: &std::path::Path| {
+        std::fs::read(path)
+            .map_err(|error| bad(format!("store: {what}: cannot read {}: {error}", path.display())))
+    };
+    let root_cert = tls.ca.as_deref().map(|path| read("ca", path)).transpose()?;
+    let client_tls = match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => Some(ClientTlsConfig {
+            client_cert: read("cert", certificate)?,
+            client_key: read("key", key)?,
+        }),
+        (None, None) => None,
+        _ => return Err(bad("store: cert and key are needed together".into())),
+    };
+    // One provider for the process, unless its owner has chosen another before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
+        .map_err(|error| bad(format!("store: {error}")))
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    }
+}
+
+fn read_facts(info: &str) -> Facts {
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let version = field("redis_version");
+    let mut numbers = version.split('.').map(|part| part.parse().ok());
+    let version = match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) => Some((major, minor)),
+        _ => None,
+    };
+    Facts {
+        version,
+        run_id: field("run_id"),
+        role: field("role"),
+        maxmemory_policy: field("maxmemory_policy"),
+        pushes: false,
+    }
+}

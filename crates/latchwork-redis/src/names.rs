@@ -1,0 +1,262 @@
+//! What a key is called in Redis.
+//!
+//! On one node and behind Sentinel the lock's name is the key's text as given, so that a plain
+//! client that takes the same name meets the same lock. On Cluster a name with a usable hash tag
+//! is kept and any other becomes `namespace:{name}`, so that a lock and its helpers share a slot.
+//! Helpers are the lock's name with a suffix, so a user limited to `~shop:*` needs no more.
+
+use std::sync::OnceLock;
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
+
+/// What every helper's name ends with, after the lock's own name.
+const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"];
+
+/// The slots of a Cluster.
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The names of one key in Redis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Names {
+    lock: String,
+    /// How much of `lock` is the namespace with its separator.
+    namespace: usize,
+    slot: Option<u16>,
+}
+
+impl Names {
+    /// The names of `key` on one node.
+    pub(crate) fn plain(key: &Key) -> Result<Self, BackendError> {
+        check(key.as_str())?;
+        Ok(Self::of_stored(key.as_str()))
+    }
+
+    /// The names of a lock by the name it has on one node.
+    pub(crate) fn of_stored(lock: &str) -> Self {
+        let namespace = lock.find(':').map_or(0, |at| at + 1);
+        Self { lock: lock.to_owned(), namespace, slot: None }
+    }
+
+    /// The names of `key` on Cluster.
+    pub(crate) fn tagged(key: &Key) -> Result<Self, BackendError> {
+        let text = key.as_str();
+        check(text)?;
+        let namespace = text.find(':').map_or(0, |at| at + 1);
+        let name = &text[namespace..];
+        let wrapped = name.starts_with('{') && name.ends_with('}');
+        let keep = hash_tag(text).is_some_and(|tag| tag.end <= namespace || !wrapped);
+        let lock =
+            if keep { text.to_owned() } else { format!("{}{{{name}}}", &text[..namespace]) };
+        let names = Self::of_stored_tagged(&lock);
+        // A brace that opens in the namespace can pull a helper into another slot.
+        if slot_of(&names.token()) != slot_of(&lock) {
+            return Err(invalid(format!(
+                "key: the brace in the namespace of {text:?} keeps its helpers from its slot"
+            ))
+            .next_step("use a namespace without '{'"));
+        }
+        Ok(names)
+    }
+
+    /// The names of a lock by the name it has on Cluster.
+    pub(crate) fn of_stored_tagged(lock: &str) -> Self {
+        Self { slot: Some(slot_of(lock)), ..Self::of_stored(lock) }
+    }
+
+    pub(crate) fn lock(&self) -> &str {
+        &self.lock
+    }
+
+    /// The slot on Cluster.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        self.slot
+    }
+
+    /// The namespace with its separator, or nothing.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.lock[..self.namespace]
+    }
+
+    pub(crate) fn helper(&self, kind: &str) -> String {
+        debug_assert!(HELPERS.contains(&kind));
+        let mut name = String::with_capacity(self.lock.len() + 4 + kind.len());
+        name.push_str(&self.lock);
+        name.push_str(":lw:");
+        name.push_str(kind);
+        name
+    }
+
+    /// The counter of tokens: one for a namespace, on Cluster one for each of its slots.
+    pub(crate) fn token(&self) -> String {
+        self.shared("token")
+    }
+
+    /// A name that all keys of the namespace (and slot) share.
+    pub(crate) fn shared(&self, kind: &str) -> String {
+        match self.slot {
+            None => format!("{}lw:{kind}", self.namespace()),
+            Some(slot) => format!("{}lw:{kind}:{{{}}}", self.namespace(), slot_text(slot)),
+        }
+    }
+
+    /// What the channels of all processes start and end with.
+    pub(crate) fn channel_parts(&self) -> (String, String) {
+        let end = self.slot.map_or_else(String::new, |slot| format!(":{{{}}}", slot_text(slot)));
+        (format!("{}lw:push:", self.namespace()), end)
+    }
+}
+
+/// The lock that a stored name belongs to, and whether it is the lock itself; `None` for what is
+/// shared by a namespace.
+pub(crate) fn lock_of(stored: &str) -> Option<(&str, bool)> {
+    if let Some(at) = stored.rfind(":lw:") {
+        let kind = &stored[at + 4..];
+        if HELPERS[..4].contains(&kind) {
+            return Some((&stored[..at], false));
+        }
+        if kind.starts_with("token") || kind.starts_with("guard") {
+            return None;
+        }
+    }
+    if stored.starts_with("lw:") { None } else { Some((stored, true)) }
+}
+
+/// The text of the key with this name on Cluster.
+pub(crate) fn key_text_of_tagged(lock: &str) -> String {
+    let namespace = lock.find(':').map_or(0, |at| at + 1);
+    let (namespace, name) = lock.split_at(namespace);
+    let in_namespace = hash_tag(lock).is_some_and(|tag| tag.end <= namespace.len());
+    match name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+        Some(inner) if !in_namespace => format!("{namespace}{inner}"),
+        _ => lock.to_owned(),
+    }
+}
+
+fn check(text: &str) -> Result<(), BackendError> {
+    let reserved = text.starts_with("lw:")
+        || text.rfind(":lw:").is_some_and(|at| {
+            let kind = &text[at + 4..];
+            HELPERS.iter().any(|helper| kind == *helper || kind.starts_with(&format!("{helper}:")))
+        });
+    if !reserved {
+        return Ok(());
+    }
+    Err(invalid(format!("key: {text:?} is a name that Latchwork uses for itself in Redis"))
+        .next_step("use a name that does not start with \"lw:\" or end with \":lw:\" and a word"))
+}
+
+fn invalid(message: String) -> BackendError {
+    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+}
+
+/// Where the part of a name is that alone decides the slot, if it has one.
+fn hash_tag(name: &str) -> Option<std::ops::Range<usize>> {
+    let open = name.find('{')? + 1;
+    let length = name[open..].find('}')?;
+    (length > 0).then(|| open..open + length)
+}
+
+/// The slot of a name on Cluster (CRC16 of the hash tag, or of the whole name).
+pub(crate) fn slot_of(name: &str) -> u16 {
+    let hashed = hash_tag(name).map_or(name, |tag| &name[tag]);
+    crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % SLOTS
+}
+
+/// The smallest number whose text lies in this slot.
+pub(crate) fn slot_text(slot: u16) -> u32 {
+    static TEXTS: OnceLock<Vec<u32>> = OnceLock::new();
+    TEXTS.get_or_init(|| {
+        let mut texts = vec![u32::MAX; usize::from(SLOTS)];
+        let mut missing = texts.len();
+        for number in 0.. {
+            let place = &mut texts[usize::from(slot_of(&number.to_string()))];
+            if *place == u32::MAX {
+                *place = number;
+                missing -= 1;
+                if missing == 0 {
+                    break;
+                }
+            }
+        }
+        texts
+    })[usize::from(slot)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    #[test]
+    fn one_node_keeps_the_name_as_given() {
+        let names = Names::plain(&key("shop:stock/42")).unwrap();
+        assert_eq!(names.lock(), "shop:stock/42");
+        assert_eq!(names.helper("line"), "shop:stock/42:lw:line");
+        assert_eq!(names.token(), "shop:lw:token");
+        assert_eq!(names.channel_parts(), ("shop:lw:push:".into(), String::new()));
+        assert_eq!(Names::plain(&key("job")).unwrap().token(), "lw:token");
+    }
+
+    #[test]
+    fn reserved_names_are_refused_by_name() {
+        for text in ["lw:token", "lw:x", "a:lw:line", "a:b:lw:claims", "a:lw:token:{3}"] {
+            let error = Names::plain(&key(text)).unwrap_err();
+            assert_eq!(error.kind, BackendErrorKind::Invalid, "{text}");
+            assert!(error.message.contains(text));
+        }
+        assert!(Names::plain(&key("a:lw:liner")).is_ok());
+    }
+
+    #[test]
+    fn a_slot_has_the_helpers_too() {
+        for text in ["job", "shop:stock/42", "shop:{a}b", "{x}", "a}b", "shop:{x}", "a{b}:c", "{}x"] {
+            let names = Names::tagged(&key(text)).unwrap();
+            let slot = names.slot().unwrap();
+            assert_eq!(slot_of(names.lock()), slot);
+            for helper in ["line", "claims", "held", "marks"] {
+                assert_eq!(slot_of(&names.helper(helper)), slot, "{text}");
+            }
+            assert_eq!(slot_of(&names.token()), slot, "{text}");
+            let (start, end) = names.channel_parts();
+            assert_eq!(slot_of(&format!("{start}0123{end}")), slot, "{text}");
+        }
+    }
+
+    #[test]
+    fn distinct_keys_keep_distinct_names_on_cluster() {
+        let texts = [
+            "x", "{x}", "{{x}}", "{x", "x}", "{}", "{}x", "{x}y", "y{x}", "a:x", "a:{x}", "a:{{x}}",
+            "a:{x", "a:b:{x}", "{a}:x", "{a}:{x}", "a{b}:{x}", "a{b}:x", "x{}", "{{x}",
+        ];
+        let names: HashSet<String> = texts
+            .iter()
+            .map(|text| Names::tagged(&key(text)).unwrap().lock().to_owned())
+            .collect();
+        assert_eq!(names.len(), texts.len());
+        for text in texts {
+            let lock = Names::tagged(&key(text)).unwrap();
+            assert_eq!(key_text_of_tagged(lock.lock()), *text);
+        }
+    }
+
+    #[test]
+    fn stored_names_lead_back_to_their_lock() {
+        assert_eq!(lock_of("shop:stock/42"), Some(("shop:stock/42", true)));
+        assert_eq!(lock_of("shop:stock/42:lw:line"), Some(("shop:stock/42", false)));
+        assert_eq!(lock_of("shop:lw:token"), None);
+        assert_eq!(lock_of("shop:lw:token:{17}"), None);
+        assert_eq!(lock_of("lw:token"), None);
+    }
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(slot_of("123456789"), 0x31C3 % SLOTS);
+        assert_eq!(slot_of("{user1000}.following"), slot_of("{user1000}.followers"));
+        assert_eq!(slot_of("foo{}{bar}"), slot_of("foo{}{bar}"));
+        assert_eq!(slot_of(&slot_text(77).to_string()), 77);
+    }
+}

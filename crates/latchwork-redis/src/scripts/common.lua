@@ -1,0 +1,413 @@
+-- What the full scripts share. KEYS: 1 the lock, 2 the token counter, 3 the line, 4 the details of
+-- claims, 5 the members that hold together, 6 the marks of those who only want to be woken.
+--
+-- The lock is a string, and it exists while anybody holds the key:
+--   lw:x:<flag>:<id>:<token>:<holder>   one claim alone (w: as a writer); flag + if somebody waits
+--   lw:r:-:<closed until>               readers
+--   lw:p:-:<closed until>:<limit>:<taken>  permits
+--   lw:c:-:                             closed: the last holder asked for a linger
+-- Details of a waiter: <looks by> <ends> <mode> <take> <limit> <place> <ttl> <probation>
+--   <time of its try in us> <stamp> <process> <holder>
+-- Details of a member: m <mode> <take> <token> <holder>
+local call, sub = redis.call, string.sub
+local KEY, TOKEN, LINE, CLAIMS, HELD, MARKS = unpack(KEYS)
+local time = call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now = math.floor(now_us / 1000)
+
+-- How long after the moment at which it promised to look a waiter is taken for stopped.
+local LATE = 500
+-- The longest pause between two looks of a waiter.
+local REST = 10000
+
+local hold = {}
+local dirty, written = false, false
+local longest = 0
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function next_token(floor)
+  local token = call('INCR', TOKEN)
+  local least = math.max(floor or 0, token < 1e15 and now_us or 0)
+  if token < least then
+    token = least
+    call('SET', TOKEN, text(token), 'PX', 604800000)
+  end
+  return token
+end
+
+local function shape_name(mode, of)
+  if mode == 'x' then
+    return 'x'
+  elseif mode == 'p' then
+    return 'p' .. text(of)
+  end
+  return 'r'
+end
+
+local function waiter(detail)
+  local w = {}
+  w.look, w.ends, w.mode, w.take, w.of, w.place, w.ttl, w.p, w.tried, w.stamp, w.proc, w.holder =
+    string.match(detail, '^(%d+) (%d+) (%a) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if not w.look then
+    return nil
+  end
+  w.look, w.ends = tonumber(w.look), tonumber(w.ends)
+  w.take, w.of = tonumber(w.take), tonumber(w.of)
+  w.ttl, w.p = tonumber(w.ttl), tonumber(w.p)
+  return w
+end
+
+local function detail_of(w)
+  return table.concat({
+    text(w.look), text(w.ends), w.mode, w.take, text(w.of), w.place, text(w.ttl), text(w.p),
+    w.tried, w.stamp, w.proc, w.holder,
+  }, ' ')
+end
+
+-- Reads the key, and drops members whose ttl is over.
+do
+  local value = call('GET', KEY)
+  hold.value = value
+  -- A helper of another type stops the script here, before it has written anything.
+  call('ZCARD', LINE)
+  call('HLEN', CLAIMS)
+  call('ZCARD', MARKS)
+  local members = call('ZCARD', HELD)
+  if value then
+    local kind, rest = string.match(value, '^lw:([xwrpc]):.:(.*)$')
+    if not kind then
+      hold.kind = 'f'
+    elseif kind == 'x' or kind == 'w' then
+      hold.kind = kind
+      hold.id, hold.token, hold.holder = string.match(rest, '^(%x+):(%d+):(.*)$')
+      hold.flag = sub(value, 6, 6)
+    elseif kind == 'c' then
+      hold.kind = 'c'
+      hold.closed = now + call('PTTL', KEY)
+    else
+      local closed, of, taken = string.match(rest, '^(%d+):?(%d*):?(%d*)$')
+      hold.kind, hold.closed = kind, tonumber(closed)
+      hold.of, hold.taken = tonumber(of) or 0, tonumber(taken) or 0
+      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now)) do
+        local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
+        hold.taken = hold.taken - (tonumber(take) or 0)
+        call('ZREM', HELD, id)
+        call('HDEL', CLAIMS, id)
+        dirty = true
+      end
+    end
+  end
+  if members > 0 and hold.kind ~= 'r' and hold.kind ~= 'p' then
+    -- The lock was deleted under its members: they hold nothing any more.
+    call('HDEL', CLAIMS, unpack(call('ZRANGE', HELD, 0, 999)))
+    call('DEL', HELD)
+  end
+end
+
+local function is_shared(mode)
+  return mode == 'r' or mode == 'p'
+end
+
+-- The members are gone: the key is free, or stays closed.
+local function settle_members()
+  if is_shared(hold.kind) and call('ZCARD', HELD) == 0 then
+    dirty = true
+    hold.kind = hold.closed > now and 'c' or nil
+  end
+end
+settle_members()
+
+-- Writes the key if what it holds has changed, and keeps the helpers as long as they are needed.
+local function finish()
+  if dirty then
+    if hold.kind == nil then
+      call('DEL', KEY)
+    elseif hold.kind == 'c' then
+      call('SET', KEY, 'lw:c:-:', 'PX', math.max(1, hold.closed - now))
+    elseif is_shared(hold.kind) then
+      local last = tonumber(call('ZRANGE', HELD, -1, -1, 'WITHSCORES')[2])
+      longest = math.max(longest, last)
+      local value = 'lw:' .. hold.kind .. ':-:' .. text(hold.closed or 0)
+      if hold.kind == 'p' then
+        value = value .. ':' .. text(hold.of) .. ':' .. text(hold.taken)
+      end
+      call('SET', KEY, value, 'PX', math.max(last, hold.closed or 0) - now)
+    end
+  end
+  if longest > now then
+    for _, helper in ipairs({ LINE, CLAIMS, HELD, MARKS }) do
+      local left = call('PTTL', helper)
+      if left ~= -2 and left < longest - now then
+        call('PEXPIRE', helper, longest - now)
+      end
+    end
+  end
+end
+
+local function held_token(id)
+  if hold.id == id then
+    return hold.token
+  end
+  if is_shared(hold.kind) and call('ZSCORE', HELD, id) then
+    return string.match(call('HGET', CLAIMS, id), '^m %a %d+ (%d+)')
+  end
+  return nil
+end
+
+local function extend(id, mode, ttl)
+  if is_shared(mode) then
+    call('ZADD', HELD, now + ttl, id)
+    dirty = true
+    longest = math.max(longest, now + ttl)
+  else
+    call('PEXPIRE', KEY, ttl)
+  end
+end
+
+-- Whether a claim is compatible with all that hold the key.
+local function fits(mode, take)
+  if hold.kind == nil then
+    return true
+  elseif (hold.closed or 0) > now then
+    return false
+  elseif hold.kind == 'r' then
+    return mode == 'r'
+  elseif hold.kind == 'p' then
+    return mode == 'p' and hold.taken + take <= hold.of
+  end
+  return false
+end
+
+local function leave_line(id)
+  call('ZREM', LINE, id)
+  call('HDEL', CLAIMS, id)
+end
+
+local function forget_mark(id)
+  if call('ZREM', MARKS, id) == 1 then
+    call('HDEL', CLAIMS, id)
+  end
+end
+
+-- Drops the marks that have ended, and the waiters that have up to the first who has not.
+local function drop_ended()
+  for _, id in ipairs(call('ZRANGEBYSCORE', MARKS, '-inf', now)) do
+    forget_mark(id)
+  end
+  while true do
+    local id = call('ZRANGE', LINE, 0, 0)[1]
+    local w = id and waiter(call('HGET', CLAIMS, id) or '')
+    if not id or (w and w.ends > now) then
+      return
+    end
+    leave_line(id)
+  end
+end
+
+local function shape_of_others(id)
+  local kind = hold.kind
+  if (kind == 'x' or kind == 'w') and hold.id ~= id then
+    return shape_name(kind, 0)
+  elseif is_shared(kind) then
+    return shape_name(kind, hold.of)
+  end
+  drop_ended()
+  for _, set in ipairs({ LINE, MARKS }) do
+    for _, other in ipairs(call('ZRANGE', set, 0, 1)) do
+      local detail = other ~= id and call('HGET', CLAIMS, other)
+      local w = detail and waiter(detail)
+      if w then
+        return shape_name(w.mode, w.of)
+      end
+    end
+  end
+  return nil
+end
+
+-- Makes a claim a holder for this long (ms). In line it still is until that has succeeded.
+local function grant(id, mode, take, of, holder, length, in_line, floor)
+  local token = text(next_token(floor))
+  if is_shared(mode) then
+    call('ZADD', HELD, now + length, id)
+    call('HSET', CLAIMS, id, 'm ' .. mode .. ' ' .. take .. ' ' .. token .. ' ' .. holder)
+    if not is_shared(hold.kind) then
+      hold.closed, hold.taken = 0, 0
+    end
+    hold.of, hold.taken = of, hold.taken + take
+    longest = math.max(longest, now + length)
+    dirty = true
+  else
+    local others = call('ZCARD', LINE) - (in_line and 1 or 0)
+    local flag = (others > 0 or call('EXISTS', MARKS) == 1) and '+' or '-'
+    local value = 'lw:' .. mode .. ':' .. flag .. ':' .. id .. ':' .. token .. ':' .. holder
+    call('SET', KEY, value, 'PX', length)
+    hold.id, hold.token, hold.holder, hold.flag = id, token, holder, flag
+    dirty = false
+  end
+  hold.kind = mode
+  return token
+end
+
+-- Publishes to a process; false if nobody can have heard it.
+local unheard = {}
+local function publish(proc, message)
+  if proc == '-' or unheard[proc] then
+    return false
+  end
+  local heard = redis.pcall(ARGV[15], ARGV[13] .. proc .. ARGV[14], message)
+  if type(heard) == 'number' and heard > 0 then
+    return true
+  end
+  unheard[proc] = true
+  return false
+end
+
+-- Gives the key to a waiter and tells it so. Its lease is on probation: short, until it renews.
+local function push(id, w, detail)
+  local before = { kind = hold.kind, closed = hold.closed, of = hold.of, taken = hold.taken }
+  local token = grant(id, w.mode, w.take, w.of, w.holder, w.p, true)
+  local since = text(math.max(0, now_us - tonumber(w.tried)))
+  local message = table.concat({ 'g', id, token, text(w.p), w.stamp, since, KEY }, ' ')
+  if publish(w.proc, message) then
+    call('ZREM', LINE, id)
+    if not is_shared(w.mode) then
+      call('HDEL', CLAIMS, id)
+    end
+    return true
+  end
+  if is_shared(w.mode) then
+    call('ZREM', HELD, id)
+    call('HSET', CLAIMS, id, detail)
+  end
+  hold = before
+  dirty = true
+  return false
+end
+
+-- Tells the next in line to look when the one who was granted the key by itself may not have come.
+local function warn_next(p)
+  local ids = call('ZRANGE', LINE, 0, 1)
+  for place, id in ipairs(ids) do
+    local detail = call('HGET', CLAIMS, id)
+    local by = now + p * place
+    local look = detail and tonumber(string.match(detail, '^%d+'))
+    if look and look > by + LATE then
+      local w = waiter(detail)
+      if publish(w.proc, 'l ' .. id .. ' ' .. text(p * place)) then
+        w.look = by
+        call('HSET', CLAIMS, id, detail_of(w))
+      end
+    end
+  end
+end
+
+-- Wakes those who only left a mark: the key can be tried.
+local function call_marks()
+  for _, id in ipairs(call('ZRANGE', MARKS, 0, 255)) do
+    local detail = call('HGET', CLAIMS, id)
+    local w = detail and waiter(detail)
+    if not w or w.ends <= now or (fits(w.mode, w.take) and publish(w.proc, 'l ' .. id .. ' 0')) then
+      forget_mark(id)
+    end
+  end
+end
+
+-- Serves the line, first come first: everybody who fits is granted the key, up to the first who
+-- does not fit or who must come by itself. `me` is the caller's claim, at its place in line or,
+-- without one, at the end. Returns its token, or whose turn it is.
+local function serve(me, in_line, floor)
+  local mine, turn
+  local skipped = 0
+  local p
+  while not turn do
+    local id = call('ZRANGE', LINE, skipped, skipped)[1]
+    if not id then
+      break
+    end
+    local detail = call('HGET', CLAIMS, id)
+    local w = detail and waiter(detail)
+    if not w or w.ends <= now then
+      leave_line(id)
+    elseif not fits(w.mode, w.take) then
+      turn = { held = true }
+    elseif me and id == me.id then
+      mine = grant(id, me.mode, me.take, me.of, me.holder, me.ttl, true, floor)
+      call('ZREM', LINE, id)
+      if not is_shared(me.mode) then
+        call('HDEL', CLAIMS, id)
+      end
+    elseif w.look + LATE < now then
+      skipped = skipped + 1 -- it did not come when it could have
+    elseif w.proc == '-' then
+      if w.look > now + w.p then
+        w.look = now + w.p
+        call('HSET', CLAIMS, id, detail_of(w))
+      end
+      turn = { look = w.look, holder = w.holder }
+    elseif push(id, w, detail) then
+      p = w.p
+    else
+      skipped = skipped + 1
+    end
+  end
+  if me and not mine and not in_line and not turn and fits(me.mode, me.take) then
+    mine = grant(me.id, me.mode, me.take, me.of, me.holder, me.ttl, false, floor)
+  end
+  if p then
+    warn_next(p)
+  elseif not turn and call('EXISTS', LINE) == 0 then
+    call_marks()
+  end
+  return mine, turn
+end
+
+-- Why a claim at this place is blocked, when it should look again (ms, -1 if unknown), and who
+-- holds the key.
+local function what_blocks(turn, ahead)
+  local kind = hold.kind
+  local behind = math.min(math.max(ahead, 0) * 10, 1000)
+  if kind == 'f' then
+    local left = call('PTTL', KEY)
+    if ahead <= 0 then
+      return 'f', left >= 0 and math.min(200, left + 1) or 200, ''
+    end
+    return 'f', left >= 0 and left + 1 + behind or -1, ''
+  elseif (hold.closed or 0) > now then
+    return 'c', hold.closed - now + 1, ''
+  elseif kind == 'x' or kind == 'w' then
+    local left = call('PTTL', KEY)
+    return 'h', left >= 0 and left + 1 + behind or -1, hold.holder
+  elseif turn and turn.look then
+    return 'q', math.max(1, turn.look + LATE - now + 1), turn.holder
+  elseif is_shared(kind) then
+    local first = call('ZRANGE', HELD, 0, 0, 'WITHSCORES')
+    local holder = string.match(call('HGET', CLAIMS, first[1]) or '', '^m %a %d+ %d+ (.*)$')
+    return 'h', math.max(1, tonumber(first[2]) - now + 1 + behind), holder or ''
+  end
+  return 'q', 100, ''
+end
+
+local function keep_place(me, place, in_line, retry)
+  local rest = math.min(math.floor(me.ttl / 3), REST)
+  if retry >= 0 then
+    rest = math.min(rest, retry)
+  end
+  local w = {
+    look = now + rest, ends = now + me.ttl, mode = me.mode, take = me.take, of = me.of,
+    place = place, ttl = me.ttl, p = tonumber(ARGV[12]), tried = text(now_us), stamp = ARGV[10],
+    proc = ARGV[11], holder = me.holder,
+  }
+  call('HSET', CLAIMS, me.id, detail_of(w))
+  if place == 'b' then
+    call('ZADD', MARKS, w.ends, me.id)
+  elseif not in_line then
+    call('ZADD', LINE, next_token(), me.id)
+  end
+  longest = math.max(longest, w.ends)
+  if hold.flag == '-' then
+    call('SETRANGE', KEY, 5, '+')
+  end
+end

@@ -1,0 +1,78 @@
+-- Starts the ttl of held claims anew. For each claim three keys (the lock, its details, its
+-- members) and four arguments (id, mode, ttl in ms, floor); the last key is the token counter.
+--
+-- For each claim the answer has its token, or an empty text if it is not held, or an error's text;
+-- the server's time comes last.
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local TOKEN = KEYS[#KEYS]
+
+-- Raises the token that is remembered to the floor that a quorum has agreed on.
+local function raised(token, floor)
+  if tonumber(floor) <= tonumber(token) then
+    return token
+  end
+  local last = tonumber(call('GET', TOKEN) or 0)
+  if last < tonumber(floor) then
+    call('SET', TOKEN, floor, 'PX', 604800000)
+  end
+  return floor
+end
+
+local function renew_alone(key, id, ttl, floor)
+  local value = call('GET', key)
+  if not value or string.sub(value, 8, 39) ~= id then
+    return ''
+  end
+  call('PEXPIRE', key, ttl)
+  local token = string.sub(value, 41, 56)
+  if floor ~= '0' then
+    local new = raised(token, floor)
+    if new ~= token then
+      call('SETRANGE', key, 40, new)
+      token = new
+    end
+  end
+  return token
+end
+
+local function renew_member(key, details, members, id, mode, ttl, floor)
+  -- Without the lock itself nobody holds anything, whatever its helpers say.
+  local value = call('GET', key)
+  if not value or string.sub(value, 1, 5) ~= 'lw:' .. mode .. ':' then
+    return ''
+  end
+  local score = call('ZSCORE', members, id)
+  if not score or tonumber(score) <= now then
+    return ''
+  end
+  ttl = tonumber(ttl)
+  for _, name in ipairs({ key, details, members }) do
+    if call('PTTL', name) < ttl then
+      call('PEXPIRE', name, ttl)
+    end
+  end
+  call('ZADD', members, 'XX', now + ttl, id)
+  local detail = call('HGET', details, id)
+  local head, token, tail = string.match(detail, '^(m %a %d+ )(%d+)( .*)$')
+  local new = raised(token, floor)
+  if new ~= token then
+    call('HSET', details, id, head .. new .. tail)
+  end
+  return new
+end
+
+local answer = {}
+for i = 1, (#KEYS - 1) / 3 do
+  local key, details, members = KEYS[i * 3 - 2], KEYS[i * 3 - 1], KEYS[i * 3]
+  local id, mode, ttl, floor = ARGV[i * 4 - 3], ARGV[i * 4 - 2], ARGV[i * 4 - 1], ARGV[i * 4]
+  if mode == 'r' or mode == 'p' then
+    answer[i] = renew_member(key, details, members, id, mode, ttl, floor)
+  else
+    answer[i] = renew_alone(key, id, ttl, floor)
+  end
+end
+answer[#answer + 1] = time[1]
+answer[#answer + 1] = time[2]
+return answer

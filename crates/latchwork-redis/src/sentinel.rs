@@ -1,0 +1,181 @@
+//! Which server is the master, by the word of the Sentinels.
+//!
+//! The Sentinels are asked all at once, and of what a majority of them says the newest counts: one
+//! that was cut off may name a master of the past. Whoever is named must say itself that it is a
+//! master. Between the questions `+switch-master` is listened to, so that a failover is followed at
+//! once and not at the next error.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use latchwork_core::{Backoff, BackendError, BackendErrorKind, Effect, Io};
+use redis::{PushInfo, PushKind, Value, cmd};
+use tokio::sync::mpsc;
+
+use crate::config::Endpoint;
+use crate::link::{Access, Link};
+use crate::node::Node;
+
+/// How long to wait for the Sentinels.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// The Sentinels of one master.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    endpoints: Vec<Endpoint>,
+    service: String,
+    access: Arc<Access>,
+    io: Io,
+    node: OnceLock<Weak<Node>>,
+}
+
+/// What a Sentinel says of the master.
+struct Word {
+    epoch: u64,
+    master: Endpoint,
+}
+
+impl Sentinels {
+    pub(crate) fn new(
+        endpoints: Vec<Endpoint>,
+        service: String,
+        access: Arc<Access>,
+        io: Io,
+    ) -> Arc<Self> {
+        Arc::new(Self { endpoints, service, access, io, node: OnceLock::new() })
+    }
+
+    /// Where the master is.
+    pub(crate) async fn master(self: &Arc<Self>) -> Result<Endpoint, BackendError> {
+        let (sender, mut words) = mpsc::unbounded_channel();
+        for endpoint in &self.endpoints {
+            let (this, endpoint, sender) = (self.clone(), endpoint.clone(), sender.clone());
+            self.io.spawn(async move {
+                let asked = this.io.within(LIMIT, this.ask(&endpoint)).await;
+                let word = asked.unwrap_or_else(|| Err(format!("{endpoint} does not answer")));
+                let _ = sender.send(word);
+            });
+        }
+        drop(sender);
+        let majority = self.endpoints.len() / 2 + 1;
+        let (mut best, mut answers, mut problems) = (None::<Word>, 0, Vec::new());
+        while let Some(word) = words.recv().await {
+            match word {
+                Ok(word) => {
+                    answers += 1;
+                    if best.as_ref().is_none_or(|best| best.epoch < word.epoch) {
+                        best = Some(word);
+                    }
+                    if answers >= majority {
+                        break;
+                    }
+                }
+                Err(problem) => problems.push(problem),
+            }
+        }
+        best.map(|word| word.master).ok_or_else(|| {
+            BackendError::new(
+                BackendErrorKind::Unreachable,
+                Effect::NotApplied,
+                format!("no Sentinel names the master {:?}: {}", self.service, problems.join("; ")),
+            )
+            .next_step("look whether the Sentinels run and watch a master of this name")
+        })
+    }
+
+    async fn ask(&self, endpoint: &Endpoint) -> Result<Word, String> {
+        let nobody = Arc::new(|_: PushInfo| {});
+        let link = Link::open(endpoint.clone(), &self.access, self.io.clone(), nobody, None)
+            .await
+            .map_err(|error| error.message)?;
+        let mut question = cmd("SENTINEL");
+        question.arg("MASTER").arg(&self.service);
+        let answer = link.send(&question).await.map_err(|failure| failure.error.message)?;
+        let fields = pairs(&answer);
+        let field = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        let word = || {
+            Some(Word {
+                epoch: field("config-epoch")?.parse().ok()?,
+                master: Endpoint { host: field("ip")?, port: field("port")?.parse().ok()? },
+            })
+        };
+        word().ok_or_else(|| format!("{endpoint} does not know the master {:?}", self.service))
+    }
+
+    /// Refuses a server that is not the master itself.
+    pub(crate) fn check(&self, link: &Link) -> Result<(), BackendError> {
+        if link.facts.role.is_empty() || link.facts.role == "master" {
+            return Ok(());
+        }
+        Err(BackendError::new(
+            BackendErrorKind::Unreachable,
+            Effect::NotApplied,
+            format!(
+                "the Sentinels name {} as the master {:?}, and it says that it is a {}",
+                link.endpoint(),
+                self.service,
+                link.facts.role
+            ),
+        )
+        .next_step("wait until the failover has ended"))
+    }
+
+    /// Listens for failovers until the node is dropped.
+    pub(crate) fn follow(self: &Arc<Self>, node: &Arc<Node>) {
+        if self.node.set(Arc::downgrade(node)).is_err() {
+            return;
+        }
+        let (this, life) = (self.clone(), node.life());
+        self.io.spawn(async move {
+            tokio::select! {
+                () = life => {}
+                () = this.listen() => {}
+            }
+        });
+    }
+
+    async fn listen(&self) {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        for endpoint in self.endpoints.iter().cycle() {
+            let (sender, mut pushes) = mpsc::unbounded_channel();
+            let on_push = Arc::new(move |push: PushInfo| drop(sender.send(push)));
+            let open = Link::open(endpoint.clone(), &self.access, self.io.clone(), on_push, None);
+            if let Ok(link) = open.await
+                && link.subscribe("+switch-master", false).await.is_ok()
+            {
+                backoff.reset();
+                while let Some(push) = pushes.recv().await {
+                    if push.kind == PushKind::Disconnection {
+                        break;
+                    }
+                    if self.concerns(&push)
+                        && let Some(node) = self.node.get().and_then(Weak::upgrade)
+                    {
+                        node.leave();
+                    }
+                }
+            }
+            self.io.sleep(backoff.pause()).await;
+        }
+    }
+
+    fn concerns(&self, push: &PushInfo) -> bool {
+        let Some(Value::BulkString(text)) = push.data.last() else { return false };
+        let name = text.split(|byte| *byte == b' ').next();
+        push.kind == PushKind::Message && name == Some(self.service.as_bytes())
+    }
+}
+
+/// The fields of an answer that is a map, in either version of the protocol.
+fn pairs(answer: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
+        _ => String::new(),
+    };
+    match answer {
+        Value::Map(fields) => fields.iter().map(|(n, v)| (text(n), text(v))).collect(),
+        Value::Array(flat) => flat.chunks_exact(2).map(|c| (text(&c[0]), text(&c[1]))).collect(),
+        _ => Vec::new(),
+    }
+}

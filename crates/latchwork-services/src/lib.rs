@@ -1,0 +1,41 @@
+//! Real servers for tests and measurements, as plain processes on loopback.
+//!
+//! Every server has a port and a folder of its own and is gone when its value is dropped: killed
+//! by process id and waited for, the folder removed. If the test itself is killed, the system
+//! kills the server, and a later run removes the folder. A program that is missing is an error
+//! that names the package; nothing is skipped.
+//!
+//! Calls block. In an async test that has other things to do meanwhile, make them in
+//! `tokio::task::spawn_blocking`, or start the servers before the runtime.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "starts processes, waits for them and delays bytes; no lock's validity depends on it"
+)]
+
+mod clock_shim;
+mod cluster;
+mod error;
+mod folder;
+mod node;
+mod port;
+mod process;
+mod proxy;
+mod redis;
+mod resp;
+mod sentinel;
+mod tls;
+mod wait;
+
+pub use clock_shim::ServerClock;
+pub use cluster::{ClusterOptions, Migration, RedisCluster};
+pub use error::{Error, Result};
+pub use folder::Folder;
+pub use node::Node;
+pub use port::Port;
+pub use process::{Process, log_tail};
+pub use proxy::{Counts, Cut, Direction, Loss, Lost, Protocol, Proxy};
+pub use redis::{Data, Persistence, RedisOptions, RedisServer, redis_cli};
+pub use resp::Value;
+pub use sentinel::{Sentinel, SentinelOptions, SentinelSet};
+pub use tls::Certificates;

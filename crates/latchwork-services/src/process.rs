@@ -1,0 +1,193 @@
+//! Child processes that end with the value that started them, or with this process.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, OnceLock, mpsc};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::until;
+use crate::{Error, Result};
+
+/// How much of a log an error message shows.
+const TAIL: usize = 3_000;
+
+/// A server as a child process, with a file for what it prints.
+///
+/// Dropping it ends the process (SIGKILL) and waits for it. If this process dies first, the
+/// system kills the child.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts a command whose output is appended to `log`.
+    ///
+    /// # Errors
+    ///
+    /// If the program cannot be started. Output that it prints before it ends is in the log.
+    pub fn start(command: &Command, log: &Path) -> Result<Self> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let out = OpenOptions::new().create(true).append(true).open(log)?;
+        let mut command = with_death_signal(command);
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let child = start_elsewhere(command)
+            .map_err(|e| Error::while_(format!("cannot start {name}"), e))?;
+        Ok(Self { name, child, log: log.into(), ended: None })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it (SIGKILL) and waits until it is gone.
+    pub fn kill(&mut self) {
+        if self.ended.is_none() {
+            // It may have ended by itself.
+            let _ = self.child.kill();
+            self.ended = Some(self.child.wait().unwrap_or(ExitStatus::from_raw(0)));
+        }
+    }
+
+    /// Asks it to end (SIGTERM) and waits.
+    ///
+    /// # Errors
+    ///
+    /// If it has not ended after `limit`. It lives on then.
+    pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        let what = format!("{} to end", self.name);
+        until(limit, &what, || self.exit_status().ok_or_else(|| self.log_tail()))
+    }
+
+    /// Stops it where it is (SIGSTOP), and returns when it stands still.
+    ///
+    /// # Errors
+    ///
+    /// If the process is gone.
+    pub fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        let what = format!("{} to stop", self.name);
+        until(Duration::from_secs(10), &what, || self.is_stopped().then_some(()).ok_or("it runs"))
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    ///
+    /// If the process is gone.
+    pub fn cont(&mut self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// How it ended, if it has.
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    /// The end of what it printed.
+    pub fn log_tail(&self) -> String {
+        log_tail(&self.log)
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<()> {
+        // A process that ended keeps its id only until it is waited for.
+        if let Some(status) = self.exit_status() {
+            return Err(Error::new(format!(
+                "{} has ended ({status}):\n{}",
+                self.name,
+                self.log_tail()
+            )));
+        }
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).map_err(|e| Error::while_(format!("signal {}", self.name), e))
+    }
+
+    /// Whether it is there and not stopped (SIGSTOP).
+    pub fn is_running(&self) -> bool {
+        self.states().is_some_and(|states| !states.contains(&'Z')) && !self.is_stopped()
+    }
+
+    /// Whether all its threads stand still.
+    fn is_stopped(&self) -> bool {
+        self.states().is_some_and(|states| states.iter().all(|state| "Tt".contains(*state)))
+    }
+
+    /// The states of its threads, as proc(5) has them: each follows a name in brackets.
+    fn states(&self) -> Option<Vec<char>> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let mut states = Vec::new();
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?.flatten() {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            states.extend(stat.rsplit(") ").next().and_then(|rest| rest.chars().next()));
+        }
+        Some(states)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The end of a log file, for error messages.
+pub fn log_tail(log: &Path) -> String {
+    let bytes = fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned()
+}
+
+/// The same command behind `setpriv`, which asks the kernel to kill the program when the thread
+/// that started it ends, and then becomes the program.
+fn with_death_signal(command: &Command) -> Command {
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        wrapped.current_dir(dir);
+    }
+    wrapped
+}
+
+type Job = (Command, mpsc::Sender<io::Result<Child>>);
+
+/// Starts a child on a thread that lives as long as this process: the signal of `setpriv` comes
+/// when the starting thread ends, and a test's thread ends long before others are done with a
+/// server that they share.
+fn start_elsewhere(command: Command) -> io::Result<Child> {
+    static STARTER: OnceLock<Mutex<mpsc::Sender<Job>>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (jobs, todo) = mpsc::channel::<Job>();
+        std::thread::spawn(move || {
+            for (mut command, answer) in todo {
+                // Nobody waits for the answer only if that thread panicked.
+                let _ = answer.send(command.spawn());
+            }
+        });
+        Mutex::new(jobs)
+    });
+    let gone = || io::Error::other("the starting thread is gone");
+    let (answer, started) = mpsc::channel();
+    let sender = starter.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    sender.send((command, answer)).map_err(|_| gone())?;
+    started.recv().map_err(|_| gone())?
+}

@@ -1,0 +1,156 @@
+//! What tests and connections share: the wishes of the one, the counts of the other.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+
+use super::{Counts, Cut, Loss, Lost, Protocol};
+
+type Condition = Arc<dyn Fn(&[&[u8]]) -> bool + Send + Sync>;
+
+/// Commands that the proxy answers itself.
+#[derive(Clone)]
+pub(super) struct Refusal {
+    pub(super) name: String,
+    pub(super) answer: Vec<u8>,
+    pub(super) when: Condition,
+}
+
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refusal").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) upstream: SocketAddr,
+    pub(super) delay: [Duration; 2],
+    pub(super) frozen: [bool; 2],
+    pub(super) lose_answers: bool,
+    pub(super) lose_pushes: bool,
+    pub(super) hold_answers: bool,
+    pub(super) refuse_connections: bool,
+    /// Whether the listener is as `refuse_connections` says.
+    pub(super) listening: bool,
+    pub(super) refusals: Vec<Refusal>,
+    pub(super) losses: Vec<Loss>,
+    /// How to end all connections with a smaller number than this.
+    pub(super) cut: (u64, Cut),
+    pub(super) next_connection: u64,
+    pub(super) open: BTreeSet<u64>,
+    pub(super) counts: Counts,
+    pub(super) ended: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) protocol: Protocol,
+    state: Mutex<State>,
+    /// Tells connections that the wishes have changed.
+    changes: watch::Sender<()>,
+    /// Tells threads and tasks that counts or connections have changed.
+    progress: Condvar,
+    pub(super) progress_async: Notify,
+}
+
+impl Shared {
+    pub(super) fn new(protocol: Protocol, upstream: SocketAddr) -> Self {
+        let state = State {
+            upstream,
+            delay: [Duration::ZERO; 2],
+            frozen: [false; 2],
+            lose_answers: false,
+            lose_pushes: false,
+            hold_answers: false,
+            refuse_connections: false,
+            listening: true,
+            refusals: Vec::new(),
+            losses: Vec::new(),
+            cut: (0, Cut::Reset),
+            next_connection: 0,
+            open: BTreeSet::new(),
+            counts: Counts::default(),
+            ended: false,
+        };
+        Self {
+            protocol,
+            state: Mutex::new(state),
+            changes: watch::Sender::new(()),
+            progress: Condvar::new(),
+            progress_async: Notify::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Changes the wishes and wakes every connection.
+    pub(super) fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changes.send_replace(());
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Wakes those who wait for counts or connections.
+    pub(super) fn progressed(&self) {
+        self.progress.notify_all();
+        self.progress_async.notify_waiters();
+    }
+
+    /// Waits for a state; false if it has not come within `limit`.
+    pub(super) fn wait(&self, limit: Duration, mut done: impl FnMut(&State) -> bool) -> bool {
+        let waiting = self.progress.wait_timeout_while(self.state(), limit, |s| !done(s));
+        waiting.is_ok_and(|(_, timeout)| !timeout.timed_out())
+    }
+}
+
+/// What becomes of a command.
+pub(super) enum Fate {
+    /// Passed on; its answer is swallowed if this says so, and then the connection perhaps cut.
+    Forward(Option<Option<Cut>>),
+    /// Swallowed, and then the connection perhaps cut.
+    Lose(Option<Cut>),
+    /// Answered with these bytes.
+    Refuse(Vec<u8>),
+}
+
+impl State {
+    /// Counts a command and decides about it.
+    pub(super) fn command(&mut self, words: &[&[u8]]) -> Fate {
+        let name = String::from_utf8_lossy(words[0]).to_ascii_uppercase();
+        let mut fate = Fate::Forward(None);
+        for loss in &mut self.losses {
+            if loss.of.as_ref().is_some_and(|of| *of != name) {
+                continue;
+            }
+            loss.nth -= 1;
+            if loss.nth == 0 {
+                fate = match loss.what {
+                    Lost::Answer => Fate::Forward(Some(loss.cut)),
+                    Lost::Command => Fate::Lose(loss.cut),
+                };
+            }
+        }
+        self.losses.retain(|loss| loss.nth > 0);
+        let refusal = self.refusals.iter().find(|r| r.name == name && (r.when)(words));
+        if let (Some(refusal), Fate::Forward(None)) = (refusal, &fate) {
+            fate = Fate::Refuse(refusal.answer.clone());
+        }
+        match self.counts.commands.get_mut(&name) {
+            Some(count) => *count += 1,
+            None => {
+                self.counts.commands.insert(name, 1);
+            }
+        }
+        fate
+    }
+}

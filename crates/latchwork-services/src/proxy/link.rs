@@ -1,0 +1,411 @@
+//! The proxy's thread: connections, and the bytes on them.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::control::{Fate, Shared, State};
+use super::lane::{End, Gone, Lane};
+use super::order::{Order, Step};
+use super::{Cut, Direction, Protocol};
+use crate::resp::{Framer, words};
+
+const TO_SERVER: usize = Direction::ToServer as usize;
+const TO_CLIENT: usize = Direction::ToClient as usize;
+
+/// Takes connections until the proxy ends.
+pub(super) async fn serve(shared: Arc<Shared>, listener: std::net::TcpListener, port: u16) {
+    let mut changes = shared.subscribe();
+    // Should the runtime not take it, the port is opened again below.
+    let mut listener = TcpListener::from_std(listener).ok();
+    let mut links = JoinSet::new();
+    loop {
+        let (ended, refuse) = {
+            let state = shared.state();
+            (state.ended, state.refuse_connections)
+        };
+        if ended {
+            break;
+        }
+        if refuse {
+            listener = None;
+        } else if listener.is_none() {
+            // The port is reserved; should it be taken all the same, the caller gives up.
+            listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.ok();
+            if listener.is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+        }
+        shared.state().listening = listener.is_some();
+        shared.progressed();
+        tokio::select! {
+            // The sender lives as long as `shared`.
+            _ = changes.changed() => {}
+            Some(_) = links.join_next(), if !links.is_empty() => {}
+            Ok((client, _)) = accept(listener.as_ref()), if listener.is_some() => {
+                links.spawn(serve_connection(Arc::clone(&shared), client));
+            }
+        }
+    }
+    while links.join_next().await.is_some() {}
+}
+
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, std::net::SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn serve_connection(shared: Arc<Shared>, client: TcpStream) {
+    let (id, upstream) = {
+        let mut state = shared.state();
+        let id = state.next_connection;
+        state.next_connection += 1;
+        state.open.insert(id);
+        state.counts.connections += 1;
+        (id, state.upstream)
+    };
+    shared.progressed();
+    let mut changes = shared.subscribe();
+    let server = loop {
+        tokio::select! {
+            server = TcpStream::connect(upstream) => break server,
+            _ = changes.changed() => {
+                if shared.state().ended_as(id).is_some() {
+                    break Err(io::ErrorKind::ConnectionAborted.into());
+                }
+            }
+        }
+    };
+    match server {
+        Ok(server) => {
+            let mut link = Link::new(id, client, server);
+            let how = link.run(&shared).await;
+            link.close(how);
+        }
+        Err(_) => reset(&client),
+    }
+    shared.state().open.remove(&id);
+    shared.progressed();
+}
+
+impl State {
+    /// How a connection is to end now, if it is.
+    fn ended_as(&self, id: u64) -> Option<Cut> {
+        if self.ended {
+            return Some(Cut::Reset);
+        }
+        (id < self.cut.0).then_some(self.cut.1)
+    }
+}
+
+/// Makes that dropping the stream resets the connection.
+fn reset(stream: &TcpStream) {
+    // A connection that is gone already needs no reset.
+    let _ = stream.set_zero_linger();
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Client,
+    /// A sentinel or a replica: not counted.
+    Server,
+    /// A replica that gets its master's stream, which is not made of answers.
+    Stream,
+}
+
+impl Kind {
+    fn after(self, words: &[&[u8]]) -> Self {
+        let is = |n: usize, text: &str| {
+            words.get(n).is_some_and(|word| word.eq_ignore_ascii_case(text.as_bytes()))
+        };
+        let sentinel = || words.get(2).is_some_and(|name| name.starts_with(b"sentinel-"));
+        match self {
+            Self::Stream => self,
+            _ if is(0, "PSYNC") || is(0, "SYNC") => Self::Stream,
+            _ if is(0, "REPLCONF") => Self::Server,
+            _ if is(0, "CLIENT") && is(1, "SETNAME") && sentinel() => Self::Server,
+            kind => kind,
+        }
+    }
+}
+
+struct Link {
+    id: u64,
+    /// Whom each direction ends at: the server, then the client.
+    sinks: [TcpStream; 2],
+    lanes: [Lane; 2],
+    commands: Framer,
+    answers: Framer,
+    order: Order,
+    kind: Kind,
+    /// Commands whose answer has not been written to the client.
+    unanswered: u64,
+    /// Answers that are kept back.
+    held: Vec<(Vec<u8>, u64)>,
+    /// The connection ends as soon as what is due is written.
+    cut: Option<Cut>,
+}
+
+impl Link {
+    fn new(id: u64, client: TcpStream, server: TcpStream) -> Self {
+        // A connection that is gone already needs no settings.
+        let _ = client.set_nodelay(true);
+        let _ = server.set_nodelay(true);
+        Self {
+            id,
+            sinks: [server, client],
+            lanes: Default::default(),
+            commands: Framer::of_commands(),
+            answers: Framer::of_answers(),
+            order: Order::default(),
+            kind: Kind::Client,
+            unanswered: 0,
+            held: Vec::new(),
+            cut: None,
+        }
+    }
+
+    /// Passes bytes on until the connection is to end.
+    async fn run(&mut self, shared: &Shared) -> Cut {
+        let mut changes = shared.subscribe();
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            let due = match self.pass(shared) {
+                Ok(due) => due,
+                Err(how) => return how,
+            };
+            let [server, client] = &self.sinks;
+            let [up, down] = &self.lanes;
+            let ready = tokio::select! {
+                // The sender lives as long as `shared`.
+                _ = changes.changed() => None,
+                _ = client.readable(), if up.takes_more() => Some(TO_SERVER),
+                _ = server.readable(), if down.takes_more() => Some(TO_CLIENT),
+                _ = server.writable(), if up.blocked => None,
+                _ = client.writable(), if down.blocked => None,
+                () = sleep_until(due), if due.is_some() => None,
+            };
+            if let Some(direction) = ready {
+                self.read(shared, direction, &mut piece);
+            }
+        }
+    }
+
+    /// Writes what may be written, and tells when there will be more; an error ends the link.
+    ///
+    /// The lock is held meanwhile, so that nothing is written after a freeze or cut has returned.
+    fn pass(&mut self, shared: &Shared) -> Result<Option<Instant>, Cut> {
+        let state = shared.state();
+        if let Some(how) = state.ended_as(self.id) {
+            return Err(how);
+        }
+        let now = Instant::now();
+        if !state.hold_answers {
+            for (bytes, answers) in self.held.drain(..) {
+                self.lanes[TO_CLIENT].push(now, &bytes, answers);
+            }
+        }
+        let mut due = None;
+        for direction in [TO_SERVER, TO_CLIENT] {
+            if state.frozen[direction] {
+                self.lanes[direction].blocked = false;
+                continue;
+            }
+            let to_come = direction == TO_CLIENT && !self.held.is_empty();
+            let (lane, sink) = (&mut self.lanes[direction], &self.sinks[direction]);
+            match lane.flush(now, sink, to_come) {
+                Ok(answers) => self.unanswered -= answers,
+                Err(Gone::Source) => return Err(Cut::Reset),
+                Err(Gone::Sink) => {
+                    lane.close();
+                    // The other side learns it by the other direction, which may be frozen.
+                    self.lanes[1 - direction].end(now, End::Reset);
+                    due = Some(now);
+                }
+            }
+            due = due.into_iter().chain(self.lanes[direction].next_due(to_come)).min();
+        }
+        match self.cut {
+            Some(how) => Err(how),
+            None if self.lanes.iter().all(|lane| lane.closed) => Err(Cut::Finish),
+            None => Ok(due),
+        }
+    }
+
+    /// Takes what one side has sent.
+    fn read(&mut self, shared: &Shared, direction: usize, piece: &mut [u8]) {
+        let source = &self.sinks[1 - direction];
+        let got = source.try_read(piece);
+        let mut state = shared.state();
+        let due = Instant::now() + state.delay[direction];
+        match got {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => self.lanes[direction].end(due, End::Reset),
+            Ok(0) => self.lanes[direction].end(due, End::Finish),
+            Ok(n) => {
+                state.counts.bytes[direction] += n as u64;
+                self.take(&mut state, shared.protocol, direction, &piece[..n], due);
+            }
+        }
+        drop(state);
+        shared.progressed();
+    }
+
+    fn take(
+        &mut self,
+        state: &mut State,
+        protocol: Protocol,
+        direction: usize,
+        bytes: &[u8],
+        due: Instant,
+    ) {
+        match protocol {
+            Protocol::Redis if self.kind != Kind::Stream => match direction {
+                TO_SERVER => self.take_commands(state, bytes, due),
+                _ => self.take_answers(state, bytes, due),
+            },
+            _ if direction == TO_CLIENT && state.lose_answers => {}
+            _ => self.lanes[direction].push(due, bytes, 0),
+        }
+    }
+
+    fn take_commands(&mut self, state: &mut State, bytes: &[u8], due: Instant) {
+        self.commands.feed(bytes);
+        while self.cut.is_none() {
+            let frame = match self.commands.frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(_) => return self.cut = Some(Cut::Reset),
+            };
+            let words = words(frame);
+            if words.is_empty() {
+                self.lanes[TO_SERVER].push(due, frame, 0);
+                continue;
+            }
+            self.kind = self.kind.after(&words);
+            if self.kind != Kind::Client {
+                state.counts.between_servers += 1;
+                self.order.forwarded(&words, None);
+                self.unanswered += 1;
+                self.lanes[TO_SERVER].push(due, frame, 0);
+                continue;
+            }
+            state.counts.round_trips += u64::from(self.unanswered == 0);
+            self.unanswered += 1;
+            match state.command(&words) {
+                Fate::Forward(lost) => {
+                    self.order.forwarded(&words, lost);
+                    self.lanes[TO_SERVER].push(due, frame, 0);
+                }
+                Fate::Lose(cut) => {
+                    state.counts.lost += 1;
+                    self.unanswered -= 1;
+                    self.cut = cut;
+                }
+                Fate::Refuse(answer) => {
+                    if let Some(answer) = self.order.refused(answer) {
+                        let due = Instant::now() + state.delay[TO_CLIENT];
+                        deliver(state, self.client_side(), &answer, 1, due);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_answers(&mut self, state: &mut State, bytes: &[u8], due: Instant) {
+        self.answers.feed(bytes);
+        while self.cut.is_none() {
+            let frame = match self.answers.frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(_) => return self.cut = Some(Cut::Reset),
+            };
+            let mut side = ClientSide {
+                lane: &mut self.lanes[TO_CLIENT],
+                held: &mut self.held,
+                unanswered: &mut self.unanswered,
+            };
+            let cut = &mut self.cut;
+            let counted = self.kind == Kind::Client;
+            self.order.message(frame, |step| match step {
+                Step::Answer { bytes, last } => {
+                    state.counts.answers += u64::from(last && counted);
+                    deliver(state, side.again(), bytes, last.into(), due);
+                }
+                Step::Own(bytes) => deliver(state, side.again(), &bytes, 1, due),
+                Step::Push(bytes) => {
+                    state.counts.pushes += u64::from(counted);
+                    if state.lose_answers || state.lose_pushes {
+                        state.counts.lost += 1;
+                    } else {
+                        side.lane.push(due, bytes, 0);
+                    }
+                }
+                Step::Lost { last, cut: then } => {
+                    state.counts.answers += u64::from(last);
+                    state.counts.lost += u64::from(last);
+                    *side.unanswered -= u64::from(last);
+                    *cut = then;
+                }
+            });
+        }
+    }
+
+    fn client_side(&mut self) -> ClientSide<'_> {
+        ClientSide {
+            lane: &mut self.lanes[TO_CLIENT],
+            held: &mut self.held,
+            unanswered: &mut self.unanswered,
+        }
+    }
+
+    fn close(self, how: Cut) {
+        for stream in &self.sinks {
+            match how {
+                Cut::Reset => reset(stream),
+                // Closing with bytes unread would be a reset.
+                Cut::Finish => while stream.try_read(&mut [0; 4096]).is_ok_and(|n| n > 0) {},
+            }
+        }
+    }
+}
+
+/// Where answers go.
+struct ClientSide<'a> {
+    lane: &'a mut Lane,
+    held: &'a mut Vec<(Vec<u8>, u64)>,
+    unanswered: &'a mut u64,
+}
+
+impl ClientSide<'_> {
+    fn again(&mut self) -> ClientSide<'_> {
+        ClientSide { lane: self.lane, held: self.held, unanswered: self.unanswered }
+    }
+}
+
+/// Sends an answer to the client, unless answers are lost or held back.
+fn deliver(state: &mut State, side: ClientSide<'_>, bytes: &[u8], answers: u64, due: Instant) {
+    if state.lose_answers {
+        state.counts.lost += answers;
+        *side.unanswered -= answers;
+    } else if state.hold_answers {
+        side.held.push((bytes.to_vec(), answers));
+    } else {
+        side.lane.push(due, bytes, answers);
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,30 @@
+//! Waiting for something that announces itself to nobody.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
+
+/// How long a server may take to do what it does in milliseconds on an idle machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// Looks again and again until `look` gives a value; the error tells what it last saw.
+pub(crate) fn until<T, E: Display>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> std::result::Result<T, E>,
+) -> Result<T> {
+    let start = Instant::now();
+    let mut nap = Duration::from_millis(1);
+    loop {
+        let late = start.elapsed() > limit;
+        match look() {
+            Ok(value) => return Ok(value),
+            Err(seen) if late => {
+                return Err(Error::new(format!("waited {limit:?} for {what}: {seen}")));
+            }
+            Err(_) => std::thread::sleep(nap),
+        }
+        nap = (nap * 2).min(Duration::from_millis(20));
+    }
+}
