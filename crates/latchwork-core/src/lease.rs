@@ -132,7 +132,7 @@ impl Lease {
         let state = State {
             valid_until: granted.valid_until,
             granted_ttl: granted.ttl,
-            renew_at: granted.sent.at.plus(rules.renew_every(granted.ttl)),
+            renew_at: granted.sent.at.plus(rules.renew_every(claim.ttl, granted.ttl)),
             asked: false,
             offset: granted.sent.offset,
             in_doubt: false,
@@ -265,7 +265,7 @@ impl Lease {
             state.renew_at = now;
             return Confirmed::Doubted(rate);
         }
-        state.renew_at = sent_at.plus(self.rules.renew_every(counted));
+        state.renew_at = sent_at.plus(self.rules.renew_every(self.claim.ttl, counted));
         Confirmed::Held { remaining: state.valid_until.since(now) }
     }
 

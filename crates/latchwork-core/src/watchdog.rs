@@ -237,7 +237,7 @@ impl Watchdog {
 
     async fn renew_chunk(&self, chunk: Vec<Arc<Watched>>) {
         let claims: Vec<Claim> = chunk.iter().map(|w| w.lease.claim.clone()).collect();
-        let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.claim.ttl));
+        let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));
         let limit = limits.min().unwrap_or_default();
         let sent = Sent::now(self.io.clock().as_ref());
         let answers = self.io.within(limit, self.backend.renew_all(&claims)).await;
