@@ -67,6 +67,7 @@ impl Settings {
 pub(crate) struct Options {
     pub(crate) namespace: String,
     pub(crate) ttl: Option<Duration>,
+    pub(crate) max_ttl: Option<Duration>,
     pub(crate) holder: Option<Arc<str>>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) renew_every: Option<Duration>,
@@ -109,6 +110,12 @@ impl Options {
             return invalid(
                 format!("ttl: {ttl:?} is outside what this store grants, {least:?} to {most:?}"),
                 "choose a ttl within the range",
+            );
+        }
+        if let Some(max) = self.max_ttl.filter(|max| ttl > *max) {
+            return invalid(
+                format!("max_ttl: a ttl of {ttl:?} is longer than the {max:?} that are allowed"),
+                "choose a shorter ttl; max_ttl must be the same for all who share the locks",
             );
         }
         if ttl < SHORTEST_TTL {
@@ -217,6 +224,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("namespace", &self.namespace)
             .field("ttl", &self.ttl)
+            .field("max_ttl", &self.max_ttl)
             .field("holder", &self.holder)
             .field("max_hold", &self.max_hold)
             .field("renew_every", &self.renew_every)
