@@ -71,9 +71,15 @@ fn a_directory_below_a_temp_directory_is_warned_of() {
 #[test]
 fn looking_makes_no_directory_and_frees_no_lock() {
     let store = Store::new();
-    let (report, _) = doctor(&store);
+    let (report, code) = doctor(&store);
+    assert_eq!(code, 0);
     assert_eq!(finding(&report, "directory")["severity"], "info");
+    assert_eq!(finding(&report, "rights")["severity"], "ok");
     assert!(!store.path().exists());
+    fs::write(store.path(), "").unwrap();
+    let (report, code) = doctor(&store);
+    assert_eq!((code, &finding(&report, "directory")["severity"]), (71, &"critical".into()));
+    fs::remove_file(store.path()).unwrap();
     let holder = store.holder(&[], "sleep 300; echo x");
     let ready = holder.ready();
     let (report, _) = doctor(&store);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{Backend as _, BackendErrorKind, Error, ErrorKind, Io, Query, clock};
-use rustix::fs::StatVfs;
+use rustix::fs::{Access, StatVfs};
 
 use crate::backend::FileBackend;
 use crate::dir::Dir;
@@ -42,6 +42,10 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
     let exists = place == root;
     report.add(if exists {
         Finding::ok("directory", format!("{} is there", root.display()))
+    } else if root.symlink_metadata().is_ok() {
+        Finding::critical("directory", format!("{} is no directory", root.display()))
+            .consequence("no lock can be taken")
+            .remedy("remove what is in its place, or choose another one")
     } else {
         Finding::info("directory", format!("{} is not there yet", root.display()))
             .consequence("the first program that uses it makes it, for its own user alone")
@@ -57,6 +61,9 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
         ),
     }
     report.add(mode(&place, exists));
+    if !exists {
+        report.add(may_make(&place));
+    }
     report.add(descriptors());
     report.findings.extend(clocks());
     if exists && report.is_fit() {
@@ -150,6 +157,19 @@ fn mode(place: &Path, exists: bool) -> Finding {
             .remedy("share it by a group: chgrp and chmod 2770");
     }
     Finding::ok("mode", found)
+}
+
+/// Whether this user may make what is missing below a directory.
+fn may_make(place: &Path) -> Finding {
+    match rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Finding::ok("rights", format!("this user may make it in {}", place.display())),
+        Err(errno) => {
+            let error = std::io::Error::from(errno);
+            Finding::critical("rights", format!("cannot write to {}: {error}", place.display()))
+                .consequence("the directory cannot be made, and no lock can be taken")
+                .remedy("give this user the right to write there, or make the directory for it")
+        }
+    }
 }
 
 fn descriptors() -> Finding {
@@ -301,6 +321,13 @@ mod tests {
             let finding = place_is_kept(Path::new(place), Path::new("/"));
             assert_eq!(finding.severity.word(), severity, "{place}");
         }
+    }
+
+    #[test]
+    fn where_nothing_can_be_made_is_critical() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(may_make(dir.path()).severity.word(), "ok");
+        assert_eq!(may_make(&dir.path().join("gone")).severity.word(), "critical");
     }
 
     #[test]
