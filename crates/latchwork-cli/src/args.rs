@@ -14,10 +14,12 @@ Examples:
   latchwork run --wait 0 nightly -- ./backup.sh run now or not at all (exit 75)
   latchwork show nightly                        who holds it, who waits
   latchwork ls                                  all locks in use
+  latchwork doctor                              is the store fit for locks
 
 Exit codes:
-  64 usage, 69 store unreachable, 70 broken, 73 lock lost and command ended,
-  75 not admitted in time, 77 denied, 78 in use as another kind of lock;
+  64 usage, 69 store unreachable, 70 broken, 71 store not fit for locks (doctor),
+  73 lock lost and command ended, 75 not admitted in time, 77 denied,
+  78 in use as another kind of lock;
   run passes the command's own code back: 126 not executable, 127 not found,
   128 + n ended by signal n";
 
@@ -88,6 +90,25 @@ The lock's token moves on, so a resource that checks tokens refuses the old hold
 Examples:
   latchwork release nightly --force")]
     Release(ReleaseArgs),
+    /// Tell whether the store is fit for locks, and what to do if not
+    #[command(after_help = "\
+Each finding is ok, info, warning or critical. What follows from it stands beside
+`then`, what to do about it beside `do`. Nothing is locked. Exits with 71 if
+something critical was found, else with 0.
+
+Examples:
+  latchwork doctor
+  latchwork --store file:///srv/locks doctor
+  latchwork --json doctor")]
+    Doctor,
+    /// Prepare a store for its first locks, if it needs that
+    #[command(after_help = "\
+For whoever sets a store up and knows that no lock is held there. A directory needs
+no preparation.
+
+Examples:
+  latchwork --store file:///srv/locks init")]
+    Init,
     /// Print shell completions
     #[command(after_help = "\
 Examples:

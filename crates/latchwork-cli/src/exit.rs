@@ -8,6 +8,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNREACHABLE: u8 = 69;
 /// Something is broken: damaged data, a guardian that died, an output that cannot be written.
 pub(crate) const BROKEN: u8 = 70;
+/// The store is not fit for locks: `doctor` found something critical.
+pub(crate) const UNFIT: u8 = 71;
 /// The lock was lost while the command ran, and the command was ended.
 pub(crate) const LOST: u8 = 73;
 /// Not admitted in time.

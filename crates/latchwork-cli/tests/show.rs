@@ -117,7 +117,14 @@ fn an_output_that_cannot_be_written_is_an_error() {
     let store = Store::new();
     let holder = store.holder(&[], "sleep 300; echo x");
     holder.ready();
-    for args in [&["ls"][..], &["--json", "ls"], &["show", "x"], &["completions", "bash"]] {
+    for args in [
+        &["ls"][..],
+        &["--json", "ls"],
+        &["show", "x"],
+        &["doctor"],
+        &["init"],
+        &["completions", "bash"],
+    ] {
         let mut command = store.latchwork(args);
         command.stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
         let done = command.output().unwrap();
@@ -135,7 +142,18 @@ fn completions_name_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let done = store.output(&["completions", shell]);
         assert_eq!(done.code(), 0);
-        for word in ["run", "ls", "show", "release", "completions", "wait", "max-hold", "force"] {
+        for word in [
+            "run",
+            "ls",
+            "show",
+            "release",
+            "doctor",
+            "init",
+            "completions",
+            "wait",
+            "max-hold",
+            "force",
+        ] {
             assert!(done.stdout.contains(word), "{shell} without {word}");
         }
     }

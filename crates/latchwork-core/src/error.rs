@@ -257,8 +257,8 @@ impl StdError for Lost {}
 /// Why a guard does not vouch for its lock right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotHeld {
-    /// In doubt: the machine was paused, or a clock ran at another rate, and the store has not
-    /// confirmed the hold yet. May pass; do not touch the resource meanwhile.
+    /// In doubt: the machine was paused, or a clock was set or ran at another rate, and the store
+    /// has not confirmed the hold yet. May pass; do not touch the resource meanwhile.
     Suspect,
     /// Over for good.
     Lost(Lost),

@@ -39,8 +39,6 @@ struct State {
     /// Wall minus boot time when the store last confirmed the hold.
     offset: i64,
     in_doubt: bool,
-    /// The store's clock was found to run at another rate.
-    unsteady: bool,
     hold_until: Moment,
     end: Option<End>,
     meter: RateMeter,
@@ -59,8 +57,8 @@ enum End {
 pub enum HoldState {
     /// Valid.
     Held,
-    /// In doubt until the store confirms it: the machine was paused, or a clock ran at another
-    /// rate.
+    /// In doubt until the store confirms it: the machine was paused, or a clock was set or ran at
+    /// another rate.
     Suspect,
     /// Over for good.
     Lost(Lost),
@@ -80,12 +78,12 @@ pub(crate) enum Chore {
 }
 
 /// What a renewal's answer made of a lease.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Confirmed {
     /// Valid for longer.
     Held { remaining: Duration },
-    /// Valid for longer, and in doubt because the store's clock runs at another rate.
-    Doubted,
+    /// Valid for longer, and in doubt for what the store's clock did.
+    Doubted(Rate),
     /// The store says no.
     Lost(Lost),
     /// The answer came too late, or the hold had ended: nothing changed.
@@ -134,11 +132,10 @@ impl Lease {
         let state = State {
             valid_until: granted.valid_until,
             granted_ttl: granted.ttl,
-            renew_at: granted.sent.at.plus(rules.renew_every(granted.ttl)),
+            renew_at: granted.sent.at.plus(rules.renew_every(claim.ttl, granted.ttl)),
             asked: false,
             offset: granted.sent.offset,
             in_doubt: false,
-            unsteady: false,
             hold_until: rules.hold_until(now),
             end: None,
             meter,
@@ -258,19 +255,17 @@ impl Lease {
         };
         let counted = state.meter.shrink(ttl);
         let until = validity::valid_until(sent_at, counted);
-        state.valid_until = state.valid_until.max(until);
+        // A clock that was found to run fast makes what was counted on before too long as well.
+        state.valid_until = if counted < ttl { until } else { state.valid_until.max(until) };
         state.granted_ttl = ttl;
         // A pause before the request is settled by the answer; one since then is not.
         state.offset = sent.offset;
-        // In doubt once, when the rate is first found to be off; from then on the shorter ttl that
-        // is counted on covers it.
-        state.in_doubt = rate == Rate::Unsteady && !state.unsteady;
-        state.unsteady |= rate == Rate::Unsteady;
-        state.renew_at =
-            if state.in_doubt { now } else { sent_at.plus(self.rules.renew_every(counted)) };
+        state.in_doubt = rate != Rate::Steady;
         if state.in_doubt {
-            return Confirmed::Doubted;
+            state.renew_at = now;
+            return Confirmed::Doubted(rate);
         }
+        state.renew_at = sent_at.plus(self.rules.renew_every(self.claim.ttl, counted));
         Confirmed::Held { remaining: state.valid_until.since(now) }
     }
 

@@ -5,6 +5,7 @@ pub mod backend;
 mod backoff;
 mod capabilities;
 pub mod clock;
+pub mod doctor;
 mod doorbell;
 mod driver;
 mod engine;

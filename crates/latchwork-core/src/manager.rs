@@ -70,6 +70,17 @@ impl LockManager {
         self
     }
 
+    /// The longest ttl that a lock may have: a longer one is `Invalid`. No limit but the store's if
+    /// not set.
+    ///
+    /// A store that lost its data has to wait until all that it may have forgotten has ended, so
+    /// where that matters it must be the same for all who share the locks.
+    #[must_use]
+    pub fn max_ttl(mut self, longest: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.max_ttl = Some(longest));
+        self
+    }
+
     /// Who this is, for people who ask the store; host, process and program if not set.
     #[must_use]
     pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {

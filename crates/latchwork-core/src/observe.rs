@@ -73,6 +73,23 @@ pub enum Event<'a> {
         /// The key.
         key: &'a Key,
     },
+    /// The store's clock went further (or less far) between two answers than their travel and its
+    /// rate so far explain: it was set, or has begun to run at another rate. The hold is in doubt
+    /// until the next answer, and until the one after that tells the two apart, it counts as both.
+    ClockStepped {
+        /// The key.
+        key: &'a Key,
+        /// By how many nanoseconds; negative if the clock was set back.
+        by: i64,
+    },
+    /// The store's clock runs at another rate than before, and more than 1 % off ours or, with a
+    /// ratio of about 1, no longer. While it runs fast the validity is shorter by the ratio.
+    ClockUnsteady {
+        /// The key.
+        key: &'a Key,
+        /// The speed of the store's clock over that of ours.
+        ratio: f64,
+    },
     /// A hold ended without a release.
     Lost {
         /// The key.

@@ -67,6 +67,7 @@ impl Settings {
 pub(crate) struct Options {
     pub(crate) namespace: String,
     pub(crate) ttl: Option<Duration>,
+    pub(crate) max_ttl: Option<Duration>,
     pub(crate) holder: Option<Arc<str>>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) renew_every: Option<Duration>,
@@ -109,6 +110,12 @@ impl Options {
             return invalid(
                 format!("ttl: {ttl:?} is outside what this store grants, {least:?} to {most:?}"),
                 "choose a ttl within the range",
+            );
+        }
+        if let Some(max) = self.max_ttl.filter(|max| ttl > *max) {
+            return invalid(
+                format!("max_ttl: a ttl of {ttl:?} is longer than the {max:?} that are allowed"),
+                "choose a shorter ttl; max_ttl must be the same for all who share the locks",
             );
         }
         if ttl < SHORTEST_TTL {
@@ -182,15 +189,21 @@ impl Rules {
             && observer(self) == observer(other)
     }
 
-    /// The pause between renewals of a claim with this granted ttl.
-    pub(crate) fn renew_every(&self, granted_ttl: Duration) -> Duration {
-        // A pushed grant is short at first: its own third governs then.
-        let third = validity::renew_every(granted_ttl);
-        self.renew_every.map_or(third, |every| every.min(granted_ttl / 2))
+    /// The pause between renewals of a claim that asked for `ttl` and may count on `counted`.
+    pub(crate) fn renew_every(&self, ttl: Duration, counted: Duration) -> Duration {
+        let third = validity::renew_every(counted);
+        match self.renew_every {
+            // A pushed grant is short at first, and a fast clock leaves less than was asked for:
+            // the third of what there is governs then.
+            Some(every) if counted < ttl => every.min(third),
+            Some(every) => every,
+            None => third,
+        }
     }
 
+    /// The time limit of a verb for a claim with this ttl, or with what was granted of it.
     pub(crate) fn op_timeout(&self, ttl: Duration) -> Duration {
-        self.op_timeout.unwrap_or_else(|| validity::op_timeout(ttl))
+        self.op_timeout.map_or_else(|| validity::op_timeout(ttl), |limit| limit.min(ttl / 2))
     }
 
     pub(crate) fn hold_until(&self, start: Moment) -> Moment {
@@ -211,6 +224,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("namespace", &self.namespace)
             .field("ttl", &self.ttl)
+            .field("max_ttl", &self.max_ttl)
             .field("holder", &self.holder)
             .field("max_hold", &self.max_hold)
             .field("renew_every", &self.renew_every)

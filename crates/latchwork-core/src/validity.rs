@@ -5,9 +5,13 @@
 //! Gray and Cheriton (1989) and the Redlock page of the Redis documentation (validity = ttl -
 //! elapsed - drift).
 
+mod rate_meter;
+
 use std::time::Duration;
 
 use crate::clock::Moment;
+
+pub use rate_meter::{Rate, RateMeter};
 
 /// The allowance for two clocks that run at different rates: `ttl/100 + 2 ms`.
 pub const fn drift(ttl: Duration) -> Duration {
@@ -67,62 +71,6 @@ pub fn was_paused(then: i64, now: i64) -> bool {
     now.saturating_sub(then) > PAUSE_TOLERANCE.as_nanos() as i64
 }
 
-/// Compares the rate of a store's clock with ours over the life of a hold.
-///
-/// The allowance of [`drift`] covers 1 %. A store whose clock runs faster than that ends leases
-/// before the holder expects it, so the ttl that the holder counts on shrinks by the ratio.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RateMeter {
-    first: Option<(Moment, Duration)>,
-    excess: f64,
-}
-
-/// What a [`RateMeter`] makes of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rate {
-    /// Within 1 %, or too early to tell.
-    Steady,
-    /// Off by more than 1 %: the hold is in doubt until it is confirmed again.
-    Unsteady,
-}
-
-impl RateMeter {
-    /// Below this span between two answers their travel time drowns the difference.
-    const MIN_SPAN: Duration = Duration::from_millis(500);
-
-    /// Takes the store's time from an answer to a request sent at `sent_at` and received at `now`.
-    pub fn observe(&mut self, sent_at: Moment, now: Moment, store_time: Duration) -> Rate {
-        let Some((anchor, anchor_time)) = self.first else {
-            // The anchor is the receipt: then the store's span is never under-counted by travel.
-            self.first = Some((now, store_time));
-            return Rate::Steady;
-        };
-        let ours = sent_at.since(anchor);
-        if ours < Self::MIN_SPAN {
-            return Rate::Steady;
-        }
-        // The store read its clock between `sent_at` and `now`; only what cannot be explained by
-        // the travel time of either answer counts.
-        let longest = now.since(anchor).as_secs_f64() + (now.since(sent_at)).as_secs_f64();
-        let shortest = ours.as_secs_f64();
-        let theirs = store_time.as_secs_f64() - anchor_time.as_secs_f64();
-        let ratio = if theirs > longest {
-            theirs / longest
-        } else if theirs < shortest {
-            theirs / shortest
-        } else {
-            1.0
-        };
-        self.excess = (ratio - 1.0).max(0.0);
-        if (ratio - 1.0).abs() > 0.01 { Rate::Unsteady } else { Rate::Steady }
-    }
-
-    /// The part of a ttl that may be counted on, by the rate seen so far.
-    pub fn shrink(&self, ttl: Duration) -> Duration {
-        if self.excess > 0.01 { ttl.div_f64(1.0 + self.excess) } else { ttl }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,23 +106,6 @@ mod tests {
         assert!(!was_paused(before, running));
         assert!(was_paused(before, paused));
         assert!(!was_paused(paused, before), "a wall clock set back is no pause");
-    }
-
-    #[test]
-    fn a_fast_store_clock_shrinks_the_ttl() {
-        let mut meter = RateMeter::default();
-        assert_eq!(meter.observe(at(0.0), at(0.001), SEC), Rate::Steady);
-        assert_eq!(meter.observe(at(10.0), at(10.001), 12 * SEC), Rate::Unsteady);
-        assert!(meter.shrink(10 * SEC) < Duration::from_millis(9_200));
-        assert!(meter.shrink(10 * SEC) > Duration::from_millis(9_000));
-    }
-
-    #[test]
-    fn a_slow_link_is_not_a_fast_clock() {
-        let mut meter = RateMeter::default();
-        meter.observe(at(0.0), at(0.5), SEC);
-        assert_eq!(meter.observe(at(1.2), at(1.9), Duration::from_millis(2_500)), Rate::Steady);
-        assert_eq!(meter.shrink(10 * SEC), 10 * SEC);
     }
 
     proptest! {

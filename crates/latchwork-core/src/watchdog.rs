@@ -19,7 +19,7 @@ use crate::io::Io;
 use crate::lease::{Chore, Confirmed, Lease, Sent};
 use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
-use crate::validity;
+use crate::validity::{self, Rate};
 
 /// The most claims renewed by one call of the verb.
 const BATCH: usize = 512;
@@ -237,7 +237,7 @@ impl Watchdog {
 
     async fn renew_chunk(&self, chunk: Vec<Arc<Watched>>) {
         let claims: Vec<Claim> = chunk.iter().map(|w| w.lease.claim.clone()).collect();
-        let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.claim.ttl));
+        let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));
         let limit = limits.min().unwrap_or_default();
         let sent = Sent::now(self.io.clock().as_ref());
         let answers = self.io.within(limit, self.backend.renew_all(&claims)).await;
@@ -269,8 +269,15 @@ impl Watchdog {
                 self.reschedule(watched, lease.next_event());
                 lease.rules.tell(&Event::Renewed { key, took: now.since(sent.at), remaining });
             }
-            Confirmed::Doubted => {
+            Confirmed::Doubted(rate) => {
                 self.reschedule(watched, now);
+                match rate {
+                    Rate::Stepped { by } => lease.rules.tell(&Event::ClockStepped { key, by }),
+                    Rate::Unsteady { ratio } => {
+                        lease.rules.tell(&Event::ClockUnsteady { key, ratio });
+                    }
+                    Rate::Steady | Rate::Odd => {}
+                }
                 lease.rules.tell(&Event::Suspect { key });
             }
             Confirmed::Lost(lost) => self.bury(watched, lost, false),

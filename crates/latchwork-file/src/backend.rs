@@ -81,7 +81,7 @@ impl FileBackend {
         Self::begin(dir, io).map_err(|error| Error::from_backend(error, None, &store))
     }
 
-    fn begin(dir: &Path, io: Io) -> Result<Arc<FileBackend>, BackendError> {
+    pub(crate) fn begin(dir: &Path, io: Io) -> Result<Arc<FileBackend>, BackendError> {
         let boot = boot_id()?;
         let layout = Layout::open(dir)?;
         fs_check::check_kind(layout.dir())?;

@@ -39,6 +39,23 @@ const REFUSED: &[(u32, &str)] = &[
     (0xBACB_ACBC, "VMware shared folder"),
 ];
 
+/// Local file systems that are often met.
+const LOCAL: &[(u32, &str)] = &[
+    (0xEF53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683E, "btrfs"),
+    (0x0102_1994, "tmpfs"),
+    (0x794C_7630, "overlay"),
+    (0x2FC1_2FC1, "zfs"),
+    (0xF2F5_2010, "f2fs"),
+];
+
+/// The name of the file system of a directory, if it is a well-known local one.
+pub(crate) fn kind_name(dir: &Dir) -> Option<&'static str> {
+    let kind = rustix::fs::fstatfs(dir.fd()).ok()?.f_type as u32;
+    LOCAL.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name)
+}
+
 /// Refuses a directory on a file system that is shared between machines or not the kernel's own.
 pub(crate) fn check_kind(dir: &Dir) -> Result<(), BackendError> {
     let root = dir.path();

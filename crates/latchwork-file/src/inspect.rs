@@ -89,6 +89,9 @@ impl Shared {
     }
 }
 
+/// The holder's text of a record that cannot be read.
+pub(crate) const UNREADABLE: &str = "(unknown: the record cannot be read)";
+
 /// The entry for a record that cannot be read, so that one of them does not hide all others. Its
 /// key is in the record, so the path stands for it, and is told for every prefix. Nobody can take
 /// the key, so it is not free.
@@ -100,7 +103,7 @@ fn unreadable(path: &Path, error: BackendError) -> Result<Snapshot, BackendError
     let holder = Party {
         id: None,
         mode: Mode::Exclusive,
-        holder: "(unknown: the record cannot be read)".into(),
+        holder: UNREADABLE.into(),
         token: None,
         remaining: None,
     };

@@ -9,6 +9,8 @@ mod delivery;
 #[cfg(target_os = "linux")]
 mod dir;
 #[cfg(target_os = "linux")]
+mod doctor;
+#[cfg(target_os = "linux")]
 mod failure;
 #[cfg(target_os = "linux")]
 mod fs_check;
@@ -31,5 +33,7 @@ mod wakeup;
 
 #[cfg(target_os = "linux")]
 pub use backend::FileBackend;
+#[cfg(target_os = "linux")]
+pub use doctor::doctor;
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::FileBackend;
+pub use unsupported::{FileBackend, doctor};

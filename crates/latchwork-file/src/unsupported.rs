@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
+use latchwork_core::doctor::Report;
 use latchwork_core::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Linger,
     Query, Released, Renewal, Snapshot, Verb, Wake,
@@ -30,6 +31,15 @@ impl FileBackend {
     pub fn polls(&self) -> bool {
         match self.0 {}
     }
+}
+
+/// Examines nothing.
+///
+/// # Errors
+///
+/// Always `Unsupported`.
+pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
+    match FileBackend::connect(dir, io)?.0 {}
 }
 
 impl Backend for FileBackend {

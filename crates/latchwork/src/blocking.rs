@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::block_on;
+use latchwork_core::doctor::{Prepared, Report};
 use latchwork_core::{
     Capabilities, Error, FencingToken, ForceReleased, Handover, HoldState, Key, Lost, Moment,
     NotHeld, Observer, Released, Snapshot,
@@ -30,6 +31,24 @@ use latchwork_core::{
 /// As [`connect`](crate::connect()).
 pub fn connect(url: &str) -> Result<LockManager, Error> {
     block_on(None, crate::connect(url)).map(LockManager)
+}
+
+/// Examines a store; see [`doctor`](crate::doctor()).
+///
+/// # Errors
+///
+/// As [`doctor`](crate::doctor()).
+pub fn doctor(url: &str) -> Result<Report, Error> {
+    block_on(None, crate::doctor(url))
+}
+
+/// Prepares a store for its first locks; see [`init`](crate::init).
+///
+/// # Errors
+///
+/// As [`init`](crate::init).
+pub fn init(url: &str) -> Result<Prepared, Error> {
+    block_on(None, crate::init(url))
 }
 
 /// Locks on one store; see [`LockManager`](crate::LockManager).
@@ -65,6 +84,12 @@ impl LockManager {
     #[must_use]
     pub fn max_hold(self, longest: Duration) -> Self {
         Self(self.0.max_hold(longest))
+    }
+
+    /// See [`LockManager::max_ttl`](crate::LockManager::max_ttl).
+    #[must_use]
+    pub fn max_ttl(self, longest: Duration) -> Self {
+        Self(self.0.max_ttl(longest))
     }
 
     /// See [`LockManager::renew_every`](crate::LockManager::renew_every).

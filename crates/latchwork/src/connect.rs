@@ -41,11 +41,7 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
         Address::File(directory) => latchwork_file::FileBackend::connect(directory, driver.io())?,
         #[cfg(not(feature = "file"))]
         Address::File(_) => {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "store: this build has no file backend",
-            )
-            .next_step("build with the feature `file`"));
+            return Err(no_file_backend());
         }
         #[cfg(feature = "redis")]
         Address::Redis(url) => {
@@ -62,6 +58,12 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
         }
     };
     Ok(LockManager::new(backend, driver))
+}
+
+#[cfg(not(feature = "file"))]
+pub(crate) fn no_file_backend() -> Error {
+    Error::new(ErrorKind::Unsupported, "store: this build has no file backend")
+        .next_step("build with the feature `file`")
 }
 
 /// The store of a user who names none: a directory of their own that outlives reboots and is not

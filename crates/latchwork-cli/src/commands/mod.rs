@@ -1,6 +1,8 @@
 //! The commands, one file each, and what they share.
 
 mod completions;
+mod doctor;
+mod init;
 mod ls;
 mod news;
 mod release;
@@ -40,6 +42,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Ls(args) => ls::run(args, &store, &output).await,
             Command::Show(args) => show::run(args, &store, &output).await,
             Command::Release(args) => release::run(args, &store, &output).await,
+            Command::Doctor => doctor::run(&store, &output).await,
+            Command::Init => init::run(&store, &output).await,
             Command::Completions(_) => Ok(0),
         }
     });

@@ -263,21 +263,6 @@ async fn closing_tells_holders_and_waiters_and_frees_the_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_clock_of_another_rate_is_doubted_once_and_then_allowed_for() {
-    for rate in [800, 1_200] {
-        let world = World::new();
-        world.store.clock_rate.store(rate, Ordering::SeqCst);
-        let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
-        world.io.sleep(60 * SEC).await;
-        assert_eq!(guard.ensure_held(), Ok(guard.token()), "rate {rate}");
-        let renewals = world.store.renewals.load(Ordering::SeqCst);
-        assert!(renewals < 40, "rate {rate}: {renewals} renewals in 60 s");
-        let ttl_counted_on = if rate > 1_000 { 7_500 * MS } else { 9 * SEC };
-        assert!(guard.remaining() < ttl_counted_on, "rate {rate}: {:?}", guard.remaining());
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn h05_a_machine_paused_while_a_request_is_under_way_is_noticed() {
     let world = World::new();
     world.store.plan(|_| Fault::DelayAnswer(100 * MS));

@@ -11,4 +11,6 @@ mod drop_safety;
 mod handover;
 mod holder;
 mod options;
+mod pushed;
+mod store_clock;
 mod waiting;

@@ -13,6 +13,9 @@ async fn a_bad_option_names_its_field_and_nothing_is_clamped() {
     let cases = [
         ("ttl", locks().ttl(Duration::ZERO).mutex("k")),
         ("ttl", locks().mutex("k").ttl(Duration::from_secs(1 << 40))),
+        ("max_ttl", locks().max_ttl(8 * SEC).mutex("k")),
+        ("max_ttl", locks().max_ttl(10 * SEC).mutex("k").ttl(11 * SEC)),
+        ("max_ttl", world.locks.clone().max_ttl(29 * SEC).mutex("k")),
         ("renew_every", locks().renew_every(5 * SEC).mutex("k")),
         ("renew_every", locks().renew_every(Duration::ZERO).mutex("k")),
         ("op_timeout", locks().op_timeout(5 * SEC).mutex("k")),
@@ -31,6 +34,8 @@ async fn a_bad_option_names_its_field_and_nothing_is_clamped() {
         assert!(error.hint().is_some(), "{field} has a next step");
     }
     assert_eq!(world.store.asked(), (0, 0), "no request was made");
+    let longest = locks().max_ttl(9 * SEC).mutex("k");
+    assert_eq!(longest.acquire().await.unwrap().ttl(), 9 * SEC, "the longest is allowed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,21 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 /// The length of a pushed grant before its first renewal.
 pub(crate) const PUSHED_TTL: Duration = Duration::from_secs(2);
 
+/// A store's own clock, which a test can set and let run at another rate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoreClock {
+    since: Moment,
+    time: Duration,
+    /// In thousandths of our rate.
+    rate: u32,
+}
+
+impl StoreClock {
+    fn read(&self, now: Moment) -> Duration {
+        self.time + now.since(self.since) * self.rate / 1_000
+    }
+}
+
 /// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -48,8 +63,10 @@ pub(crate) struct Faulty {
     pub(crate) overtime: u32,
     /// `wait` answers with the grant itself.
     pub(crate) pushes: AtomicBool,
-    /// The rate of the store's own clock, in thousandths of ours; 0 if it tells no time.
-    pub(crate) clock_rate: AtomicU32,
+    /// How long the next pushed grant is under way.
+    pub(crate) push_delay: Mutex<Duration>,
+    /// The store's own clock, if it tells the time.
+    store_clock: Mutex<Option<StoreClock>>,
     pub(crate) tries: AtomicU32,
     pub(crate) renewals: AtomicU32,
     pub(crate) releases: AtomicU32,
@@ -69,14 +86,30 @@ impl Faulty {
         (self.tries.load(Ordering::SeqCst), self.releases.load(Ordering::SeqCst))
     }
 
-    fn store_time(&self) -> Option<Duration> {
-        let rate = self.clock_rate.load(Ordering::SeqCst);
-        let ours = self.io.now().since(Moment::from_nanos(0));
-        (rate > 0).then(|| ours * rate / 1000)
+    /// From now on the store tells the time, by a clock of this rate in thousandths of ours.
+    pub(crate) fn clock_runs_at(&self, rate: u32) {
+        let mut clock = self.store_clock.lock().unwrap();
+        let now = self.io.now();
+        let time = clock.map_or(Duration::from_secs(1_800_000_000), |clock| clock.read(now));
+        *clock = Some(StoreClock { since: now, time, rate });
     }
 
+    /// Sets the store's clock by this many milliseconds.
+    pub(crate) fn step_clock(&self, by_ms: i64) {
+        let mut clock = self.store_clock.lock().unwrap();
+        let clock = clock.as_mut().expect("a store that tells the time");
+        let by = Duration::from_millis(by_ms.unsigned_abs());
+        if by_ms < 0 { clock.time -= by } else { clock.time += by }
+    }
+
+    fn store_time(&self) -> Option<Duration> {
+        self.store_clock.lock().unwrap().map(|clock| clock.read(self.io.now()))
+    }
+
+    /// The claim as the store keeps it: by its own clock, and perhaps longer than it says.
     fn longer(&self, claim: &Claim) -> Claim {
-        Claim { ttl: claim.ttl * self.overtime, ..claim.clone() }
+        let rate = self.store_clock.lock().unwrap().map_or(1_000, |clock| clock.rate);
+        Claim { ttl: claim.ttl * self.overtime * 1_000 / rate, ..claim.clone() }
     }
 
     async fn suffer<T>(
@@ -155,7 +188,8 @@ impl Backend for Faulty {
             };
             let since_try = self.io.now().since(claim.stamp.sent_at());
             // The message is on its way for a while.
-            self.io.sleep(100 * MS).await;
+            let delay = std::mem::replace(&mut *self.push_delay.lock().unwrap(), 100 * MS);
+            self.io.sleep(delay).await;
             Ok(Wake::Admitted { grant, stamp: claim.stamp, since_try })
         })
     }
@@ -248,10 +282,36 @@ fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<Faulty> {
         plan: Mutex::new(Box::new(|_| Fault::None)),
         overtime,
         pushes: AtomicBool::default(),
-        clock_rate: AtomicU32::default(),
+        push_delay: Mutex::new(100 * MS),
+        store_clock: Mutex::default(),
         tries: AtomicU32::default(),
         renewals: AtomicU32::default(),
         releases: AtomicU32::default(),
         waits: AtomicU32::default(),
     })
+}
+
+/// Writes down what it is told of the store's clock and of doubt.
+#[derive(Debug, Default)]
+pub(crate) struct ClockNews(Mutex<Vec<String>>);
+
+impl ClockNews {
+    /// What was told since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for ClockNews {
+    fn event(&self, event: &Event<'_>) {
+        let news = match event {
+            Event::ClockStepped { key, by } => {
+                format!("{key} stepped by {:.0} s", *by as f64 / 1e9)
+            }
+            Event::ClockUnsteady { key, ratio } => format!("{key} unsteady {ratio:.2}"),
+            Event::Suspect { key } => format!("{key} suspect"),
+            _ => return,
+        };
+        self.0.lock().unwrap().push(news);
+    }
 }

@@ -197,27 +197,6 @@ async fn fair_waiters_of_one_process_stand_in_line_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pushed_grant_counts_from_the_push_and_is_renewed_to_its_full_ttl() {
-    let world = World::new();
-    let (store, other) = world.another();
-    store.pushes.store(true, Ordering::SeqCst);
-    let held = world.locks.mutex("k").acquire().await.unwrap();
-    let mutex = other.mutex("k").ttl(9 * SEC);
-    let (guard, pushed_at) = tokio::join!(mutex.acquire(), async {
-        world.io.sleep(SEC).await;
-        held.release().await.unwrap();
-        world.io.now()
-    });
-    let guard = guard.unwrap();
-    assert_eq!(world.io.now().since(pushed_at), 100 * MS, "read 100 ms after it was made");
-    assert_eq!(guard.valid_until(), pushed_at.plus(PUSHED_TTL - 22 * MS));
-    assert_eq!(store.tries.load(Ordering::SeqCst), 1, "no second try");
-    world.io.sleep(SEC).await;
-    assert_eq!(store.renewals.load(Ordering::SeqCst), 1, "at a third of the short ttl");
-    assert!(guard.remaining() > 8 * SEC);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_head_that_stands_still_holds_up_the_next_for_seconds_whatever_the_ttl() {
     let world = World::new();
     let ttl = 6 * 3_600 * SEC;

@@ -1,0 +1,346 @@
+//! Whether a directory is fit for locks.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use latchwork_core::doctor::{Finding, Report};
+use latchwork_core::{Backend as _, BackendErrorKind, Error, ErrorKind, Io, Query, clock};
+use rustix::fs::{Access, StatVfs};
+
+use crate::backend::FileBackend;
+use crate::dir::Dir;
+use crate::fs_check;
+use crate::inspect::UNREADABLE;
+use crate::layout::Layout;
+use crate::session::{self, Life};
+
+/// How long reading all records may take.
+const LOOK: Duration = Duration::from_secs(5);
+/// A record takes some kilobytes; below this, new keys will soon be refused.
+const LITTLE_ROOM: u64 = 16 << 20;
+const FEW_INODES: u64 = 1_000;
+/// A backend has three descriptors, a waiter two more for a while.
+const FEW_DESCRIPTORS: u64 = 256;
+/// 2024-01-01: whoever believes in an earlier time has not set the clock.
+const CLOCK_WAS_SET: u64 = 1_704_067_200;
+
+/// Examines a lock directory.
+///
+/// A directory that is not there is not made. One that is there is opened as any program opens it,
+/// so what is missing in it is made and sessions of dead processes are removed.
+///
+/// # Errors
+///
+/// `Invalid` if the path cannot be made absolute. All else that is wrong is a finding.
+pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
+    let root = std::path::absolute(dir.as_ref()).map_err(|error| {
+        Error::new(ErrorKind::Invalid, format!("store: {}: {error}", dir.as_ref().display()))
+    })?;
+    let mut report = Report::new(format!("file://{}", root.display()));
+    // Of a directory that is still to be made, the place can be judged.
+    let place = root.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_owned();
+    let exists = place == root;
+    report.add(if exists {
+        Finding::ok("directory", format!("{} is there", root.display()))
+    } else if root.symlink_metadata().is_ok() {
+        Finding::critical("directory", format!("{} is no directory", root.display()))
+            .consequence("no lock can be taken")
+            .remedy("remove what is in its place, or choose another one")
+    } else {
+        Finding::info("directory", format!("{} is not there yet", root.display()))
+            .consequence("the first program that uses it makes it, for its own user alone")
+            .remedy("to share it between users, make it beforehand with the mode that it needs")
+    });
+    report.add(place_is_kept(&root, &place));
+    match Dir::open(place.clone()) {
+        Ok(open) => report.findings.extend(file_system(&open)),
+        Err(errno) => report.add(
+            Finding::critical("rights", format!("{} cannot be opened: {errno}", place.display()))
+                .consequence("no lock can be taken")
+                .remedy("give this user the right to read and write it, or choose another one"),
+        ),
+    }
+    report.add(mode(&place, exists));
+    if !exists {
+        report.add(may_make(&place));
+    }
+    report.add(descriptors());
+    report.findings.extend(clocks());
+    if exists && report.is_fit() {
+        use_it(&root, io, &mut report).await;
+    }
+    Ok(report)
+}
+
+/// Whether the directory stays where it is.
+fn place_is_kept(root: &Path, place: &Path) -> Finding {
+    const CLEANED: &[&str] = &["/tmp", "/var/tmp"];
+    const VOLATILE: &[&str] = &["/run", "/var/run", "/dev/shm"];
+    // Links are followed as far as there is something; the rest is what will be made.
+    let rest = root.strip_prefix(place).unwrap_or(Path::new(""));
+    let real = place.canonicalize().unwrap_or_else(|_| place.to_owned()).join(rest);
+    let own_temp = Some(std::env::temp_dir()).filter(|temp| temp.is_absolute());
+    let below = |paths: &[&str]| paths.iter().map(PathBuf::from).find(|p| real.starts_with(p));
+    if let Some(temp) = below(CLEANED).or_else(|| own_temp.filter(|temp| real.starts_with(temp))) {
+        return Finding::warning("temp-directory", format!("it lies below {}", temp.display()))
+            .consequence("temp cleaners remove files by age: holders lose their locks by it")
+            .remedy("choose a directory that nobody sweeps, such as /var/lib/app/locks");
+    }
+    if let Some(volatile) = below(VOLATILE) {
+        return Finding::info("temp-directory", format!("it lies below {}", volatile.display()))
+            .consequence("it is empty after a restart: lingers are gone, tokens go by the clock");
+    }
+    Finding::ok("temp-directory", "it lies where nobody sweeps")
+}
+
+fn file_system(dir: &Dir) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match fs_check::check_kind(dir) {
+        Ok(()) => findings.push(match fs_check::kind_name(dir) {
+            Some(name @ "overlay") => Finding::info("file-system", name)
+                .consequence("a container's own layer: other containers do not see these locks")
+                .remedy("to share locks between containers, mount one directory into each"),
+            Some(name) => Finding::ok("file-system", format!("{name}, local")),
+            None => Finding::info("file-system", "of a kind that is not known here")
+                .consequence("held locks are tried out at each start; nothing else is known of it"),
+        }),
+        Err(error) => findings.push(
+            Finding::critical("file-system", error.message)
+                .consequence("two processes may hold the same lock")
+                .remedy(error.next_step.unwrap_or_default()),
+        ),
+    }
+    if let Ok(room) = rustix::fs::fstatvfs(dir.fd()) {
+        findings.extend(space(&room));
+    }
+    findings
+}
+
+fn space(room: &StatVfs) -> [Finding; 2] {
+    let bytes = room.f_bavail.saturating_mul(room.f_frsize);
+    let found = format!("{} MiB free", bytes >> 20);
+    let bytes = match bytes {
+        0 => Finding::critical("space", found)
+            .consequence("a key that was never locked cannot be locked")
+            .remedy("make room on the file system"),
+        few if few < LITTLE_ROOM => Finding::warning("space", found)
+            .consequence("soon a key that was never locked cannot be locked")
+            .remedy("make room on the file system"),
+        _ => Finding::ok("space", found),
+    };
+    // Some file systems do not count them.
+    let found = format!("{} of {} inodes free", room.f_favail, room.f_files);
+    let inodes = match room.f_favail {
+        _ if room.f_files == 0 => Finding::ok("inodes", "not limited"),
+        0 => Finding::critical("inodes", found)
+            .consequence("no process can begin a session, and no new key can be locked")
+            .remedy("remove files that are not needed"),
+        few if few < FEW_INODES => Finding::warning("inodes", found)
+            .consequence("soon no process can begin a session, and no new key can be locked")
+            .remedy("remove files that are not needed"),
+        _ => Finding::ok("inodes", found),
+    };
+    [bytes, inodes]
+}
+
+/// Who may break the locks.
+fn mode(place: &Path, exists: bool) -> Finding {
+    use std::os::unix::fs::MetadataExt;
+    let mode = match place.metadata() {
+        Ok(found) if exists => found.mode() & 0o7777,
+        _ => return Finding::ok("mode", "it will be open to this user alone"),
+    };
+    let found = format!("{mode:04o}");
+    if mode & 0o002 != 0 {
+        return Finding::warning("mode", found)
+            .consequence("every user of this machine may break the locks")
+            .remedy("share it by a group: chgrp and chmod 2770");
+    }
+    Finding::ok("mode", found)
+}
+
+/// Whether this user may make what is missing below a directory.
+fn may_make(place: &Path) -> Finding {
+    match rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Finding::ok("rights", format!("this user may make it in {}", place.display())),
+        Err(errno) => {
+            let error = std::io::Error::from(errno);
+            Finding::critical("rights", format!("cannot write to {}: {error}", place.display()))
+                .consequence("the directory cannot be made, and no lock can be taken")
+                .remedy("give this user the right to write there, or make the directory for it")
+        }
+    }
+}
+
+fn descriptors() -> Finding {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let soft = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next())
+        .and_then(|soft| soft.parse::<u64>().ok());
+    match soft {
+        Some(few) if few < FEW_DESCRIPTORS => {
+            Finding::warning("descriptors", format!("at most {few} open files for this process"))
+                .consequence("waiters that get no descriptor poll every 50 ms")
+                .remedy("raise the limit of open files (ulimit -n)")
+        }
+        Some(soft) => Finding::ok("descriptors", format!("at most {soft} open files")),
+        None => Finding::ok("descriptors", "not limited"),
+    }
+}
+
+fn clocks() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.push(match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(id) => Finding::ok("boot-id", id.trim()),
+        Err(error) => Finding::critical("boot-id", format!("it cannot be read: {error}"))
+            .consequence("claims of before a restart cannot be told from those of today")
+            .remedy("make /proc readable"),
+    });
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    findings.push(if is_shifted(&offsets) {
+        Finding::critical("boot-clock", "this process is in a time namespace of its own")
+            .consequence("processes with another boot clock end each other's leases at wrong times")
+            .remedy("run all programs that use the directory in the same time namespace")
+    } else {
+        Finding::ok("boot-clock", "that of the machine")
+    });
+    findings.push(if clock::wall_time().as_secs() < CLOCK_WAS_SET {
+        Finding::warning("wall-clock", "it was not set")
+            .consequence(
+                "tokens may repeat after the directory was lost; lingers end at wrong times",
+            )
+            .remedy("let a time service set it")
+    } else {
+        Finding::ok("wall-clock", "set")
+    });
+    findings
+}
+
+/// Whether the boot clock of a time namespace differs from that of the machine.
+fn is_shifted(timens_offsets: &str) -> bool {
+    let boot = timens_offsets.lines().find_map(|line| line.strip_prefix("boottime"));
+    boot.is_some_and(|offsets| offsets.split_whitespace().any(|offset| offset != "0"))
+}
+
+/// Opens it as any program does, and reads all of it.
+async fn use_it(root: &Path, io: Io, report: &mut Report) {
+    let (alive, dead) = sessions(root);
+    let backend = match FileBackend::begin(root, io.clone()) {
+        Ok(backend) => backend,
+        Err(error) => {
+            let code = if error.kind == BackendErrorKind::Denied { "rights" } else { "usable" };
+            let finding = Finding::critical(code, error.message)
+                .consequence("no lock can be taken")
+                .remedy(error.next_step.unwrap_or_default());
+            return report.add(finding);
+        }
+    };
+    report.add(Finding::ok("rights", "this user may read and write it"));
+    report.add(Finding::ok("usable", "a held lock keeps others out, and named pipes work"));
+    report.add(match dead {
+        0 => Finding::ok("sessions", format!("{alive} alive")),
+        _ => Finding::info("sessions", format!("{alive} alive, {dead} of dead processes"))
+            .consequence("none: their locks were free since they died, and the files are gone now"),
+    });
+    let everything = Query::Prefix("".into());
+    let Some(all) = io.within(LOOK, backend.inspect(&everything)).await else {
+        return report.add(
+            Finding::warning("records", "they could not all be looked at in time")
+                .consequence("a process may stand still in the middle of a change")
+                .remedy("find it (lslocks, fuser) and let it go on, or end it"),
+        );
+    };
+    report.add(match all {
+        Err(error) => Finding::warning("records", error.message)
+            .consequence("some keys cannot be looked at, and perhaps not be locked")
+            .remedy(error.next_step.unwrap_or_default()),
+        Ok(all) => {
+            let damaged: Vec<_> = all
+                .iter()
+                .filter(|one| one.holders.iter().any(|party| &*party.holder == UNREADABLE))
+                .collect();
+            match damaged.first() {
+                None => Finding::ok("records", format!("{} keys in use, all readable", all.len())),
+                Some(first) => Finding::critical(
+                    "records",
+                    format!("{} cannot be read, the first is {}", damaged.len(), first.key),
+                )
+                .consequence("their keys cannot be locked")
+                .remedy("make sure that nobody holds these keys, then remove the files"),
+            }
+        }
+    });
+    if backend.polls() {
+        report.add(
+            Finding::warning("wake-ups", "this process polls or cannot wake a waiter")
+                .consequence("waiters are woken late")
+                .remedy("raise the limit of open files, or give all users the right to write"),
+        );
+    }
+}
+
+/// How many sessions live, and how many are left of dead processes.
+fn sessions(root: &Path) -> (usize, usize) {
+    let Ok(layout) = Layout::open(root) else { return (0, 0) };
+    let names = layout.sessions().list().unwrap_or_default();
+    let ids = names.iter().filter_map(|name| {
+        let hex = name.to_str()?.strip_suffix(".life")?;
+        u128::from_str_radix(hex, 16).ok()
+    });
+    let (mut alive, mut dead) = (0, 0);
+    for id in ids {
+        match session::probe(&layout, id) {
+            Life::Dead => dead += 1,
+            Life::Alive | Life::Unknown => alive += 1,
+        }
+    }
+    (alive, dead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_clock_of_another_namespace_is_noticed() {
+        assert!(!is_shifted(""));
+        assert!(!is_shifted("monotonic           0         0\nboottime            0         0\n"));
+        assert!(is_shifted("monotonic           0         0\nboottime       172800         0\n"));
+    }
+
+    #[test]
+    fn places_that_are_swept_are_named() {
+        for (place, severity) in [
+            ("/tmp/locks", "warning"),
+            ("/var/tmp/a/b", "warning"),
+            ("/dev/shm/locks", "info"),
+            ("/var/lib/app/locks", "ok"),
+            ("/tmpfiles/locks", "ok"),
+        ] {
+            let finding = place_is_kept(Path::new(place), Path::new("/"));
+            assert_eq!(finding.severity.word(), severity, "{place}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_can_be_made_is_critical() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(may_make(dir.path()).severity.word(), "ok");
+        assert_eq!(may_make(&dir.path().join("gone")).severity.word(), "critical");
+    }
+
+    #[test]
+    fn room_is_judged() {
+        let dir = Dir::open("/".into()).unwrap();
+        let room = rustix::fs::fstatvfs(dir.fd()).unwrap();
+        let with = |blocks, inodes| {
+            let room = StatVfs { f_frsize: 4096, f_bavail: blocks, f_favail: inodes, ..room };
+            let room = StatVfs { f_files: 1 << 20, ..room };
+            space(&room).map(|finding| finding.severity.word())
+        };
+        assert_eq!(with(0, 0), ["critical", "critical"]);
+        assert_eq!(with(100, 100), ["warning", "warning"]);
+        assert_eq!(with(1 << 20, 1 << 19), ["ok", "ok"]);
+    }
+}

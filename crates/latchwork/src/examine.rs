@@ -1,0 +1,83 @@
+//! Whether a store is fit for locks, and what it needs before the first one.
+
+use latchwork_core::Error;
+use latchwork_core::doctor::{Finding, Prepared, Report};
+
+use crate::address::Address;
+#[cfg(not(feature = "file"))]
+use crate::connect::no_file_backend;
+
+/// Examines a store: is it fit for locks, what follows if not, and what is to be done.
+///
+/// The address is read as by [`connect`](crate::connect()). Nothing is locked.
+///
+/// # Errors
+///
+/// `Invalid` for an address that cannot be read, `Unsupported` for a store that this build or this
+/// system does not have, `Unreachable` and `Denied` if the store does not answer at all. Whatever
+/// else is wrong is a finding.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), latchwork::Error> {
+/// let report = latchwork::doctor("mem:").await?;
+/// assert!(report.is_fit());
+/// for finding in &report.findings {
+///     println!("{} {}: {}", finding.severity, finding.code, finding.found);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub async fn doctor(url: &str) -> Result<Report, Error> {
+    match Address::parse(url)? {
+        Address::Memory => Ok(memory()),
+        #[cfg(feature = "file")]
+        Address::File(directory) => {
+            let driver = latchwork_core::Driver::start()?;
+            latchwork_file::doctor(directory, driver.io()).await
+        }
+        #[cfg(not(feature = "file"))]
+        Address::File(_) => Err(no_file_backend()),
+    }
+}
+
+/// Prepares a store for its first locks, where it needs that, and says what was done.
+///
+/// To be called by whoever sets the store up and knows that no lock is held there. Neither a
+/// directory nor memory needs it.
+///
+/// # Errors
+///
+/// As [`doctor`].
+pub async fn init(url: &str) -> Result<Prepared, Error> {
+    let store = match Address::parse(url)? {
+        Address::Memory => "mem:".into(),
+        #[cfg(feature = "file")]
+        Address::File(directory) => format!("file://{}", directory.display()).into(),
+        #[cfg(not(feature = "file"))]
+        Address::File(_) => return Err(no_file_backend()),
+    };
+    Ok(Prepared { store, steps: Vec::new() })
+}
+
+fn memory() -> Report {
+    let mut report = Report::new("mem:");
+    report.add(
+        Finding::info("scope", "this process alone; each connect is a store of its own")
+            .consequence("other processes are not kept out")
+            .remedy("use a directory (file:///...) or a server to lock between processes"),
+    );
+    report.add(
+        Finding::info("persistence", "none")
+            .consequence("locks, lingers and tokens end with the process; tokens start anew")
+            .remedy("use another store where a token must outlive the process"),
+    );
+    report.add(Finding::ok("clock", "the holder's own"));
+    report
+}
