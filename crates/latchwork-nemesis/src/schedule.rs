@@ -1,0 +1,117 @@
+//! When what is broken: windows with a fault between calm ones.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::Moment;
+use latchwork_core::clock::boot_time;
+
+use crate::crew::Crew;
+use crate::event::What;
+use crate::faults::{ClientFault, Nemesis};
+use crate::log::Log;
+use crate::luck::Luck;
+use crate::pause::pause;
+use crate::resource::Resource;
+
+/// The times of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedule {
+    /// The whole run, until the workers are sent home.
+    pub length: Duration,
+    /// Each fault window.
+    pub fault: Duration,
+    /// The calm before each, and at the end.
+    pub calm: Duration,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        let five = Duration::from_secs(5);
+        Self { length: Duration::from_secs(60), fault: five, calm: five }
+    }
+}
+
+/// What a schedule is played with.
+pub(crate) struct Stage<'a> {
+    pub(crate) crew: &'a mut Crew,
+    pub(crate) resource: &'a Resource,
+    pub(crate) faults: &'a [ClientFault],
+    pub(crate) nemeses: &'a mut [Box<dyn Nemesis>],
+    pub(crate) luck: Luck,
+    pub(crate) log: Arc<Log>,
+    pub(crate) ttl: Duration,
+    pub(crate) progress: &'a mut dyn FnMut(&str),
+}
+
+impl Schedule {
+    /// Plays all windows; each fault has its turn, from a random first one on.
+    pub(crate) fn play(&self, stage: &mut Stage<'_>) -> io::Result<()> {
+        let end = boot_time().plus(self.length);
+        let kinds = stage.faults.len() + stage.nemeses.len();
+        let mut turn = stage.luck.below(kinds);
+        let still = |rest: Duration| boot_time().plus(rest) < end;
+        while kinds > 0 && still(self.calm + self.fault + self.calm) {
+            (stage.progress)("calm");
+            pause(self.calm);
+            stage.strike(turn % kinds, boot_time().plus(self.fault))?;
+            turn += 1;
+        }
+        (stage.progress)("calm, to the end");
+        pause(end.since(boot_time()));
+        Ok(())
+    }
+}
+
+impl Stage<'_> {
+    fn strike(&mut self, kind: usize, until: Moment) -> io::Result<()> {
+        match self.faults.get(kind) {
+            Some(ClientFault::Kill) => {
+                (self.progress)("kill");
+                while boot_time() < until {
+                    let rest = self.luck.times(self.ttl, 0.0..0.5);
+                    let victim = self.victim();
+                    self.crew.kill(victim, rest)?;
+                    pause(self.luck.times(self.ttl, 0.3..0.8));
+                }
+                Ok(())
+            }
+            Some(ClientFault::Stop) => {
+                (self.progress)("stop");
+                while boot_time() < until {
+                    let length = self.luck.times(self.ttl, 0.5..3.0);
+                    let victim = self.victim();
+                    self.crew.stop(victim, length)?;
+                    pause(self.luck.times(self.ttl, 0.1..0.5));
+                }
+                Ok(())
+            }
+            None => {
+                let nemesis = &mut self.nemeses[kind - self.faults.len()];
+                let fault: Arc<str> = nemesis.name().into();
+                (self.progress)(&fault);
+                self.log.note(None, What::Struck { fault: fault.clone() });
+                let struck = nemesis.strike(&mut self.luck);
+                if struck.is_ok() {
+                    pause(until.since(boot_time()));
+                }
+                let healed = nemesis.heal();
+                self.log.note(None, What::Healed { fault });
+                struck.and(healed)
+            }
+        }
+    }
+
+    /// Most often one who wrote last under some key: it is likely to hold it.
+    fn victim(&mut self) -> usize {
+        let writers = self.resource.last_writers();
+        if !writers.is_empty() && self.luck.percent(80) {
+            let aimed = &writers[self.luck.below(writers.len())];
+            if let Some(place) = self.crew.place(aimed) {
+                return place;
+            }
+        }
+        self.luck.below(self.crew.count())
+    }
+}
