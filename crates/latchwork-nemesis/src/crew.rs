@@ -101,15 +101,17 @@ impl Crew {
         Ok(())
     }
 
-    /// Stops a worker for a while.
-    pub(crate) fn stop(&mut self, index: usize, length: Duration) -> io::Result<()> {
-        let member = &self.members[index];
-        let (pid, whom) = (Pid::from_child(&member.child), member.name.clone());
-        self.log.note(None, What::Stopped { whom: whom.clone() });
-        kill_process(pid, Signal::STOP)?;
+    /// Stops some workers for a while, all at once.
+    pub(crate) fn stop(&mut self, places: &[usize], length: Duration) -> io::Result<()> {
+        for member in places.iter().map(|place| &self.members[*place]) {
+            self.log.note(None, What::Stopped { whom: member.name.clone() });
+            kill_process(Pid::from_child(&member.child), Signal::STOP)?;
+        }
         pause(length);
-        kill_process(pid, Signal::CONT)?;
-        self.log.note(None, What::Continued { whom });
+        for member in places.iter().map(|place| &self.members[*place]) {
+            kill_process(Pid::from_child(&member.child), Signal::CONT)?;
+            self.log.note(None, What::Continued { whom: member.name.clone() });
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use crate::luck::Luck;
 pub enum ClientFault {
     /// SIGKILL, and a new process after a moment.
     Kill,
-    /// SIGSTOP, and SIGCONT after half a ttl to three ttls.
+    /// SIGSTOP of one or more, never of all, and SIGCONT after half a ttl to three ttls.
     Stop,
 }
 

@@ -22,7 +22,8 @@ latchwork-nemesis run --store URL [options]
   --faults LIST     kill,stop; none if not given
   --fault 5s        length of a fault window
   --calm 5s         length of the calm before each
-  --ttl 2s          ttl of all locks; holds last up to twice as long
+  --ttl 2s          ttl of all locks
+  --longest 2       the longest hold, in ttls
   --processes 3     worker processes
   --tasks 5         tasks in each; of every five, three are on the hot keys
   --keys 1          keys of each kind: hot, long, fair
@@ -74,6 +75,7 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     plan.processes = flags.parsed("processes", plan.processes)?;
     plan.tasks = flags.parsed("tasks", plan.tasks)?;
     plan.keys = flags.parsed("keys", plan.keys)?;
+    plan.longest = flags.parsed("longest", plan.longest)?;
     plan.slow = flags.duration("slow", plan.slow)?;
     let usual = Schedule::default();
     plan.schedule = Schedule {

@@ -37,6 +37,8 @@ pub struct Plan {
     pub keys: u32,
     /// The ttl of all locks.
     pub ttl: Duration,
+    /// The longest hold, in ttls.
+    pub longest: f64,
     /// For how long workers hold back answers of a file store, at most. Less than a quarter of the
     /// ttl, or they count as no answer.
     pub slow: Duration,
@@ -65,6 +67,7 @@ impl Plan {
             tasks: 5,
             keys: 1,
             ttl,
+            longest: 2.0,
             slow: Duration::ZERO,
             schedule: Schedule::default(),
             faults: Vec::new(),
@@ -90,6 +93,7 @@ impl Plan {
     /// What kept the run from being played to its end: a worker that failed, a store that cannot
     /// be reached. What the checks found is no error.
     pub fn run(mut self, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+        self.bounds.travel = self.bounds.travel.max(self.slow);
         let one_process = self.store == "mem:";
         if one_process && (self.processes > 1 || !self.faults.is_empty()) {
             let message = "mem: is a store of one process; use --processes 1 and no faults";
@@ -113,6 +117,7 @@ impl Plan {
             tasks: self.tasks,
             keys: self.keys,
             ttl: self.ttl,
+            longest: self.longest,
             slow: self.slow,
             fair,
             sweeps: one_process,

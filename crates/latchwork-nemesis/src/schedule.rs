@@ -48,11 +48,18 @@ pub(crate) struct Stage<'a> {
 impl Schedule {
     /// Plays all windows; each fault has its turn, from a random first one on.
     pub(crate) fn play(&self, stage: &mut Stage<'_>) -> io::Result<()> {
-        let end = boot_time().plus(self.length);
         let kinds = stage.faults.len() + stage.nemeses.len();
+        let window = self.calm + self.fault + self.calm;
+        if kinds > 0 && self.length < window {
+            let message = format!("a run of {:?} has no room for a fault: {window:?}", self.length);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let mut turn = stage.luck.below(kinds);
-        let still = |rest: Duration| boot_time().plus(rest) < end;
-        while kinds > 0 && still(self.calm + self.fault + self.calm) {
+
+        let end = boot_time().plus(self.length);
+        let mut first = true;
+        while kinds > 0 && (first || boot_time().plus(window) <= end) {
+            first = false;
             (stage.progress)("calm");
             pause(self.calm);
             stage.strike(turn % kinds, boot_time().plus(self.fault))?;
@@ -81,8 +88,8 @@ impl Stage<'_> {
                 (self.progress)("stop");
                 while boot_time() < until {
                     let length = self.luck.times(self.ttl, 0.5..3.0);
-                    let victim = self.victim();
-                    self.crew.stop(victim, length)?;
+                    let victims = self.victims();
+                    self.crew.stop(&victims, length)?;
                     pause(self.luck.times(self.ttl, 0.1..0.5));
                 }
                 Ok(())
@@ -101,6 +108,18 @@ impl Stage<'_> {
                 struck.and(healed)
             }
         }
+    }
+
+    /// Some, but never all: somebody must be there to be admitted. One of a single worker.
+    fn victims(&mut self) -> Vec<usize> {
+        let first = self.victim();
+        let mut others: Vec<usize> = (0..self.crew.count()).filter(|n| *n != first).collect();
+        let spared = 1 + self.luck.below(others.len());
+        for _ in 0..spared.min(others.len()) {
+            others.swap_remove(self.luck.below(others.len()));
+        }
+        others.push(first);
+        others
     }
 
     /// Most often one who wrote last under some key: it is likely to hold it.

@@ -47,6 +47,8 @@ pub struct Bounds {
     pub patience: Duration,
     /// How long after a fault nothing is judged that a fault may delay.
     pub settle: Duration,
+    /// How long the run itself holds back answers of the store.
+    pub travel: Duration,
     /// What upper bounds over several processes allow for scheduling beyond the stalls.
     pub slack: Duration,
     /// What may happen under some fault, and is counted then.
@@ -65,6 +67,7 @@ impl Bounds {
             takeover: ttl + Duration::from_millis(300),
             patience: Duration::from_secs(2),
             settle: ttl,
+            travel: Duration::ZERO,
             slack: Duration::from_millis(300),
             allowed: Vec::new(),
         }
@@ -74,8 +77,8 @@ impl Bounds {
     pub fn of_store(url: &str, ttl: Duration, processes: u32) -> Self {
         let bounds = Self::new(ttl, processes);
         if url.starts_with("file:") {
-            // A dead process is noticed at once.
-            return Self { takeover: Duration::from_secs(1), ..bounds };
+            // A dead process is noticed at once, long before its ttl is over.
+            return Self { takeover: (ttl / 2).min(Duration::from_secs(1)), ..bounds };
         }
         bounds
     }

@@ -44,8 +44,9 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
                 }
                 verdict.checked += 1;
                 let hold = longest.get(&key).copied().unwrap_or_default();
-                let most = (bounds.slice + hold) * bounds.processes.saturating_sub(1);
-                let most = most + bounds.slack;
+                let most =
+                    (bounds.slice + hold + bounds.travel) * bounds.processes.saturating_sub(1);
+                let most = most + bounds.travel + bounds.slack;
                 let waited = span.to.since(span.from);
                 if waited > most && waited - history.all_stalled(span).min(waited) > most {
                     let message = format!("{process} waited {waited:?}, more than {most:?}");

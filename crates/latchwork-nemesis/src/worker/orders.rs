@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::flags::Flags;
 
 /// What a worker is told to do, as flags of its command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Orders {
     /// The address of the store.
     pub store: String,
@@ -24,8 +24,10 @@ pub struct Orders {
     pub tasks: u32,
     /// How many keys of each kind there are.
     pub keys: u32,
-    /// The ttl of all locks. Holds last up to twice as long.
+    /// The ttl of all locks.
     pub ttl: Duration,
+    /// The longest hold, in ttls.
+    pub longest: f64,
     /// For how long answers of the store are held back; zero for not at all.
     pub slow: Duration,
     /// Whether the store has a line, so that locks can be fair.
@@ -51,6 +53,7 @@ impl Orders {
             tasks: flags.parsed("tasks", 5)?,
             keys: flags.parsed("keys", 1)?,
             ttl: flags.duration("ttl", Duration::from_secs(1))?,
+            longest: flags.parsed("longest", 2.0)?,
             slow: flags.duration("slow", Duration::ZERO)?,
             fair: flags.parsed("fair", true)?,
             sweeps: flags.parsed("sweeps", false)?,
@@ -73,6 +76,7 @@ impl Orders {
             ("tasks", self.tasks.to_string()),
             ("keys", self.keys.to_string()),
             ("ttl", millis(self.ttl)),
+            ("longest", self.longest.to_string()),
             ("slow", millis(self.slow)),
             ("fair", self.fair.to_string()),
             ("sweeps", self.sweeps.to_string()),
@@ -99,6 +103,7 @@ mod tests {
             tasks: 7,
             keys: 2,
             ttl: Duration::from_millis(1_500),
+            longest: 2.5,
             slow: Duration::from_millis(20),
             fair: false,
             sweeps: true,

@@ -92,7 +92,7 @@ impl Tasker {
             Kind::Fair if self.luck.percent(85) => self.luck.times(ttl, 0.0..0.05),
             Kind::Fair => self.luck.times(ttl, 0.0..1.2),
             Kind::Long if self.luck.percent(50) => self.luck.times(ttl, 0.0..0.3),
-            Kind::Long => self.luck.times(ttl, 0.0..2.0),
+            Kind::Long => self.luck.times(ttl, 0.0..self.shop.orders.longest),
         };
         let attempt = self.shop.attempts.fetch_add(1, Ordering::Relaxed);
         self.attempt.store(attempt, Ordering::Relaxed);
@@ -162,9 +162,10 @@ impl Tasker {
     ) -> Result<(), Trouble> {
         let until = boot_time().plus(length);
         let worked = tokio::select! {
+            // The work first: after a pause it must find out by asking, too.
             biased;
-            lost = guard.lost() => Err(lost),
             worked = self.work(attempt, key, &guard, until) => worked?,
+            lost = guard.lost() => Err(lost),
         };
         if let Err(lost) = worked {
             let Lost { reason: why, at: since } = lost;
