@@ -9,7 +9,10 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use latchwork_core::Moment;
+use latchwork_core::clock::boot_time;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 use crate::event::What;
@@ -32,6 +35,10 @@ struct State {
 struct Written {
     newest: u64,
     by: Arc<str>,
+    attempt: u64,
+    /// The first and the last accepted write of this attempt.
+    first: Moment,
+    last: Moment,
 }
 
 impl Resource {
@@ -60,13 +67,14 @@ impl Resource {
         &self.path
     }
 
-    /// Who wrote last under each key: most likely the holders.
-    pub fn last_writers(&self) -> Vec<Arc<str>> {
+    /// Who wrote last under a key, no longer ago than `recent`: most likely a holder. The one that
+    /// has held for longest comes first.
+    pub fn likely_holders(&self, recent: Duration) -> Vec<Arc<str>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut writers: Vec<_> = state.keys.iter().map(|(k, w)| (k, w.by.clone())).collect();
-        // The order of a map would make two runs of one seed differ more than they must.
-        writers.sort();
-        writers.into_iter().map(|(_, by)| by).collect()
+        let since = boot_time().minus(recent);
+        let mut written: Vec<_> = state.keys.values().filter(|w| w.last >= since).collect();
+        written.sort_by_key(|written| written.first);
+        written.into_iter().map(|written| written.by.clone()).collect()
     }
 }
 
@@ -91,14 +99,17 @@ fn judge(state: &Mutex<State>, log: &Log, key: &str, by: &str, attempt: u64, tok
     state.order += 1;
     let order = state.order;
     let by: Arc<str> = by.into();
-    let written =
-        state.keys.entry(key.into()).or_insert_with(|| Written { newest: 0, by: by.clone() });
-    let accepted = token >= written.newest;
+    let now = boot_time();
+    let newest = state.keys.get(key).map_or(0, |written| written.newest);
+    let accepted = token >= newest;
     if accepted {
-        *written = Written { newest: token, by: by.clone() };
+        let same = state.keys.get(key).filter(|w| w.by == by && w.attempt == attempt);
+        let first = same.map_or(now, |written| written.first);
+        let written = Written { newest: token, by: by.clone(), attempt, first, last: now };
+        state.keys.insert(key.into(), written);
     }
     let key = key.into();
-    log.note(None, What::Judged { order, key, by, attempt, token, accepted });
+    log.note_at(now, None, What::Judged { order, key, by, attempt, token, accepted });
     accepted
 }
 

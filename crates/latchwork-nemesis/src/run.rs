@@ -135,7 +135,9 @@ impl Plan {
             progress,
         };
         self.schedule.play(&mut stage)?;
-        crew.finish(self.ttl * 4 + Duration::from_secs(10))?;
+        // What there is of a run in which somebody failed is judged all the same.
+        let limit = self.ttl.mul_f64(self.longest) + self.ttl + Duration::from_secs(8);
+        let trouble = crew.finish(limit).err().map(|error| error.to_string());
         if !one_process {
             progress("looking for ghosts");
             pause(self.ttl + self.ttl / 4);
@@ -156,7 +158,7 @@ impl Plan {
                 verdict: check.look(&history, &self.bounds),
             })
             .collect();
-        Ok(Outcome { history, verdicts, folder: self.folder })
+        Ok(Outcome { history, verdicts, trouble, folder: self.folder })
     }
 
     /// The checks that must have something to look at in this run.
@@ -212,14 +214,16 @@ pub struct Outcome {
     pub history: History,
     /// What each check said of it.
     pub verdicts: Vec<Judged>,
+    /// What kept a worker from coming to its end: it hangs, or it failed.
+    pub trouble: Option<String>,
     /// Where the logs are.
     pub folder: PathBuf,
 }
 
 impl Outcome {
-    /// Whether every check passed.
+    /// Whether every worker came to its end and every check passed.
     pub fn passed(&self) -> bool {
-        self.verdicts.iter().all(Judged::passed)
+        self.trouble.is_none() && self.verdicts.iter().all(Judged::passed)
     }
 
     /// What a check said.
@@ -252,6 +256,9 @@ impl fmt::Display for Outcome {
             for violation in violations.iter().take(5) {
                 writeln!(f, "    {violation}")?;
             }
+        }
+        if let Some(trouble) = &self.trouble {
+            writeln!(f, "FAILED: {trouble}")?;
         }
         Ok(())
     }

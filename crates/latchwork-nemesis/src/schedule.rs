@@ -110,27 +110,28 @@ impl Stage<'_> {
         }
     }
 
-    /// Some, but never all: somebody must be there to be admitted. One of a single worker.
+    /// Mostly one; sometimes more, but never all: somebody must be there to be admitted.
     fn victims(&mut self) -> Vec<usize> {
-        let first = self.victim();
-        let mut others: Vec<usize> = (0..self.crew.count()).filter(|n| *n != first).collect();
-        let spared = 1 + self.luck.below(others.len());
-        for _ in 0..spared.min(others.len()) {
-            others.swap_remove(self.luck.below(others.len()));
-        }
-        others.push(first);
-        others
-    }
-
-    /// Most often one who wrote last under some key: it is likely to hold it.
-    fn victim(&mut self) -> usize {
-        let writers = self.resource.last_writers();
-        if !writers.is_empty() && self.luck.percent(80) {
-            let aimed = &writers[self.luck.below(writers.len())];
-            if let Some(place) = self.crew.place(aimed) {
-                return place;
+        let mut victims = vec![self.victim()];
+        while victims.len() + 1 < self.crew.count() && self.luck.percent(25) {
+            let other = self.luck.below(self.crew.count());
+            if !victims.contains(&other) {
+                victims.push(other);
             }
         }
-        self.luck.below(self.crew.count())
+        victims
+    }
+
+    /// Mostly one that is likely to hold a lock; most often the one that has for longest.
+    fn victim(&mut self) -> usize {
+        let holders = self.resource.likely_holders(self.ttl / 4);
+        let aimed = match self.luck.below(5) {
+            _ if holders.is_empty() => None,
+            0..3 => holders.first(),
+            3 => holders.get(self.luck.below(holders.len())),
+            _ => None,
+        };
+        let place = aimed.and_then(|name| self.crew.place(name));
+        place.unwrap_or_else(|| self.luck.below(self.crew.count()))
     }
 }

@@ -10,7 +10,7 @@ use latchwork_core::{
 
 use crate::luck::Luck;
 
-/// Passes every verb on, and holds back half of the answers that grant or renew.
+/// Passes every verb on, and holds back a third of the grants and all answers to renewals.
 ///
 /// Validity must be counted from before the request; who counts from the answer believes too long,
 /// by as much as the answer was held back.
@@ -28,10 +28,10 @@ impl SlowAnswers {
         Arc::new(Self { store, io, longest, luck: Mutex::new(luck) })
     }
 
-    async fn hold_back(&self) {
+    async fn hold_back(&self, percent: u64) {
         let pause = {
             let mut luck = self.luck.lock().unwrap_or_else(PoisonError::into_inner);
-            luck.percent(50).then(|| luck.times(self.longest, 0.5..1.0))
+            luck.percent(percent).then(|| luck.times(self.longest, 0.5..1.0))
         };
         if let Some(pause) = pause {
             self.io.sleep(pause).await;
@@ -48,7 +48,7 @@ impl Backend for SlowAnswers {
         Box::pin(async move {
             let answer = self.store.try_acquire(claim).await;
             if let Ok(Attempt::Granted(_)) = answer {
-                self.hold_back().await;
+                self.hold_back(33).await;
             }
             answer
         })
@@ -68,7 +68,7 @@ impl Backend for SlowAnswers {
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
         Box::pin(async move {
             let answers = self.store.renew_all(claims).await;
-            self.hold_back().await;
+            self.hold_back(100).await;
             answers
         })
     }

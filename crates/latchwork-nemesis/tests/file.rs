@@ -62,9 +62,11 @@ fn workers_are_killed() {
 #[test]
 fn workers_are_stopped_and_answers_are_slow() {
     let folder = tempfile::tempdir().unwrap();
-    // A shorter ttl has more of them outlive it.
+    // A shorter ttl, and long holds of many keys at once: most stops make some holder outlive it.
     let ttl = TTL / 2;
-    let plan = Plan { faults: vec![ClientFault::Stop], slow: ttl / 5, ..plan(&folder).ttl(ttl) };
+    let plan = Plan { keys: 3, processes: 4, tasks: 10, longest: 4.0, ..plan(&folder) };
+    let plan = plan.ttl(ttl);
+    let plan = Plan { faults: vec![ClientFault::Stop], slow: ttl / 5, ..plan };
     let fault = Duration::from_secs(6);
     let schedule = Schedule { fault, length: Duration::from_secs(9), ..plan.schedule };
     let outcome = play(folder, Plan { schedule, ..plan });
