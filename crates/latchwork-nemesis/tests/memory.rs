@@ -14,7 +14,7 @@ fn plan(folder: &tempfile::TempDir) -> Plan {
     let plan = Plan::new("mem:", program, folder.path().into());
     let schedule = Schedule { length: Duration::from_secs(4), ..Schedule::default() };
     let ttl = Duration::from_millis(500);
-    Plan { processes: 1, tasks: 8, ttl, bounds: Bounds::new(ttl, 1), schedule, ..plan }
+    Plan { processes: 1, tasks: 20, ttl, bounds: Bounds::new(ttl, 1), schedule, ..plan }
 }
 
 #[test]
