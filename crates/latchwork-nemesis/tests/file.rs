@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use latchwork_nemesis::checks::Allowed;
 use latchwork_nemesis::event::What;
 use latchwork_nemesis::faults::{ClientFault, Nemesis};
 use latchwork_nemesis::luck::Luck;
@@ -26,7 +27,9 @@ fn plan(folder: &tempfile::TempDir) -> Plan {
 }
 
 /// Plays the run; where a check failed, the logs stay.
-fn play(folder: tempfile::TempDir, plan: Plan) -> Outcome {
+fn play(folder: tempfile::TempDir, mut plan: Plan) -> Outcome {
+    // The witness sees one thread's delays, and telling takes two of them one after the other.
+    plan.bounds.told = Duration::from_millis(100);
     let outcome = plan.run(&mut |_| {}).unwrap();
     if !outcome.passed() {
         let kept = folder.keep();
@@ -63,13 +66,18 @@ fn workers_are_killed() {
 fn workers_are_stopped_and_answers_are_slow() {
     let folder = tempfile::tempdir().unwrap();
     // A shorter ttl, and long holds of many keys at once: most stops make some holder outlive it.
-    let ttl = TTL / 2;
+    let ttl = TTL * 3 / 5;
     let plan = Plan { keys: 3, processes: 4, tasks: 10, longest: 4.0, ..plan(&folder) };
     let plan = plan.ttl(ttl);
-    let plan = Plan { faults: vec![ClientFault::Stop], slow: ttl / 5, ..plan };
+    let plan = Plan { faults: vec![ClientFault::Stop], slow: ttl / 6, ..plan };
     let fault = Duration::from_secs(6);
     let schedule = Schedule { fault, length: Duration::from_secs(9), ..plan.schedule };
-    let outcome = play(folder, Plan { schedule, ..plan });
+    let mut plan = Plan { schedule, ..plan };
+    // On a loaded machine an answer that is held back may come after the time limit of its verb.
+    let allowed =
+        |check: &str| Allowed { check: check.into(), fault: "stop".into(), after: TTL * 3 };
+    plan.bounds.allowed.push(allowed("no_false_alarm"));
+    let outcome = play(folder, plan);
     let expired = outcome.history.attempts.iter().filter_map(|a| a.hold.as_ref()?.lost.as_ref());
     let expired = expired.filter(|(.., reason)| &**reason == "expired").count();
     assert!(expired > 0, "nobody was stopped for long enough: {outcome}");
