@@ -207,9 +207,13 @@ impl Tasker {
         until: Moment,
     ) -> Result<Result<(), Lost>, Trouble> {
         let step = self.shop.orders.ttl / 8;
+        // Who asks only once must be told by `lost`.
+        let lazy = self.luck.percent(40);
+        let mut asks = true;
         loop {
             let asked = boot_time();
             match guard.ensure_held() {
+                _ if !asks => {}
                 Ok(token) => {
                     let valid_until = guard.valid_until();
                     let task = Some(self.task);
@@ -221,6 +225,7 @@ impl Tasker {
                 }
                 Err(NotHeld::Lost(lost)) => return Ok(Err(lost)),
             }
+            asks = !lazy;
             let now = boot_time();
             if now >= until {
                 return Ok(Ok(()));
