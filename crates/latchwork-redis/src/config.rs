@@ -220,7 +220,7 @@ impl RedisConfig {
     }
 
     /// The address for messages: without credentials.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let secure = if self.tls.is_some() { "s" } else { "" };
         let list = |endpoints: &[Endpoint]| {
             endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")

@@ -3,6 +3,7 @@
 mod answers;
 mod backend;
 mod config;
+mod doctor;
 mod errors;
 mod inspect;
 mod link;
@@ -15,3 +16,4 @@ mod topology;
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
+pub use doctor::doctor;

@@ -6,6 +6,8 @@ use latchwork_core::doctor::{Finding, Prepared, Report};
 use crate::address::Address;
 #[cfg(not(feature = "file"))]
 use crate::connect::no_file_backend;
+#[cfg(not(feature = "redis"))]
+use crate::connect::no_redis_backend;
 
 /// Examines a store: is it fit for locks, what follows if not, and what is to be done.
 ///
@@ -44,6 +46,14 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
         }
         #[cfg(not(feature = "file"))]
         Address::File(_) => Err(no_file_backend()),
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => {
+            let config = latchwork_redis::RedisConfig::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            latchwork_redis::doctor(config, driver.io()).await
+        }
+        #[cfg(not(feature = "redis"))]
+        Address::Redis(_) => Err(no_redis_backend()),
     }
 }
 
@@ -62,6 +72,10 @@ pub async fn init(url: &str) -> Result<Prepared, Error> {
         Address::File(directory) => format!("file://{}", directory.display()).into(),
         #[cfg(not(feature = "file"))]
         Address::File(_) => return Err(no_file_backend()),
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => latchwork_redis::RedisConfig::parse(&url)?.shown().into(),
+        #[cfg(not(feature = "redis"))]
+        Address::Redis(_) => return Err(no_redis_backend()),
     };
     Ok(Prepared { store, steps: Vec::new() })
 }
