@@ -15,9 +15,10 @@ use redis::{Cmd, Value};
 use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
 use crate::config::RedisConfig;
 use crate::errors::strange;
+use crate::guard::Rule;
 use crate::names::Names;
 use crate::push::{Pushes, Unclaimed};
-use crate::scripts::{RELEASE, RENEW, TRY};
+use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
 use crate::topology::Topology;
 
 /// A pushed grant lasts at least so long until it is renewed.
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) topology: Topology,
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) io: Io,
+    pub(crate) guard: Option<Rule>,
     crowds: Crowds,
 }
 
@@ -44,8 +46,9 @@ impl RedisBackend {
         let store: Arc<str> = config.shown().into();
         let pushes = Pushes::new(io.clone());
         let topology = Topology::new(&config, &io, &pushes);
+        let guard = Rule::of(&config);
         let shared =
-            Arc::new(Shared { config, topology, pushes, io, crowds: Crowds::default() });
+            Arc::new(Shared { config, topology, pushes, io, guard, crowds: Crowds::default() });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
         shared
@@ -60,11 +63,18 @@ impl RedisBackend {
 impl Shared {
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         let names = self.topology.names(&claim.key)?;
+        if let Some(guard) = &self.guard {
+            guard.check(claim)?;
+        }
         let link = self.topology.link(names.slot()).await?;
         let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
         if alone && known.is_none() && !self.crowds.is_crowded(&names) {
-            match self.take_free(&names, claim).await? {
+            let answer = match &self.guard {
+                None => self.take_free(&names, claim).await?,
+                Some(guard) => self.take_free_guarded(guard, &names, claim).await?,
+            };
+            match answer {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
@@ -73,6 +83,11 @@ impl Shared {
                     return blocked_by(&value, claim);
                 }
                 Value::BulkString(_) | Value::Nil => {}
+                // In quarantine: who waits takes a place in line below.
+                answer @ Value::Array(_) => match attempt(&answer, claim) {
+                    Ok(Attempt::Blocked(_)) if claim.waits => {}
+                    other => return other,
+                },
                 other => return Err(strange(&other)),
             }
         }
@@ -93,12 +108,16 @@ impl Shared {
             _ => (0, 0),
         };
         let probation = PROBATION.min(claim.ttl);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
-            keys(command, &names);
+        let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
+        let run = self.topology.run_at(names.slot(), script, |command, link| {
+            self.keys(command, &names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
             command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
         let attempt = attempt(&run.await?, claim);
         match &attempt {
@@ -122,6 +141,34 @@ impl Shared {
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
         });
         run.await
+    }
+
+    /// As [`Self::take_free`], unless the server is in quarantine; still in one trip.
+    async fn take_free_guarded(
+        &self,
+        guard: &Rule,
+        names: &Names,
+        claim: &Claim,
+    ) -> Result<Value, BackendError> {
+        let tail = format!(":{}", claim.holder);
+        let run = self.topology.run_at(names.slot(), &TRY_GUARDED, |command, link| {
+            command.arg(4).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+            command.arg(names.shared("guard"));
+            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
+            guard.fill(command, link);
+        });
+        run.await
+    }
+
+    /// The keys of a whole script, with the guard's marker while it is on.
+    fn keys(&self, command: &mut Cmd, names: &Names) {
+        match &self.guard {
+            None => keys(command, names),
+            Some(_) => {
+                whole(command, names, 7);
+                command.arg(names.shared("guard"));
+            }
+        }
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
@@ -155,7 +202,11 @@ impl Shared {
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
         let mut groups: Vec<(Option<u16>, Vec<(usize, Names)>)> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
-            match self.topology.names(&claim.key) {
+            let names = match &self.guard {
+                Some(guard) => guard.check(claim).and_then(|()| self.topology.names(&claim.key)),
+                None => self.topology.names(&claim.key),
+            };
+            match names {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();
@@ -251,13 +302,17 @@ impl Shared {
             Linger::For(length) => length,
         };
         let (start, end) = names.channel_parts();
-        let run = self.topology.run(names.slot(), &RELEASE, |command| {
-            keys(command, names);
+        let script = if self.guard.is_some() { &RELEASE_GUARDED } else { &RELEASE };
+        let run = self.topology.run_at(names.slot(), script, |command, link| {
+            self.keys(command, names);
             command.arg("").arg(id.to_string()).arg(millis(linger));
             for _ in 4..=12 {
                 command.arg("");
             }
             command.arg(&start).arg(&end).arg(self.publish());
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
         match run.await {
             Ok(answer) => released(&answer),
@@ -298,7 +353,11 @@ fn millis(length: Duration) -> u64 {
 
 /// The keys of the whole scripts.
 pub(crate) fn keys(command: &mut Cmd, names: &Names) {
-    command.arg(6).arg(names.lock()).arg(names.token());
+    whole(command, names, 6);
+}
+
+fn whole(command: &mut Cmd, names: &Names, count: usize) {
+    command.arg(count).arg(names.lock()).arg(names.token());
     for helper in ["line", "claims", "held", "marks"] {
         command.arg(names.helper(helper));
     }
@@ -356,6 +415,8 @@ impl Crowds {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
+        let longest = Duration::from_secs(24 * 60 * 60);
+        let longest = self.0.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
         Capabilities {
             store: self.0.config.shown().into(),
             shared: true,
@@ -364,8 +425,8 @@ impl Backend for RedisBackend {
             linger: true,
             push: true,
             fencing: Fencing::WhileDataSurvives,
-            ttl: Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60),
-            default_ttl: Duration::from_secs(30),
+            ttl: Duration::from_millis(10)..=longest,
+            default_ttl: longest.min(Duration::from_secs(30)),
             lifeline: None,
             doorbell: None,
         }

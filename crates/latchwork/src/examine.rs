@@ -60,11 +60,12 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
 /// Prepares a store for its first locks, where it needs that, and says what was done.
 ///
 /// To be called by whoever sets the store up and knows that no lock is held there. Neither a
-/// directory nor memory needs it.
+/// directory nor memory needs it, and Redis only with `guard=true`: then the quarantine is taken
+/// off, which a server that is new is in.
 ///
 /// # Errors
 ///
-/// As [`doctor`].
+/// As [`doctor`], and `Invalid` if locks are in use.
 pub async fn init(url: &str) -> Result<Prepared, Error> {
     let store = match Address::parse(url)? {
         Address::Memory => "mem:".into(),
@@ -73,7 +74,11 @@ pub async fn init(url: &str) -> Result<Prepared, Error> {
         #[cfg(not(feature = "file"))]
         Address::File(_) => return Err(no_file_backend()),
         #[cfg(feature = "redis")]
-        Address::Redis(url) => latchwork_redis::RedisConfig::parse(&url)?.shown().into(),
+        Address::Redis(url) => {
+            let config = latchwork_redis::RedisConfig::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            return latchwork_redis::init(config, driver.io()).await;
+        }
         #[cfg(not(feature = "redis"))]
         Address::Redis(_) => return Err(no_redis_backend()),
     };

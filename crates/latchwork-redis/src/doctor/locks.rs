@@ -1,12 +1,14 @@
 //! What stands among the locks that only a person can set right.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use latchwork_core::doctor::Finding;
-use latchwork_core::{Backend as _, Io, Query};
+use latchwork_core::{Backend as _, BackendError, Io, Query};
 
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, Shared};
 use crate::config::RedisConfig;
+use crate::init::Marker;
 
 /// How long looking at all locks may take.
 const LOOK: Duration = Duration::from_secs(5);
@@ -16,10 +18,12 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
     let look = async {
         let backend = RedisBackend::connect(config.clone(), io.clone()).await?;
         let store = backend.capabilities().store;
-        let all = backend.inspect(&everything).await;
-        all.map_err(|error| latchwork_core::Error::from_backend(error, None, &store))
+        let failed = |error| latchwork_core::Error::from_backend(error, None, &store);
+        let all = backend.inspect(&everything).await.map_err(failed)?;
+        let guard = guard(&backend.0).await.map_err(failed)?;
+        Ok::<_, latchwork_core::Error>((all, guard))
     };
-    let all = match io.within(LOOK, look).await {
+    let (all, guard) = match io.within(LOOK, look).await {
         None => {
             return vec![
                 Finding::info("locks", "they could not all be looked at in time")
@@ -33,7 +37,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
                     .remedy(error.hint().unwrap_or("look at the other findings")),
             ];
         }
-        Some(Ok(all)) => all,
+        Some(Ok(found)) => found,
     };
     // A holder that is no claim of ours, and has no end.
     let stuck: Vec<_> = all
@@ -57,5 +61,68 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
             .remedy("make sure that its holder is dead, then delete the key"),
         );
     }
+    findings.extend(guard);
     findings
+}
+
+/// Whether what may be forgotten is waited for, and how long that takes yet.
+async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
+    let markers = shared.markers().await?;
+    let Some(rule) = &shared.guard else {
+        let Some(first) = markers.first() else { return Ok(Vec::new()) };
+        return Ok(vec![
+            Finding::critical("guard", format!("off here, and others guard {}", name_of(first)))
+                .consequence("after a restart without data this client lets a second holder in")
+                .remedy("add guard=true, and the max_ttl of the others"),
+        ]);
+    };
+    let own = format!("on, max_ttl {:?}, quarantine {:?}", rule.max_ttl, rule.quarantine);
+    let mut findings = Vec::new();
+    let mut otherwise = None;
+    let mut closed: BTreeMap<String, (Duration, usize, bool)> = BTreeMap::new();
+    for marker in &markers {
+        let look = rule.look(&shared.topology, &marker.names).await?;
+        if look.lengths.is_some_and(|lengths| lengths != rule.lengths()) {
+            otherwise = otherwise.or(look.lengths.map(|lengths| (marker, lengths)));
+        }
+        if look.marked && !look.left.is_zero() {
+            let (left, slots, begun) =
+                closed.entry(name_of(marker)).or_insert((Duration::ZERO, 0, true));
+            *left = look.left.max(*left);
+            *slots += 1;
+            *begun &= look.begun;
+        }
+    }
+    findings.push(match otherwise {
+        None => Finding::ok("guard", own),
+        Some((marker, (max_ttl, quarantine))) => Finding::critical(
+            "guard",
+            format!(
+                "{own}; {} has max_ttl {max_ttl:?}, quarantine {quarantine:?}",
+                name_of(marker)
+            ),
+        )
+        .consequence("no lock of that namespace can be taken with this address")
+        .remedy("give all clients the same max_ttl and deposed, or change them by latchwork init"),
+    });
+    for (name, (left, slots, begun)) in closed {
+        let slots =
+            if shared.topology.is_cluster() { format!(" in {slots} slots") } else { String::new() };
+        let from = if begun { "" } else { ", from the next try on" };
+        findings.push(
+            Finding::warning("quarantine", format!("{name}{slots}: {left:?} more{from}"))
+                .consequence(
+                    "no lock of it is granted until then, for one that was lost may be held",
+                )
+                .remedy("wait; or, if you know that nobody holds a lock, call latchwork init"),
+        );
+    }
+    Ok(findings)
+}
+
+fn name_of(marker: &Marker) -> String {
+    match marker.names.namespace().strip_suffix(':') {
+        None => "the locks without a namespace".into(),
+        Some(name) => format!("namespace {name:?}"),
+    }
 }

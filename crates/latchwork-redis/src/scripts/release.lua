@@ -33,6 +33,7 @@ elseif call('ZREM', LINE, id) + call('ZREM', MARKS, id) > 0 then
 else
   released = 0
 end
+--#guard guard_release.lua
 serve(nil)
 finish()
 return { released, time[1], time[2] }

@@ -50,6 +50,7 @@ if shape and shape ~= shape_name(me.mode, me.of) then
   return { 2, shape }
 end
 
+--#guard guard_place.lua
 local in_line = call('ZSCORE', LINE, me.id)
 local granted, turn = serve(me, in_line, tonumber(ARGV[9]))
 if granted then
