@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_core::doctor::Prepared;
-use latchwork_core::{Backend as _, Error, ErrorKind, Io, Key, Query};
+use latchwork_core::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
 
 use crate::answers::number;
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, Shared, join_all};
 use crate::config::RedisConfig;
 use crate::guard::Rule;
 use crate::names::{Names, SLOTS, slot_text};
 use crate::scripts::GUARD_INIT;
+
+/// So many slots are prepared at once.
+const AT_ONCE: usize = 64;
 
 /// Prepares the servers of an address for their first locks, where they need that, and says what
 /// was done.
@@ -52,35 +56,45 @@ pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
     }
     for namespace in namespaces {
         let mut before = None;
-        let slots = if cluster { SLOTS } else { 1 };
-        for slot in 0..slots {
-            let key = if cluster { slot_text(slot).to_string() } else { "0".into() };
-            let key = Key::new(&format!("{namespace}{key}"))?;
-            let names = shared.topology.names(&key).map_err(failed)?;
-            let run = shared.topology.run_at(names.slot(), &GUARD_INIT, |command, link| {
-                command.arg(2).arg(names.token()).arg(names.shared("guard"));
-                rule.fill(command, link);
-            });
-            let answer = run.await.map_err(failed)?;
-            if let Value::Array(parts) = &answer
-                && let [_, max_ttl, _] = &parts[..]
-            {
-                before = number(max_ttl).map(std::time::Duration::from_millis).or(before);
+        let slots: Vec<u16> = (0..if cluster { SLOTS } else { 1 }).collect();
+        for some in slots.chunks(AT_ONCE) {
+            let marked = some.iter().map(|slot| Box::pin(mark(shared, &rule, &namespace, *slot)));
+            for answer in join_all(marked.collect()).await {
+                before = answer.map_err(failed)?.or(before);
             }
         }
         let what = match namespace.strip_suffix(':') {
             None => "locks without a namespace".to_owned(),
             Some(name) => format!("namespace {name:?}"),
         };
-        let slots = if cluster { format!(", in all {SLOTS} slots") } else { String::new() };
+        let slots_text = if cluster { format!(", in all {SLOTS} slots") } else { String::new() };
         let changed = before.map_or_else(String::new, |max| format!(" (it was {max:?})"));
         prepared.steps.push(format!(
-            "{what}{slots}: no quarantine for the servers as they run now; max_ttl {:?}{changed}, \
+            "{what}{slots_text}: no quarantine for the servers as they run now; max_ttl {:?}{changed}, \
              quarantine after a loss {:?}",
             rule.max_ttl, rule.quarantine
         ));
     }
     Ok(prepared)
+}
+
+/// Marks a namespace (and a slot of it) as whole; gives the `max_ttl` that it had, if another.
+async fn mark(
+    shared: &Shared,
+    rule: &Rule,
+    namespace: &str,
+    slot: u16,
+) -> Result<Option<Duration>, BackendError> {
+    // Any lock of the namespace and the slot names the marker.
+    let names = shared.topology.names_of_stored(&format!("{namespace}{{{}}}", slot_text(slot)));
+    let run = shared.topology.run_at(names.slot(), &GUARD_INIT, |command, link| {
+        command.arg(2).arg(names.token()).arg(names.shared("guard"));
+        rule.fill(command, link);
+    });
+    Ok(match &run.await? {
+        Value::Array(parts) if parts.len() == 3 => number(&parts[1]).map(Duration::from_millis),
+        _ => None,
+    })
 }
 
 /// A marker of the guard, and where it is.

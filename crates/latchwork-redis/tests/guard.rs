@@ -12,7 +12,10 @@ use latchwork_core::{
     Key, LockManager, Mode, Moment, Order, Renewal, Stamp,
 };
 use latchwork_redis::{RedisBackend, RedisConfig};
-use latchwork_services::{Data, Direction, Persistence, Proxy, RedisOptions, RedisServer, Value};
+use latchwork_services::{
+    ClusterOptions, Data, Direction, Persistence, Proxy, RedisCluster, RedisOptions, RedisServer,
+    Value,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -234,7 +237,8 @@ async fn h47_a_replica_with_a_fast_clock() {
 /// What a version of Redis would leave that keeps its replication id over a restart: a marker of
 /// another process that served the same replication history.
 fn marker_of(run_id: &str, server: &RedisServer) {
-    let identity = format!("{run_id}:{}", server.info("master_replid").unwrap());
+    let identity = do_at(server, &["HGET", "lw:guard", "i"]).text();
+    let identity = identity.replace(&server.info("run_id").unwrap(), run_id);
     do_at(server, &["HSET", "lw:guard", "i", &identity]);
 }
 
@@ -478,6 +482,32 @@ async fn a_free_lock_costs_one_command_and_its_release_one() {
         let more = count - before.commands.get(name).copied().unwrap_or_default();
         assert_eq!(more, if name == "EVALSHA" { 20 } else { 0 }, "{name}");
     }
+}
+
+#[tokio::test]
+async fn on_a_cluster_each_slot_has_a_quarantine_of_its_own() {
+    let mut cluster = RedisCluster::start(&ClusterOptions::default()).unwrap();
+    let url = format!("{}?guard=true&max_ttl=4s&deposed=0s&namespaces=shop", cluster.url());
+    let (backend, _driver) = backend(&url).await;
+    let on = |text: &str, id| Claim { key: Key::new(text).unwrap(), ..claim(id, TTL) };
+    // The nodes are young; what is more, a slot's history is not that of its node.
+    in_quarantine(&backend.try_acquire(&on("shop:a", 1)).await.unwrap());
+    assert_eq!(init(&url).await.steps.len(), 2);
+    for text in ["shop:a", "shop:b", "c"] {
+        let attempt = backend.try_acquire(&on(text, 2)).await.unwrap();
+        assert!(matches!(attempt, Attempt::Granted(_)), "{text}: {attempt:?}");
+    }
+    let (lost, kept) = ("shop:{a}", "shop:{b}");
+    let slots = [cluster.slot_of(lost).unwrap(), cluster.slot_of(kept).unwrap()];
+    let owners = slots.map(|slot| cluster.node_of_slot(slot).unwrap());
+    assert_ne!(owners[0], owners[1]);
+    cluster.node_mut(owners[0]).kill();
+    cluster.wait_for_new_master(slots[0], owners[0], LONG).unwrap();
+    // The replica has all locks, and cannot know that.
+    in_quarantine(&backend.try_acquire(&on("shop:a", 3)).await.unwrap());
+    in_quarantine(&backend.try_acquire(&on("x:{a}", 3)).await.unwrap());
+    let attempt = backend.try_acquire(&on("shop:{b}other", 3)).await.unwrap();
+    assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
 }
 
 #[tokio::test]

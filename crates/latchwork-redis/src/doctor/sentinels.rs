@@ -106,7 +106,7 @@ fn quorum(words: &[(&Endpoint, Word)]) -> Finding {
                 .remedy("start the Sentinels that are missing, or lower the quorum to a majority");
         }
     }
-    if words.iter().any(|(_, word)| word.quorum <= (word.others + 1) / 2) {
+    if words.iter().any(|(_, word)| word.quorum <= word.others.div_ceil(2)) {
         return Finding::info("sentinel-quorum", found).consequence(
             "a minority may call the master dead; a majority must still agree to the failover",
         );
