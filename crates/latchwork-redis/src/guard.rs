@@ -31,6 +31,7 @@ pub(crate) struct Rule {
     pub(crate) max_ttl: Duration,
     pub(crate) quarantine: Duration,
     via_proxy: bool,
+    database: i64,
     /// The server's own word may prove that nothing was lost.
     proof: bool,
 }
@@ -65,6 +66,7 @@ impl Rule {
             max_ttl,
             quarantine: max_ttl + drift + config.deposed.unwrap_or(usual),
             via_proxy: config.via_proxy,
+            database: config.database,
             // A slot of a Cluster may have come from a node that is gone, and a proxy may have
             // turned to another server: then its word says nothing about what was lost.
             proof: !config.via_proxy && !matches!(config.deployment, Deployment::Cluster(_)),
@@ -80,7 +82,8 @@ impl Rule {
     /// Appends what the guard's piece of a script reads.
     pub(crate) fn fill(&self, command: &mut Cmd, link: &Link) {
         let run = if self.via_proxy { "" } else { &*link.facts.run_id };
-        command.arg(run).arg(whole_millis(self.max_ttl)).arg(whole_millis(self.quarantine));
+        let process = format!("{run}@{}", self.database);
+        command.arg(process).arg(whole_millis(self.max_ttl)).arg(whole_millis(self.quarantine));
         command.arg(u8::from(self.proof));
     }
 

@@ -177,6 +177,20 @@ async fn h38_flushall() {
 }
 
 #[tokio::test]
+async fn h38_swapdb() {
+    for guarded in [true, false] {
+        let server = RedisServer::start(&RedisOptions::new()).unwrap();
+        if guarded {
+            // The other database has a good marker of its own.
+            init(&at(server.port(), true).replace('?', "/1?")).await;
+        }
+        let first = CutOff::hold(server.port(), guarded).await;
+        do_at(&server, &["SWAPDB", "0", "1"]);
+        judged(guarded, first.followed_at(server.port(), guarded).await);
+    }
+}
+
+#[tokio::test]
 async fn h33_h50_a_failover_that_forgets_the_lock_and_its_token() {
     for guarded in [true, false] {
         let mut pair = Pair::start(RedisOptions::new());
