@@ -159,7 +159,7 @@ async fn h36_a_restart_with_an_old_snapshot() {
         let first = CutOff::hold(server.port(), guarded).await;
         server.restart(Data::OldSnapshot).unwrap();
         if guarded {
-            let identity = do_at(&server, &["HGET", "lw:guard", "i"]).text();
+            let identity = do_at(&server, &["GET", "lw:guard"]).text();
             assert!(identity.contains(':'), "the marker is in the snapshot: {identity:?}");
         }
         judged(guarded, first.followed_at(server.port(), guarded).await);
@@ -251,9 +251,9 @@ async fn h47_a_replica_with_a_fast_clock() {
 /// What a version of Redis would leave that keeps its replication id over a restart: a marker of
 /// another process that served the same replication history.
 fn marker_of(run_id: &str, server: &RedisServer) {
-    let identity = do_at(server, &["HGET", "lw:guard", "i"]).text();
+    let identity = do_at(server, &["GET", "lw:guard"]).text();
     let identity = identity.replace(&server.info("run_id").unwrap(), run_id);
-    do_at(server, &["HSET", "lw:guard", "i", &identity]);
+    do_at(server, &["SET", "lw:guard", &identity]);
 }
 
 /// A proxy that keeps its client's connection and turns to another server behind it.
@@ -369,7 +369,10 @@ async fn who_holds_keeps_holding_in_quarantine_and_others_stay_out() {
     in_quarantine(&backend.try_acquire(&mine).await.unwrap());
     // A clock that goes back makes the quarantine longer, never shorter.
     let ahead = do_at(&server, &["TIME"]).list()[0].text().parse::<u64>().unwrap() + 3_600;
-    do_at(&server, &["HSET", "lw:guard", "b", &format!("{ahead}000")]);
+    let marker = do_at(&server, &["GET", "lw:guard"]).text();
+    let words: Vec<&str> = marker.split(' ').collect();
+    let marker = format!("{} {ahead}000 {} {}", words[0], words[2], words[3]);
+    do_at(&server, &["SET", "lw:guard", &marker]);
     let left = in_quarantine(&backend.try_acquire(&mine).await.unwrap());
     assert!(left <= TTL + TTL / 50, "it began anew: {left:?}");
 }

@@ -1,5 +1,5 @@
 -- In quarantine nobody is served. (Spliced into the release script.)
-if guard.other or guard.left() > 0 then
+if not guard.is_open then
   finish()
   return { released, time[1], time[2] }
 end
