@@ -83,7 +83,7 @@ pub(crate) struct Tls {
 /// | `min_replicas=1` | a lock counts only when so many replicas have it (`WAIT`) |
 /// | `guard=true` | after a loss of data grant nothing until every forgotten lease has ended |
 /// | `max_ttl=60s` | the longest ttl, a constant of the namespace while `guard` is on |
-/// | `deposed=17s` | how long a master that was replaced may write on; part of the quarantine. Left out: 0 for one server, 11s behind Sentinels, 17s on a Cluster |
+/// | `deposed=17s` | how long a master that was replaced may write on; part of the quarantine. Left out: 0 for one server, 12s behind Sentinels, 17s on a Cluster |
 /// | `via_proxy=true` | a proxy stands before the server and may exchange it: the guard asks each time who answers |
 /// | `namespaces=shop,web` | what `init` prepares besides what it finds |
 #[derive(Debug, Clone, PartialEq, Eq)]

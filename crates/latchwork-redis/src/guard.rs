@@ -19,9 +19,9 @@ use crate::topology::Topology;
 
 /// The longest ttl where the address names none.
 const MAX_TTL: Duration = Duration::from_secs(60);
-/// As long as Redis itself lets a master without replicas write (`min-replicas-max-lag`), and one
-/// second.
-const BEHIND_SENTINELS: Duration = Duration::from_secs(11);
+/// As long as Redis itself lets a master without replicas write (`min-replicas-max-lag`), and two
+/// seconds: it counts whole ones, and looks once in each.
+const BEHIND_SENTINELS: Duration = Duration::from_secs(12);
 /// As long as a master without a majority writes on (`cluster-node-timeout`), and two seconds.
 const ON_CLUSTER: Duration = Duration::from_secs(17);
 
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(single.max_ttl, Duration::from_secs(60));
         assert_eq!(single.quarantine, Duration::from_millis(60_601));
         let sentinel = rule("redis+sentinel://h/main?guard=true&max_ttl=10s");
-        assert_eq!(sentinel.quarantine, Duration::from_millis(21_101));
+        assert_eq!(sentinel.quarantine, Duration::from_millis(22_101));
         let cluster = rule("redis+cluster://h?guard=true&max_ttl=10s");
         assert_eq!(cluster.quarantine, Duration::from_millis(27_101));
         assert!(single.proof && sentinel.proof && !cluster.proof);

@@ -201,12 +201,39 @@ async fn h33_h50_a_failover_that_forgets_the_lock_and_its_token() {
         warm.mutex("warm").acquire().await.unwrap().release().await.unwrap();
         pair.in_step(&pair.master, &pair.replica);
         pair.cut();
+        // More tokens than waiting for the end of a quarantine uses up.
+        for _ in 0..100 {
+            warm.mutex("warm").acquire().await.unwrap().release().await.unwrap();
+        }
         let first = CutOff::hold(pair.master.port(), guarded).await;
         pair.master.kill();
         Pair::promote(&pair.replica);
         let (both, rises) = first.followed_at(pair.replica.port(), guarded).await;
         judged(guarded, (both, rises));
         assert_eq!(rises, guarded, "the token rises: {rises}, with the guard: {guarded}");
+    }
+}
+
+#[tokio::test]
+async fn h34_a_master_that_was_replaced_and_goes_on() {
+    // Here the guard alone is not enough: the old master must stop writing within `deposed`.
+    for stops in [true, false] {
+        let pair = Pair::start(RedisOptions::new());
+        if stops {
+            do_at(&pair.master, &["CONFIG", "SET", "min-replicas-max-lag", "2"]);
+            do_at(&pair.master, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        }
+        let url = |port: u16| format!("{}&deposed=4s", at(port, true));
+        init(&url(pair.master.port())).await;
+        let beside_it = locks(&url(pair.master.port())).await;
+        let first = beside_it.mutex("k").ttl(TTL).acquire().await.unwrap();
+        pair.in_step(&pair.master, &pair.replica);
+        pair.cut();
+        Pair::promote(&pair.replica);
+        let next = locks(&url(pair.replica.port())).await;
+        let second = next.mutex("k").acquire_within(LONG).await.unwrap();
+        assert_eq!(first.state() == HoldState::Held, !stops, "the old master stops: {stops}");
+        drop(second);
     }
 }
 
