@@ -181,6 +181,24 @@ fn a_cache_is_no_place_for_locks() {
 }
 
 #[test]
+fn a_guarded_server_is_in_quarantine_until_init() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let url = format!("{}?guard=true", server.url());
+    let blocked = at(&url, &["run", "--wait", "100ms", "x", "--", "true"]);
+    assert_eq!(blocked.code(), 75, "{blocked:?}");
+    assert!(blocked.stderr.contains("quarantine"), "{blocked:?}");
+    assert!(at(&url, &["doctor"]).stdout.contains("quarantine"));
+    let done = at(&url, &["init"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(
+        done.stdout.contains("no quarantine") && done.stdout.contains("max_ttl 60s"),
+        "{done:?}"
+    );
+    assert_eq!(at(&url, &["run", "--wait", "100ms", "x", "--", "true"]).code(), 0);
+    assert_eq!(at(&server.url(), &["init"]).stdout.lines().count(), 1);
+}
+
+#[test]
 fn a_store_that_needs_no_preparation_says_so() {
     let store = Store::new();
     let done = store.output(&["init"]);
