@@ -17,9 +17,10 @@ use crate::combine::Combiner;
 use crate::config::RedisConfig;
 use crate::errors::strange;
 use crate::free_path::{Free, Take, TakeRequest, head};
+use crate::guard::Rule;
 use crate::names::Names;
 use crate::push::{Pushes, Unclaimed};
-use crate::scripts::{RELEASE, RENEW, TRY};
+use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
 use crate::topology::Topology;
 
 /// A pushed grant lasts at least so long until it is renewed.
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) topology: Arc<Topology>,
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) io: Io,
+    pub(crate) guard: Option<Rule>,
     crowds: Crowds,
     take: Arc<Combiner<Take>>,
     free: Arc<Combiner<Free>>,
@@ -50,6 +52,7 @@ impl RedisBackend {
         let topology = Arc::new(Topology::new(&config, &io, &pushes));
         let take = Take { topology: topology.clone(), io: io.clone() };
         let free = Free { topology: topology.clone(), io: io.clone() };
+        let guard = Rule::of(&config);
         let shared = Arc::new(Shared {
             config,
             topology,
@@ -57,6 +60,7 @@ impl RedisBackend {
             take: Combiner::new(take, io.clone()),
             free: Combiner::new(free, io.clone()),
             io,
+            guard,
             crowds: Crowds::default(),
         });
         let taker: Arc<dyn Unclaimed> = shared.clone();
@@ -73,11 +77,18 @@ impl RedisBackend {
 impl Shared {
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         let names = self.topology.names(&claim.key)?;
+        if let Some(guard) = &self.guard {
+            guard.check(claim)?;
+        }
         let link = self.topology.link(names.slot()).await?;
         let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
         if alone && known.is_none() && !self.crowds.is_crowded(&names) {
-            match self.take_free(&names, claim).await? {
+            let answer = match &self.guard {
+                None => self.take_free(&names, claim).await?,
+                Some(guard) => self.take_free_guarded(guard, &names, claim).await?,
+            };
+            match answer {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
@@ -86,6 +97,11 @@ impl Shared {
                     return blocked_by(&value, claim);
                 }
                 Value::BulkString(_) | Value::Nil => {}
+                // In quarantine: who waits takes a place in line below.
+                answer @ Value::Array(_) => match attempt(&answer, claim) {
+                    Ok(Attempt::Blocked(_)) if claim.waits => {}
+                    other => return other,
+                },
                 other => return Err(strange(&other)),
             }
         }
@@ -106,13 +122,17 @@ impl Shared {
             _ => (0, 0),
         };
         let probation = PROBATION.min(claim.ttl);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
-            keys(command, &names);
+        let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
+        let run = self.topology.run_at(names.slot(), script, |command, link| {
+            self.keys(command, &names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
             command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
             command.arg(u8::from(known.is_some()));
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
         let attempt = run.await.and_then(|answer| attempt(&answer, claim));
         match &attempt {
@@ -139,6 +159,34 @@ impl Shared {
             return self.take.alone(&request).await; // each slot is a place of its own
         }
         self.take.send(request).await
+    }
+
+    /// As [`Self::take_free`], unless the server is in quarantine; still in one trip.
+    async fn take_free_guarded(
+        &self,
+        guard: &Rule,
+        names: &Names,
+        claim: &Claim,
+    ) -> Result<Value, BackendError> {
+        let tail = format!(":{}", claim.holder);
+        let run = self.topology.run_at(names.slot(), &TRY_GUARDED, |command, link| {
+            command.arg(4).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+            command.arg(names.shared("guard"));
+            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
+            guard.fill(command, link);
+        });
+        run.await
+    }
+
+    /// The keys of a whole script, with the guard's marker while it is on.
+    fn keys(&self, command: &mut Cmd, names: &Names) {
+        match &self.guard {
+            None => keys(command, names),
+            Some(_) => {
+                whole(command, names, 7);
+                command.arg(names.shared("guard"));
+            }
+        }
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
@@ -172,7 +220,11 @@ impl Shared {
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
         let mut groups: Vec<(Option<u16>, Vec<(usize, Names)>)> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
-            match self.topology.names(&claim.key) {
+            let names = match &self.guard {
+                Some(guard) => guard.check(claim).and_then(|()| self.topology.names(&claim.key)),
+                None => self.topology.names(&claim.key),
+            };
+            match names {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();
@@ -264,13 +316,17 @@ impl Shared {
             Linger::For(length) => length,
         };
         let (start, end) = names.channel_parts();
-        let run = self.topology.run(names.slot(), &RELEASE, |command| {
-            keys(command, names);
+        let script = if self.guard.is_some() { &RELEASE_GUARDED } else { &RELEASE };
+        let run = self.topology.run_at(names.slot(), script, |command, link| {
+            self.keys(command, names);
             command.arg("").arg(id.to_string()).arg(millis(linger));
             for _ in 4..=12 {
                 command.arg("");
             }
             command.arg(&start).arg(&end).arg(self.publish());
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
         match run.await {
             Ok(answer) => released(&answer),
@@ -306,7 +362,11 @@ pub(crate) fn millis(length: Duration) -> u64 {
 
 /// The keys of the whole scripts.
 pub(crate) fn keys(command: &mut Cmd, names: &Names) {
-    command.arg(6).arg(names.lock()).arg(names.token());
+    whole(command, names, 6);
+}
+
+fn whole(command: &mut Cmd, names: &Names, count: usize) {
+    command.arg(count).arg(names.lock()).arg(names.token());
     for helper in ["line", "claims", "held", "marks"] {
         command.arg(names.helper(helper));
     }
@@ -364,6 +424,8 @@ impl Crowds {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
+        let longest = Duration::from_secs(24 * 60 * 60);
+        let longest = self.0.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
         Capabilities {
             store: self.0.config.shown().into(),
             shared: true,
@@ -372,8 +434,8 @@ impl Backend for RedisBackend {
             linger: true,
             push: true,
             fencing: Fencing::WhileDataSurvives,
-            ttl: Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60),
-            default_ttl: Duration::from_secs(30),
+            ttl: Duration::from_millis(10)..=longest,
+            default_ttl: longest.min(Duration::from_secs(30)),
             lifeline: None,
             doorbell: None,
         }

@@ -83,6 +83,9 @@ pub(crate) struct Tls {
 /// | `min_replicas=1` | a lock counts only when so many replicas have it (`WAIT`) |
 /// | `guard=true` | after a loss of data grant nothing until every forgotten lease has ended |
 /// | `max_ttl=60s` | the longest ttl, a constant of the namespace while `guard` is on |
+/// | `deposed=17s` | how long a master that was replaced may write on; part of the quarantine. Left out: 0 for one server, 12s behind Sentinels, 17s on a Cluster |
+/// | `via_proxy=true` | a proxy stands before the server and may exchange it: the guard asks each time who answers |
+/// | `namespaces=shop,web` | what `init` prepares besides what it finds |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     pub(crate) deployment: Deployment,
@@ -93,6 +96,9 @@ pub struct RedisConfig {
     pub(crate) min_replicas: u32,
     pub(crate) guard: bool,
     pub(crate) max_ttl: Option<Duration>,
+    pub(crate) deposed: Option<Duration>,
+    pub(crate) via_proxy: bool,
+    pub(crate) namespaces: Vec<String>,
 }
 
 const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
@@ -164,14 +170,23 @@ impl RedisConfig {
             min_replicas: 0,
             guard: false,
             max_ttl: None,
+            deposed: None,
+            via_proxy: false,
+            namespaces: Vec::new(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             config.set(name, decode(value, name)?)?;
         }
-        if config.max_ttl.is_some() && !config.guard {
-            return Err(invalid("store: max_ttl is an option of the guard".into())
-                .next_step("add guard=true, or leave max_ttl out"));
+        let stray = [
+            ("max_ttl", config.max_ttl.is_some()),
+            ("deposed", config.deposed.is_some()),
+            ("via_proxy", config.via_proxy),
+            ("namespaces", !config.namespaces.is_empty()),
+        ];
+        if let Some((name, _)) = stray.iter().find(|(_, given)| *given && !config.guard) {
+            return Err(invalid(format!("store: {name} is an option of the guard"))
+                .next_step(format!("add guard=true, or leave {name} out")));
         }
         Ok(config)
     }
@@ -214,6 +229,21 @@ impl RedisConfig {
                 Some(length) => self.max_ttl = Some(length),
                 None => return bad("a duration such as 60s or 500ms"),
             },
+            "deposed" => match seconds(&value) {
+                Some(length) => self.deposed = Some(length),
+                None if matches!(&*value, "0" | "0s") => self.deposed = Some(Duration::ZERO),
+                None => return bad("a duration such as 17s or 0s"),
+            },
+            "via_proxy" => match flag(&value) {
+                Some(via_proxy) => self.via_proxy = via_proxy,
+                None => return bad("true or false"),
+            },
+            "namespaces" => {
+                self.namespaces = value.split(',').map(str::to_owned).collect();
+                if self.namespaces.iter().any(|name| name.is_empty() || name.contains(':')) {
+                    return bad("a list of namespaces");
+                }
+            }
             _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
         }
         Ok(())
@@ -346,6 +376,9 @@ mod tests {
             ("redis://h?min_replicas=x", "min_replicas"),
             ("redis://h?max_ttl=5s", "guard"),
             ("redis://h?guard=maybe", "guard"),
+            ("redis://h?deposed=5s", "guard"),
+            ("redis://h?guard=true&deposed=x", "deposed"),
+            ("redis://h?guard=true&namespaces=a,,b", "namespaces"),
             ("redis://[::1", "bracket"),
         ] {
             let error = RedisConfig::parse(url).unwrap_err();

@@ -98,6 +98,13 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             let step = "give the user the commands, keys and channels that the docs list";
             return make(Denied, effect, step, Reaction::None);
         }
+        "LWGUARD" => {
+            return refused(
+                Unsupported,
+                "the guard needs INFO (run_id, master_replid): let the user call it, or leave guard out",
+                Reaction::None,
+            );
+        }
         "CROSSSLOT" => {
             return refused(Unsupported, "use redis+cluster:// for a Cluster", Reaction::None);
         }

@@ -12,6 +12,7 @@ use redis::{Value, cmd};
 use crate::answers::{Held, number, text, time};
 use crate::backend::{Shared, keys};
 use crate::errors::strange;
+use crate::init::Marker;
 use crate::names::{Names, key_text_of_tagged, lock_of};
 use crate::scripts::INSPECT;
 
@@ -40,7 +41,23 @@ impl Shared {
             }
             Err(error) => return Err(error),
         };
-        read(&answer, key, names).ok_or_else(|| strange(&answer))
+        let mut snapshot = read(&answer, key, names).ok_or_else(|| strange(&answer))?;
+        snapshot.notes.extend(self.quarantine(names).await?);
+        Ok(snapshot)
+    }
+
+    /// What a person should know of the guard.
+    async fn quarantine(&self, names: &Names) -> Result<Option<String>, BackendError> {
+        let Some(guard) = &self.guard else { return Ok(None) };
+        let look = guard.look(&self.topology, names).await?;
+        if look.left.is_zero() || !look.marked {
+            return Ok(None);
+        }
+        let when = if look.begun { "more" } else { "from the next try on" };
+        Ok(Some(format!(
+            "quarantine: the server may have lost locks, and grants nothing for {:?} {when}",
+            look.left
+        )))
     }
 
     /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
@@ -90,6 +107,35 @@ impl Shared {
         }
         snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(snapshots)
+    }
+
+    /// The markers of the guard that there are.
+    pub(crate) async fn markers(&self) -> Result<Vec<Marker>, BackendError> {
+        let mut markers = Vec::new();
+        for node in self.topology.nodes().await? {
+            let mut cursor = 0;
+            loop {
+                let mut scan = cmd("SCAN");
+                scan.arg(cursor).arg("COUNT").arg(STEP).arg("MATCH").arg("*lw:guard*");
+                let link = node.link().await?;
+                let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+                let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
+                markers.extend(found.into_iter().filter_map(|stored| {
+                    // Any lock of the namespace and the slot will do to name the marker.
+                    let (namespace, slot) = stored.split_once("lw:guard")?;
+                    let slot = slot.strip_prefix(':').unwrap_or("0");
+                    let names = self.topology.names_of_stored(&format!("{namespace}{slot}"));
+                    (names.shared("guard") == stored).then_some(Marker { names, stored })
+                }));
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        markers.sort_unstable_by(|a, b| a.stored.cmp(&b.stored));
+        markers.dedup_by(|a, b| a.stored == b.stored);
+        Ok(markers)
     }
 
     /// What the names of matching locks look like. On Cluster a brace may stand before the name.

@@ -4,9 +4,12 @@ mod answers;
 mod backend;
 mod combine;
 mod config;
+mod doctor;
 mod drive;
 mod errors;
 mod free_path;
+mod guard;
+mod init;
 mod inspect;
 mod link;
 mod names;
@@ -18,3 +21,5 @@ mod topology;
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
+pub use doctor::doctor;
+pub use init::init;

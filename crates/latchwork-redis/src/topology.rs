@@ -160,25 +160,35 @@ impl Topology {
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, BackendError> {
-        let command = |word: &str, body: &str| {
-            let mut command = cmd(word);
-            command.arg(body);
-            fill(&mut command);
-            command
-        };
-        let by_hash = command("EVALSHA", &script.hash);
-        self.send(slot, by_hash, || command("EVAL", &script.source)).await
+        self.run_at(slot, script, |command, _| fill(command)).await
     }
 
-    /// Sends a command to the node of a slot and follows it to where the slot is.
-    ///
-    /// It is sent again only when it was certainly not applied.
-    pub(crate) async fn send(
+    /// As [`Self::run`], with what `fill` makes of the connection that it is sent on.
+    pub(crate) async fn run_at(
         &self,
         slot: Option<u16>,
-        mut command: Cmd,
-        whole: impl Fn() -> Cmd,
+        script: &Script,
+        fill: impl Fn(&mut Cmd, &Link),
     ) -> Result<Value, BackendError> {
+        let make = |link: &Link, whole: bool| {
+            let mut command = if whole { cmd("EVAL") } else { cmd("EVALSHA") };
+            command.arg(if whole { &script.source } else { &script.hash });
+            fill(&mut command, link);
+            command
+        };
+        self.send(slot, make).await
+    }
+
+    /// Sends a command to the node of a slot and follows it to where the slot is. `make` makes it
+    /// for the connection, as a whole script if the server does not know the hash.
+    ///
+    /// It is sent again only when it was certainly not applied.
+    async fn send(
+        &self,
+        slot: Option<u16>,
+        make: impl Fn(&Link, bool) -> Cmd,
+    ) -> Result<Value, BackendError> {
+        let mut whole = false;
         let mut asking = None;
         let mut tries = 0;
         loop {
@@ -186,6 +196,7 @@ impl Topology {
                 Some(link) => (link, true),
                 None => (self.link(slot).await?, false),
             };
+            let command = make(&link, whole);
             let sent =
                 if ask { link.send_asking(&command).await } else { link.send(&command).await };
             let failure = match sent {
@@ -198,7 +209,7 @@ impl Topology {
             }
             match (failure.reaction, self) {
                 (Reaction::SendScript, _) => {
-                    command = whole();
+                    whole = true;
                     if ask {
                         asking = Some(link);
                     }

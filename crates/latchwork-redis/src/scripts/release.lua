@@ -1,6 +1,6 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
--- ARGV: 1 value up to the id, 2 the id, 3 linger (ms, 0 for none), 4 mode, 13 to 15 as for a try
+-- ARGV: 1 value up to the id, 2 the id, 3 linger (ms, 0 for none), 13 to 15 as for a try
 --
 -- With one key it only frees a key that one claim holds alone and nobody waits for; the answer is
 -- 2 if there is more to do.
@@ -14,7 +14,9 @@ end
 
 -- From one who holds alone to the first in line, if that one is there: the most frequent way.
 local passed_over
-if ARGV[3] == '0' then
+local is_open = true
+--#guard guard_open.lua
+if is_open and ARGV[3] == '0' then
   local call, sub = redis.call, string.sub
   local value = call('GET', KEYS[1])
   local entries = value and sub(value, 8, 39) == ARGV[2] and call('LRANGE', KEYS[3], 0, 1)
@@ -80,6 +82,7 @@ else
     released = 0
   end
 end
+--#guard guard_release.lua
 serve(nil)
 finish()
 return { released, time[1], time[2] }

@@ -76,6 +76,7 @@ local in_line, entry
 if ARGV[16] == '1' then
   in_line, entry = place_of(me.id)
 end
+--#guard guard_place.lua
 local granted, turn = serve(me, in_line, tonumber(ARGV[9]))
 if granted then
   finish()
