@@ -417,7 +417,7 @@ async fn a_release_in_quarantine_serves_nobody_and_the_line_keeps_its_order() {
         let next = two.mutex("k");
         let waiter = tokio::spawn(async move { next.acquire().await.map(|g| (g, Instant::now())) });
         until("the waiter can be told", || {
-            let details = do_at(&server, &["HVALS", "k:lw:claims"]);
+            let details = do_at(&server, &["LRANGE", "k:lw:line", "0", "-1"]);
             details.list().iter().any(|detail| {
                 let text = detail.text();
                 text.split(' ').nth(10).is_some_and(|process| process != "-")
