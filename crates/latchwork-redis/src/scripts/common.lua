@@ -230,6 +230,7 @@ end
 -- Makes a claim a holder for this long (ms). In line it still is until that has succeeded.
 local function grant(id, mode, take, of, holder, length, in_line, floor)
   local token = text(next_token(floor))
+  forget_mark(id) -- before a member's details take the place of the mark's
   if is_shared(mode) then
     call('ZADD', HELD, now + length, id)
     call('HSET', CLAIMS, id, 'm ' .. mode .. ' ' .. take .. ' ' .. token .. ' ' .. holder)
@@ -376,7 +377,7 @@ local function what_blocks(turn, ahead)
     end
     return 'f', left >= 0 and left + 1 + behind or -1, ''
   elseif (hold.closed or 0) > now then
-    return 'c', hold.closed - now + 1, ''
+    return 'c', hold.closed - now, ''
   elseif kind == 'x' or kind == 'w' then
     local left = call('PTTL', KEY)
     return 'h', left >= 0 and left + 1 + behind or -1, hold.holder

@@ -53,7 +53,6 @@ end
 local in_line = call('ZSCORE', LINE, me.id)
 local granted, turn = serve(me, in_line, tonumber(ARGV[9]))
 if granted then
-  forget_mark(me.id)
   finish()
   return { 1, granted, me.ttl, time[1], time[2] }
 end
