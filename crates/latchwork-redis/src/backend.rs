@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
     Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
-    Verb, Wake, random_between,
+    Verb, Wake,
 };
 use redis::{Cmd, Value};
 
@@ -16,6 +16,8 @@ use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
 use crate::config::RedisConfig;
 use crate::errors::strange;
 use crate::names::Names;
+use crate::plain;
+use crate::probe::Scripts;
 use crate::push::{Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RENEW, TRY};
 use crate::topology::Topology;
@@ -32,6 +34,14 @@ pub(crate) struct Shared {
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) io: Io,
     crowds: Crowds,
+    /// What the store can do; asked once, so that what was promised stays true to the letter.
+    can: Can,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Can {
+    plain: bool,
+    push: bool,
 }
 
 impl RedisBackend {
@@ -44,21 +54,28 @@ impl RedisBackend {
         let store: Arc<str> = config.shown().into();
         let pushes = Pushes::new(io.clone());
         let topology = Topology::new(&config, &io, &pushes);
-        let shared =
-            Arc::new(Shared { config, topology, pushes, io, crowds: Crowds::default() });
+        let link = topology.link(None).await;
+        let link = link.map_err(|error| Error::from_backend(error, None, &store))?;
+        let plain = config.plain || link.facts.scripts == Scripts::OneKey;
+        let can = Can { plain, push: link.facts.pushes && !plain };
+        let crowds = Crowds::default();
+        let shared = Arc::new(Shared { config, topology, pushes, io, crowds, can });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
-        shared
-            .topology
-            .link(None)
-            .await
-            .map_err(|error| Error::from_backend(error, None, &store))?;
         Ok(Arc::new(Self(shared)))
     }
 }
 
 impl Shared {
+    /// Whether only what one key can do is done.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.can.plain
+    }
+
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        if self.can.plain {
+            return self.try_plain(claim).await;
+        }
         let names = self.topology.names(&claim.key)?;
         let link = self.topology.link(names.slot()).await?;
         let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
@@ -125,6 +142,9 @@ impl Shared {
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
+        if self.can.plain {
+            return self.wait_plain(claim).await;
+        }
         if !claim.waits {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
@@ -139,19 +159,22 @@ impl Shared {
             }
         } else {
             let sharded = self.topology.is_cluster();
-            if link.facts.pushes && link.subscribe(&channel, sharded).await.is_ok() {
+            let may = link.facts.pushes && !link.refuses(&channel);
+            if may && link.subscribe(&channel, sharded).await.is_ok() {
                 // Whatever happened before the server took it was not told: look again.
                 return Ok(Wake::Look);
             }
             // Nobody can tell: look now and then.
-            let pause = random_between(Duration::from_millis(50), Duration::from_millis(250));
-            self.io.sleep(pause).await;
+            self.io.sleep(plain::pause()).await;
             return Ok(Wake::Look);
         }
         Ok(mailbox.wait(&self.io).await)
     }
 
     async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        if self.can.plain {
+            return self.renew_plain(claims).await;
+        }
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
         let mut groups: Vec<(Option<u16>, Vec<(usize, Names)>)> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
@@ -218,6 +241,9 @@ impl Shared {
     }
 
     async fn release(&self, claim: &Claim, linger: Linger) -> Result<Released, BackendError> {
+        if self.can.plain {
+            return self.release_plain(claim, linger).await;
+        }
         let names = self.topology.names(&claim.key)?;
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;
@@ -291,7 +317,7 @@ fn head(claim: &Claim) -> String {
     format!("lw:{}:-:{}:", letter(claim.mode), claim.id)
 }
 
-fn millis(length: Duration) -> u64 {
+pub(crate) fn millis(length: Duration) -> u64 {
     // Never shorter than asked for (B4).
     u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -356,13 +382,14 @@ impl Crowds {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
+        let Can { plain, push } = self.0.can;
         Capabilities {
             store: self.0.config.shown().into(),
-            shared: true,
-            permits: true,
-            fifo: true,
-            linger: true,
-            push: true,
+            shared: !plain,
+            permits: !plain,
+            fifo: !plain,
+            linger: !plain,
+            push,
             fencing: Fencing::WhileDataSurvives,
             ttl: Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60),
             default_ttl: Duration::from_secs(30),

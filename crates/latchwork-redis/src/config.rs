@@ -82,6 +82,7 @@ pub(crate) struct Tls {
 /// | `sentinel_user=`, `sentinel_password=` | credentials for the Sentinels |
 /// | `min_replicas=1` | a lock counts only when so many replicas have it (`WAIT`) |
 /// | `guard=true` | after a loss of data grant nothing until every forgotten lease has ended |
+/// | `plain=true` | use no command or script of several keys, though the store takes them ([plain mode](crate#plain-mode)) |
 /// | `max_ttl=60s` | the longest ttl, a constant of the namespace while `guard` is on |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
@@ -93,6 +94,7 @@ pub struct RedisConfig {
     pub(crate) min_replicas: u32,
     pub(crate) guard: bool,
     pub(crate) max_ttl: Option<Duration>,
+    pub(crate) plain: bool,
 }
 
 const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
@@ -164,6 +166,7 @@ impl RedisConfig {
             min_replicas: 0,
             guard: false,
             max_ttl: None,
+            plain: false,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -208,6 +211,10 @@ impl RedisConfig {
             },
             "guard" => match flag(&value) {
                 Some(guard) => self.guard = guard,
+                None => return bad("true or false"),
+            },
+            "plain" => match flag(&value) {
+                Some(plain) => self.plain = plain,
                 None => return bad("true or false"),
             },
             "max_ttl" => match seconds(&value) {
@@ -346,6 +353,7 @@ mod tests {
             ("redis://h?min_replicas=x", "min_replicas"),
             ("redis://h?max_ttl=5s", "guard"),
             ("redis://h?guard=maybe", "guard"),
+            ("redis://h?plain=maybe", "plain"),
             ("redis://[::1", "bracket"),
         ] {
             let error = RedisConfig::parse(url).unwrap_err();

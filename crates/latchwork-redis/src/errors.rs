@@ -7,6 +7,7 @@ use latchwork_core::{BackendError, BackendErrorKind, Effect};
 use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;
+use crate::probe::is_missing;
 
 /// An error with what follows from it.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     use BackendErrorKind::{Denied, Mismatch, Unreachable, Unsupported};
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
+    let is_missing = || is_missing(&format!("{code} {detail}"));
     let said = format!("{from} says: {code} {detail}");
     let make = |kind, effect, step: &str, reaction| Failure {
         error: match step {
@@ -139,8 +141,10 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             Reaction::None,
         );
     }
-    if detail.contains("unknown command") {
-        return refused(Unsupported, "", Reaction::None);
+    if is_missing() {
+        let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
+        let step = "connect again: what the store can do is found out when it is connected to";
+        return make(Unsupported, effect, step, Reaction::None);
     }
     // What is not known here may have happened half-way through a script.
     make(Unreachable, Effect::Unknown, "", Reaction::None)

@@ -30,6 +30,9 @@ impl Shared {
     }
 
     async fn snapshot(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
+        if self.is_plain() {
+            return self.inspect_plain(key, names).await;
+        }
         let run = self.topology.run(names.slot(), &INSPECT, |command| keys(command, names));
         let answer = match run.await {
             Ok(answer) => answer,
@@ -55,7 +58,7 @@ impl Shared {
                 let pattern = self.pattern(prefix);
                 scan.arg("MATCH").arg(&pattern);
                 let link = node.link().await?;
-                let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+                let answer = link.send(&scan).await.map_err(|failure| cannot_list(failure.error))?;
                 let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
                 let mut ours = Vec::new();
                 for name in found {
@@ -133,6 +136,14 @@ impl Shared {
     }
 }
 
+fn cannot_list(error: BackendError) -> BackendError {
+    if error.kind != BackendErrorKind::Unsupported {
+        return error;
+    }
+    let message = format!("this store does not list its keys: {}", error.message);
+    BackendError::new(error.kind, error.effect, message).next_step("ask for one key by its name")
+}
+
 fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
     let Value::Array(parts) = answer else { return None };
     let [cursor, Value::Array(names)] = &parts[..] else { return None };
@@ -182,6 +193,35 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         snapshot.shape = snapshot.waiters.first().map(|waiter| waiter.mode.shape());
     }
     snapshot.token = snapshot.holders.iter().filter_map(|holder| holder.token).max().unwrap_or(0);
+    Some(snapshot)
+}
+
+/// What plain mode is told: type, value and time left.
+pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
+    let Value::Array(parts) = answer else { return None };
+    let [kind, value, left] = &parts[..] else { return None };
+    let clock = Value::Array(vec![Value::Int(0), Value::Int(0)]);
+    let none = || Value::Array(Vec::new());
+    let whole = vec![kind.clone(), value.clone(), left.clone(), none(), none(), none(), none(), clock];
+    let mut snapshot = read(&Value::Array(whole), key, names)?;
+    let Value::BulkString(value) = &parts[1] else { return Some(snapshot) };
+    if let held @ (Held::Readers | Held::Permits { .. }) = Held::read(value) {
+        let mode = match held {
+            Held::Permits { of } => Mode::Permits { take: 1, of },
+            _ => Mode::Read,
+        };
+        snapshot.shape = held.shape();
+        snapshot.holders.push(Party {
+            id: None,
+            mode,
+            holder: "one or more that plain mode cannot name".into(),
+            token: None,
+            remaining: snapshot.linger.take(),
+        });
+    }
+    if snapshot.shape.is_some() {
+        snapshot.notes.push("plain mode: those who wait are not shown".into());
+    }
     Some(snapshot)
 }
 

@@ -8,6 +8,8 @@ mod inspect;
 mod link;
 mod names;
 mod node;
+mod plain;
+mod probe;
 mod push;
 mod scripts;
 mod sentinel;

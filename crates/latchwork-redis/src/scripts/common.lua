@@ -2,7 +2,8 @@
 -- claims, 5 the members that hold together, 6 the marks of those who only want to be woken.
 --
 -- The lock is a string, and it exists while anybody holds the key:
---   lw:x:<flag>:<id>:<token>:<holder>   one claim alone (w: as a writer); flag + if somebody waits
+--   lw:x:<flag>:<id>:<token>:<holder>   one claim alone (w: as a writer); flag + if somebody waits,
+--     flag . if the holder, in plain mode, will tell nobody when it goes
 --   lw:r:-:<closed until>               readers
 --   lw:p:-:<closed until>:<limit>:<taken>  permits
 --   lw:c:-:                             closed: the last holder asked for a linger
@@ -380,6 +381,9 @@ local function what_blocks(turn, ahead)
     return 'c', hold.closed - now, ''
   elseif kind == 'x' or kind == 'w' then
     local left = call('PTTL', KEY)
+    if hold.flag == '.' and ahead <= 0 then
+      return 'h', left >= 0 and math.min(200, left + 1) or 200, hold.holder
+    end
     return 'h', left >= 0 and left + 1 + behind or -1, hold.holder
   elseif turn and turn.look then
     return 'q', math.max(1, turn.look + LATE - now + 1), turn.holder
