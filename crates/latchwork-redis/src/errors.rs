@@ -113,12 +113,15 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         );
     }
     if says("WRONGTYPE") {
-        return refused(
-            Mismatch,
-            "the name is in use by something that is no lock of this kind, a hash or a list: \
-             use another name",
-            Reaction::None,
+        let message = format!(
+            "the name is in use by something that is no string and so no lock of this family: a \
+             hash, as Redisson's locks are, a list or the like ({said})"
         );
+        return Failure {
+            error: BackendError::new(Mismatch, Effect::NotApplied, message)
+                .next_step("use another name"),
+            reaction: Reaction::None,
+        };
     }
     if says("OOM") {
         return refused(

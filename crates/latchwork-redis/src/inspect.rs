@@ -178,7 +178,9 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
             hold(&mut snapshot, &Held::read(value), left, now, members, &details)?;
         }
         other => {
-            snapshot.notes.push(format!("{:?} is a {other}, no lock", names.lock()));
+            let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
+            let name = names.lock();
+            snapshot.notes.push(format!("{name:?} is a {other} and no lock of this family{whose}"));
         }
     }
     for list in [line, marks] {
