@@ -181,6 +181,13 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
             let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
             let name = names.lock();
             snapshot.notes.push(format!("{name:?} is a {other} and no lock of this family{whose}"));
+            snapshot.holders.push(Party {
+                id: None,
+                mode: Mode::Exclusive,
+                holder: format!("a {other} that is no lock of this family").into(),
+                token: None,
+                remaining: left,
+            });
         }
     }
     for list in [line, marks] {

@@ -13,7 +13,7 @@ use latchwork_core::{
     Order, Query, Released, Stamp,
 };
 use latchwork_redis::{RedisBackend, RedisConfig};
-use latchwork_services::{RedisOptions, RedisServer, redis_cli};
+use latchwork_services::{ClusterOptions, RedisCluster, RedisOptions, RedisServer, redis_cli};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -306,6 +306,7 @@ async fn a_lock_of_redisson_is_a_mismatch_that_says_so() {
         }
         let shown = ours.inspect(&Query::Key(Key::new("k").unwrap())).await.unwrap();
         assert!(shown[0].notes.iter().any(|note| note.contains("hash")), "{shown:?}");
+        assert!(!shown[0].is_free(), "nobody can take it");
         assert_eq!(cli(server.port(), &format!("HGET k {owner}")), "1");
         cli(server.port(), "DEL k");
         // And the other way round: the scripts of Redisson meet a string.
@@ -313,6 +314,40 @@ async fn a_lock_of_redisson_is_a_mismatch_that_says_so() {
         granted_soon(&ours, &own).await;
         let refused = server.command(&["HINCRBY", "k", owner, "1"]).unwrap();
         assert!(refused.ok().is_err());
+        assert_eq!(ours.release(&own, Linger::None).await.unwrap(), Released::Yes);
+    }
+}
+
+/// On Cluster the name in Redis is not always the name given. What `show` tells is what others must
+/// use, and with it they and ours keep each other out.
+#[tokio::test]
+async fn on_cluster_the_name_for_others_is_shown() {
+    let cluster = RedisCluster::start(&ClusterOptions::default()).unwrap();
+    let (ours, driver) = backend(&cluster.url()).await;
+    let port = cluster.nodes()[0].address_port();
+    let foreign = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        redis_cli(port, &[&["-c"], &words[..]].concat()).unwrap()
+    };
+    for (name, stored) in [
+        ("app:job", "app:{job}"),
+        ("job", "{job}"),
+        ("app:{job}", "app:{{job}}"),
+        ("a{b}c", "a{b}c"),
+    ] {
+        let own = claim(&driver, name, Mode::Exclusive, LONG);
+        let query = Query::Key(own.key.clone());
+        let shown = ours.inspect(&query).await.unwrap().remove(0);
+        let told = shown.notes.iter().any(|note| note.contains(&format!("{stored:?}")));
+        assert_eq!(told, name != stored, "{shown:?}");
+        assert_eq!(foreign(&format!("SET {stored} v NX PX 30000")), "OK");
+        match ours.try_acquire(&own).await.unwrap() {
+            Attempt::Blocked(blocked) => assert_eq!(blocked.cause, Cause::Foreign, "{name}"),
+            granted => panic!("{name}: {granted:?}"),
+        }
+        assert_eq!(foreign(&format!("DEL {stored}")), "1");
+        granted_soon(&ours, &own).await;
+        assert_eq!(foreign(&format!("SET {stored} v NX PX 30000")), "");
         assert_eq!(ours.release(&own, Linger::None).await.unwrap(), Released::Yes);
     }
 }
