@@ -93,17 +93,17 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         "WRONGPASS" | "NOAUTH" => {
             return refused(Denied, "look at the user and the password", Reaction::None);
         }
-        "NOPERM" => {
-            // Inside a script the right may be missing for a later step than the first write.
-            let effect =
-                if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
-            let step = "give the user the commands, keys and channels that the docs list";
-            return make(Denied, effect, step, Reaction::None);
-        }
         "CROSSSLOT" => {
             return refused(Unsupported, "use redis+cluster:// for a Cluster", Reaction::None);
         }
         _ => {}
+    }
+    // A script that may not do one of its steps says so without the code.
+    if code == "NOPERM" || detail.contains("user executing the script") {
+        // Inside a script the right may be missing for a later step than the first write.
+        let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
+        let step = "give the user the commands, keys and channels that docs/redis.md lists";
+        return make(Denied, effect, step, Reaction::None);
     }
     if says("READONLY") || says("MASTERDOWN") {
         return refused(
@@ -151,6 +151,11 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     }
     // What is not known here may have happened half-way through a script.
     make(Unreachable, Effect::Unknown, "", Reaction::None)
+}
+
+/// Whether a refusal is about a command, and not about the name of a key or channel.
+pub(crate) fn is_about_a_command(message: &str) -> bool {
+    message.contains("to run the") || message.contains("can't run this command")
 }
 
 fn redirected_to(detail: &str, from: &Endpoint) -> Option<Endpoint> {
@@ -209,6 +214,9 @@ mod tests {
             assert!(failure.error.message.contains(code), "{code}");
         }
         assert_eq!(said("ERR", "something new").error.effect, Effect::Unknown);
+        let inside = "The user executing the script can't run this command or subcommand script: x";
+        let inside = said("ERR", inside).error;
+        assert_eq!((inside.kind, inside.effect), (Denied, Effect::Unknown));
         assert_eq!(said("NOPERM", "for 'publish' script: x").error.effect, Effect::Unknown);
     }
 
