@@ -11,7 +11,7 @@ use redis::{Value, cmd};
 
 use crate::answers::{Held, number, text, time};
 use crate::backend::{Shared, keys};
-use crate::errors::strange;
+use crate::errors::{is_about_a_command, strange};
 use crate::names::{Names, key_text_of_tagged, lock_of};
 use crate::scripts::INSPECT;
 
@@ -86,7 +86,10 @@ impl Shared {
                 continue;
             }
             let Ok(key) = Key::new(&text) else { continue };
-            let snapshot = self.snapshot(&key, &names).await?;
+            let snapshot = match self.snapshot(&key, &names).await {
+                Err(error) if is_out_of_bounds(&error) => continue,
+                snapshot => snapshot?,
+            };
             if !snapshot.is_free() {
                 snapshots.push(snapshot);
             }
@@ -126,6 +129,7 @@ impl Shared {
                     Ok(value) if text(&value).as_deref() == Some("lw:") => Ok(Some(name)),
                     Ok(_) => Ok(None),
                     Err(failure) if failure.error.kind == BackendErrorKind::Mismatch => Ok(None),
+                    Err(failure) if is_out_of_bounds(&failure.error) => Ok(None),
                     Err(failure) => Err(failure.error),
                 }
             });
@@ -134,6 +138,11 @@ impl Shared {
         let answers = crate::backend::join_all(asked).await;
         answers.into_iter().filter_map(Result::transpose).collect()
     }
+}
+
+/// Whether this name is not for this user to see: it is listed to everybody and readable to some.
+fn is_out_of_bounds(error: &BackendError) -> bool {
+    error.kind == BackendErrorKind::Denied && !is_about_a_command(&error.message)
 }
 
 fn cannot_list(error: BackendError) -> BackendError {

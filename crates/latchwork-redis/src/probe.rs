@@ -10,7 +10,7 @@ use std::fmt;
 use latchwork_core::{BackendError, BackendErrorKind, Effect};
 use redis::{Cmd, Value, cmd};
 
-use crate::errors::{Failure, Reaction};
+use crate::errors::{Failure, Reaction, is_about_a_command};
 use crate::link::Link;
 
 /// The scripts that a store runs.
@@ -143,7 +143,7 @@ impl Answer {
         let said = &failure.error.message;
         match failure.error.kind {
             // A user who may run the command, but not with these names, is told of a key or channel.
-            BackendErrorKind::Denied if said.contains("to run the") => Self::Denied(failure.error),
+            BackendErrorKind::Denied if is_about_a_command(said) => Self::Denied(failure.error),
             BackendErrorKind::Denied => Self::Can,
             BackendErrorKind::Unsupported => Self::Cannot(said.clone()),
             // A server that loads, is busy or full, or whose slots are elsewhere, knows the command.
