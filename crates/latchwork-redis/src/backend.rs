@@ -25,7 +25,11 @@ use crate::topology::Topology;
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
 
-/// A [`Backend`] over Redis.
+/// A [`Backend`] over Redis. See the [crate's page](crate) for what a claim becomes and how far it
+/// can be relied on.
+///
+/// One connection for each server is shared by all claims, and is made again when it is needed. Its
+/// tasks run on the [`Io`] given at the connect and end when the backend is dropped.
 pub struct RedisBackend(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
@@ -45,11 +49,19 @@ struct Can {
 }
 
 impl RedisBackend {
-    /// Connects, and finds out what the server can do.
+    /// Connects, and finds out what the store can do: that is what
+    /// [`capabilities`](Backend::capabilities) says from then on, also when a store that can less
+    /// stands there after a reconnect.
     ///
     /// # Errors
     ///
-    /// `Unreachable`, `Denied` or `Invalid`, with the server and the next step.
+    /// `Unreachable` if no server answers, `Denied` for the user, the password or the right to run
+    /// scripts, `Unsupported` where nobody may run scripts, `Invalid` for a certificate that cannot
+    /// be read; with the server and the next step.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; nothing is left in the store.
     pub async fn connect(config: RedisConfig, io: Io) -> Result<Arc<Self>, Error> {
         let store: Arc<str> = config.shown().into();
         let pushes = Pushes::new(io.clone());

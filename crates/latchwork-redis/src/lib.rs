@@ -1,4 +1,4 @@
-//! Latchwork on Redis: one server, a master behind Sentinels, or a Cluster.
+#![doc = include_str!("../README.md")]
 
 mod answers;
 mod backend;
