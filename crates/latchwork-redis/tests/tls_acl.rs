@@ -4,7 +4,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork_core::{
@@ -71,7 +73,12 @@ impl Client {
     }
 
     /// Waits and tries as core does, until the key is had; tells whether the grant was pushed.
-    async fn admitted(&self, claim: &Claim, mut blocked: Blocked) -> Result<bool, BackendError> {
+    async fn admitted(
+        &self,
+        claim: &Claim,
+        mut blocked: Blocked,
+        looks: &AtomicU32,
+    ) -> Result<bool, BackendError> {
         let start = Instant::now();
         loop {
             assert!(start.elapsed() < LONG, "never admitted");
@@ -84,6 +91,7 @@ impl Client {
                 Attempt::Granted(_) => return Ok(false),
                 Attempt::Blocked(again) => blocked = again,
             }
+            looks.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
@@ -107,15 +115,29 @@ async fn mutex_with_a_line(a: &Client, b: &Client, pushes: bool) -> Result<(), B
     a.held(&first).await?;
     let second = b.claim("app:mutex", Mode::Exclusive);
     let blocked = b.blocked(&second).await?;
-    let waiting = b.admitted(&second, blocked);
+    let looks = AtomicU32::new(0);
+    let waiting = b.admitted(&second, blocked, &looks);
     let release = async {
-        // It has subscribed and looked again, or looks now and then.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // It has subscribed and looked again, so the store knows where to reach it; or it looks now
+        // and then.
+        while looks.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         a.released(&first).await
     };
-    let (pushed, released) = tokio::join!(waiting, release);
-    released?;
-    assert_eq!(pushed?, pushes, "pushed");
+    let (mut waiting, mut release) = (pin!(waiting), pin!(release));
+    let pushed = tokio::select! {
+        pushed = &mut waiting => {
+            let pushed = pushed?;
+            release.await?;
+            pushed
+        }
+        released = &mut release => {
+            released?;
+            waiting.await?
+        }
+    };
+    assert_eq!(pushed, pushes, "pushed");
     b.held(&second).await?;
     b.released(&second).await
 }
@@ -163,9 +185,14 @@ async fn marks_linger_and_lists(a: &Client, b: &Client) -> Result<(), BackendErr
     assert_eq!(names, ["app:other"]);
     assert_eq!(listed[0].waiters.len(), 1);
     b.released(&barging).await?;
-    let closing = a.backend.release(&first, Linger::For(Duration::from_millis(30))).await?;
+    let (linger, start) = (Duration::from_millis(30), Instant::now());
+    let closing = a.backend.release(&first, Linger::For(linger)).await?;
     assert_eq!(closing, Released::Yes);
-    b.blocked(&Claim { waits: false, ..barging.clone() }).await?;
+    let late = Claim { waits: false, ..b.claim("app:other", Mode::Exclusive) };
+    if let Attempt::Granted(_) = b.backend.try_acquire(&late).await? {
+        assert!(start.elapsed() > linger, "it was to be closed");
+        b.released(&late).await?;
+    }
     tokio::time::sleep(Duration::from_millis(50)).await;
     let query = Query::Key(first.key.clone());
     assert!(a.backend.inspect(&query).await?[0].is_free());
@@ -270,16 +297,14 @@ async fn h29_without_the_channels_locks_work_and_nothing_is_held_by_nobody() {
     // This one can hear, and is in line.
     let ttl = Duration::from_secs(3);
     let waiter = Claim { ttl, ..able.claim("app:k", Mode::Exclusive) };
-    let mut blocked = able.blocked(&waiter).await.unwrap();
-    for _ in 0..2 {
-        let wait = able.backend.wait(&waiter, &blocked);
-        let _ = tokio::time::timeout(Duration::from_millis(50), wait).await;
-        blocked = able.blocked(&waiter).await.unwrap();
-    }
+    let blocked = able.blocked(&waiter).await.unwrap();
+    let subscribed = able.backend.wait(&waiter, &blocked).await.unwrap();
+    assert_eq!(subscribed, Wake::Look);
+    let blocked = able.blocked(&waiter).await.unwrap();
     mute.released(&holder).await.unwrap();
     let value = server.command(&["EXISTS", "app:k"]).unwrap().text();
     assert_eq!(value, "0", "granted to somebody who was not told");
-    able.admitted(&waiter, blocked).await.unwrap();
+    able.admitted(&waiter, blocked, &AtomicU32::new(0)).await.unwrap();
     able.released(&waiter).await.unwrap();
 }
 
