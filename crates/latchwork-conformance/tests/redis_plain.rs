@@ -95,8 +95,11 @@ impl Harness for Redis {
                             // No stream goes on after bytes of it were lost: it ends, and the
                             // client has noticed when the trial goes on. In RESP2 nobody is told
                             // of an end: the next command notices.
+                            // Who connects again at once must not lose answers too.
+                            way.refuse_connections().expect("the port closes");
                             let _ = way.cut(Cut::Reset);
                             way.lose_answers(false);
+                            way.accept_connections().expect("the port opens");
                             if let Some(backend) = notices.upgrade() {
                                 again.spawn(async move {
                                     let key = Key::new("notices").expect("a good key");
