@@ -285,7 +285,7 @@ fn hold(
             };
             for (id, ends) in scores(members)? {
                 let Some(detail) = details.get(&id) else { continue };
-                if ends > now {
+                if ends >= now {
                     snapshot.holders.extend(member(&id, detail, of, ends - now));
                 }
             }

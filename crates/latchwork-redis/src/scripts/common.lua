@@ -14,6 +14,8 @@ local call, sub = redis.call, string.sub
 local KEY, TOKEN, LINE, CLAIMS, HELD, MARKS = unpack(KEYS)
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
+-- What ends at a moment has ended when that is over: parts of a millisecond are cut off here, and a
+-- lease must not lose them.
 local now = math.floor(now_us / 1000)
 
 -- How long after the moment at which it promised to look a waiter is taken for stopped.
@@ -92,7 +94,7 @@ do
       local closed, of, taken = string.match(rest, '^(%d+):?(%d*):?(%d*)$')
       hold.kind, hold.closed = kind, tonumber(closed)
       hold.of, hold.taken = tonumber(of) or 0, tonumber(taken) or 0
-      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now)) do
+      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now - 1)) do
         local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
         hold.taken = hold.taken - (tonumber(take) or 0)
         call('ZREM', HELD, id)
@@ -116,7 +118,7 @@ end
 local function settle_members()
   if is_shared(hold.kind) and call('ZCARD', HELD) == 0 then
     dirty = true
-    hold.kind = hold.closed > now and 'c' or nil
+    hold.kind = hold.closed >= now and 'c' or nil
   end
 end
 settle_members()
@@ -135,7 +137,7 @@ local function finish()
       if hold.kind == 'p' then
         value = value .. ':' .. text(hold.of) .. ':' .. text(hold.taken)
       end
-      call('SET', KEY, value, 'PX', math.max(last, hold.closed or 0) - now)
+      call('SET', KEY, value, 'PX', math.max(1, last - now, (hold.closed or 0) - now))
     end
   end
   if longest > now then
@@ -172,7 +174,7 @@ end
 local function fits(mode, take)
   if hold.kind == nil then
     return true
-  elseif (hold.closed or 0) > now then
+  elseif (hold.closed or 0) >= now then
     return false
   elseif hold.kind == 'r' then
     return mode == 'r'
@@ -377,8 +379,8 @@ local function what_blocks(turn, ahead)
       return 'f', left >= 0 and math.min(200, left + 1) or 200, ''
     end
     return 'f', left >= 0 and left + 1 + behind or -1, ''
-  elseif (hold.closed or 0) > now then
-    return 'c', hold.closed - now, ''
+  elseif (hold.closed or 0) >= now then
+    return 'c', math.max(1, hold.closed - now), ''
   elseif kind == 'x' or kind == 'w' then
     local left = call('PTTL', KEY)
     if hold.flag == '.' and ahead <= 0 then

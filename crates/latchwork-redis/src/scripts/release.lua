@@ -16,7 +16,7 @@ end
 local id, linger = ARGV[2], tonumber(ARGV[3])
 local released = 1
 if hold.id == id then
-  hold = { kind = linger > 0 and 'c' or nil, closed = now + linger }
+  hold = { kind = linger > 0 and 'c' or nil, closed = linger > 0 and now + linger or 0 }
   dirty = true
 elseif held_token(id) then
   local take = string.match(call('HGET', CLAIMS, id), '^m %a (%d+)')
