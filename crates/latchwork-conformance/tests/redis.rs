@@ -44,8 +44,11 @@ impl Harness for Redis {
                             way.thaw(Direction::ToServer);
                             // No stream goes on after bytes of it were lost: it ends, and the
                             // client has noticed when the trial goes on.
+                            // Who connects again at once must not lose answers too.
+                            way.refuse_connections().expect("the port closes");
                             let _ = way.cut(Cut::Reset);
                             way.lose_answers(false);
+                            way.accept_connections().expect("the port opens");
                             std::thread::sleep(Duration::from_millis(50));
                         }
                         Fault::LoseRequests => way.freeze(Direction::ToServer),

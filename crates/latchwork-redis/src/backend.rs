@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
     Effect, Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
-    Verb, Wake, random_between,
+    Verb, Wake,
 };
 use redis::{Cmd, Value};
 
@@ -19,6 +19,8 @@ use crate::errors::strange;
 use crate::free_path::{Free, Take, TakeRequest, head};
 use crate::guard::Rule;
 use crate::names::Names;
+use crate::plain;
+use crate::probe::Scripts;
 use crate::push::{Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
 use crate::topology::Topology;
@@ -26,7 +28,11 @@ use crate::topology::Topology;
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
 
-/// A [`Backend`] over Redis.
+/// A [`Backend`] over Redis. See the [crate's page](crate) for what a claim becomes and how far it
+/// can be relied on.
+///
+/// One connection for each server is shared by all claims, and is made again when it is needed. Its
+/// tasks run on the [`Io`] given at the connect and end when the backend is dropped.
 pub struct RedisBackend(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
@@ -38,18 +44,38 @@ pub(crate) struct Shared {
     crowds: Crowds,
     take: Arc<Combiner<Take>>,
     free: Arc<Combiner<Free>>,
+    /// What the store can do; asked once, so that what was promised stays true to the letter.
+    can: Can,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Can {
+    plain: bool,
+    push: bool,
 }
 
 impl RedisBackend {
-    /// Connects, and finds out what the server can do.
+    /// Connects, and finds out what the store can do: that is what
+    /// [`capabilities`](Backend::capabilities) says from then on, also when a store that can less
+    /// stands there after a reconnect.
     ///
     /// # Errors
     ///
-    /// `Unreachable`, `Denied` or `Invalid`, with the server and the next step.
+    /// `Unreachable` if no server answers, `Denied` for the user, the password or the right to run
+    /// scripts, `Unsupported` where nobody may run scripts, `Invalid` for a certificate that cannot
+    /// be read; with the server and the next step.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; nothing is left in the store.
     pub async fn connect(config: RedisConfig, io: Io) -> Result<Arc<Self>, Error> {
         let store: Arc<str> = config.shown().into();
         let pushes = Pushes::new(io.clone());
         let topology = Arc::new(Topology::new(&config, &io, &pushes));
+        let link = topology.link(None).await;
+        let link = link.map_err(|error| Error::from_backend(error, None, &store))?;
+        let plain = config.plain || link.facts.scripts == Scripts::OneKey;
+        let can = Can { plain, push: link.facts.pushes && !plain };
         let take = Take { topology: topology.clone(), io: io.clone() };
         let free = Free { topology: topology.clone(), io: io.clone() };
         let guard = Rule::of(&config);
@@ -62,20 +88,24 @@ impl RedisBackend {
             io,
             guard,
             crowds: Crowds::default(),
+            can,
         });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
-        shared
-            .topology
-            .link(None)
-            .await
-            .map_err(|error| Error::from_backend(error, None, &store))?;
         Ok(Arc::new(Self(shared)))
     }
 }
 
 impl Shared {
+    /// Whether only what one key can do is done.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.can.plain
+    }
+
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        if self.can.plain {
+            return self.try_plain(claim).await;
+        }
         let names = self.topology.names(&claim.key)?;
         if let Some(guard) = &self.guard {
             guard.check(claim)?;
@@ -190,6 +220,9 @@ impl Shared {
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
+        if self.can.plain {
+            return self.wait_plain(claim).await;
+        }
         if !claim.waits {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
@@ -204,19 +237,22 @@ impl Shared {
             }
         } else {
             let sharded = self.topology.is_cluster();
-            if link.facts.pushes && link.subscribe(&channel, sharded).await.is_ok() {
+            let may = link.facts.pushes && !link.refuses(&channel);
+            if may && link.subscribe(&channel, sharded).await.is_ok() {
                 // Whatever happened before the server took it was not told: look again.
                 return Ok(Wake::Look);
             }
             // Nobody can tell: look now and then.
-            let pause = random_between(Duration::from_millis(50), Duration::from_millis(250));
-            self.io.sleep(pause).await;
+            self.io.sleep(plain::pause()).await;
             return Ok(Wake::Look);
         }
         Ok(mailbox.wait(&self.io).await)
     }
 
     async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        if self.can.plain {
+            return self.renew_plain(claims).await;
+        }
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
         let mut groups: Vec<(Option<u16>, Vec<(usize, Names)>)> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
@@ -287,6 +323,9 @@ impl Shared {
     }
 
     async fn release(&self, claim: &Claim, linger: Linger) -> Result<Released, BackendError> {
+        if self.can.plain {
+            return self.release_plain(claim, linger).await;
+        }
         let names = self.topology.names(&claim.key)?;
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;
@@ -426,13 +465,14 @@ impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let longest = Duration::from_secs(24 * 60 * 60);
         let longest = self.0.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
+        let Can { plain, push } = self.0.can;
         Capabilities {
             store: self.0.config.shown().into(),
-            shared: true,
-            permits: true,
-            fifo: true,
-            linger: true,
-            push: true,
+            shared: !plain,
+            permits: !plain,
+            fifo: !plain,
+            linger: !plain,
+            push,
             fencing: Fencing::WhileDataSurvives,
             ttl: Duration::from_millis(10)..=longest,
             default_ttl: longest.min(Duration::from_secs(30)),

@@ -82,6 +82,7 @@ pub(crate) struct Tls {
 /// | `sentinel_user=`, `sentinel_password=` | credentials for the Sentinels |
 /// | `min_replicas=1` | a lock counts only when so many replicas have it (`WAIT`) |
 /// | `guard=true` | after a loss of data grant nothing until every forgotten lease has ended |
+/// | `plain=true` | use no command or script of several keys, though the store takes them ([plain mode](crate#plain-mode)) |
 /// | `max_ttl=60s` | the longest ttl, a constant of the namespace while `guard` is on |
 /// | `deposed=17s` | how long a master that was replaced may write on; part of the quarantine. Left out: 0 for one server, 12s behind Sentinels, 17s on a Cluster |
 /// | `via_proxy=true` | a proxy stands before the server and may exchange it: the guard asks each time who answers |
@@ -99,6 +100,7 @@ pub struct RedisConfig {
     pub(crate) deposed: Option<Duration>,
     pub(crate) via_proxy: bool,
     pub(crate) namespaces: Vec<String>,
+    pub(crate) plain: bool,
 }
 
 const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
@@ -173,6 +175,7 @@ impl RedisConfig {
             deposed: None,
             via_proxy: false,
             namespaces: Vec::new(),
+            plain: false,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -223,6 +226,10 @@ impl RedisConfig {
             },
             "guard" => match flag(&value) {
                 Some(guard) => self.guard = guard,
+                None => return bad("true or false"),
+            },
+            "plain" => match flag(&value) {
+                Some(plain) => self.plain = plain,
                 None => return bad("true or false"),
             },
             "max_ttl" => match seconds(&value) {
@@ -379,6 +386,7 @@ mod tests {
             ("redis://h?deposed=5s", "guard"),
             ("redis://h?guard=true&deposed=x", "deposed"),
             ("redis://h?guard=true&namespaces=a,,b", "namespaces"),
+            ("redis://h?plain=maybe", "plain"),
             ("redis://[::1", "bracket"),
         ] {
             let error = RedisConfig::parse(url).unwrap_err();

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::answers::text;
 use crate::backend::join_all;
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::link::{Access, Link};
+use crate::link::{Access, Probe, Link};
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
 /// to be done.
@@ -109,6 +109,7 @@ fn access(config: &RedisConfig) -> Access {
         credentials: config.credentials.clone(),
         database: config.database,
         tls: config.tls.clone(),
+        probe: Probe::No,
     }
 }
 

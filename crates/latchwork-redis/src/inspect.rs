@@ -11,7 +11,7 @@ use redis::{Value, cmd};
 
 use crate::answers::{Held, number, text, time};
 use crate::backend::{Shared, keys};
-use crate::errors::strange;
+use crate::errors::{is_about_a_command, strange};
 use crate::init::Marker;
 use crate::names::{Names, key_text_of_tagged, lock_of};
 use crate::scripts::INSPECT;
@@ -31,6 +31,9 @@ impl Shared {
     }
 
     async fn snapshot(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
+        if self.is_plain() {
+            return self.inspect_plain(key, names).await;
+        }
         let run = self.topology.run(names.slot(), &INSPECT, |command| keys(command, names));
         let answer = match run.await {
             Ok(answer) => answer,
@@ -72,7 +75,7 @@ impl Shared {
                 let pattern = self.pattern(prefix);
                 scan.arg("MATCH").arg(&pattern);
                 let link = node.link().await?;
-                let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+                let answer = link.send(&scan).await.map_err(|failure| cannot_list(failure.error))?;
                 let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
                 let mut ours = Vec::new();
                 for name in found {
@@ -100,7 +103,10 @@ impl Shared {
                 continue;
             }
             let Ok(key) = Key::new(&text) else { continue };
-            let snapshot = self.snapshot(&key, &names).await?;
+            let snapshot = match self.snapshot(&key, &names).await {
+                Err(error) if is_out_of_bounds(&error) => continue,
+                snapshot => snapshot?,
+            };
             if !snapshot.is_free() {
                 snapshots.push(snapshot);
             }
@@ -169,6 +175,7 @@ impl Shared {
                     Ok(value) if text(&value).as_deref() == Some("lw:") => Ok(Some(name)),
                     Ok(_) => Ok(None),
                     Err(failure) if failure.error.kind == BackendErrorKind::Mismatch => Ok(None),
+                    Err(failure) if is_out_of_bounds(&failure.error) => Ok(None),
                     Err(failure) => Err(failure.error),
                 }
             });
@@ -177,6 +184,19 @@ impl Shared {
         let answers = crate::backend::join_all(asked).await;
         answers.into_iter().filter_map(Result::transpose).collect()
     }
+}
+
+/// Whether this name is not for this user to see: it is listed to everybody and readable to some.
+fn is_out_of_bounds(error: &BackendError) -> bool {
+    error.kind == BackendErrorKind::Denied && !is_about_a_command(&error.message)
+}
+
+fn cannot_list(error: BackendError) -> BackendError {
+    if error.kind != BackendErrorKind::Unsupported {
+        return error;
+    }
+    let message = format!("this store does not list its keys: {}", error.message);
+    BackendError::new(error.kind, error.effect, message).next_step("ask for one key by its name")
 }
 
 fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
@@ -213,7 +233,16 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
             hold(&mut snapshot, &Held::read(value), left, now, members, &details)?;
         }
         other => {
-            snapshot.notes.push(format!("{:?} is a {other}, no lock", names.lock()));
+            let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
+            let name = names.lock();
+            snapshot.notes.push(format!("{name:?} is a {other} and no lock of this family{whose}"));
+            snapshot.holders.push(Party {
+                id: None,
+                mode: Mode::Exclusive,
+                holder: format!("a {other} that is no lock of this family").into(),
+                token: None,
+                remaining: left,
+            });
         }
     }
     let (Value::Array(line), Value::Array(marks)) = (line, marks) else { return None };
@@ -228,6 +257,35 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         snapshot.shape = snapshot.waiters.first().map(|waiter| waiter.mode.shape());
     }
     snapshot.token = snapshot.holders.iter().filter_map(|holder| holder.token).max().unwrap_or(0);
+    Some(snapshot)
+}
+
+/// What plain mode is told: type, value and time left.
+pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
+    let Value::Array(parts) = answer else { return None };
+    let [kind, value, left] = &parts[..] else { return None };
+    let clock = Value::Array(vec![Value::Int(0), Value::Int(0)]);
+    let none = || Value::Array(Vec::new());
+    let whole = vec![kind.clone(), value.clone(), left.clone(), none(), none(), none(), none(), clock];
+    let mut snapshot = read(&Value::Array(whole), key, names)?;
+    let Value::BulkString(value) = &parts[1] else { return Some(snapshot) };
+    if let held @ (Held::Readers | Held::Permits { .. }) = Held::read(value) {
+        let mode = match held {
+            Held::Permits { of } => Mode::Permits { take: 1, of },
+            _ => Mode::Read,
+        };
+        snapshot.shape = held.shape();
+        snapshot.holders.push(Party {
+            id: None,
+            mode,
+            holder: "one or more that plain mode cannot name".into(),
+            token: None,
+            remaining: snapshot.linger.take(),
+        });
+    }
+    if snapshot.shape.is_some() {
+        snapshot.notes.push("plain mode: those who wait are not shown".into());
+    }
     Some(snapshot)
 }
 
@@ -273,7 +331,7 @@ fn hold(
             };
             for (id, ends) in scores(members)? {
                 let Some(detail) = details.get(&id) else { continue };
-                if ends > now {
+                if ends >= now {
                     snapshot.holders.extend(member(&id, detail, of, ends - now));
                 }
             }

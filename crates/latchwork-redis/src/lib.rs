@@ -1,4 +1,4 @@
-//! Latchwork on Redis: one server, a master behind Sentinels, or a Cluster.
+#![doc = include_str!("../README.md")]
 
 mod answers;
 mod backend;
@@ -14,6 +14,8 @@ mod inspect;
 mod link;
 mod names;
 mod node;
+mod plain;
+mod probe;
 mod push;
 mod scripts;
 mod sentinel;

@@ -1,7 +1,7 @@
 //! One connection to one server, and what the server said of itself when it was made.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use crate::drive::Drive;
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::errors::{Failure, Reaction, failure};
+use crate::probe::{Scripts, probe};
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -33,6 +34,24 @@ pub(crate) struct Access {
     pub(crate) credentials: Credentials,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
+    pub(crate) probe: Probe,
+}
+
+/// What is asked of a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// Nothing: it leads to no store.
+    No,
+    /// What the store can do.
+    Store,
+    /// The same, with the subscriptions of a Cluster.
+    Cluster,
+}
+
+impl Access {
+    fn user(&self) -> &str {
+        self.credentials.user.as_deref().unwrap_or("default")
+    }
 }
 
 /// What a server says of itself.
@@ -43,8 +62,9 @@ pub(crate) struct Facts {
     pub(crate) run_id: String,
     pub(crate) role: String,
     pub(crate) maxmemory_policy: String,
-    /// It speaks RESP3, so messages come on the same connection.
+    /// Messages come on the same connection: it speaks RESP3 and takes subscriptions.
     pub(crate) pushes: bool,
+    pub(crate) scripts: Scripts,
 }
 
 impl Facts {
@@ -63,6 +83,7 @@ pub(crate) struct Link {
     /// Without TLS, what moves the bytes; with TLS the library does that by itself.
     drive: Option<Arc<Drive>>,
     endpoint: Endpoint,
+    user: String,
     io: Io,
     pub(crate) facts: Facts,
     /// The number that the server gave to the connection.
@@ -71,8 +92,8 @@ pub(crate) struct Link {
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
     unanswered_since: AtomicU64,
-    /// The channels that the server has confirmed.
-    channels: Mutex<HashSet<String>>,
+    /// The channels that the server has confirmed (true) or refused.
+    channels: Mutex<HashMap<String, bool>>,
 }
 
 impl Link {
@@ -104,34 +125,35 @@ impl Link {
             }
             match connect(&client, &endpoint, access, config, &io).await {
                 Ok((conn, drive)) => {
+                    let pushes = protocol == ProtocolVersion::RESP3;
                     let mut link = Self {
                         conn,
                         drive,
                         endpoint,
-                        facts: Facts::default(),
+                        user: access.user().to_owned(),
+                        facts: Facts { pushes, ..Facts::default() },
                         client_id: None,
                         broken,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
                         io,
                     };
-                    link.introduce(replaces).await?;
-                    link.facts.pushes = protocol == ProtocolVersion::RESP3;
+                    link.introduce(replaces, access.probe).await?;
                     return Ok(link);
                 }
                 // A server or proxy that does not know HELLO is spoken to as of old.
                 Err(error) if protocol == ProtocolVersion::RESP3 && refuses_hello(&error) => {
                     last = Some(error);
                 }
-                Err(error) => return Err(unreachable(&endpoint, &error)),
+                Err(error) => return Err(unreachable(&endpoint, access, &error)),
             }
         }
         let error = last.expect("the loop ends with an error or a connection");
-        Err(unreachable(&endpoint, &error))
+        Err(unreachable(&endpoint, access, &error))
     }
 
-    /// Asks the server for what matters later.
-    async fn introduce(&mut self, replaces: Option<i64>) -> Result<(), BackendError> {
+    /// Asks the server for what matters later, all at once.
+    async fn introduce(&mut self, replaces: Option<i64>, ask: Probe) -> Result<(), BackendError> {
         let mut kill = cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(replaces.unwrap_or_default());
         let mut id = cmd("CLIENT");
@@ -144,18 +166,29 @@ impl Link {
                 let _ = self.send(&kill).await;
             }
         };
-        let (id, info, ()) = tokio::join!(self.send(&id), self.send(&info), kill);
+        let probe = async {
+            match ask {
+                Probe::No => Ok(None),
+                Probe::Store => probe(self, false).await.map(Some),
+                Probe::Cluster => probe(self, true).await.map(Some),
+            }
+        };
+        let (id, info, (), probed) =
+            tokio::join!(self.send(&id), self.send(&info), kill, probe);
+        let probed = probed?;
+        let facts = match info {
+            Ok(text) => read_facts(&text_of(&text)),
+            Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
+            Err(_) => Facts::default(),
+        };
+        let pushes = self.facts.pushes && probed.is_none_or(|probed| probed.channels);
+        let scripts = probed.map_or(Scripts::Whole, |probed| probed.scripts);
+        self.facts = Facts { pushes, scripts, ..facts };
         self.client_id = match id {
-            Ok(Value::Int(id)) => Some(id),
+            // The connection that a proxy shares out is not ours to end.
+            Ok(Value::Int(id)) if scripts == Scripts::Whole => Some(id),
             _ => None,
         };
-        match info {
-            Ok(text) => self.facts = read_facts(&text_of(&text)),
-            Err(failure) if failure.error.kind == BackendErrorKind::Unreachable => {
-                return Err(failure.error);
-            }
-            Err(_) => {}
-        }
         Ok(())
     }
 
@@ -184,17 +217,29 @@ impl Link {
 
     /// Whether messages of this channel come.
     pub(crate) fn hears(&self, channel: &str) -> bool {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner).contains(channel)
+        self.channel(channel) == Some(true)
+    }
+
+    /// Whether the server has refused this channel on this connection.
+    pub(crate) fn refuses(&self, channel: &str) -> bool {
+        self.channel(channel) == Some(false)
+    }
+
+    fn channel(&self, channel: &str) -> Option<bool> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).copied()
     }
 
     /// Asks for the messages of a channel.
     pub(crate) async fn subscribe(&self, channel: &str, sharded: bool) -> Result<(), Failure> {
         let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
-        self.send(&subscribe).await?;
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        channels.insert(channel.to_owned());
-        Ok(())
+        let answer = self.send(&subscribe).await;
+        let refused = |failure: &Failure| failure.error.kind == BackendErrorKind::Denied;
+        if answer.as_ref().is_ok() || answer.as_ref().is_err_and(refused) {
+            let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            channels.insert(channel.to_owned(), answer.is_ok());
+        }
+        answer.map(drop)
     }
 
     fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
@@ -203,7 +248,10 @@ impl Link {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let failure = failure(&error, &self.endpoint);
+        let mut failure = failure(&error, &self.endpoint);
+        if failure.error.kind == BackendErrorKind::Denied {
+            failure.error.message = format!("{} (user {:?})", failure.error.message, self.user);
+        }
         if failure.reaction == Reaction::Reconnect {
             self.give_up();
         }
@@ -290,24 +338,25 @@ fn refuses_hello(error: &redis::RedisError) -> bool {
     !auth && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
 }
 
-fn unreachable(endpoint: &Endpoint, error: &redis::RedisError) -> BackendError {
+fn unreachable(endpoint: &Endpoint, access: &Access, error: &redis::RedisError) -> BackendError {
     let said = failure(error, endpoint).error;
     let kind = match said.kind {
         BackendErrorKind::Denied => BackendErrorKind::Denied,
         _ if is_denied(error) => BackendErrorKind::Denied,
         _ => BackendErrorKind::Unreachable,
     };
-    let step = if kind == BackendErrorKind::Denied {
-        "look at the user and the password in the address"
+    let (whom, step) = if kind == BackendErrorKind::Denied {
+        let whom = format!(" as user {:?}", access.user());
+        (whom, "look at the user and the password in the address")
+    } else if access.tls.is_some() {
+        let step = "look whether the server runs and speaks TLS, and whether its certificate is for \
+                    this name and from an authority that is trusted (ca=/path)";
+        (String::new(), step)
     } else {
-        "look whether the server runs and the address is right"
+        (String::new(), "look whether the server runs and the address is right")
     };
-    BackendError::new(
-        kind,
-        Effect::NotApplied,
-        format!("cannot connect to {endpoint}: {error}"),
-    )
-    .next_step(step)
+    let message = format!("cannot connect to {endpoint}{whom}: {error}");
+    BackendError::new(kind, Effect::NotApplied, message).next_step(step)
 }
 
 fn is_denied(error: &redis::RedisError) -> bool {
@@ -397,5 +446,6 @@ fn read_facts(info: &str) -> Facts {
         role: field("role"),
         maxmemory_policy: field("maxmemory_policy"),
         pushes: false,
+        scripts: Scripts::default(),
     }
 }

@@ -9,7 +9,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::config::{Deployment, Endpoint, RedisConfig};
 use crate::errors::Reaction;
-use crate::link::{Access, Link};
+use crate::link::{Access, Link, Probe};
 use crate::names::{Names, SLOTS};
 use crate::node::{Node, Target};
 use crate::push::Pushes;
@@ -50,19 +50,24 @@ struct Map {
 
 impl Topology {
     pub(crate) fn new(config: &RedisConfig, io: &Io, pushes: &Arc<Pushes>) -> Self {
-        let access = |credentials: &_, database| {
+        let access = |credentials: &_, database, probe| {
             Arc::new(Access {
                 credentials: Clone::clone(credentials),
                 database,
                 tls: config.tls.clone(),
+                probe,
             })
         };
-        let servers = access(&config.credentials, config.database);
+        let probe = match &config.deployment {
+            Deployment::Cluster(_) => Probe::Cluster,
+            Deployment::Single(_) | Deployment::Sentinel { .. } => Probe::Store,
+        };
+        let servers = access(&config.credentials, config.database, probe);
         let node = |target| Node::new(target, servers.clone(), io.clone(), pushes.clone());
         match &config.deployment {
             Deployment::Single(endpoint) => Self::One(node(Target::Fixed(endpoint.clone()))),
             Deployment::Sentinel { sentinels, service } => {
-                let access = access(&config.sentinel_credentials, 0);
+                let access = access(&config.sentinel_credentials, 0, Probe::No);
                 let sentinels =
                     Sentinels::new(sentinels.clone(), service.clone(), access, io.clone());
                 let node = node(Target::Master(sentinels.clone()));
@@ -183,7 +188,7 @@ impl Topology {
     /// for the connection, as a whole script if the server does not know the hash.
     ///
     /// It is sent again only when it was certainly not applied.
-    async fn send(
+    pub(crate) async fn send(
         &self,
         slot: Option<u16>,
         make: impl Fn(&Link, bool) -> Cmd,

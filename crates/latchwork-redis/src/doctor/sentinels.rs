@@ -10,7 +10,7 @@ use super::{command, open};
 use crate::answers::text;
 use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
-use crate::link::Access;
+use crate::link::{Access, Probe};
 
 /// What a Sentinel knows.
 struct Word {
@@ -34,6 +34,7 @@ pub(super) async fn examine(
         credentials: config.sentinel_credentials.clone(),
         database: 0,
         tls: config.tls.clone(),
+        probe: Probe::No,
     };
     let asked = sentinels.iter().map(|at| Box::pin(ask(at, &access, service, io))).collect();
     let mut words = Vec::new();

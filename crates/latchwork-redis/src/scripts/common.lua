@@ -17,6 +17,8 @@ local call, sub = redis.call, string.sub
 local KEY, TOKEN, LINE, CLAIMS, HELD, MARKS = unpack(KEYS)
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
+-- What ends at a moment has ended when that is over: parts of a millisecond are cut off here, and a
+-- lease must not lose them.
 local now = math.floor(now_us / 1000)
 
 -- How long after the moment at which it promised to look a waiter is taken for stopped.
@@ -128,7 +130,7 @@ do
       local closed, of, taken = string.match(rest, '^(%d+):?(%d*):?(%d*)$')
       hold.kind, hold.closed = kind, tonumber(closed)
       hold.of, hold.taken = tonumber(of) or 0, tonumber(taken) or 0
-      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now)) do
+      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now - 1)) do
         local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
         hold.taken = hold.taken - (tonumber(take) or 0)
         call('ZREM', HELD, id)
@@ -152,7 +154,7 @@ end
 local function settle_members()
   if is_shared(hold.kind) and call('ZCARD', HELD) == 0 then
     dirty = true
-    hold.kind = hold.closed > now and 'c' or nil
+    hold.kind = hold.closed >= now and 'c' or nil
   end
 end
 settle_members()
@@ -171,7 +173,7 @@ local function finish()
     if hold.kind == 'p' then
       value = value .. ':' .. text(hold.of) .. ':' .. text(hold.taken)
     end
-    call('SET', KEY, value, 'PX', math.max(last, hold.closed or 0) - now)
+    call('SET', KEY, value, 'PX', math.max(1, last - now, (hold.closed or 0) - now))
     keep(HELD, last - now)
     keep(CLAIMS, last - now)
   end
@@ -200,7 +202,7 @@ end
 local function fits(mode, take)
   if hold.kind == nil then
     return true
-  elseif (hold.closed or 0) > now then
+  elseif (hold.closed or 0) >= now then
     return false
   elseif hold.kind == 'r' then
     return mode == 'r'
@@ -388,8 +390,8 @@ local function what_blocks(turn, ahead)
       return 'f', left >= 0 and math.min(200, left + 1) or 200, ''
     end
     return 'f', left >= 0 and left + 1 + behind or -1, ''
-  elseif (hold.closed or 0) > now then
-    return 'c', hold.closed - now, ''
+  elseif (hold.closed or 0) >= now then
+    return 'c', math.max(1, hold.closed - now), ''
   elseif kind == 'x' or kind == 'w' then
     local left = call('PTTL', KEY)
     if hold.flag == '.' and ahead <= 0 then

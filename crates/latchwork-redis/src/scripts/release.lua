@@ -60,7 +60,7 @@ if passed_over then
   hold = {}
 elseif hold.id == id then
   call('DEL', KEY) -- first, as above
-  hold = { kind = linger > 0 and 'c' or nil, closed = now + linger }
+  hold = { kind = linger > 0 and 'c' or nil, closed = linger > 0 and now + linger or 0 }
   dirty = linger > 0
 elseif held_token(id) then
   local take = string.match(call('HGET', CLAIMS, id), '^m %a (%d+)')
