@@ -52,6 +52,13 @@ impl Facts {
 /// Takes what the server sends without being asked, and the word that the connection is gone.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
+/// A connection that may still have requests under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Former {
+    client_id: i64,
+    run_id: String,
+}
+
 /// A connection.
 pub(crate) struct Link {
     conn: MultiplexedConnection,
@@ -75,7 +82,7 @@ impl Link {
         access: &Access,
         io: Io,
         on_push: OnPush,
-        replaces: Option<i64>,
+        former: Option<&Former>,
     ) -> Result<Self, BackendError> {
         let broken = Arc::new(AtomicBool::new(false));
         let mut last = None;
@@ -107,7 +114,7 @@ impl Link {
                         channels: Mutex::default(),
                         io,
                     };
-                    link.introduce(replaces).await?;
+                    link.introduce(former).await?;
                     link.facts.pushes = protocol == ProtocolVersion::RESP3;
                     return Ok(link);
                 }
@@ -123,20 +130,11 @@ impl Link {
     }
 
     /// Asks the server for what matters later.
-    async fn introduce(&mut self, replaces: Option<i64>) -> Result<(), BackendError> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(replaces.unwrap_or_default());
+    async fn introduce(&mut self, former: Option<&Former>) -> Result<(), BackendError> {
         let mut id = cmd("CLIENT");
         id.arg("ID");
         let info = cmd("INFO");
-        let kill = async {
-            // What the old connection has sent and the server has not read yet must not run after
-            // what is sent here. Without the right to do so the ttl bounds it.
-            if replaces.is_some() {
-                let _ = self.send(&kill).await;
-            }
-        };
-        let (id, info, ()) = tokio::join!(self.send(&id), self.send(&info), kill);
+        let (id, info) = tokio::join!(self.send(&id), self.send(&info));
         self.client_id = match id {
             Ok(Value::Int(id)) => Some(id),
             _ => None,
@@ -148,7 +146,21 @@ impl Link {
             }
             Err(_) => {}
         }
+        // What the old connection has sent and the server has not read yet must not run after what
+        // is sent here. Without the right to end it the ttl bounds it. Another run of the server
+        // has read nothing of it, and may have given its number to somebody else.
+        if let Some(former) = former.filter(|former| former.run_id == self.facts.run_id) {
+            let mut kill = cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(former.client_id);
+            let _ = self.send(&kill).await;
+        }
         Ok(())
+    }
+
+    /// What the connection that follows this one has to end.
+    pub(crate) fn former(&self) -> Option<Former> {
+        let client_id = self.client_id?;
+        Some(Former { client_id, run_id: self.facts.run_id.clone() })
     }
 
     /// Sends a command and awaits its answer. A dropped future counts as sent.
