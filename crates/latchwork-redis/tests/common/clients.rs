@@ -1,6 +1,6 @@
 //! Clients: whole managers, and the bare backend with claims of its own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use latchwork_core::*;
@@ -26,6 +26,7 @@ pub async fn connect(url: &str) -> Arc<RedisBackend> {
 pub struct Story {
     pub waiting: AtomicU64,
     pub acquired: AtomicU64,
+    waits: AtomicBool,
     pub renewed: AtomicU64,
     pub lost: Mutex<Vec<(String, Lost, Instant)>>,
     pub failures: Mutex<Vec<BackendError>>,
@@ -36,8 +37,14 @@ impl Observer for Story {
     fn event(&self, event: &Event<'_>) {
         let count = |number: &AtomicU64| drop(number.fetch_add(1, Ordering::SeqCst));
         match event {
-            Event::Waiting { .. } => count(&self.waiting),
-            Event::Acquired { .. } => count(&self.acquired),
+            Event::Waiting { .. } => {
+                count(&self.waiting);
+                self.waits.store(true, Ordering::SeqCst);
+            }
+            Event::Acquired { .. } => {
+                count(&self.acquired);
+                self.waits.store(false, Ordering::SeqCst);
+            }
             Event::Renewed { .. } => count(&self.renewed),
             Event::Suspect { .. } => count(&self.suspect),
             Event::Lost { key, lost } => {
@@ -57,6 +64,11 @@ impl Observer for Story {
 impl Story {
     pub fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Whether its last word was that it waits.
+    pub fn is_waiting(&self) -> bool {
+        self.waits.load(Ordering::SeqCst)
     }
 
     pub fn renewed(&self) -> u64 {

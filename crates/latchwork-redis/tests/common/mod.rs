@@ -1,6 +1,6 @@
 //! What the tests share: a server behind a proxy, clients of it, and processes to be killed.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses a part")]
 
 pub mod clients;
 pub mod process;
