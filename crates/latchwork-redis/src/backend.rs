@@ -93,7 +93,8 @@ impl Shared {
             _ => (0, 0),
         };
         let probation = PROBATION.min(claim.ttl);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
+        let token = names.token();
+        let run = self.topology.run_granting(names.slot(), Some(&token), &TRY, |command| {
             keys(command, &names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
@@ -117,8 +118,9 @@ impl Shared {
     /// Takes a key that nobody holds, in the fewest steps at the server.
     async fn take_free(&self, names: &Names, claim: &Claim) -> Result<Value, BackendError> {
         let tail = format!(":{}", claim.holder);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
-            command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+        let token = names.token();
+        let run = self.topology.run_granting(names.slot(), Some(&token), &TRY, |command| {
+            command.arg(3).arg(names.lock()).arg(&token).arg(names.helper("line"));
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
         });
         run.await
@@ -251,7 +253,8 @@ impl Shared {
             Linger::For(length) => length,
         };
         let (start, end) = names.channel_parts();
-        let run = self.topology.run(names.slot(), &RELEASE, |command| {
+        let token = names.token();
+        let run = self.topology.run_granting(names.slot(), Some(&token), &RELEASE, |command| {
             keys(command, names);
             command.arg("").arg(id.to_string()).arg(millis(linger));
             for _ in 4..=12 {

@@ -15,6 +15,7 @@ use redis::{
 
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::errors::{Failure, Reaction, failure};
+use crate::scripts::RAISE;
 
 /// How long a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -73,6 +74,8 @@ pub(crate) struct Link {
     unanswered_since: AtomicU64,
     /// The channels that the server has confirmed.
     channels: Mutex<HashSet<String>>,
+    /// The counters of tokens that have been raised to the server's clock.
+    raised: Mutex<HashSet<String>>,
 }
 
 impl Link {
@@ -112,6 +115,7 @@ impl Link {
                         broken,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
+                        raised: Mutex::default(),
                         io,
                     };
                     link.introduce(former).await?;
@@ -193,6 +197,23 @@ impl Link {
         self.send(&subscribe).await?;
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         channels.insert(channel.to_owned());
+        Ok(())
+    }
+
+    /// Raises a counter of tokens to the server's clock, once for a connection.
+    ///
+    /// The server may be one that lacks the last numbers: a replica that was promoted, or one that
+    /// came back with an older snapshot. Whoever uses it has a new connection to it.
+    pub(crate) async fn raise(&self, token: Option<&str>) -> Result<(), Failure> {
+        let Some(token) = token else { return Ok(()) };
+        let raised = || self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        if raised().contains(token) {
+            return Ok(());
+        }
+        let mut raise = cmd("EVAL");
+        raise.arg(RAISE).arg(1).arg(token);
+        self.send(&raise).await?;
+        raised().insert(token.to_owned());
         Ok(())
     }
 

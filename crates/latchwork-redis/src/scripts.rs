@@ -4,6 +4,9 @@ use std::sync::LazyLock;
 
 const COMMON: &str = include_str!("scripts/common.lua");
 
+/// Raises a counter of tokens to the clock; sent as it is, for it runs once for a connection.
+pub(crate) const RAISE: &str = include_str!("scripts/raise.lua");
+
 /// A script and its hash.
 #[derive(Debug)]
 pub(crate) struct Script {

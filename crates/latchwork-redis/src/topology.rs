@@ -160,6 +160,17 @@ impl Topology {
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, BackendError> {
+        self.run_granting(slot, None, script, fill).await
+    }
+
+    /// As [`Self::run`], for a script that may grant: with the name of the counter of tokens.
+    pub(crate) async fn run_granting(
+        &self,
+        slot: Option<u16>,
+        token: Option<&str>,
+        script: &Script,
+        fill: impl Fn(&mut Cmd),
+    ) -> Result<Value, BackendError> {
         let command = |word: &str, body: &str| {
             let mut command = cmd(word);
             command.arg(body);
@@ -167,7 +178,7 @@ impl Topology {
             command
         };
         let by_hash = command("EVALSHA", &script.hash);
-        self.send(slot, by_hash, || command("EVAL", &script.source)).await
+        self.send(slot, token, by_hash, || command("EVAL", &script.source)).await
     }
 
     /// Sends a command to the node of a slot and follows it to where the slot is.
@@ -176,6 +187,7 @@ impl Topology {
     pub(crate) async fn send(
         &self,
         slot: Option<u16>,
+        token: Option<&str>,
         mut command: Cmd,
         whole: impl Fn() -> Cmd,
     ) -> Result<Value, BackendError> {
@@ -186,8 +198,14 @@ impl Topology {
                 Some(link) => (link, true),
                 None => (self.link(slot).await?, false),
             };
-            let sent =
-                if ask { link.send_asking(&command).await } else { link.send(&command).await };
+            let sent = if ask {
+                link.send_asking(&command).await
+            } else {
+                match link.raise(token).await {
+                    Ok(()) => link.send(&command).await,
+                    Err(failure) => Err(failure),
+                }
+            };
             let failure = match sent {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
