@@ -16,8 +16,10 @@ end
 local id, linger = ARGV[2], tonumber(ARGV[3])
 local released = 1
 if hold.id == id then
+  -- First: a full server lets a script write after it has freed something.
+  call('DEL', KEY)
   hold = { kind = linger > 0 and 'c' or nil, closed = now + linger }
-  dirty = true
+  dirty = linger > 0
 elseif held_token(id) then
   local take = string.match(call('HGET', CLAIMS, id), '^m %a (%d+)')
   hold.taken = hold.taken - tonumber(take)
