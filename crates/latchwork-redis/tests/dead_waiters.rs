@@ -115,7 +115,9 @@ fn h28_a_stopped_waiter_costs_its_probation() {
         queue.ahead.cont();
         // It may say something only when the key is free again.
         pause(300 * MS).await;
-        assert!(queue.world.text(&["GET", "k"]).contains(&again.token().grant_number().to_string()));
+        assert!(
+            queue.world.text(&["GET", "k"]).contains(&again.token().grant_number().to_string())
+        );
         again.release().await.unwrap();
         assert_eq!(queue.ahead.line(), "0 true");
         queue.world.empties(SEC).await;

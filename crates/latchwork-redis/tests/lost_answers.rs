@@ -245,7 +245,8 @@ fn h20_a_try_cannot_land_after_its_own_release() {
         let client = overtaken(&world, &front, &front.url()).await;
         until("the release is answered", 5 * SEC, || front.counts().answers >= 1).await;
         world.proxy.thaw(Direction::ToServer);
-        until("the old connection has ended", 5 * SEC, || world.proxy.open_connections() == 0).await;
+        until("the old connection has ended", 5 * SEC, || world.proxy.open_connections() == 0)
+            .await;
         assert_eq!(world.keys(), Vec::<String>::new());
         drop(client);
     });

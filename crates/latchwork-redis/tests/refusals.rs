@@ -43,7 +43,12 @@ fn h40_a_full_server_renews_and_releases_and_grants_nothing() {
         let answer = in_line(&backend, &next).await;
         world.ask(&["CONFIG", "SET", "maxmemory", "1"]);
         is(&refused(&backend, &passing("new", TTL)).await, Unreachable, Effect::NotApplied, "OOM");
-        is(&refused(&backend, &with_mode("new", TTL, Mode::Read)).await, Unreachable, Effect::NotApplied, "OOM");
+        is(
+            &refused(&backend, &with_mode("new", TTL, Mode::Read)).await,
+            Unreachable,
+            Effect::NotApplied,
+            "OOM",
+        );
         assert_eq!(world.number(&["EXISTS", "new"]), 0);
         for claim in [&alone, &awaited, &reader] {
             assert!(matches!(renew(&backend, claim).await, Ok(Renewal::Held { .. })), "{claim:?}");

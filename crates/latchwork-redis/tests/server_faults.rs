@@ -31,8 +31,10 @@ fn a_killed_server_that_kept_its_data_costs_no_lock() {
         let options = RedisOptions::new().persistence(Persistence::EveryWrite);
         let mut world = World::with(&options);
         let ttl = 6 * SEC;
-        let (holder, other) =
-            (Client::warm(&world.server.url(), ttl).await, Client::warm(&world.server.url(), ttl).await);
+        let (holder, other) = (
+            Client::warm(&world.server.url(), ttl).await,
+            Client::warm(&world.server.url(), ttl).await,
+        );
         let guard = holder.acquire("k").await;
         let next = waiter(&other, "k");
         until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
@@ -56,8 +58,10 @@ fn a_killed_server_that_kept_its_data_costs_no_lock() {
 fn h35_a_server_that_lost_its_data_tells_the_holder_and_the_token_rises() {
     run(async {
         let mut world = World::new();
-        let (holder, other) =
-            (Client::warm(&world.server.url(), TTL).await, Client::warm(&world.server.url(), TTL).await);
+        let (holder, other) = (
+            Client::warm(&world.server.url(), TTL).await,
+            Client::warm(&world.server.url(), TTL).await,
+        );
         let guard = holder.acquire("k").await;
         let next = waiter(&other, "k");
         until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;

@@ -30,7 +30,7 @@ pub struct Story {
     pub renewed: AtomicU64,
     pub lost: Mutex<Vec<(String, Lost, Instant)>>,
     pub failures: Mutex<Vec<BackendError>>,
-    pub suspect: AtomicU64,
+    unsteady: AtomicU64,
 }
 
 impl Observer for Story {
@@ -46,7 +46,7 @@ impl Observer for Story {
                 self.waits.store(false, Ordering::SeqCst);
             }
             Event::Renewed { .. } => count(&self.renewed),
-            Event::Suspect { .. } => count(&self.suspect),
+            Event::ClockUnsteady { .. } => count(&self.unsteady),
             Event::Lost { key, lost } => {
                 let told = (key.as_str().to_owned(), *lost, Instant::now());
                 self.lost.lock().unwrap().push(told);
@@ -73,6 +73,11 @@ impl Story {
 
     pub fn renewed(&self) -> u64 {
         self.renewed.load(Ordering::SeqCst)
+    }
+
+    /// How often the server's clock was found to run at another rate.
+    pub fn unsteady(&self) -> u64 {
+        self.unsteady.load(Ordering::SeqCst)
     }
 
     pub fn lost(&self) -> Vec<(String, Lost, Instant)> {

@@ -48,7 +48,8 @@ impl World {
     }
 
     pub async fn line_is(&self, key: &str, length: i64) {
-        until(&format!("{length} in line for {key}"), 20 * SEC, || self.in_line(key) == length).await;
+        until(&format!("{length} in line for {key}"), 20 * SEC, || self.in_line(key) == length)
+            .await;
     }
 
     /// All keys but the counters of tokens.
