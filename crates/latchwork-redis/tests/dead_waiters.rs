@@ -135,6 +135,28 @@ fn h28_three_stopped_waiters_cost_a_probation_each() {
     });
 }
 
+/// H76: a waiter that died before it said how to reach it costs its probation, not its ttl.
+#[test]
+fn h76_a_waiter_that_nobody_can_reach_costs_its_probation() {
+    run(async {
+        let world = World::new();
+        let holder = Client::warm(&world.server.url(), 3 * TTL).await;
+        let behind = Client::warm(&world.server.url(), 3 * TTL).await;
+        let guard = holder.acquire("k").await;
+        let dead = connect(&world.server.url()).await;
+        blocked(&dead, &claim("k", 3 * TTL)).await;
+        drop(dead);
+        let next = waiter(&behind, "k");
+        until("it waits", 5 * SEC, || behind.story.waiting() >= 2).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (guard, at) = next.await.unwrap();
+        let took = at - released;
+        assert!(took <= PROBATION + SLACK, "{took:?}");
+        guard.release().await.unwrap();
+    });
+}
+
 /// A waiter without a connection is passed over, and keeps its place until its ttl is over.
 #[test]
 fn a_disconnected_waiter_is_passed_over_and_served_when_it_is_back() {

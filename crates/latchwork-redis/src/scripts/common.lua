@@ -287,20 +287,23 @@ local function push(id, w, detail)
   return false
 end
 
+-- Tells a waiter to look by then, unless it promised to look about as early.
+local function warn(id, by)
+  local detail = call('HGET', CLAIMS, id)
+  local look = detail and tonumber(string.match(detail, '^%d+'))
+  if look and look > by + LATE then
+    local w = waiter(detail)
+    if publish(w.proc, 'l ' .. id .. ' ' .. text(by - now)) then
+      w.look = by
+      call('HSET', CLAIMS, id, detail_of(w))
+    end
+  end
+end
+
 -- Tells the next in line to look when the one who was granted the key by itself may not have come.
 local function warn_next(p)
-  local ids = call('ZRANGE', LINE, 0, 1)
-  for place, id in ipairs(ids) do
-    local detail = call('HGET', CLAIMS, id)
-    local by = now + p * place
-    local look = detail and tonumber(string.match(detail, '^%d+'))
-    if look and look > by + LATE then
-      local w = waiter(detail)
-      if publish(w.proc, 'l ' .. id .. ' ' .. text(p * place)) then
-        w.look = by
-        call('HSET', CLAIMS, id, detail_of(w))
-      end
-    end
+  for place, id in ipairs(call('ZRANGE', LINE, 0, 1)) do
+    warn(id, now + p * place)
   end
 end
 
@@ -347,6 +350,11 @@ local function serve(me, in_line, floor)
         call('HSET', CLAIMS, id, detail_of(w))
       end
       turn = { look = w.look, holder = w.holder }
+      -- Nobody can tell it: who stands behind it comes when it has not.
+      local behind = call('ZRANGE', LINE, skipped + 1, skipped + 1)[1]
+      if behind and not (me and behind == me.id) then
+        warn(behind, w.look + LATE + 1)
+      end
     elseif push(id, w, detail) then
       p = w.p
     else
