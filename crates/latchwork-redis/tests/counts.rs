@@ -147,7 +147,6 @@ impl Contest {
             commands: counts.total(),
             looks: self.looks() - before.0,
             renewals: self.renewals() - before.1,
-            pushes: counts.pushes,
             took: began.elapsed(),
         };
         for task in tasks {
@@ -163,7 +162,6 @@ struct Cost {
     /// Blocked tries: one that takes a place for each cycle; what is more keeps a place.
     looks: u64,
     renewals: u64,
-    pushes: u64,
     took: Duration,
 }
 

@@ -234,6 +234,50 @@ fn h27_a_waiter_whose_messages_are_lost_looks_by_itself() {
     });
 }
 
+/// D3: a push that arrives late counts from when the server made it, not from its arrival.
+#[test]
+fn a_late_push_counts_from_when_it_was_made() {
+    run(async {
+        let world = World::new();
+        let holder = Client::warm(&world.server.url(), 10 * SEC).await;
+        let other = Client::warm(&world.proxy.url(), 10 * SEC).await;
+        let guard = holder.acquire("k").await;
+        let next = waiter(&other, "k");
+        until("it waits for a message", 5 * SEC, || other.story.waiting() >= 2).await;
+        // Its first renewal is due after a third of the probation.
+        world.proxy.delay(Direction::ToClient, 400 * MS);
+        guard.release().await.unwrap();
+        let released = io().now();
+        let (guard, _) = within("admitted", SLACK, next).await.unwrap();
+        let arrived = io().now();
+        assert!(arrived.since(released) >= 300 * MS, "the message was not late");
+        assert_eq!(other.story.renewed(), 0, "too slow to tell anything");
+        assert!(guard.valid_until() <= released.plus(PROBATION));
+    });
+}
+
+/// A push for a claim that nobody knows any more is given back at once.
+#[test]
+fn an_unwanted_push_is_given_back() {
+    run(async {
+        let world = World::new();
+        let holder = connect(&world.server.url()).await;
+        let gone = connect(&world.proxy.url()).await;
+        let (held, left) = (claim("k", 10 * SEC), claim("k", 10 * SEC));
+        granted(&holder, &held).await;
+        in_line(&gone, &left).await;
+        // It leaves, and the store never hears of it.
+        let of = Some("EVALSHA".to_owned());
+        world.proxy.lose(Loss { of, nth: 1, what: Swallowed::Command, cut: None });
+        let unheard = tokio::time::timeout(100 * MS, gone.release(&left, Linger::None)).await;
+        assert!(unheard.is_err());
+        assert_eq!(world.in_line("k"), 1);
+        assert_eq!(release(&holder, &held).await, Released::Yes);
+        let took = world.empties(5 * SEC).await;
+        assert!(took < PROBATION / 2, "{took:?}");
+    });
+}
+
 /// H20, D10: the try is still under way when the connection breaks, and the release goes ahead of
 /// it on the next one. The old connection is ended first, so that nothing comes after the release.
 #[test]

@@ -35,7 +35,9 @@ pub struct Story {
 
 impl Observer for Story {
     fn event(&self, event: &Event<'_>) {
-        let count = |number: &AtomicU64| drop(number.fetch_add(1, Ordering::SeqCst));
+        let count = |number: &AtomicU64| {
+            number.fetch_add(1, Ordering::SeqCst);
+        };
         match event {
             Event::Waiting { .. } => {
                 count(&self.waiting);
