@@ -282,7 +282,7 @@ fn ten_thousand_held_locks_are_renewed_by_fifty_commands_a_second() {
         const LOCKS: usize = 10_000;
         let ttl = 6 * SEC;
         let world = World::new();
-        let client = Arc::new(Client::warm(&world.proxy.url(), ttl).await);
+        let client = Arc::new(Client::alone(&world.proxy.url(), ttl).await);
         let mut tasks = Vec::new();
         for lane in 0..100 {
             let client = client.clone();

@@ -31,7 +31,7 @@ async fn hold(store: &str, ttl: Duration) {
     let guard = client.acquire("k").await;
     say("held");
     hear();
-    drop(guard);
+    say(format_args!("{} {:?}", guard.ensure_held().is_ok(), guard.release().await.unwrap()));
 }
 
 /// So many clients wait for the key, each with a connection of its own. Who is admitted says
@@ -228,6 +228,55 @@ fn an_expiry_that_nobody_announces_is_noticed() {
         let killed = Instant::now();
         let (guard, at) = within("admitted", ttl + SLACK, next).await.unwrap();
         assert!(at - killed <= ttl + SLACK);
+        guard.release().await.unwrap();
+        world.empties(SEC).await;
+    });
+}
+
+/// H1: a holder that is stopped for longer than its ttl: the next is admitted; the first look after
+/// it goes on says that it is lost, and its release frees nothing.
+#[test]
+fn h01_a_stopped_holder_has_lost_the_lock_when_it_goes_on() {
+    run(async {
+        let world = World::new();
+        let ttl = 2 * SEC;
+        let mut holder = Process::start(&format!("hold {}", ttl.as_millis()), &world.server.url());
+        assert_eq!(holder.line(), "held");
+        let client = Client::warm(&world.server.url(), 60 * SEC).await;
+        let next = waiter(&client, "k");
+        until("it waits", 5 * SEC, || client.story.waiting() >= 2).await;
+        holder.stop();
+        let (guard, _) = within("admitted", ttl + SLACK, next).await.unwrap();
+        // It is told to go on before it goes on.
+        holder.tell("release");
+        holder.cont();
+        assert_eq!(holder.line(), "false NotHeld");
+        assert_eq!(guard.state(), HoldState::Held);
+        assert_eq!(guard.release().await.unwrap(), Released::Yes);
+    });
+}
+
+/// H27: the connection is cut while somebody waits on it: it is made again, and the waiter is
+/// reached by the release.
+#[test]
+fn a_cut_while_waiting_costs_no_place_and_no_message() {
+    run(async {
+        let world = World::new();
+        let holder = Client::warm(&world.server.url(), 30 * SEC).await;
+        let other = Client::warm(&world.proxy.url(), 30 * SEC).await;
+        let guard = holder.acquire("k").await;
+        let next = waiter(&other, "k");
+        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        for how in [Cut::Reset, Cut::Finish] {
+            let looks = other.story.waiting();
+            world.proxy.cut(how).unwrap();
+            until("it waits again", 2 * SEC, || other.story.waiting() >= looks + 2).await;
+            assert_eq!(world.in_line("k"), 1);
+        }
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (guard, at) = within("admitted", SLACK, next).await.unwrap();
+        assert!(at - released < SLACK);
         guard.release().await.unwrap();
         world.empties(SEC).await;
     });

@@ -108,6 +108,16 @@ impl Client {
         Self { locks, story }
     }
 
+    /// A client on a thread of its own, which no other test keeps busy.
+    pub async fn alone(url: &str, ttl: Duration) -> Self {
+        let story = Arc::new(Story::default());
+        let driver = Driver::start().unwrap();
+        let config = RedisConfig::parse(url).expect("a good address");
+        let backend = RedisBackend::connect(config, driver.io()).await.expect("the server runs");
+        let locks = LockManager::new(backend, driver).ttl(ttl).observer(story.clone());
+        Self { locks, story }
+    }
+
     /// A client that has used all that a connection needs for its first time.
     pub async fn warm(url: &str, ttl: Duration) -> Self {
         let client = Self::new(url, ttl).await;
