@@ -191,7 +191,7 @@ fn a_contended_cycle_is_two_commands_with_64_waiting() {
 fn a_contended_hold_longer_than_a_third_of_the_probation_is_three_commands() {
     run(async {
         let contest = Contest::new(1).await;
-        let rounds = 2;
+        let rounds = 1;
         let cost = contest.count(rounds, Hold::For(PROBATION / 3 + 500 * MS)).await;
         let keep_alives = cost.looks.saturating_sub(rounds);
         assert_eq!(cost.renewals, rounds, "{cost:?}");

@@ -330,7 +330,8 @@ async fn overtaken(world: &World, front: &Proxy, url: &str) -> Client {
     front.reset_counts();
     // Between the two connections there is a time in which none can be made.
     front.refuse_connections().unwrap();
-    front.cut(Cut::Reset).unwrap();
+    // With FIN: a reset could take with it what is under way.
+    front.cut(Cut::Finish).unwrap();
     pause(300 * MS).await;
     front.accept_connections().unwrap();
     until("the release has come", 5 * SEC, || front.counts()["EVALSHA"] >= 1).await;

@@ -300,9 +300,10 @@ local function warn(id, by)
   end
 end
 
--- Tells the next in line to look when the one who was granted the key by itself may not have come.
+-- Tells the next in line to look when all before them may not have come, from the one who was
+-- granted the key on. Who is further behind looks by itself about as early (REST).
 local function warn_next(p)
-  for place, id in ipairs(call('ZRANGE', LINE, 0, 1)) do
+  for place, id in ipairs(call('ZRANGE', LINE, 0, 3)) do
     warn(id, now + p * place)
   end
 end
