@@ -152,8 +152,9 @@ impl Shared {
             _ => (0, 0),
         };
         let probation = PROBATION.min(claim.ttl);
+        let token = names.token();
         let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
-        let run = self.topology.run_at(names.slot(), script, |command, link| {
+        let run = self.topology.run_at(names.slot(), Some(&token), script, |command, link| {
             self.keys(command, &names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
@@ -199,8 +200,9 @@ impl Shared {
         claim: &Claim,
     ) -> Result<Value, BackendError> {
         let tail = format!(":{}", claim.holder);
-        let run = self.topology.run_at(names.slot(), &TRY_GUARDED, |command, link| {
-            command.arg(4).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+        let token = names.token();
+        let run = self.topology.run_at(names.slot(), Some(&token), &TRY_GUARDED, |command, link| {
+            command.arg(4).arg(names.lock()).arg(&token).arg(names.helper("line"));
             command.arg(names.shared("guard"));
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
             guard.fill(command, link);
@@ -355,8 +357,9 @@ impl Shared {
             Linger::For(length) => length,
         };
         let (start, end) = names.channel_parts();
+        let token = names.token();
         let script = if self.guard.is_some() { &RELEASE_GUARDED } else { &RELEASE };
-        let run = self.topology.run_at(names.slot(), script, |command, link| {
+        let run = self.topology.run_at(names.slot(), Some(&token), script, |command, link| {
             self.keys(command, names);
             command.arg("").arg(id.to_string()).arg(millis(linger));
             for _ in 4..=12 {

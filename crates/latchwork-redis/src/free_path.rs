@@ -55,10 +55,14 @@ impl Combined for Take {
 
     fn alone<'a>(&'a self, request: &'a TakeRequest) -> Verb<'a, Result<Value, BackendError>> {
         let TakeRequest { names, head, ttl, tail } = request;
-        Box::pin(self.topology.run(names.slot(), &TRY, move |command| {
-            command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
-            command.arg(head).arg(ttl).arg(tail);
-        }))
+        Box::pin(async move {
+            let token = names.token();
+            let run = self.topology.run_at(names.slot(), Some(&token), &TRY, |command, _| {
+                command.arg(3).arg(names.lock()).arg(&token).arg(names.helper("line"));
+                command.arg(head).arg(ttl).arg(tail);
+            });
+            run.await
+        })
     }
 
     fn together<'a>(
@@ -95,8 +99,9 @@ impl Take {
         group: &[usize],
     ) -> Result<Vec<Value>, BackendError> {
         let members = || group.iter().map(|index| &requests[*index]);
-        let run = self.topology.run(None, &TAKE, |command| {
-            command.arg(1 + 2 * group.len()).arg(requests[group[0]].names.token());
+        let token = requests[group[0]].names.token();
+        let run = self.topology.run_at(None, Some(&token), &TAKE, |command, _| {
+            command.arg(1 + 2 * group.len()).arg(&token);
             for request in members() {
                 command.arg(request.names.lock());
             }

@@ -1,7 +1,7 @@
 //! One connection to one server, and what the server said of itself when it was made.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::drive::Drive;
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::errors::{Failure, Reaction, failure};
 use crate::probe::{Scripts, probe};
+use crate::scripts::RAISE;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -77,6 +78,13 @@ impl Facts {
 /// Takes what the server sends without being asked, and the word that the connection is gone.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
+/// A connection that may still have requests under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Former {
+    client_id: i64,
+    run_id: String,
+}
+
 /// A connection.
 pub(crate) struct Link {
     conn: MultiplexedConnection,
@@ -94,6 +102,8 @@ pub(crate) struct Link {
     unanswered_since: AtomicU64,
     /// The channels that the server has confirmed (true) or refused.
     channels: Mutex<HashMap<String, bool>>,
+    /// The counters of tokens that have been raised to the server's clock.
+    raised: Mutex<HashSet<String>>,
 }
 
 impl Link {
@@ -103,7 +113,7 @@ impl Link {
         access: &Access,
         io: Io,
         on_push: OnPush,
-        replaces: Option<i64>,
+        former: Option<&Former>,
     ) -> Result<Self, BackendError> {
         let broken = Arc::new(AtomicBool::new(false));
         let mut last = None;
@@ -136,9 +146,10 @@ impl Link {
                         broken,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
+                        raised: Mutex::default(),
                         io,
                     };
-                    link.introduce(replaces, access.probe).await?;
+                    link.introduce(former, access.probe).await?;
                     return Ok(link);
                 }
                 // A server or proxy that does not know HELLO is spoken to as of old.
@@ -153,19 +164,14 @@ impl Link {
     }
 
     /// Asks the server for what matters later, all at once.
-    async fn introduce(&mut self, replaces: Option<i64>, ask: Probe) -> Result<(), BackendError> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(replaces.unwrap_or_default());
+    async fn introduce(
+        &mut self,
+        former: Option<&Former>,
+        ask: Probe,
+    ) -> Result<(), BackendError> {
         let mut id = cmd("CLIENT");
         id.arg("ID");
         let info = cmd("INFO");
-        let kill = async {
-            // What the old connection has sent and the server has not read yet must not run after
-            // what is sent here. Without the right to do so the ttl bounds it.
-            if replaces.is_some() {
-                let _ = self.send(&kill).await;
-            }
-        };
         let probe = async {
             match ask {
                 Probe::No => Ok(None),
@@ -173,8 +179,7 @@ impl Link {
                 Probe::Cluster => probe(self, true).await.map(Some),
             }
         };
-        let (id, info, (), probed) =
-            tokio::join!(self.send(&id), self.send(&info), kill, probe);
+        let (id, info, probed) = tokio::join!(self.send(&id), self.send(&info), probe);
         let probed = probed?;
         let facts = match info {
             Ok(text) => read_facts(&text_of(&text)),
@@ -189,7 +194,21 @@ impl Link {
             Ok(Value::Int(id)) if scripts == Scripts::Whole => Some(id),
             _ => None,
         };
+        // What the old connection has sent and the server has not read yet must not run after what
+        // is sent here. Without the right to end it the ttl bounds it. Another run of the server
+        // has read nothing of it, and may have given its number to somebody else.
+        if let Some(former) = former.filter(|former| former.run_id == self.facts.run_id) {
+            let mut kill = cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(former.client_id);
+            let _ = self.send(&kill).await;
+        }
         Ok(())
+    }
+
+    /// What the connection that follows this one has to end.
+    pub(crate) fn former(&self) -> Option<Former> {
+        let client_id = self.client_id?;
+        Some(Former { client_id, run_id: self.facts.run_id.clone() })
     }
 
     /// Sends a command and awaits its answer. A dropped future counts as sent.
@@ -240,6 +259,24 @@ impl Link {
             channels.insert(channel.to_owned(), answer.is_ok());
         }
         answer.map(drop)
+    }
+
+    /// Raises a counter of tokens to the server's clock, once for a connection.
+    ///
+    /// The server may be one that lacks the last numbers: a replica that was promoted, or one that
+    /// came back with an older snapshot. Whoever uses it has a new connection to it.
+    pub(crate) async fn raise(&self, token: &str) -> Result<(), Failure> {
+        let mut raise = cmd("EVAL");
+        raise.arg(RAISE).arg(1).arg(token);
+        self.send(&raise).await?;
+        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        raised.insert(token.to_owned());
+        Ok(())
+    }
+
+    /// Whether [`Self::raise`] was done for this counter.
+    pub(crate) fn has_raised(&self, token: &str) -> bool {
+        self.raised.lock().unwrap_or_else(PoisonError::into_inner).contains(token)
     }
 
     fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {

@@ -4,7 +4,7 @@
 //! next command needs it, or at once while somebody waits for messages on it.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use latchwork_core::{Backoff, BackendError, Io};
@@ -12,7 +12,7 @@ use redis::{PushInfo, PushKind};
 use tokio::sync::watch;
 
 use crate::config::Endpoint;
-use crate::link::{Access, Link};
+use crate::link::{Access, Former, Link};
 use crate::push::Pushes;
 use crate::sentinel::Sentinels;
 
@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pushes: Arc<Pushes>,
     me: Weak<Node>,
     state: watch::Sender<State>,
+    /// The last connection, until one that follows it has ended it at the server.
+    former: Mutex<Option<Former>>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,6 +56,7 @@ impl Node {
             pushes,
             me: me.clone(),
             state: watch::Sender::new(State::Idle),
+            former: Mutex::default(),
         })
     }
 
@@ -91,13 +94,12 @@ impl Node {
 
     /// Starts to connect, unless somebody does.
     fn connect(&self) {
-        let mut replaces = None;
         let start = self.state.send_if_modified(|state| match state {
             State::Connecting => false,
             State::Up(link) if link.is_alive() => false,
             _ => {
                 if let State::Up(old) = state {
-                    replaces = old.client_id;
+                    *self.former() = old.former();
                 }
                 *state = State::Connecting;
                 true
@@ -106,15 +108,23 @@ impl Node {
         let Some(me) = self.me.upgrade().filter(|_| start) else { return };
         // The task keeps the node for as long as a connection may take to be made.
         self.io.spawn(async move {
-            let state = match me.open(replaces).await {
-                Ok(link) => State::Up(Arc::new(link)),
+            let former = me.former().clone();
+            let state = match me.open(former.as_ref()).await {
+                Ok(link) => {
+                    *me.former() = None;
+                    State::Up(Arc::new(link))
+                }
                 Err(error) => State::Failed(error),
             };
             me.state.send_replace(state);
         });
     }
 
-    async fn open(&self, replaces: Option<i64>) -> Result<Link, BackendError> {
+    fn former(&self) -> MutexGuard<'_, Option<Former>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn open(&self, former: Option<&Former>) -> Result<Link, BackendError> {
         let endpoint = match &self.target {
             Target::Fixed(endpoint) => endpoint.clone(),
             Target::Master(sentinels) => sentinels.master().await?,
@@ -129,7 +139,7 @@ impl Node {
             }
         });
         let link =
-            Link::open(endpoint, &self.access, self.io.clone(), on_push, replaces).await?;
+            Link::open(endpoint, &self.access, self.io.clone(), on_push, former).await?;
         if let Target::Master(sentinels) = &self.target {
             sentinels.check(&link)?;
         }

@@ -195,6 +195,6 @@ impl Shared {
             command.arg(script).arg(1).arg(key).arg(args);
             command
         };
-        self.topology.send(names.slot(), eval).await
+        self.topology.send(names.slot(), None, eval).await
     }
 }

@@ -165,13 +165,15 @@ impl Topology {
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, BackendError> {
-        self.run_at(slot, script, |command, _| fill(command)).await
+        self.run_at(slot, None, script, |command, _| fill(command)).await
     }
 
-    /// As [`Self::run`], with what `fill` makes of the connection that it is sent on.
+    /// As [`Self::run`], with what `fill` makes of the connection that it is sent on. A script that
+    /// may grant comes with the name of the counter of tokens.
     pub(crate) async fn run_at(
         &self,
         slot: Option<u16>,
+        token: Option<&str>,
         script: &Script,
         fill: impl Fn(&mut Cmd, &Link),
     ) -> Result<Value, BackendError> {
@@ -181,7 +183,7 @@ impl Topology {
             fill(&mut command, link);
             command
         };
-        self.send(slot, make).await
+        self.send(slot, token, make).await
     }
 
     /// Sends a command to the node of a slot and follows it to where the slot is. `make` makes it
@@ -191,6 +193,7 @@ impl Topology {
     pub(crate) async fn send(
         &self,
         slot: Option<u16>,
+        token: Option<&str>,
         make: impl Fn(&Link, bool) -> Cmd,
     ) -> Result<Value, BackendError> {
         let mut whole = false;
@@ -202,8 +205,17 @@ impl Topology {
                 None => (self.link(slot).await?, false),
             };
             let command = make(&link, whole);
-            let sent =
-                if ask { link.send_asking(&command).await } else { link.send(&command).await };
+            let sent = if ask {
+                link.send_asking(&command).await
+            } else if let Some(counter) = token.filter(|counter| !link.has_raised(counter)) {
+                // In one flight: the server does one after the other.
+                match tokio::join!(link.raise(counter), link.send(&command)) {
+                    (Ok(()), answer) => answer,
+                    (Err(failure), _) => Err(failure),
+                }
+            } else {
+                link.send(&command).await
+            };
             let failure = match sent {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,

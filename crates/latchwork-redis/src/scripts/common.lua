@@ -308,19 +308,24 @@ local function push(w, entry)
   return false
 end
 
--- Tells the next in line to look when the one who was granted the key by itself may not have come,
--- unless they look by then anyway.
-local function warn_next(p)
-  for i, entry in ipairs(call('LRANGE', LINE, 0, 1)) do
-    local by = now + p * i
-    local look = tonumber(string.match(entry, '^%x+ (%d+)'))
-    if look and look > by + LATE then
-      local w = waiter(entry)
-      if w and publish(w.proc, 'l ' .. w.id .. ' ' .. text(p * i)) then
-        w.look = by
-        call('LSET', LINE, i - 1, entry_of(w))
-      end
+-- Tells the waiter at this place in line to look by then, unless it promised to look about as
+-- early.
+local function warn(place, entry, by)
+  local look = tonumber(string.match(entry, '^%x+ (%d+)'))
+  if look and look > by + LATE then
+    local w = waiter(entry)
+    if w and publish(w.proc, 'l ' .. w.id .. ' ' .. text(by - now)) then
+      w.look = by
+      call('LSET', LINE, place, entry_of(w))
     end
+  end
+end
+
+-- Tells the next in line to look when all before them may not have come, from the one who was
+-- granted the key on. Who is further behind looks by itself about as early (REST).
+local function warn_next(p)
+  for i, entry in ipairs(call('LRANGE', LINE, 0, 3)) do
+    warn(i - 1, entry, now + p * i)
   end
 end
 
@@ -362,6 +367,11 @@ local function serve(me, in_line, floor)
         call('LSET', LINE, skipped, entry_of(w))
       end
       turn = { look = w.look, holder = w.holder }
+      -- Nobody can tell it: who stands behind it comes when it has not.
+      local behind = call('LINDEX', LINE, skipped + 1)
+      if behind and not (me and sub(behind, 1, 32) == me.id) then
+        warn(skipped + 1, behind, w.look + LATE + 1)
+      end
     elseif push(w, entry) then
       p = w.p
     else

@@ -19,7 +19,7 @@ local is_open = true
 if is_open and ARGV[3] == '0' then
   local call, sub = redis.call, string.sub
   local value = call('GET', KEYS[1])
-  local entries = value and sub(value, 8, 39) == ARGV[2] and call('LRANGE', KEYS[3], 0, 1)
+  local entries = value and sub(value, 8, 39) == ARGV[2] and call('LRANGE', KEYS[3], 0, 4)
   local id, look, ends, mode, p, tried, stamp, proc, holder
   if entries and entries[1] then
     id, look, ends, mode, p, tried, stamp, proc, holder = string.match(entries[1],
@@ -29,8 +29,12 @@ if is_open and ARGV[3] == '0' then
     local time = call('TIME')
     local now_us = time[1] * 1000000 + time[2]
     local now = math.floor(now_us / 1000)
-    local next_look = entries[2] and tonumber(string.match(entries[2], '^%x+ (%d+)')) or 0
-    if tonumber(ends) > now and tonumber(look) + 500 >= now and next_look <= now + p + 500 then
+    local promised = tonumber(ends) > now and tonumber(look) + 500 >= now
+    for i = 2, #entries do
+      local by = tonumber(string.match(entries[i], '^%x+ (%d+)'))
+      promised = promised and by and by <= now + p * (i - 1) + 500
+    end
+    if promised then
       -- First: a full server lets a script write after it has freed something.
       call('DEL', KEYS[1])
       local token = call('INCR', KEYS[2])
