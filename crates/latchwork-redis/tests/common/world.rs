@@ -44,7 +44,7 @@ impl World {
 
     /// How many claims stand in a key's line.
     pub fn in_line(&self, key: &str) -> i64 {
-        self.number(&["ZCARD", &format!("{key}:lw:line")])
+        self.number(&["LLEN", &format!("{key}:lw:line")])
     }
 
     pub async fn line_is(&self, key: &str, length: i64) {
