@@ -50,7 +50,7 @@ impl RedisBackend {
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
         shared
             .topology
-            .link(None)
+            .reach()
             .await
             .map_err(|error| Error::from_backend(error, None, &store))?;
         Ok(Arc::new(Self(shared)))
@@ -78,10 +78,10 @@ impl Shared {
         }
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
-        let hears = link.hears(&channel);
+        let hears = self.topology.hears(&link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
         if claim.waits || known.is_some() {
-            self.pushes.open(claim.id).tries(hears);
+            self.pushes.open(claim.id, names.slot()).tries(hears);
         }
         let place = match (claim.waits, claim.order) {
             (false, _) => "n",
@@ -130,7 +130,7 @@ impl Shared {
         }
         let names = self.topology.names(&claim.key)?;
         let Some(mailbox) = self.pushes.find(claim.id) else { return Ok(Wake::Look) };
-        let link = self.topology.link(names.slot()).await?;
+        let link = self.topology.ears(names.slot()).await?;
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
         if link.hears(&channel) {

@@ -1,5 +1,6 @@
 //! Where the servers are and how to speak to them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -93,6 +94,7 @@ pub struct RedisConfig {
     pub(crate) min_replicas: u32,
     pub(crate) guard: bool,
     pub(crate) max_ttl: Option<Duration>,
+    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
 }
 
 const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
@@ -164,6 +166,7 @@ impl RedisConfig {
             min_replicas: 0,
             guard: false,
             max_ttl: None,
+            detours: BTreeMap::new(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -174,6 +177,18 @@ impl RedisConfig {
                 .next_step("add guard=true, or leave max_ttl out"));
         }
         Ok(config)
+    }
+
+    /// Reaches a server that Sentinels or a Cluster call `announced` at `via` instead, both as
+    /// `host:port`: for servers behind a tunnel or a translation of addresses, whose own addresses
+    /// mean nothing to the caller.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if one of them is no address.
+    pub fn detour(mut self, announced: &str, via: &str) -> Result<Self, Error> {
+        self.detours.insert(endpoint(announced, 6_379)?, endpoint(via, 6_379)?);
+        Ok(self)
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 mod answers;
 mod backend;
+mod cluster;
 mod config;
 mod errors;
 mod inspect;

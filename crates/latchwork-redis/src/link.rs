@@ -1,7 +1,7 @@
 //! One connection to one server, and what the server said of itself when it was made.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use redis::{
 };
 
 use crate::config::{Credentials, Endpoint, Tls};
-use crate::errors::{Failure, Reaction, failure};
+use crate::errors::{Failure, Reaction, failure, strange};
 
 /// How long a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -28,6 +28,16 @@ pub(crate) struct Access {
     pub(crate) credentials: Credentials,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
+    /// Where servers are reached that are not at the address by which the others call them.
+    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
+}
+
+/// A connection that another one replaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// The server's process: numbers of connections begin anew with each.
+    run_id: String,
+    client_id: i64,
 }
 
 /// What a server says of itself.
@@ -59,7 +69,7 @@ pub(crate) struct Link {
     io: Io,
     pub(crate) facts: Facts,
     /// The number that the server gave to the connection.
-    pub(crate) client_id: Option<i64>,
+    client_id: Option<i64>,
     broken: Arc<AtomicBool>,
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
@@ -75,7 +85,24 @@ impl Link {
         access: &Access,
         io: Io,
         on_push: OnPush,
-        replaces: Option<i64>,
+        replaces: Option<&Replaced>,
+    ) -> Result<Self, BackendError> {
+        // A server that is stopped takes connections and says nothing.
+        let limit = 2 * CONNECT_LIMIT;
+        let opened = Self::open_slowly(endpoint.clone(), access, io.clone(), on_push, replaces);
+        io.within(limit, opened).await.unwrap_or_else(|| {
+            let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
+            Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+                .next_step("look whether the server runs and is not stopped"))
+        })
+    }
+
+    async fn open_slowly(
+        endpoint: Endpoint,
+        access: &Access,
+        io: Io,
+        on_push: OnPush,
+        replaces: Option<&Replaced>,
     ) -> Result<Self, BackendError> {
         let broken = Arc::new(AtomicBool::new(false));
         let mut last = None;
@@ -123,20 +150,11 @@ impl Link {
     }
 
     /// Asks the server for what matters later.
-    async fn introduce(&mut self, replaces: Option<i64>) -> Result<(), BackendError> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(replaces.unwrap_or_default());
+    async fn introduce(&mut self, replaces: Option<&Replaced>) -> Result<(), BackendError> {
         let mut id = cmd("CLIENT");
         id.arg("ID");
         let info = cmd("INFO");
-        let kill = async {
-            // What the old connection has sent and the server has not read yet must not run after
-            // what is sent here. Without the right to do so the ttl bounds it.
-            if replaces.is_some() {
-                let _ = self.send(&kill).await;
-            }
-        };
-        let (id, info, ()) = tokio::join!(self.send(&id), self.send(&info), kill);
+        let (id, info) = tokio::join!(self.send(&id), self.send(&info));
         self.client_id = match id {
             Ok(Value::Int(id)) => Some(id),
             _ => None,
@@ -148,7 +166,22 @@ impl Link {
             }
             Err(_) => {}
         }
+        // What the old connection has sent and the server has not read yet must not run after what
+        // is sent here. Without the right to do so the ttl bounds it. In another process of the
+        // server, or another server, the number would be that of a stranger.
+        if let Some(old) = replaces.filter(|old| old.run_id == self.facts.run_id) {
+            let mut kill = cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(old.client_id);
+            let _ = self.send(&kill).await;
+        }
         Ok(())
+    }
+
+    /// What a connection that is made instead of this one needs to know.
+    pub(crate) fn as_replaced(&self) -> Option<Replaced> {
+        let run_id = self.facts.run_id.clone();
+        let client_id = self.client_id.filter(|_| !run_id.is_empty())?;
+        Some(Replaced { run_id, client_id })
     }
 
     /// Sends a command and awaits its answer. A dropped future counts as sent.
@@ -178,10 +211,21 @@ impl Link {
     pub(crate) async fn subscribe(&self, channel: &str, sharded: bool) -> Result<(), Failure> {
         let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
-        self.send(&subscribe).await?;
+        let answer = self.send(&subscribe).await?;
+        // What a server says unasked of channels that it has moved away counts as an answer in the
+        // library, so that answers may come one late: this one must be about this channel.
+        if !confirms(&answer, channel) {
+            self.give_up();
+            return Err(Failure { error: strange(&answer), reaction: Reaction::Reconnect });
+        }
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         channels.insert(channel.to_owned());
         Ok(())
+    }
+
+    /// The server does not send the messages of a channel any more.
+    pub(crate) fn forget(&self, channel: &str) {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
     }
 
     fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
@@ -205,6 +249,11 @@ impl Link {
             self.give_up();
         }
         !self.broken.load(Ordering::SeqCst)
+    }
+
+    /// Whether a request was given up and nothing has been answered since.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.unanswered_since.load(Ordering::Relaxed) != 0
     }
 
     pub(crate) fn give_up(&self) {
@@ -243,6 +292,16 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let first = &self.link.unanswered_since;
         let _ = first.compare_exchange(0, self.since, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Whether this is the confirmation that messages of a channel come from now on.
+fn confirms(answer: &Value, channel: &str) -> bool {
+    match answer {
+        Value::Push { kind: PushKind::Subscribe | PushKind::SSubscribe, data } => {
+            data.first().is_some_and(|name| text_of(name) == channel)
+        }
+        _ => false,
     }
 }
 
@@ -296,7 +355,7 @@ fn client(
     if let Some(password) = &access.credentials.password {
         settings = settings.set_password(password);
     }
-    let (host, port) = (endpoint.host.clone(), endpoint.port);
+    let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint).clone();
     let addr = match &access.tls {
         None => ConnectionAddr::Tcp(host, port),
         Some(tls) => ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None },

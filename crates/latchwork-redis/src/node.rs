@@ -4,15 +4,17 @@
 //! next command needs it, or at once while somebody waits for messages on it.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use latchwork_core::{Backoff, BackendError, Io};
-use redis::{PushInfo, PushKind};
+use redis::{PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
+use crate::cluster::Cluster;
 use crate::config::Endpoint;
-use crate::link::{Access, Link};
+use crate::link::{Access, Link, Replaced};
+use crate::names::slot_of;
 use crate::push::Pushes;
 use crate::sentinel::Sentinels;
 
@@ -25,14 +27,30 @@ pub(crate) enum Target {
     Master(Arc<Sentinels>),
 }
 
+/// What a connection is for.
+#[derive(Debug)]
+pub(crate) enum Use {
+    /// Commands, and messages of channels.
+    All,
+    /// Commands to a node of a Cluster.
+    Commands,
+    /// Messages of channels on a node of a Cluster. When a slot moves away its server says so
+    /// unasked, and the library takes that for the answer to whatever was sent last: so nothing is
+    /// sent here but subscriptions.
+    Messages(Weak<Cluster>),
+}
+
 /// A server with its connection.
 pub(crate) struct Node {
     target: Target,
+    usage: Use,
     access: Arc<Access>,
     io: Io,
     pushes: Arc<Pushes>,
     me: Weak<Node>,
     state: watch::Sender<State>,
+    /// The connection that the next one replaces.
+    last: Mutex<Option<Replaced>>,
 }
 
 #[derive(Debug, Clone)]
@@ -46,9 +64,17 @@ enum State {
 }
 
 impl Node {
-    pub(crate) fn new(target: Target, access: Arc<Access>, io: Io, pushes: Arc<Pushes>) -> Arc<Self> {
+    pub(crate) fn new(
+        target: Target,
+        usage: Use,
+        access: Arc<Access>,
+        io: Io,
+        pushes: Arc<Pushes>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             target,
+            usage,
+            last: Mutex::default(),
             access,
             io,
             pushes,
@@ -91,13 +117,12 @@ impl Node {
 
     /// Starts to connect, unless somebody does.
     fn connect(&self) {
-        let mut replaces = None;
         let start = self.state.send_if_modified(|state| match state {
             State::Connecting => false,
             State::Up(link) if link.is_alive() => false,
             _ => {
                 if let State::Up(old) = state {
-                    replaces = old.client_id;
+                    *self.last.lock().unwrap_or_else(PoisonError::into_inner) = old.as_replaced();
                 }
                 *state = State::Connecting;
                 true
@@ -106,7 +131,8 @@ impl Node {
         let Some(me) = self.me.upgrade().filter(|_| start) else { return };
         // The task keeps the node for as long as a connection may take to be made.
         self.io.spawn(async move {
-            let state = match me.open(replaces).await {
+            let replaces = me.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let state = match me.open(replaces.as_ref()).await {
                 Ok(link) => State::Up(Arc::new(link)),
                 Err(error) => State::Failed(error),
             };
@@ -114,19 +140,24 @@ impl Node {
         });
     }
 
-    async fn open(&self, replaces: Option<i64>) -> Result<Link, BackendError> {
+    async fn open(&self, replaces: Option<&Replaced>) -> Result<Link, BackendError> {
         let endpoint = match &self.target {
             Target::Fixed(endpoint) => endpoint.clone(),
             Target::Master(sentinels) => sentinels.master().await?,
         };
         let (me, pushes) = (self.me.clone(), self.pushes.clone());
-        let on_push = Arc::new(move |push: PushInfo| {
-            if push.kind != PushKind::Disconnection {
-                return pushes.deliver(&push);
+        let on_push = Arc::new(move |push: PushInfo| match push.kind {
+            PushKind::Disconnection => {
+                if let Some(node) = me.upgrade() {
+                    node.disconnected();
+                }
             }
-            if let Some(node) = me.upgrade() {
-                node.disconnected();
+            PushKind::SUnsubscribe => {
+                if let Some(node) = me.upgrade() {
+                    node.silenced(&push);
+                }
             }
+            _ => pushes.deliver(&push),
         });
         let link =
             Link::open(endpoint, &self.access, self.io.clone(), on_push, replaces).await?;
@@ -150,9 +181,29 @@ impl Node {
         self.disconnected();
     }
 
+    /// Drops the connection unless it leads to this server.
+    pub(crate) fn leave_unless_at(&self, master: &Endpoint) {
+        let there =
+            matches!(&*self.state.borrow(), State::Up(link) if link.endpoint() == master);
+        if !there {
+            self.leave();
+        }
+    }
+
+    /// The server says that a channel is elsewhere now, with its slot.
+    fn silenced(&self, push: &PushInfo) {
+        let Some(Value::BulkString(channel)) = push.data.first() else { return };
+        let channel = String::from_utf8_lossy(channel);
+        if let State::Up(link) = &*self.state.borrow() {
+            link.forget(&channel);
+        }
+        let moved = slot_of(&channel);
+        self.pushes.look(|slot| slot == Some(moved));
+    }
+
     /// The connection is gone. If somebody waits for messages, it is made again, and they look.
     pub(crate) fn disconnected(&self) {
-        if !self.pushes.is_awaited() {
+        if matches!(self.usage, Use::Commands) || !self.pushes.is_awaited() {
             return;
         }
         let me = self.me.clone();
@@ -164,10 +215,19 @@ impl Node {
                 if !node.pushes.is_awaited() {
                     return;
                 }
-                if node.link().await.is_ok() {
-                    // Messages may have been lost meanwhile. Who looks, subscribes again.
-                    node.pushes.look_all();
-                    return;
+                let connected = node.link().await.is_ok();
+                match &node.usage {
+                    Use::Messages(cluster) => {
+                        let Some(cluster) = cluster.upgrade() else { return };
+                        if connected {
+                            return cluster.look_at_slots_of(&node.target);
+                        }
+                        // Its slots may have another master by now; then it is let go, and those
+                        // who wait for them look.
+                        let _ = cluster.refresh().await;
+                    }
+                    _ if connected => return node.pushes.look_all(),
+                    _ => {}
                 }
                 drop(node);
                 io.sleep(backoff.pause()).await;
