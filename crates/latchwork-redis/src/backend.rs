@@ -11,14 +11,22 @@ use latchwork_core::{
     Verb, Wake, random_between,
 };
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
 use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
 use crate::config::RedisConfig;
-use crate::errors::strange;
+use crate::durable::{Kept, Undone};
+use crate::errors::{Failure, Reaction, strange};
 use crate::names::Names;
 use crate::push::{Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RENEW, TRY};
-use crate::topology::Topology;
+use crate::topology::{Sending, Topology};
+
+/// How much longer than the first of several nodes the others may take to answer a renewal.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A slot, and claims there by their place in a list.
+type Group = (Option<u16>, Vec<(usize, Names)>);
 
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
@@ -32,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) io: Io,
     crowds: Crowds,
+    pub(crate) undone: Undone,
 }
 
 impl RedisBackend {
@@ -45,7 +54,7 @@ impl RedisBackend {
         let pushes = Pushes::new(io.clone());
         let topology = Topology::new(&config, &io, &pushes);
         let shared =
-            Arc::new(Shared { config, topology, pushes, io, crowds: Crowds::default() });
+            Arc::new(Shared { config, topology, pushes, io, crowds: Crowds::default(), undone: Undone::default() });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
         shared
@@ -58,13 +67,18 @@ impl RedisBackend {
 }
 
 impl Shared {
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+    /// Tries at the master; `kept` tells how many replicas have confirmed what it did.
+    pub(crate) async fn try_on_master(
+        &self,
+        claim: &Claim,
+        kept: &mut Kept,
+    ) -> Result<Attempt, BackendError> {
         let names = self.topology.names(&claim.key)?;
         let link = self.topology.link(names.slot()).await?;
         let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
         if alone && known.is_none() && !self.crowds.is_crowded(&names) {
-            match self.take_free(&names, claim).await? {
+            match self.take_free(&names, claim, kept).await? {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
@@ -93,14 +107,15 @@ impl Shared {
             _ => (0, 0),
         };
         let probation = PROBATION.min(claim.ttl);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
+        let sending = self.sending(claim.ttl);
+        let run = self.topology.run_as(sending, names.slot(), &TRY, |command| {
             keys(command, &names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
             command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
         });
-        let attempt = attempt(&run.await?, claim);
+        let attempt = attempt(&kept.note(run.await)?, claim);
         match &attempt {
             Ok(Attempt::Granted(_)) => {
                 if let Some(mailbox) = self.pushes.find(claim.id) {
@@ -115,13 +130,19 @@ impl Shared {
     }
 
     /// Takes a key that nobody holds, in the fewest steps at the server.
-    async fn take_free(&self, names: &Names, claim: &Claim) -> Result<Value, BackendError> {
+    async fn take_free(
+        &self,
+        names: &Names,
+        claim: &Claim,
+        kept: &mut Kept,
+    ) -> Result<Value, BackendError> {
         let tail = format!(":{}", claim.holder);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
+        let sending = self.sending(claim.ttl);
+        let run = self.topology.run_as(sending, names.slot(), &TRY, |command| {
             command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
         });
-        run.await
+        kept.note(run.await)
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
@@ -148,19 +169,24 @@ impl Shared {
             self.io.sleep(pause).await;
             return Ok(Wake::Look);
         }
-        Ok(mailbox.wait(&self.io).await)
+        match mailbox.wait(&self.io).await {
+            Wake::Admitted { .. } if self.config.min_replicas > 0 => {
+                self.confirm_push(claim, &names).await
+            }
+            wake => Ok(wake),
+        }
     }
 
     async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
-        let mut groups: Vec<(Option<u16>, Vec<(usize, Names)>)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
             match self.topology.names(&claim.key) {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();
                     // Counters are one for a namespace, so a group has one namespace too.
-                    let fits = |(of, group): &&mut (Option<u16>, Vec<(usize, Names)>)| {
+                    let fits = |(of, group): &&mut Group| {
                         *of == slot && group[0].1.namespace() == names.namespace()
                     };
                     match groups.iter_mut().find(fits) {
@@ -170,54 +196,130 @@ impl Shared {
                 }
             }
         }
+        // A node that is stopped must not cost the claims on the others their renewal.
+        let (first, _) = watch::channel(false);
         let mut running = Vec::new();
         for (slot, group) in &groups {
-            running.push(Box::pin(self.renew_group(*slot, group, claims)));
-        }
-        for ((_, group), outcome) in groups.iter().zip(join_all(running).await) {
-            match outcome {
-                Ok(renewals) => {
-                    for ((index, _), renewal) in group.iter().zip(renewals) {
-                        if renewal == Renewal::Lost {
-                            self.pushes.close(claims[*index].id);
+            let (several, first) = (groups.len() > 1, &first);
+            running.push(Box::pin(async move {
+                let renewal = self.renew_group(*slot, group, claims);
+                if !several {
+                    return renewal.await;
+                }
+                let late = async {
+                    let _ = first.subscribe().wait_for(|answered| *answered).await;
+                    self.io.sleep(GRACE).await;
+                };
+                tokio::select! {
+                    biased;
+                    renewals = renewal => {
+                        if renewals.iter().any(Result::is_ok) {
+                            first.send_replace(true);
                         }
-                        answers[*index] = Some(Ok(renewal));
+                        renewals
                     }
+                    () = late => vec![Err(BackendError::no_answer(GRACE)); group.len()],
                 }
-                Err(error) => {
-                    for (index, _) in group {
-                        answers[*index] = Some(Err(error.clone()));
-                    }
+            }));
+        }
+        for ((_, group), renewals) in groups.iter().zip(join_all(running).await) {
+            for ((index, _), renewal) in group.iter().zip(renewals) {
+                if matches!(renewal, Ok(Renewal::Lost)) {
+                    self.pushes.close(claims[*index].id);
                 }
+                answers[*index] = Some(renewal);
             }
         }
         answers.into_iter().flatten().collect()
     }
 
+    /// Renews claims of one slot and namespace.
     async fn renew_group(
         &self,
         slot: Option<u16>,
         group: &[(usize, Names)],
         claims: &[Claim],
-    ) -> Result<Vec<Renewal>, BackendError> {
-        let run = self.topology.run(slot, &RENEW, |command| {
+    ) -> Vec<Result<Renewal, BackendError>> {
+        let all = |error: BackendError| vec![Err(error); group.len()];
+        match self.renew_together(true, slot, group, claims, false).await {
+            Ok(renewals) => renewals.into_iter().map(Ok).collect(),
+            Err(failure) if failure.reaction != Reaction::Again || slot.is_none() => {
+                all(failure.error)
+            }
+            // The slot is on its way, with some of the keys here and some there: one key alone is
+            // always found, and a claim that holds alone needs no other.
+            Err(_) => {
+                let mut renewals = Vec::new();
+                for member in group {
+                    let claim = &claims[member.0];
+                    let bare = is_alone(claim.mode) && claim.floor == 0;
+                    let one = std::slice::from_ref(member);
+                    let renewal = self.renew_together(false, slot, one, claims, bare).await;
+                    let renewal = renewal.map_err(|failure| failure.error);
+                    renewals.push(renewal.and_then(|mut one| {
+                        one.pop().ok_or_else(|| strange(&Value::Nil))
+                    }));
+                }
+                renewals
+            }
+        }
+    }
+
+    /// Renews claims by one script; if `bare`, by their own keys alone.
+    async fn renew_together(
+        &self,
+        impatient: bool,
+        slot: Option<u16>,
+        group: &[(usize, Names)],
+        claims: &[Claim],
+        bare: bool,
+    ) -> Result<Vec<Renewal>, Failure> {
+        let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
+        let shortest = members.iter().map(|claim| claim.ttl).min().unwrap_or_default();
+        let sending = Sending { impatient, ..self.sending(shortest) };
+        let run = self.topology.run_as(sending, slot, &RENEW, |command| {
             command.arg(group.len() * 3 + 1);
             for (_, names) in group {
-                command.arg(names.lock()).arg(names.helper("claims")).arg(names.helper("held"));
+                let lock = names.lock();
+                if bare {
+                    command.arg(lock).arg(lock).arg(lock);
+                } else {
+                    command.arg(lock).arg(names.helper("claims")).arg(names.helper("held"));
+                }
             }
-            command.arg(group[0].1.token());
-            for (index, _) in group {
-                let claim = &claims[*index];
+            let names = &group[0].1;
+            if bare {
+                command.arg(names.lock());
+            } else {
+                command.arg(names.token());
+            }
+            for claim in &members {
                 command.arg(claim.id.to_string()).arg(letter(claim.mode));
                 command.arg(millis(claim.ttl)).arg(claim.floor);
             }
         });
+        let refused = |error| Failure { error, reaction: Reaction::None };
         let answer = run.await?;
-        let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
-        renewals(&answer, &members)
+        self.is_kept(&answer).map_err(refused)?;
+        renewals(&answer.value, &members).map_err(refused)
     }
 
-    async fn release(&self, claim: &Claim, linger: Linger) -> Result<Released, BackendError> {
+    /// Renews one claim, as [`Self::renew_all`] does.
+    pub(crate) async fn renew_one(
+        &self,
+        claim: &Claim,
+        names: &Names,
+    ) -> Result<Renewal, BackendError> {
+        let group = [(0, names.clone())];
+        let mut one = self.renew_group(names.slot(), &group, std::slice::from_ref(claim)).await;
+        one.pop().unwrap_or_else(|| Err(strange(&Value::Nil)))
+    }
+
+    pub(crate) async fn release_on_master(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
         let names = self.topology.names(&claim.key)?;
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;

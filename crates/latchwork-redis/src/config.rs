@@ -179,6 +179,15 @@ impl RedisConfig {
         Ok(config)
     }
 
+    /// Counts a grant or a renewal only when so many replicas have confirmed it (`WAIT`), as
+    /// `min_replicas=` in the address does. With all replicas a fail-over loses no lock; 0 asks for
+    /// none.
+    #[must_use]
+    pub fn min_replicas(mut self, replicas: u32) -> Self {
+        self.min_replicas = replicas;
+        self
+    }
+
     /// Reaches a server that Sentinels or a Cluster call `announced` at `via` instead, both as
     /// `host:port`: for servers behind a tunnel or a translation of addresses, whose own addresses
     /// mean nothing to the caller.

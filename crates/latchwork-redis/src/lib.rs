@@ -4,6 +4,8 @@ mod answers;
 mod backend;
 mod cluster;
 mod config;
+mod confirm;
+mod durable;
 mod errors;
 mod inspect;
 mod link;

@@ -14,6 +14,7 @@ use redis::{
 };
 
 use crate::config::{Credentials, Endpoint, Tls};
+use crate::confirm::Confirming;
 use crate::errors::{Failure, Reaction, failure, strange};
 
 /// How long a connection may take to be made.
@@ -76,13 +77,14 @@ pub(crate) struct Link {
     unanswered_since: AtomicU64,
     /// The channels that the server has confirmed.
     channels: Mutex<HashSet<String>>,
+    pub(crate) confirming: Confirming,
 }
 
 impl Link {
     /// Makes a connection. Must run inside the runtime of the `Io`.
     pub(crate) async fn open(
         endpoint: Endpoint,
-        access: &Access,
+        access: &Arc<Access>,
         io: Io,
         on_push: OnPush,
         replaces: Option<&Replaced>,
@@ -99,7 +101,7 @@ impl Link {
 
     async fn open_slowly(
         endpoint: Endpoint,
-        access: &Access,
+        access: &Arc<Access>,
         io: Io,
         on_push: OnPush,
         replaces: Option<&Replaced>,
@@ -132,6 +134,7 @@ impl Link {
                         broken,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
+                        confirming: Confirming::new(access),
                         io,
                     };
                     link.introduce(replaces).await?;
@@ -194,12 +197,31 @@ impl Link {
 
     /// Sends a command that the server shall take although its slot is only being moved there.
     pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, Failure> {
-        let waiting = Waiting::new(self);
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING").add_command(command.clone());
-        let answers = self.conn.clone().send_packed_commands(&pipeline, 1, 1).await;
-        waiting.answered();
+        let answers = self.send_together(&pipeline, 1, 1).await;
         self.read(answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil)))
+    }
+
+    /// Sends several commands at once and awaits the answers to all but the first `skip`.
+    pub(crate) async fn send_together(
+        &self,
+        pipeline: &redis::Pipeline,
+        skip: usize,
+        count: usize,
+    ) -> redis::RedisResult<Vec<Value>> {
+        let waiting = Waiting::new(self);
+        let answers = self.conn.clone().send_packed_commands(pipeline, skip, count).await;
+        waiting.answered();
+        answers
+    }
+
+    pub(crate) fn io(&self) -> &Io {
+        &self.io
+    }
+
+    pub(crate) fn client_id(&self) -> Option<i64> {
+        self.client_id
     }
 
     /// Whether messages of this channel come.
@@ -228,7 +250,7 @@ impl Link {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
     }
 
-    fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
+    pub(crate) fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
         let error = match answer {
             Ok(Value::ServerError(error)) => error.into(),
             Ok(value) => return Ok(value),

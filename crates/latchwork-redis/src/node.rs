@@ -89,10 +89,8 @@ impl Node {
     ///
     /// Why it could not be made. Nothing was sent.
     pub(crate) async fn link(&self) -> Result<Arc<Link>, BackendError> {
-        if let State::Up(link) = &*self.state.borrow() {
-            if link.is_alive() {
-                return Ok(link.clone());
-            }
+        if let Some(link) = self.current() {
+            return Ok(link);
         }
         let mut news = self.state.subscribe();
         self.connect();

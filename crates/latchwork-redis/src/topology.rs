@@ -8,6 +8,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::cluster::Cluster;
 use crate::config::{Deployment, RedisConfig};
+use crate::confirm::{Answer, Confirm};
 use crate::errors::{Failure, Reaction};
 use crate::link::{Access, Link};
 use crate::names::Names;
@@ -143,7 +144,8 @@ impl Topology {
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, BackendError> {
-        self.run_as(Sending::PATIENT, slot, script, fill).await.map_err(|failure| failure.error)
+        let answer = self.run_as(Sending::default(), slot, script, fill).await;
+        answer.map(|answer| answer.value).map_err(|failure| failure.error)
     }
 
     /// As [`Self::run`], in another way.
@@ -153,7 +155,7 @@ impl Topology {
         slot: Option<u16>,
         script: &Script,
         fill: impl Fn(&mut Cmd),
-    ) -> Result<Value, Failure> {
+    ) -> Result<Answer, Failure> {
         let command = |word: &str, body: &str| {
             let mut command = cmd(word);
             command.arg(body);
@@ -173,7 +175,7 @@ impl Topology {
         slot: Option<u16>,
         mut command: Cmd,
         whole: impl Fn() -> Cmd,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Answer, Failure> {
         let refused = |error| Failure { error, reaction: Reaction::None };
         let mut asking = None;
         let mut trouble: Option<Trouble> = None;
@@ -182,10 +184,13 @@ impl Topology {
                 Some(link) => (link, true),
                 None => (self.link(slot).await.map_err(refused)?, false),
             };
-            let sent =
-                if ask { link.send_asking(&command).await } else { link.send(&command).await };
+            let sent = match sending.confirm {
+                Some(confirm) => link.send_confirmed(&command, ask, confirm).await,
+                None if ask => link.send_asking(&command).await.map(Answer::of_master),
+                None => link.send(&command).await.map(Answer::of_master),
+            };
             let failure = match sent {
-                Ok(value) => return Ok(value),
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             let trouble = trouble.get_or_insert_with(|| Trouble::new(self.io()));
@@ -208,7 +213,7 @@ impl Topology {
                 (Reaction::Ask(to), Self::Cluster(cluster)) => {
                     asking = Some(cluster.at(to).link().await.map_err(refused)?);
                 }
-                (Reaction::Again, Self::Cluster(cluster)) if sending.patient => {
+                (Reaction::Again, Self::Cluster(cluster)) if !sending.impatient => {
                     trouble.pause(self.io()).await;
                     if trouble.times > 2 {
                         // If nobody answers, the next try tells.
@@ -235,15 +240,12 @@ impl Topology {
 }
 
 /// How a script is sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sending {
-    /// Waits for the end of a resharding.
-    patient: bool,
-}
-
-impl Sending {
-    pub(crate) const PATIENT: Self = Self { patient: true };
-    pub(crate) const IMPATIENT: Self = Self { patient: false };
+    /// Does not wait for the end of a resharding.
+    pub(crate) impatient: bool,
+    /// Asks the replicas as well.
+    pub(crate) confirm: Option<Confirm>,
 }
 
 /// A request that was refused and sent again.
