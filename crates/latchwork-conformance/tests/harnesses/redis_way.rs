@@ -1,5 +1,7 @@
 //! The ways from one client to the servers of a set: a proxy in front of each.
 
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,8 +54,6 @@ impl Ways {
     pub(crate) fn client(self, backend: Arc<dyn Backend>) -> Client {
         let ways = Arc::new(self);
         let held = ways.clone();
-        Client::new(backend)
-            .on_fault(move |fault| ways.disturb(fault))
-            .on_kill(move || held.cut())
+        Client::new(backend).on_fault(move |fault| ways.disturb(fault)).on_kill(move || held.cut())
     }
 }
