@@ -77,7 +77,11 @@ impl Shared {
         let link = self.topology.link(names.slot()).await?;
         let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
-        if alone && known.is_none() && !self.crowds.is_crowded(&names) {
+        // Whoever is the first to come to a server asks with the whole script, which knows of
+        // tokens that a master before it gave.
+        let counter = names.counter();
+        let quick = alone && known.is_none() && link.has_lifted(counter);
+        if quick && !self.crowds.is_crowded(&names) {
             match self.take_free(&names, claim, kept).await? {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
@@ -86,6 +90,7 @@ impl Shared {
                 Value::BulkString(value) if !claim.waits && !is_mine(&value, claim) => {
                     return blocked_by(&value, claim);
                 }
+                // In line, in our own way, or led elsewhere.
                 Value::BulkString(_) | Value::Nil => {}
                 other => return Err(strange(&other)),
             }
@@ -118,6 +123,9 @@ impl Shared {
         let attempt = attempt(&kept.note(run.await)?, claim);
         match &attempt {
             Ok(Attempt::Granted(_)) => {
+                if self.topology.leads_to(&link, names.slot()) {
+                    link.lifted(counter);
+                }
                 if let Some(mailbox) = self.pushes.find(claim.id) {
                     mailbox.hold();
                 }
@@ -137,12 +145,16 @@ impl Shared {
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
         let tail = format!(":{}", claim.holder);
-        let sending = self.sending(claim.ttl);
+        let sending = Sending { here: true, ..self.sending(claim.ttl) };
         let run = self.topology.run_as(sending, names.slot(), &TRY, |command| {
             command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
         });
-        kept.note(run.await)
+        match run.await {
+            // Not by this script: see the caller.
+            Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
+            answer => kept.note(answer),
+        }
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {

@@ -5,7 +5,7 @@
 //! asked at once, and the one that knows the newest epoch is believed: one that was cut off from
 //! the others still tells of the past.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use crate::push::Pushes;
 const LIMIT: Duration = Duration::from_millis(500);
 /// How many nodes are asked at once.
 const ASKED: usize = 5;
+/// What a master of the past answers after this time does not count.
+const GRACE: Duration = Duration::from_millis(100);
 /// What a single redirection tells is asked about as a whole at most so often.
 const REST: Duration = Duration::from_secs(1);
 
@@ -163,6 +165,16 @@ impl Cluster {
         })
     }
 
+    /// The connection to the master of a slot, if there is one.
+    pub(crate) fn current(&self, slot: u16) -> Option<Arc<Link>> {
+        let node = {
+            let map = self.lock();
+            let master = map.slots[usize::from(slot)].as_ref()?;
+            map.nodes.get(master)?.commands.clone()
+        };
+        node.current()
+    }
+
     /// Whether messages of a channel of this slot come.
     pub(crate) fn hears(&self, slot: u16, channel: &str) -> bool {
         let node = {
@@ -194,10 +206,19 @@ impl Cluster {
         let mut map = self.lock();
         let place = &mut map.slots[usize::from(slot)];
         if place.as_ref() != Some(&to) {
-            *place = Some(to);
+            *place = Some(to.clone());
             drop(map);
+            self.comes_to(&to);
             self.pushes.look(|of| of == Some(slot));
             self.refresh_soon();
+        }
+    }
+
+    /// A slot has come to a node.
+    fn comes_to(&self, endpoint: &Endpoint) {
+        let node = self.lock().nodes.get(endpoint).map(|member| member.commands.clone());
+        if let Some(link) = node.and_then(|node| node.current()) {
+            link.forget_lifted();
         }
     }
 
@@ -285,19 +306,42 @@ impl Cluster {
 
     fn learn(&self, view: View) {
         let mut moved = vec![false; usize::from(SLOTS)];
+        let mut gaining = HashSet::new();
+        let mut succeeded = Vec::new();
         {
             let mut map = self.lock();
             for (slot, (old, new)) in map.slots.iter().zip(&view.slots).enumerate() {
                 moved[slot] = old.is_some() && old != new;
+                if moved[slot] {
+                    gaining.extend(new.clone());
+                }
             }
-            let serving: std::collections::HashSet<_> =
-                view.slots.iter().flatten().cloned().collect();
+            let serving: HashSet<_> = view.slots.iter().flatten().cloned().collect();
+            let has_lost_all = |at: &Endpoint| {
+                !serving.contains(at) && map.slots.iter().flatten().any(|had| had == at)
+            };
+            succeeded.extend(
+                map.nodes.iter().filter(|(at, _)| has_lost_all(at)).flat_map(|(_, member)| {
+                    [Some(member.commands.clone()), member.messages.clone()]
+                }),
+            );
             // Nodes that serve nothing any more are let go with their connections.
             map.nodes.retain(|at, _| serving.contains(at) || self.seeds.contains(at));
             for (_, member) in map.nodes.iter_mut().filter(|(at, _)| !serving.contains(at)) {
                 member.messages = None;
             }
             map.slots = view.slots;
+        }
+        if !succeeded.is_empty() {
+            let pause = self.io.sleep(GRACE);
+            self.io.spawn(async move {
+                // If it lives, it says itself where to go.
+                pause.await;
+                succeeded.iter().flatten().for_each(|node| node.is_succeeded());
+            });
+        }
+        for endpoint in &gaining {
+            self.comes_to(endpoint);
         }
         // Messages about these keys come from elsewhere now.
         self.pushes.look(|slot| slot.is_some_and(|slot| moved[usize::from(slot)]));

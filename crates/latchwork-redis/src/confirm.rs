@@ -89,7 +89,8 @@ impl Link {
         let millis = u64::try_from(confirm.limit.as_millis()).unwrap_or(u64::MAX).max(1);
         pipeline.cmd("WAIT").arg(confirm.replicas).arg(millis);
         let mut given_up = GivenUp { of: self, client_id: own.client_id() };
-        let answers = own.send_together(&pipeline, usize::from(asking), 2).await;
+        let answers = own.send_together(&pipeline, usize::from(asking), 2);
+        let answers = self.unless_succeeded(answers).await;
         given_up.client_id = None;
         let (value, replicas) = match answers {
             Ok(answers) => {
@@ -103,10 +104,7 @@ impl Link {
         if own.is_alive() {
             lock(&self.confirming.idle).push(own);
         }
-        Ok(Answer {
-            value,
-            replicas: replicas.map(|count| number(&count).unwrap_or(0) as u32),
-        })
+        Ok(Answer { value, replicas: replicas.map(|count| number(&count).unwrap_or(0) as u32) })
     }
 
     /// One more connection to the same server.

@@ -15,6 +15,14 @@ pub(crate) struct Failure {
     pub(crate) reaction: Reaction,
 }
 
+impl Failure {
+    /// Whether the request is to be sent to another server, or again.
+    pub(crate) fn leads_elsewhere(&self) -> bool {
+        let here = [Reaction::None, Reaction::Reconnect, Reaction::SendScript];
+        !here.contains(&self.reaction) && self.error.effect == Effect::NotApplied
+    }
+}
+
 /// What has to happen before the next try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reaction {

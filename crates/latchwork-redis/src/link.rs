@@ -12,6 +12,7 @@ use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, cmd,
 };
+use tokio::sync::Notify;
 
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::confirm::Confirming;
@@ -78,6 +79,26 @@ pub(crate) struct Link {
     /// The channels that the server has confirmed.
     channels: Mutex<HashSet<String>>,
     pub(crate) confirming: Confirming,
+    counters: Counters,
+    /// Whether another server has taken over. `None` where none can.
+    succeeded: Option<Succeeded>,
+}
+
+#[derive(Debug, Default)]
+struct Succeeded {
+    by_now: AtomicBool,
+    news: Notify,
+}
+
+/// The counters of tokens that were lifted to the clock on this connection, as numbers of their
+/// own, and the last one asked for.
+///
+/// A server that has become a master may lack the last writes of the one before it, its counters
+/// too. Clients reach it by new connections.
+#[derive(Debug, Default)]
+struct Counters {
+    lifted: Mutex<HashSet<u64>>,
+    last: AtomicU64,
 }
 
 impl Link {
@@ -117,8 +138,12 @@ impl Link {
             if protocol == ProtocolVersion::RESP3 {
                 let (on_push, broken) = (on_push.clone(), broken.clone());
                 config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+                    let given_up = broken.load(Ordering::SeqCst);
                     if push.kind == PushKind::Disconnection {
                         broken.store(true, Ordering::SeqCst);
+                    } else if given_up {
+                        // It may come from a master of the past, which has granted something.
+                        return Ok(());
                     }
                     on_push(push);
                     Ok(())
@@ -135,6 +160,8 @@ impl Link {
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
                         confirming: Confirming::new(access),
+                        counters: Counters::default(),
+                        succeeded: None,
                         io,
                     };
                     link.introduce(replaces).await?;
@@ -190,7 +217,8 @@ impl Link {
     /// Sends a command and awaits its answer. A dropped future counts as sent.
     pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
         let waiting = Waiting::new(self);
-        let answer = self.conn.clone().send_packed_command(command).await;
+        let mut conn = self.conn.clone();
+        let answer = self.unless_succeeded(conn.send_packed_command(command)).await;
         waiting.answered();
         self.read(answer)
     }
@@ -211,9 +239,70 @@ impl Link {
         count: usize,
     ) -> redis::RedisResult<Vec<Value>> {
         let waiting = Waiting::new(self);
-        let answers = self.conn.clone().send_packed_commands(pipeline, skip, count).await;
+        let mut conn = self.conn.clone();
+        let answers = conn.send_packed_commands(pipeline, skip, count);
+        let answers = self.unless_succeeded(answers).await;
         waiting.answered();
         answers
+    }
+
+    /// From now on another server may take over: see [`Self::is_succeeded`].
+    pub(crate) fn may_be_succeeded(&mut self) {
+        self.succeeded = Some(Succeeded::default());
+    }
+
+    /// Another server has taken over. What this one answers from now on does not count: it may have
+    /// been stopped, and grant what its successor has granted to others.
+    pub(crate) fn is_succeeded(&self) {
+        self.give_up();
+        if let Some(Succeeded { by_now, news }) = &self.succeeded {
+            by_now.store(true, Ordering::SeqCst);
+            news.notify_waiters();
+        }
+    }
+
+    pub(crate) async fn unless_succeeded<T>(
+        &self,
+        answer: impl Future<Output = redis::RedisResult<T>>,
+    ) -> redis::RedisResult<T> {
+        let Some(Succeeded { by_now, news }) = &self.succeeded else { return answer.await };
+        let told = news.notified();
+        tokio::pin!(told);
+        // Enlist before looking, or word in between would go unnoticed.
+        told.as_mut().enable();
+        if !by_now.load(Ordering::SeqCst) {
+            tokio::select! {
+                biased;
+                () = told => {}
+                answer = answer => return answer,
+            }
+        }
+        let gone = std::io::Error::other("another server has become the master meanwhile");
+        Err(gone.into())
+    }
+
+    /// Whether a counter has been lifted to the clock on this connection.
+    pub(crate) fn has_lifted(&self, counter: u64) -> bool {
+        let Counters { lifted, last } = &self.counters;
+        if last.load(Ordering::Relaxed) == counter {
+            return true;
+        }
+        let known = lifted.lock().unwrap_or_else(PoisonError::into_inner).contains(&counter);
+        if known {
+            last.store(counter, Ordering::Relaxed);
+        }
+        known
+    }
+
+    /// Notes that a counter has been lifted to the clock.
+    pub(crate) fn lifted(&self, counter: u64) {
+        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).insert(counter);
+    }
+
+    /// A slot has come here from a master that may have had more.
+    pub(crate) fn forget_lifted(&self) {
+        self.counters.last.store(0, Ordering::Relaxed);
+        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(crate) fn io(&self) -> &Io {
@@ -287,6 +376,13 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The library keeps the connection until what is under way is answered.
+        self.give_up();
+    }
+}
+
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("endpoint", &self.endpoint).finish_non_exhaustive()
@@ -330,7 +426,8 @@ fn confirms(answer: &Value, channel: &str) -> bool {
 fn refuses_hello(error: &redis::RedisError) -> bool {
     let text = error.to_string();
     let auth = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code));
-    !auth && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
+    !auth
+        && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
 }
 
 fn unreachable(endpoint: &Endpoint, error: &redis::RedisError) -> BackendError {
@@ -345,12 +442,8 @@ fn unreachable(endpoint: &Endpoint, error: &redis::RedisError) -> BackendError {
     } else {
         "look whether the server runs and the address is right"
     };
-    BackendError::new(
-        kind,
-        Effect::NotApplied,
-        format!("cannot connect to {endpoint}: {error}"),
-    )
-    .next_step(step)
+    BackendError::new(kind, Effect::NotApplied, format!("cannot connect to {endpoint}: {error}"))
+        .next_step(step)
 }
 
 fn is_denied(error: &redis::RedisError) -> bool {
@@ -364,9 +457,8 @@ fn client(
     access: &Access,
     protocol: ProtocolVersion,
 ) -> Result<Client, BackendError> {
-    let bad = |message: String| {
-        BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-    };
+    let bad =
+        |message: String| BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message);
     let mut settings = RedisConnectionInfo::default()
         .set_db(access.database)
         .set_protocol(protocol)
@@ -380,11 +472,13 @@ fn client(
     let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint).clone();
     let addr = match &access.tls {
         None => ConnectionAddr::Tcp(host, port),
-        Some(tls) => ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None },
+        Some(tls) => {
+            ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None }
+        }
     };
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)));
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(
+        redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)),
+    );
     let info = addr
         .into_connection_info()
         .map_err(|error| bad(format!("store: {error}")))?

@@ -99,6 +99,16 @@ impl Names {
         self.shared("token")
     }
 
+    /// A number for [`Self::token`], never 0.
+    pub(crate) fn counter(&self) -> u64 {
+        let slot = self.slot.map_or(0, |slot| u64::from(slot) + 1);
+        let start = 0xcbf2_9ce4_8422_2325_u64 ^ slot;
+        let hash = self.namespace().bytes().fold(start, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        hash.max(1)
+    }
+
     /// A name that all keys of the namespace (and slot) share.
     pub(crate) fn shared(&self, kind: &str) -> String {
         match self.slot {

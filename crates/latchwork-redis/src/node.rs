@@ -4,10 +4,10 @@
 //! next command needs it, or at once while somebody waits for messages on it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use latchwork_core::{Backoff, BackendError, Io};
+use latchwork_core::{BackendError, Backoff, Io};
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
@@ -51,6 +51,10 @@ pub(crate) struct Node {
     state: watch::Sender<State>,
     /// The connection that the next one replaces.
     last: Mutex<Option<Replaced>>,
+    /// The connections that were made, as long as anybody has them.
+    made: Mutex<Vec<Weak<Link>>>,
+    /// The master that was named without being asked for, until it was reached or not.
+    named: Mutex<Option<Endpoint>>,
 }
 
 #[derive(Debug, Clone)]
@@ -75,6 +79,8 @@ impl Node {
             target,
             usage,
             last: Mutex::default(),
+            made: Mutex::default(),
+            named: Mutex::default(),
             access,
             io,
             pushes,
@@ -131,17 +137,38 @@ impl Node {
         self.io.spawn(async move {
             let replaces = me.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let state = match me.open(replaces.as_ref()).await {
-                Ok(link) => State::Up(Arc::new(link)),
+                Ok(link) => {
+                    let link = Arc::new(link);
+                    let mut made = me.made();
+                    made.retain(|link| link.strong_count() > 0);
+                    made.push(Arc::downgrade(&link));
+                    drop(made);
+                    State::Up(link)
+                }
                 Err(error) => State::Failed(error),
             };
             me.state.send_replace(state);
         });
     }
 
+    fn made(&self) -> MutexGuard<'_, Vec<Weak<Link>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self) -> MutexGuard<'_, Option<Endpoint>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn open(&self, replaces: Option<&Replaced>) -> Result<Link, BackendError> {
         let endpoint = match &self.target {
             Target::Fixed(endpoint) => endpoint.clone(),
-            Target::Master(sentinels) => sentinels.master().await?,
+            Target::Master(sentinels) => {
+                let named = self.named().take();
+                match named {
+                    Some(named) => named,
+                    None => sentinels.master().await?,
+                }
+            }
         };
         let (me, pushes) = (self.me.clone(), self.pushes.clone());
         let on_push = Arc::new(move |push: PushInfo| match push.kind {
@@ -157,10 +184,19 @@ impl Node {
             }
             _ => pushes.deliver(&push),
         });
-        let link =
+        let mut link =
             Link::open(endpoint, &self.access, self.io.clone(), on_push, replaces).await?;
+        if !matches!((&self.target, &self.usage), (Target::Fixed(_), Use::All)) {
+            link.may_be_succeeded();
+        }
         if let Target::Master(sentinels) = &self.target {
             sentinels.check(&link)?;
+            // A master of the past says that it is one, until somebody tells it.
+            let mut named = self.named();
+            named.take_if(|named| named == link.endpoint());
+            if let Some(named) = &*named {
+                return Err(sentinels.overtaken(link.endpoint(), named));
+            }
         }
         Ok(link)
     }
@@ -179,13 +215,23 @@ impl Node {
         self.disconnected();
     }
 
-    /// Drops the connection unless it leads to this server.
-    pub(crate) fn leave_unless_at(&self, master: &Endpoint) {
-        let there =
-            matches!(&*self.state.borrow(), State::Up(link) if link.endpoint() == master);
-        if !there {
-            self.leave();
+    /// Another server is the master now: nothing that the old one says counts any more.
+    pub(crate) fn follow(&self, master: &Endpoint) {
+        if self.current().is_some_and(|link| link.endpoint() == master) {
+            return;
         }
+        *self.named() = Some(master.clone());
+        let made: Vec<_> = self.made().iter().filter_map(Weak::upgrade).collect();
+        for link in made.iter().filter(|link| link.endpoint() != master) {
+            link.is_succeeded();
+        }
+        self.disconnected();
+    }
+
+    /// Other servers have all that this one had.
+    pub(crate) fn is_succeeded(&self) {
+        let made: Vec<_> = self.made().iter().filter_map(Weak::upgrade).collect();
+        made.iter().for_each(|link| link.is_succeeded());
     }
 
     /// The server says that a channel is elsewhere now, with its slot.

@@ -8,10 +8,11 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use latchwork_core::{Backoff, BackendError, BackendErrorKind, Effect, Io};
+use latchwork_core::{BackendError, BackendErrorKind, Backoff, Effect, Io};
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 
+use crate::answers::text;
 use crate::config::Endpoint;
 use crate::link::{Access, Link};
 use crate::node::Node;
@@ -107,15 +108,22 @@ impl Sentinels {
     }
 
     async fn ask_on(&self, link: &Link) -> Result<Word, BackendError> {
-        let mut question = cmd("SENTINEL");
-        question.arg("MASTER").arg(&self.service);
-        let answer = link.send(&question).await.map_err(|failure| failure.error)?;
-        let fields = pairs(&answer);
-        let field = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        let mut epoch = cmd("SENTINEL");
+        epoch.arg("MASTER").arg(&self.service);
+        // Towards the end of a fail-over the one that leads it has the new epoch there already,
+        // and the old address still.
+        let mut address = cmd("SENTINEL");
+        address.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+        let (epoch, address) = tokio::join!(link.send(&epoch), link.send(&address));
+        let fields = pairs(&epoch.map_err(|failure| failure.error)?);
+        let address = address.map_err(|failure| failure.error)?;
         let word = || {
+            let (_, epoch) = fields.iter().find(|(name, _)| name == "config-epoch")?;
+            let Value::Array(parts) = &address else { return None };
+            let [host, port] = &parts[..] else { return None };
             Some(Word {
-                epoch: field("config-epoch")?.parse().ok()?,
-                master: Endpoint { host: field("ip")?, port: field("port")?.parse().ok()? },
+                epoch: epoch.parse().ok()?,
+                master: Endpoint { host: text(host)?, port: text(port)?.parse().ok()? },
             })
         };
         word().ok_or_else(|| {
@@ -141,6 +149,16 @@ impl Sentinels {
             ),
         )
         .next_step("wait until the failover has ended"))
+    }
+
+    /// Another master was named while a connection to this one was made.
+    pub(crate) fn overtaken(&self, old: &Endpoint, new: &Endpoint) -> BackendError {
+        BackendError::new(
+            BackendErrorKind::Unreachable,
+            Effect::NotApplied,
+            format!("the master {:?} has moved from {old} to {new}", self.service),
+        )
+        .next_step("try again")
     }
 
     /// Listens for failovers until the node is dropped: at every Sentinel, for one that is stopped
@@ -200,7 +218,7 @@ impl Sentinels {
 
     fn go_to(&self, master: &Endpoint) {
         if let Some(node) = self.node.get().and_then(Weak::upgrade) {
-            node.leave_unless_at(master);
+            node.follow(master);
         }
     }
 
@@ -218,11 +236,7 @@ impl Sentinels {
 
 /// The fields of an answer that is a map, in either version of the protocol.
 fn pairs(answer: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) => text.clone(),
-        _ => String::new(),
-    };
+    let text = |value: &Value| text(value).unwrap_or_default();
     match answer {
         Value::Map(fields) => fields.iter().map(|(n, v)| (text(n), text(v))).collect(),
         Value::Array(flat) => flat.chunks_exact(2).map(|c| (text(&c[0]), text(&c[1]))).collect(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{Backoff, BackendError, Effect, Io, Key};
+use latchwork_core::{BackendError, Backoff, Effect, Io, Key};
 use redis::{Cmd, Value, cmd};
 
 use crate::cluster::Cluster;
@@ -48,7 +48,8 @@ impl Topology {
             })
         };
         let servers = access(&config.credentials, config.database);
-        let node = |target| Node::new(target, Use::All, servers.clone(), io.clone(), pushes.clone());
+        let node =
+            |target| Node::new(target, Use::All, servers.clone(), io.clone(), pushes.clone());
         let one = |node, fails_over| Self::One { node, io: io.clone(), fails_over };
         match &config.deployment {
             Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
@@ -116,6 +117,15 @@ impl Topology {
             Self::One { .. } => link.hears(channel),
             Self::Cluster(cluster) => cluster.hears(slot.unwrap_or_default(), channel),
         }
+    }
+
+    /// Whether the slot is reached by this connection still.
+    pub(crate) fn leads_to(&self, link: &Arc<Link>, slot: Option<u16>) -> bool {
+        let current = match self {
+            Self::One { node, .. } => node.current(),
+            Self::Cluster(cluster) => cluster.current(slot.unwrap_or_default()),
+        };
+        current.is_some_and(|current| Arc::ptr_eq(&current, link))
     }
 
     /// All nodes that hold keys.
@@ -198,6 +208,9 @@ impl Topology {
                 return Err(failure);
             }
             match (&failure.reaction, self) {
+                (reaction, _) if sending.here && *reaction != Reaction::SendScript => {
+                    return Err(failure);
+                }
                 (Reaction::SendScript, _) => {
                     command = whole();
                     if ask {
@@ -244,6 +257,8 @@ impl Topology {
 pub(crate) struct Sending {
     /// Does not wait for the end of a resharding.
     pub(crate) impatient: bool,
+    /// Is not sent to another server, nor again, but for want of the script.
+    pub(crate) here: bool,
     /// Asks the replicas as well.
     pub(crate) confirm: Option<Confirm>,
 }

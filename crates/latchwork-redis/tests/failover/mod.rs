@@ -13,28 +13,28 @@ use latchwork_redis::{RedisBackend, RedisConfig};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-pub type Test = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Test = Result<(), Box<dyn std::error::Error>>;
 
 /// The longest that anything may take on a loaded machine.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-pub fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
 /// A manager with its own thread and connections, as another process would have.
-pub async fn connect(config: RedisConfig) -> Result<LockManager, Error> {
+pub(crate) async fn connect(config: RedisConfig) -> Result<LockManager, Error> {
     let driver = Driver::start()?;
     let backend = RedisBackend::connect(config, driver.io()).await?;
     Ok(LockManager::new(backend, driver))
 }
 
-pub async fn locks(url: &str) -> LockManager {
+pub(crate) async fn locks(url: &str) -> LockManager {
     connect(RedisConfig::parse(url).unwrap()).await.unwrap()
 }
 
 /// Takes what it can get within a limit, past errors; for states that pass by themselves.
-pub async fn soon(locks: &LockManager, name: &str) -> Guard {
+pub(crate) async fn soon(locks: &LockManager, name: &str) -> Guard {
     let start = Instant::now();
     loop {
         match locks.mutex(name).acquire_within(Duration::from_secs(5)).await {
@@ -46,7 +46,7 @@ pub async fn soon(locks: &LockManager, name: &str) -> Guard {
 
 /// Counts requests that failed, whether somebody was told or not.
 #[derive(Debug, Default)]
-pub struct Failures(pub AtomicU32, pub Mutex<String>);
+pub(crate) struct Failures(pub(crate) AtomicU32, pub(crate) Mutex<String>);
 
 impl Observer for Failures {
     fn event(&self, event: &Event<'_>) {
@@ -59,14 +59,15 @@ impl Observer for Failures {
 
 /// A grant of a load.
 #[derive(Debug, Clone)]
-pub struct Seen {
-    pub key: String,
-    pub token: FencingToken,
-    pub at: Instant,
+pub(crate) struct Seen {
+    pub(crate) key: String,
+    pub(crate) token: FencingToken,
+    pub(crate) at: Instant,
+    pub(crate) by: usize,
 }
 
 /// Tasks that take locks, hold them for a moment and give them back, until they are told to stop.
-pub struct Load {
+pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     seen: Arc<Mutex<Vec<Seen>>>,
     errors: Arc<Mutex<Vec<String>>>,
@@ -76,7 +77,7 @@ pub struct Load {
 
 impl Load {
     /// One task for each manager and key. Waiters have 40 seconds.
-    pub fn start(runtime: &Runtime, managers: &[LockManager], keys: &[&str]) -> Self {
+    pub(crate) fn start(runtime: &Runtime, managers: &[LockManager], keys: &[&str]) -> Self {
         let mut load = Self {
             stop: Arc::default(),
             seen: Arc::default(),
@@ -86,7 +87,7 @@ impl Load {
         };
         let holders: HashMap<&str, Arc<AtomicU32>> =
             keys.iter().map(|key| (*key, Arc::default())).collect();
-        for locks in managers {
+        for (by, locks) in managers.iter().enumerate() {
             for key in keys {
                 let (stop, seen) = (load.stop.clone(), load.seen.clone());
                 let (errors, overlaps) = (load.errors.clone(), load.overlaps.clone());
@@ -103,7 +104,7 @@ impl Load {
                         };
                         let others = holders.fetch_add(1, Ordering::SeqCst);
                         let (key, token) = (key.clone(), guard.token());
-                        seen.lock().unwrap().push(Seen { key, token, at: Instant::now() });
+                        seen.lock().unwrap().push(Seen { key, token, at: Instant::now(), by });
                         tokio::time::sleep(Duration::from_millis(2)).await;
                         // A guard that says that it is lost overlaps with nobody.
                         if others > 0 && guard.ensure_held().is_ok() {
@@ -121,7 +122,7 @@ impl Load {
     }
 
     /// Blocks until every key was granted this often from now on; tells how long it took.
-    pub fn await_grants(&self, keys: &[&str], times: usize) -> Duration {
+    pub(crate) fn await_grants(&self, keys: &[&str], times: usize) -> Duration {
         let start = Instant::now();
         loop {
             let done = {
@@ -139,7 +140,7 @@ impl Load {
     }
 
     /// Ends the load; what it saw.
-    pub fn end(self, runtime: &Runtime) -> Outcome {
+    pub(crate) fn end(self, runtime: &Runtime) -> Outcome {
         self.stop.store(true, Ordering::SeqCst);
         for task in self.tasks {
             runtime.block_on(task).unwrap();
@@ -154,31 +155,32 @@ impl Load {
 
 /// What a load saw.
 #[derive(Debug)]
-pub struct Outcome {
-    pub seen: Vec<Seen>,
-    pub errors: Vec<String>,
-    pub overlaps: u32,
+pub(crate) struct Outcome {
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) errors: Vec<String>,
+    pub(crate) overlaps: u32,
 }
 
 impl Outcome {
     /// Errors of those who waited; a release that finds no master is an error, too, but nobody
     /// waits for it.
-    pub fn waiters_errors(&self) -> Vec<&String> {
+    pub(crate) fn waiters_errors(&self) -> Vec<&String> {
         self.errors.iter().filter(|error| !error.starts_with("release")).collect()
     }
 
     /// Expects that the tokens of each key rose from grant to grant.
-    pub fn assert_tokens_rise(&self) {
+    pub(crate) fn assert_tokens_rise(&self) {
         let mut last: HashMap<&str, FencingToken> = HashMap::new();
-        for seen in &self.seen {
+        for (n, seen) in self.seen.iter().enumerate() {
             if let Some(before) = last.insert(&seen.key, seen.token) {
-                assert!(before < seen.token, "{before} then {} for {}", seen.token, seen.key);
+                let about = &self.seen[n.saturating_sub(8)..(n + 8).min(self.seen.len())];
+                assert!(before < seen.token, "{before} then {seen:?}, among {about:?}");
             }
         }
     }
 
     /// The longest time without a grant of a key.
-    pub fn longest_gap(&self, key: &str) -> Duration {
+    pub(crate) fn longest_gap(&self, key: &str) -> Duration {
         let times: Vec<Instant> =
             self.seen.iter().filter(|seen| seen.key == key).map(|seen| seen.at).collect();
         times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(LONG)
