@@ -34,8 +34,11 @@ impl Harness for Cluster {
     fn fresh<'a>(&'a self, _io: &'a Io) -> Verb<'a, Store> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Every other namespace has the hash tag itself.
-        let prefix =
-            if number.is_multiple_of(2) { format!("t{number}:") } else { format!("{{t{number}}}:") };
+        let prefix = if number.is_multiple_of(2) {
+            format!("t{number}:")
+        } else {
+            format!("{{t{number}}}:")
+        };
         let namespace = Arc::new(Namespace::new(prefix));
         let url = self.cluster.url();
         let ports: Vec<u16> = self.cluster.nodes().iter().map(|node| node.port()).collect();

@@ -121,6 +121,7 @@ impl Node {
 
     /// Starts to connect, unless somebody does.
     fn connect(&self) {
+        let mut again = false;
         let start = self.state.send_if_modified(|state| match state {
             State::Connecting => false,
             State::Up(link) if link.is_alive() => false,
@@ -128,6 +129,7 @@ impl Node {
                 if let State::Up(old) = state {
                     *self.last.lock().unwrap_or_else(PoisonError::into_inner) = old.as_replaced();
                 }
+                again = !matches!(state, State::Idle);
                 *state = State::Connecting;
                 true
             }
@@ -147,7 +149,11 @@ impl Node {
                 }
                 Err(error) => State::Failed(error),
             };
+            let connected = matches!(state, State::Up(_));
             me.state.send_replace(state);
+            if again && connected {
+                me.look();
+            }
         });
     }
 
@@ -199,6 +205,20 @@ impl Node {
             }
         }
         Ok(link)
+    }
+
+    /// Lets those look who wait for messages on the connection: some may have been lost. Who looks,
+    /// subscribes again.
+    fn look(&self) {
+        match &self.usage {
+            Use::All => self.pushes.look_all(),
+            Use::Commands => {}
+            Use::Messages(cluster) => {
+                if let Some(cluster) = cluster.upgrade() {
+                    cluster.look_at_slots_of(&self.target);
+                }
+            }
+        }
     }
 
     /// Tells when the node is dropped.
@@ -259,19 +279,15 @@ impl Node {
                 if !node.pushes.is_awaited() {
                     return;
                 }
-                let connected = node.link().await.is_ok();
-                match &node.usage {
-                    Use::Messages(cluster) => {
-                        let Some(cluster) = cluster.upgrade() else { return };
-                        if connected {
-                            return cluster.look_at_slots_of(&node.target);
-                        }
-                        // Its slots may have another master by now; then it is let go, and those
-                        // who wait for them look.
-                        let _ = cluster.refresh().await;
-                    }
-                    _ if connected => return node.pushes.look_all(),
-                    _ => {}
+                // Once it is up, they look.
+                if node.link().await.is_ok() {
+                    return;
+                }
+                if let Use::Messages(cluster) = &node.usage {
+                    let Some(cluster) = cluster.upgrade() else { return };
+                    // Its slots may have another master by now; then it is let go, and those who
+                    // wait for them look.
+                    let _ = cluster.refresh().await;
                 }
                 drop(node);
                 io.sleep(backoff.pause()).await;
