@@ -71,6 +71,11 @@ fn a_slot_moves_under_load() -> Test {
     assert!(held.ensure_held().is_ok(), "{:?}", failures.1);
     cluster.finish_migration(migration)?;
     runtime.block_on(held.release())?;
+    for word in ["MOVED", "ASK", "TRYAGAIN"] {
+        let field = format!("errorstat_{word}");
+        let said = cluster.nodes().iter().any(|node| node.info(&field).is_ok());
+        assert!(said, "no node has said {word}");
+    }
     Ok(())
 }
 

@@ -124,6 +124,43 @@ fn a_switch_that_nobody_tells_is_found_out() -> Test {
 }
 
 #[test]
+fn sentinels_of_old_are_understood_and_a_refusal_is_named() -> Test {
+    let mut set = SentinelSet::start(&options())?;
+    let runtime = runtime();
+    let mut proxies = Vec::new();
+    for port in set.sentinel_ports() {
+        let proxy = Proxy::redis(port)?;
+        proxy.refuse("HELLO", "ERR unknown command 'HELLO'");
+        proxies.push(proxy);
+    }
+    let hosts: Vec<_> = proxies.iter().map(|p| format!("127.0.0.1:{}", p.port())).collect();
+    let url = format!("redis+sentinel://{}/{}", hosts.join(","), set.name());
+    let waiting = runtime.block_on(locks(&url)).ttl(Duration::from_secs(20));
+    let load = Load::start(&runtime, &[waiting], &["k"]);
+    load.await_grants(&["k"], 20);
+    set.kill_master()?;
+    set.wait_for_new_master(0, LONG)?;
+    load.await_grants(&["k"], 20);
+    let outcome = load.end(&runtime);
+    assert!(outcome.waiters_errors().is_empty(), "{:?}", outcome.waiters_errors());
+    assert!(outcome.longest_gap("k") < BOUND, "{:?}", outcome.longest_gap("k"));
+    for proxy in &proxies {
+        proxy.refuse("SENTINEL", "NOPERM this user has no permissions to run 'sentinel'");
+    }
+    let error = runtime.block_on(connect(RedisConfig::parse(&url)?)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("sentinel_password")), "{error}");
+    for proxy in &proxies {
+        proxy.allow("SENTINEL");
+    }
+    let other = format!("redis+sentinel://{}/nobody", hosts.join(","));
+    let error = runtime.block_on(connect(RedisConfig::parse(&other)?)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("\"nobody\""), "{error}");
+    Ok(())
+}
+
+#[test]
 fn a_server_that_has_become_a_replica_is_left() -> Test {
     let set = SentinelSet::start(&SentinelOptions { proxies: true, ..options() })?;
     let runtime = runtime();
