@@ -113,7 +113,7 @@ impl Shared {
         };
         let probation = PROBATION.min(claim.ttl);
         let sending = self.sending(claim.ttl);
-        let run = self.topology.run_as(sending, names.slot(), &TRY, |command| {
+        let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
             keys(command, &names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
@@ -146,7 +146,7 @@ impl Shared {
     ) -> Result<Value, BackendError> {
         let tail = format!(":{}", claim.holder);
         let sending = Sending { here: true, ..self.sending(claim.ttl) };
-        let run = self.topology.run_as(sending, names.slot(), &TRY, |command| {
+        let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
             command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
         });
@@ -289,7 +289,7 @@ impl Shared {
         let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
         let shortest = members.iter().map(|claim| claim.ttl).min().unwrap_or_default();
         let sending = Sending { impatient, ..self.sending(shortest) };
-        let run = self.topology.run_as(sending, slot, &RENEW, |command| {
+        let run = self.topology.run_as(sending, slot, &RENEW, |command, _| {
             command.arg(group.len() * 3 + 1);
             for (_, names) in group {
                 let lock = names.lock();

@@ -154,39 +154,41 @@ impl Topology {
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, BackendError> {
+        let fill = |command: &mut Cmd, _: &Link| fill(command);
         let answer = self.run_as(Sending::default(), slot, script, fill).await;
         answer.map(|answer| answer.value).map_err(|failure| failure.error)
     }
 
-    /// As [`Self::run`], in another way.
+    /// As [`Self::run`], in a way of its own, and with what `fill` makes of the connection that it
+    /// is sent on.
     pub(crate) async fn run_as(
         &self,
         sending: Sending,
         slot: Option<u16>,
         script: &Script,
-        fill: impl Fn(&mut Cmd),
+        fill: impl Fn(&mut Cmd, &Link),
     ) -> Result<Answer, Failure> {
-        let command = |word: &str, body: &str| {
-            let mut command = cmd(word);
-            command.arg(body);
-            fill(&mut command);
+        let make = |link: &Link, whole: bool| {
+            let mut command = if whole { cmd("EVAL") } else { cmd("EVALSHA") };
+            command.arg(if whole { &script.source } else { &script.hash });
+            fill(&mut command, link);
             command
         };
-        let by_hash = command("EVALSHA", &script.hash);
-        self.send(sending, slot, by_hash, || command("EVAL", &script.source)).await
+        self.send(sending, slot, make).await
     }
 
-    /// Sends a command to the node of a slot and follows it to where the slot is.
+    /// Sends a command to the node of a slot and follows it to where the slot is. `make` makes it
+    /// for the connection, as a whole script if the server does not know the hash.
     ///
     /// It is sent again only when it was certainly not applied.
     async fn send(
         &self,
         sending: Sending,
         slot: Option<u16>,
-        mut command: Cmd,
-        whole: impl Fn() -> Cmd,
+        make: impl Fn(&Link, bool) -> Cmd,
     ) -> Result<Answer, Failure> {
         let refused = |error| Failure { error, reaction: Reaction::None };
+        let mut whole = false;
         let mut asking = None;
         let mut trouble: Option<Trouble> = None;
         loop {
@@ -194,6 +196,7 @@ impl Topology {
                 Some(link) => (link, true),
                 None => (self.link(slot).await.map_err(refused)?, false),
             };
+            let command = make(&link, whole);
             let sent = match sending.confirm {
                 Some(confirm) => link.send_confirmed(&command, ask, confirm).await,
                 None if ask => link.send_asking(&command).await.map(Answer::of_master),
@@ -212,7 +215,7 @@ impl Topology {
                     return Err(failure);
                 }
                 (Reaction::SendScript, _) => {
-                    command = whole();
+                    whole = true;
                     if ask {
                         asking = Some(link);
                     }
