@@ -1,5 +1,6 @@
 //! Where the servers are and how to speak to them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -101,6 +102,7 @@ pub struct RedisConfig {
     pub(crate) via_proxy: bool,
     pub(crate) namespaces: Vec<String>,
     pub(crate) plain: bool,
+    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
 }
 
 const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
@@ -176,6 +178,7 @@ impl RedisConfig {
             via_proxy: false,
             namespaces: Vec::new(),
             plain: false,
+            detours: BTreeMap::new(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -192,6 +195,27 @@ impl RedisConfig {
                 .next_step(format!("add guard=true, or leave {name} out")));
         }
         Ok(config)
+    }
+
+    /// Counts a grant or a renewal only when so many replicas have confirmed it (`WAIT`), as
+    /// `min_replicas=` in the address does. With all replicas a fail-over loses no lock; 0 asks for
+    /// none.
+    #[must_use]
+    pub fn min_replicas(mut self, replicas: u32) -> Self {
+        self.min_replicas = replicas;
+        self
+    }
+
+    /// Reaches a server that Sentinels or a Cluster call `announced` at `via` instead, both as
+    /// `host:port`: for servers behind a tunnel or a translation of addresses, whose own addresses
+    /// mean nothing to the caller.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if one of them is no address.
+    pub fn detour(mut self, announced: &str, via: &str) -> Result<Self, Error> {
+        self.detours.insert(endpoint(announced, 6_379)?, endpoint(via, 6_379)?);
+        Ok(self)
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), Error> {

@@ -104,16 +104,17 @@ fn out_of_reach(endpoint: &Endpoint, error: &BackendError) -> Finding {
         .part(endpoint.to_string())
 }
 
-fn access(config: &RedisConfig) -> Access {
-    Access {
+fn access(config: &RedisConfig) -> Arc<Access> {
+    Arc::new(Access {
         credentials: config.credentials.clone(),
         database: config.database,
         tls: config.tls.clone(),
+        detours: config.detours.clone(),
         probe: Probe::No,
-    }
+    })
 }
 
-async fn open(endpoint: &Endpoint, access: &Access, io: &Io) -> Result<Link, BackendError> {
+async fn open(endpoint: &Endpoint, access: &Arc<Access>, io: &Io) -> Result<Link, BackendError> {
     Link::open(endpoint.clone(), access, io.clone(), Arc::new(|_| {}), None).await
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
-use redis::Value;
+use redis::{Cmd, Value};
 
 use crate::answers::{letter, text};
 use crate::backend::{join_all, millis};
@@ -13,7 +13,7 @@ use crate::combine::Combined;
 use crate::errors::strange;
 use crate::names::Names;
 use crate::scripts::{FREE, RELEASE, TAKE, TRY};
-use crate::topology::Topology;
+use crate::topology::{Sending, Topology};
 
 /// A command for many is given up after this long, so that what gathers behind it goes on.
 const LIMIT: Duration = Duration::from_millis(2_500);
@@ -35,6 +35,18 @@ impl TakeRequest {
             tail: format!(":{}", claim.holder),
         }
     }
+
+    /// The keys and arguments of a try for a free key.
+    pub(crate) fn fill(&self, command: &mut Cmd) {
+        let Self { names, head, ttl, tail } = self;
+        command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+        command.arg(head).arg(ttl).arg(tail);
+    }
+}
+
+/// A token that is only counted up is above all others only where the counter is known to be.
+fn sending(names: &Names) -> Sending {
+    Sending { lifted: Some(names.counter()), ..Sending::default() }
 }
 
 /// The value of a claim that holds alone, up to its token.
@@ -54,14 +66,16 @@ impl Combined for Take {
     type Answer = Value;
 
     fn alone<'a>(&'a self, request: &'a TakeRequest) -> Verb<'a, Result<Value, BackendError>> {
-        let TakeRequest { names, head, ttl, tail } = request;
         Box::pin(async move {
-            let token = names.token();
-            let run = self.topology.run_at(names.slot(), Some(&token), &TRY, |command, _| {
-                command.arg(3).arg(names.lock()).arg(&token).arg(names.helper("line"));
-                command.arg(head).arg(ttl).arg(tail);
+            let names = &request.names;
+            let sending = sending(names);
+            let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
+                request.fill(command);
             });
-            run.await
+            match run.await {
+                Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
+                answer => answer.map(|answer| answer.value).map_err(|failure| failure.error),
+            }
         })
     }
 
@@ -99,9 +113,9 @@ impl Take {
         group: &[usize],
     ) -> Result<Vec<Value>, BackendError> {
         let members = || group.iter().map(|index| &requests[*index]);
-        let token = requests[group[0]].names.token();
-        let run = self.topology.run_at(None, Some(&token), &TAKE, |command, _| {
-            command.arg(1 + 2 * group.len()).arg(&token);
+        let names = &requests[group[0]].names;
+        let run = self.topology.run_as(sending(names), None, &TAKE, |command, _| {
+            command.arg(1 + 2 * group.len()).arg(names.token());
             for request in members() {
                 command.arg(request.names.lock());
             }
@@ -112,6 +126,15 @@ impl Take {
                 command.arg(&request.head).arg(request.ttl).arg(&request.tail);
             }
         });
+        let run = async {
+            match run.await {
+                // Not by this script: each tries by itself.
+                Err(failure) if failure.leads_elsewhere() => {
+                    Ok(Value::Array(vec![Value::Nil; group.len()]))
+                }
+                answer => answer.map(|answer| answer.value).map_err(|failure| failure.error),
+            }
+        };
         match self.io.within(LIMIT, run).await.unwrap_or_else(|| Err(no_answer()))? {
             Value::Array(answers) if answers.len() == group.len() => Ok(answers),
             other => Err(strange(&other)),

@@ -107,7 +107,7 @@ impl Rule {
         topology: &Topology,
         names: &Names,
     ) -> Result<Look, BackendError> {
-        let run = topology.run_at(names.slot(), None, &GUARD_LOOK, |command, link| {
+        let run = topology.run_at(names.slot(), &GUARD_LOOK, |command, link| {
             command.arg(1).arg(names.shared("guard"));
             self.fill(command, link);
         });

@@ -2,10 +2,13 @@
 
 mod answers;
 mod backend;
+mod cluster;
 mod combine;
 mod config;
+mod confirm;
 mod doctor;
 mod drive;
+mod durable;
 mod errors;
 mod free_path;
 mod guard;

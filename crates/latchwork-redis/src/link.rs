@@ -1,7 +1,7 @@
 //! One connection to one server, and what the server said of itself when it was made.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,12 +14,13 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, cmd,
 };
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
-use crate::drive::Drive;
 use crate::config::{Credentials, Endpoint, Tls};
-use crate::errors::{Failure, Reaction, failure};
+use crate::confirm::Confirming;
+use crate::drive::Drive;
+use crate::errors::{Failure, Reaction, failure, strange};
 use crate::probe::{Scripts, probe};
-use crate::scripts::RAISE;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -35,6 +36,8 @@ pub(crate) struct Access {
     pub(crate) credentials: Credentials,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
+    /// Where servers are reached that are not at the address by which the others call them.
+    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
     pub(crate) probe: Probe,
 }
 
@@ -53,6 +56,14 @@ impl Access {
     fn user(&self) -> &str {
         self.credentials.user.as_deref().unwrap_or("default")
     }
+}
+
+/// A connection that another one replaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// The server's process: numbers of connections begin anew with each.
+    run_id: String,
+    client_id: i64,
 }
 
 /// What a server says of itself.
@@ -78,13 +89,6 @@ impl Facts {
 /// Takes what the server sends without being asked, and the word that the connection is gone.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
-/// A connection that may still have requests under way.
-#[derive(Debug, Clone)]
-pub(crate) struct Former {
-    client_id: i64,
-    run_id: String,
-}
-
 /// A connection.
 pub(crate) struct Link {
     conn: MultiplexedConnection,
@@ -95,25 +99,61 @@ pub(crate) struct Link {
     io: Io,
     pub(crate) facts: Facts,
     /// The number that the server gave to the connection.
-    pub(crate) client_id: Option<i64>,
+    client_id: Option<i64>,
     broken: Arc<AtomicBool>,
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
     unanswered_since: AtomicU64,
     /// The channels that the server has confirmed (true) or refused.
     channels: Mutex<HashMap<String, bool>>,
-    /// The counters of tokens that have been raised to the server's clock.
-    raised: Mutex<HashSet<String>>,
+    pub(crate) confirming: Confirming,
+    counters: Counters,
+    /// Whether another server has taken over. `None` where none can.
+    succeeded: Option<Succeeded>,
+}
+
+#[derive(Debug, Default)]
+struct Succeeded {
+    by_now: AtomicBool,
+    news: Notify,
+}
+
+/// The counters of tokens that were lifted to the clock on this connection, as numbers of their
+/// own, and the last one asked for.
+///
+/// A server that has become a master may lack the last writes of the one before it, its counters
+/// too. Clients reach it by new connections.
+#[derive(Debug, Default)]
+struct Counters {
+    lifted: Mutex<HashSet<u64>>,
+    last: AtomicU64,
 }
 
 impl Link {
     /// Makes a connection. Must run inside the runtime of the `Io`.
     pub(crate) async fn open(
         endpoint: Endpoint,
-        access: &Access,
+        access: &Arc<Access>,
         io: Io,
         on_push: OnPush,
-        former: Option<&Former>,
+        replaces: Option<&Replaced>,
+    ) -> Result<Self, BackendError> {
+        // A server that is stopped takes connections and says nothing.
+        let limit = 2 * CONNECT_LIMIT;
+        let opened = Self::open_slowly(endpoint.clone(), access, io.clone(), on_push, replaces);
+        io.within(limit, opened).await.unwrap_or_else(|| {
+            let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
+            Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+                .next_step("look whether the server runs and is not stopped"))
+        })
+    }
+
+    async fn open_slowly(
+        endpoint: Endpoint,
+        access: &Arc<Access>,
+        io: Io,
+        on_push: OnPush,
+        replaces: Option<&Replaced>,
     ) -> Result<Self, BackendError> {
         let broken = Arc::new(AtomicBool::new(false));
         let mut last = None;
@@ -126,8 +166,12 @@ impl Link {
             if protocol == ProtocolVersion::RESP3 {
                 let (on_push, broken) = (on_push.clone(), broken.clone());
                 config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+                    let given_up = broken.load(Ordering::SeqCst);
                     if push.kind == PushKind::Disconnection {
                         broken.store(true, Ordering::SeqCst);
+                    } else if given_up {
+                        // It may come from a master of the past, which has granted something.
+                        return Ok(());
                     }
                     on_push(push);
                     Ok(())
@@ -146,10 +190,12 @@ impl Link {
                         broken,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
-                        raised: Mutex::default(),
+                        confirming: Confirming::new(access),
+                        counters: Counters::default(),
+                        succeeded: None,
                         io,
                     };
-                    link.introduce(former, access.probe).await?;
+                    link.introduce(replaces, access.probe).await?;
                     return Ok(link);
                 }
                 // A server or proxy that does not know HELLO is spoken to as of old.
@@ -166,7 +212,7 @@ impl Link {
     /// Asks the server for what matters later, all at once.
     async fn introduce(
         &mut self,
-        former: Option<&Former>,
+        replaces: Option<&Replaced>,
         ask: Probe,
     ) -> Result<(), BackendError> {
         let mut id = cmd("CLIENT");
@@ -195,20 +241,21 @@ impl Link {
             _ => None,
         };
         // What the old connection has sent and the server has not read yet must not run after what
-        // is sent here. Without the right to end it the ttl bounds it. Another run of the server
-        // has read nothing of it, and may have given its number to somebody else.
-        if let Some(former) = former.filter(|former| former.run_id == self.facts.run_id) {
+        // is sent here. Without the right to do so the ttl bounds it. In another process of the
+        // server, or another server, the number would be that of a stranger.
+        if let Some(old) = replaces.filter(|old| old.run_id == self.facts.run_id) {
             let mut kill = cmd("CLIENT");
-            kill.arg("KILL").arg("ID").arg(former.client_id);
+            kill.arg("KILL").arg("ID").arg(old.client_id);
             let _ = self.send(&kill).await;
         }
         Ok(())
     }
 
-    /// What the connection that follows this one has to end.
-    pub(crate) fn former(&self) -> Option<Former> {
-        let client_id = self.client_id?;
-        Some(Former { client_id, run_id: self.facts.run_id.clone() })
+    /// What a connection that is made instead of this one needs to know.
+    pub(crate) fn as_replaced(&self) -> Option<Replaced> {
+        let run_id = self.facts.run_id.clone();
+        let client_id = self.client_id.filter(|_| !run_id.is_empty())?;
+        Some(Replaced { run_id, client_id })
     }
 
     /// Sends a command and awaits its answer. A dropped future counts as sent.
@@ -217,8 +264,8 @@ impl Link {
         let mut conn = self.conn.clone();
         let sending = conn.send_packed_command(command);
         let answer = match &self.drive {
-            Some(drive) => drive.send(sending).await,
-            None => sending.await,
+            Some(drive) => self.unless_succeeded(drive.send(sending)).await,
+            None => self.unless_succeeded(sending).await,
         };
         waiting.answered();
         self.read(answer)
@@ -226,12 +273,92 @@ impl Link {
 
     /// Sends a command that the server shall take although its slot is only being moved there.
     pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, Failure> {
-        let waiting = Waiting::new(self);
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING").add_command(command.clone());
-        let answers = self.conn.clone().send_packed_commands(&pipeline, 1, 1).await;
-        waiting.answered();
+        let answers = self.send_together(&pipeline, 1, 1).await;
         self.read(answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil)))
+    }
+
+    /// Sends several commands at once and awaits the answers to all but the first `skip`.
+    pub(crate) async fn send_together(
+        &self,
+        pipeline: &redis::Pipeline,
+        skip: usize,
+        count: usize,
+    ) -> redis::RedisResult<Vec<Value>> {
+        let waiting = Waiting::new(self);
+        let mut conn = self.conn.clone();
+        let answers = conn.send_packed_commands(pipeline, skip, count);
+        let answers = self.unless_succeeded(answers).await;
+        waiting.answered();
+        answers
+    }
+
+    /// From now on another server may take over: see [`Self::is_succeeded`].
+    pub(crate) fn may_be_succeeded(&mut self) {
+        self.succeeded = Some(Succeeded::default());
+    }
+
+    /// Another server has taken over. What this one answers from now on does not count: it may have
+    /// been stopped, and grant what its successor has granted to others.
+    pub(crate) fn is_succeeded(&self) {
+        self.give_up();
+        if let Some(Succeeded { by_now, news }) = &self.succeeded {
+            by_now.store(true, Ordering::SeqCst);
+            news.notify_waiters();
+        }
+    }
+
+    pub(crate) async fn unless_succeeded<T>(
+        &self,
+        answer: impl Future<Output = redis::RedisResult<T>>,
+    ) -> redis::RedisResult<T> {
+        let Some(Succeeded { by_now, news }) = &self.succeeded else { return answer.await };
+        let told = news.notified();
+        tokio::pin!(told);
+        // Enlist before looking, or word in between would go unnoticed.
+        told.as_mut().enable();
+        if !by_now.load(Ordering::SeqCst) {
+            tokio::select! {
+                biased;
+                () = told => {}
+                answer = answer => return answer,
+            }
+        }
+        let gone = std::io::Error::other("another server has become the master meanwhile");
+        Err(gone.into())
+    }
+
+    /// Whether a counter has been lifted to the clock on this connection.
+    pub(crate) fn has_lifted(&self, counter: u64) -> bool {
+        let Counters { lifted, last } = &self.counters;
+        if last.load(Ordering::Relaxed) == counter {
+            return true;
+        }
+        let known = lifted.lock().unwrap_or_else(PoisonError::into_inner).contains(&counter);
+        if known {
+            last.store(counter, Ordering::Relaxed);
+        }
+        known
+    }
+
+    /// Notes that a counter has been lifted to the clock.
+    pub(crate) fn lifted(&self, counter: u64) {
+        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).insert(counter);
+    }
+
+    /// A slot has come here from a master that may have had more.
+    pub(crate) fn forget_lifted(&self) {
+        self.counters.last.store(0, Ordering::Relaxed);
+        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub(crate) fn io(&self) -> &Io {
+        &self.io
+    }
+
+    pub(crate) fn client_id(&self) -> Option<i64> {
+        self.client_id
     }
 
     /// Whether messages of this channel come.
@@ -253,6 +380,14 @@ impl Link {
         let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
         let answer = self.send(&subscribe).await;
+        // What a server says unasked of channels that it has moved away counts as an answer in the
+        // library, so that answers may come one late: this one must be about this channel.
+        if let Ok(answer) = &answer
+            && !confirms(answer, channel)
+        {
+            self.give_up();
+            return Err(Failure { error: strange(answer), reaction: Reaction::Reconnect });
+        }
         let refused = |failure: &Failure| failure.error.kind == BackendErrorKind::Denied;
         if answer.as_ref().is_ok() || answer.as_ref().is_err_and(refused) {
             let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,25 +396,12 @@ impl Link {
         answer.map(drop)
     }
 
-    /// Raises a counter of tokens to the server's clock, once for a connection.
-    ///
-    /// The server may be one that lacks the last numbers: a replica that was promoted, or one that
-    /// came back with an older snapshot. Whoever uses it has a new connection to it.
-    pub(crate) async fn raise(&self, token: &str) -> Result<(), Failure> {
-        let mut raise = cmd("EVAL");
-        raise.arg(RAISE).arg(1).arg(token);
-        self.send(&raise).await?;
-        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-        raised.insert(token.to_owned());
-        Ok(())
+    /// The server does not send the messages of a channel any more.
+    pub(crate) fn forget(&self, channel: &str) {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
     }
 
-    /// Whether [`Self::raise`] was done for this counter.
-    pub(crate) fn has_raised(&self, token: &str) -> bool {
-        self.raised.lock().unwrap_or_else(PoisonError::into_inner).contains(token)
-    }
-
-    fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
+    pub(crate) fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
         let error = match answer {
             Ok(Value::ServerError(error)) => error.into(),
             Ok(value) => return Ok(value),
@@ -305,12 +427,24 @@ impl Link {
         !self.broken.load(Ordering::SeqCst)
     }
 
+    /// Whether a request was given up and nothing has been answered since.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.unanswered_since.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn give_up(&self) {
         self.broken.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The library keeps the connection until what is under way is answered.
+        self.give_up();
     }
 }
 
@@ -344,6 +478,16 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Whether this is the confirmation that messages of a channel come from now on.
+fn confirms(answer: &Value, channel: &str) -> bool {
+    match answer {
+        Value::Push { kind: PushKind::Subscribe | PushKind::SSubscribe, data } => {
+            data.first().is_some_and(|name| text_of(name) == channel)
+        }
+        _ => false,
+    }
+}
+
 /// Makes the connection itself.
 async fn connect(
     client: &Client,
@@ -357,7 +501,8 @@ async fn connect(
         return Ok((conn, None));
     }
     let made = async {
-        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
+        let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
+        let stream = TcpStream::connect((host.as_str(), *port)).await?;
         stream.set_nodelay(true)?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
@@ -372,7 +517,8 @@ async fn connect(
 fn refuses_hello(error: &redis::RedisError) -> bool {
     let text = error.to_string();
     let auth = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code));
-    !auth && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
+    !auth
+        && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
 }
 
 fn unreachable(endpoint: &Endpoint, access: &Access, error: &redis::RedisError) -> BackendError {
@@ -407,9 +553,8 @@ fn client(
     access: &Access,
     protocol: ProtocolVersion,
 ) -> Result<Client, BackendError> {
-    let bad = |message: String| {
-        BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-    };
+    let bad =
+        |message: String| BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message);
     let mut settings = RedisConnectionInfo::default()
         .set_db(access.database)
         .set_protocol(protocol)
@@ -420,14 +565,15 @@ fn client(
     if let Some(password) = &access.credentials.password {
         settings = settings.set_password(password);
     }
-    let (host, port) = (endpoint.host.clone(), endpoint.port);
+    let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint).clone();
     let addr = match &access.tls {
         None => ConnectionAddr::Tcp(host, port),
-        Some(tls) => ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None },
+        Some(tls) => {
+            ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None }
+        }
     };
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     let info = addr
         .into_connection_info()
         .map_err(|error| bad(format!("store: {error}")))?

@@ -23,6 +23,7 @@ use crate::backend::{Shared, join_all, millis};
 use crate::errors::strange;
 use crate::inspect::read_plain;
 use crate::link::Link;
+use crate::topology::Sending;
 use crate::names::Names;
 use crate::probe::only_plain;
 
@@ -107,7 +108,7 @@ impl Shared {
         let attempt = blocked_by(value, claim)?;
         if claim.waits {
             // Nothing of it is in the store; that it waits is known here alone.
-            self.pushes.open(claim.id);
+            self.pushes.open(claim.id, None);
         }
         let retry_after = number(left).map(|left| Duration::from_millis(left + 1));
         Ok(match attempt {
@@ -125,10 +126,10 @@ impl Shared {
     }
 
     pub(crate) async fn renew_plain(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        join_all(claims.iter().map(|claim| Box::pin(self.renew_one(claim))).collect()).await
+        join_all(claims.iter().map(|claim| Box::pin(self.renew_one_plain(claim))).collect()).await
     }
 
-    async fn renew_one(&self, claim: &Claim) -> Result<Renewal, BackendError> {
+    async fn renew_one_plain(&self, claim: &Claim) -> Result<Renewal, BackendError> {
         if claim.mode != Mode::Exclusive || claim.floor != 0 {
             return Err(only_plain("no such renewal"));
         }
@@ -195,6 +196,7 @@ impl Shared {
             command.arg(script).arg(1).arg(key).arg(args);
             command
         };
-        self.topology.send(names.slot(), None, eval).await
+        let sent = self.topology.send(Sending::default(), names.slot(), eval).await;
+        sent.map(|answer| answer.value).map_err(|failure| failure.error)
     }
 }

@@ -14,9 +14,6 @@ const GUARD_PIECES: [(&str, &str); 3] = [
     ("--#guard guard_place.lua\n", include_str!("scripts/guard_place.lua")),
     ("--#guard guard_release.lua\n", include_str!("scripts/guard_release.lua")),
 ];
-/// Raises a counter of tokens to the clock; sent as it is, for it runs once for a connection.
-pub(crate) const RAISE: &str = include_str!("scripts/raise.lua");
-
 /// A script and its hash.
 #[derive(Debug)]
 pub(crate) struct Script {

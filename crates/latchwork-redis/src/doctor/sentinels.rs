@@ -1,6 +1,7 @@
 //! Whether the Sentinels can agree, and on whom.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Io};
@@ -30,12 +31,13 @@ pub(super) async fn examine(
     report: &mut Report,
     problems: &mut Vec<BackendError>,
 ) -> Vec<Endpoint> {
-    let access = Access {
+    let access = Arc::new(Access {
         credentials: config.sentinel_credentials.clone(),
         database: 0,
         tls: config.tls.clone(),
+        detours: config.detours.clone(),
         probe: Probe::No,
-    };
+    });
     let asked = sentinels.iter().map(|at| Box::pin(ask(at, &access, service, io))).collect();
     let mut words = Vec::new();
     let mut missing = Vec::new();
@@ -117,7 +119,7 @@ fn quorum(words: &[(&Endpoint, Word)]) -> Finding {
 
 async fn ask(
     at: &Endpoint,
-    access: &Access,
+    access: &Arc<Access>,
     service: &str,
     io: &Io,
 ) -> Result<Result<Word, String>, BackendError> {

@@ -33,9 +33,11 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+-- Above all tokens that this server gave, and by its clock above those of a master before it whose
+-- last writes it may not have.
 local function next_token(floor)
   local token = call('INCR', TOKEN)
-  local least = math.max(floor or 0, token < 1e15 and now_us or 0)
+  local least = math.max(floor or 0, now_us)
   if token < least then
     token = least
     call('SET', TOKEN, text(token), 'PX', 604800000)

@@ -1,6 +1,7 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
--- ARGV: 1 value up to the id, 2 the id, 3 linger (ms, 0 for none), 13 to 15 as for a try
+-- ARGV: 1 value up to the id, 2 the id, 3 linger (ms, 0 for none), 4 whether
+-- the token counter is known to be above what other servers gave (1), 13 to 15 as for a try
 --
 -- With one key it only frees a key that one claim holds alone and nobody waits for; the answer is
 -- 2 if there is more to do.
@@ -38,7 +39,7 @@ if is_open and ARGV[3] == '0' then
       -- First: a full server lets a script write after it has freed something.
       call('DEL', KEYS[1])
       local token = call('INCR', KEYS[2])
-      if token < 1e15 then
+      if token < 1e15 or (ARGV[4] ~= '1' and token < now_us) then
         token = now_us
         call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
       end
