@@ -3,7 +3,7 @@
 //! Starts a Redis server, takes and releases free locks with and without the guard in turn, and
 //! prints the server's own time for a script (`INFO commandstats`).
 
-#![allow(clippy::disallowed_methods, reason = "an example")]
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "an example")]
 
 use latchwork_core::{Driver, LockManager};
 use latchwork_redis::{RedisBackend, RedisConfig};

@@ -82,8 +82,11 @@ impl Rule {
     /// Appends what the guard's piece of a script reads.
     pub(crate) fn fill(&self, command: &mut Cmd, link: &Link) {
         let run = if self.via_proxy { "" } else { &*link.facts.run_id };
-        let process = format!("{run}@{}", self.database);
-        command.arg(process).arg(whole_millis(self.max_ttl)).arg(whole_millis(self.quarantine));
+        command
+            .arg(run)
+            .arg(self.database)
+            .arg(whole_millis(self.max_ttl))
+            .arg(whole_millis(self.quarantine));
         command.arg(u8::from(self.proof));
     }
 

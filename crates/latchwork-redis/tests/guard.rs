@@ -558,12 +558,14 @@ async fn on_a_cluster_each_slot_has_a_quarantine_of_its_own() {
 async fn people_are_told_how_long_it_takes() {
     let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
     let url = at(server.port(), true);
-    let prepared = init(&format!("{url}&namespaces=shop")).await;
-    assert!(prepared.steps.len() == 2 && prepared.steps[1].contains("\"shop\""), "{prepared:?}");
     let report = async |url: &str| {
         let driver = Driver::start().unwrap();
         latchwork_redis::doctor(RedisConfig::parse(url).unwrap(), driver.io()).await.unwrap()
     };
+    let fresh = report(&url).await;
+    assert!(fresh.find("guard").unwrap().consequence.contains("first use"), "{fresh:#?}");
+    let prepared = init(&format!("{url}&namespaces=shop")).await;
+    assert!(prepared.steps.len() == 2 && prepared.steps[1].contains("\"shop\""), "{prepared:?}");
     let calm = report(&url).await;
     assert!(calm.find("guard").unwrap().found.contains("max_ttl 4s"), "{calm:#?}");
     assert!(calm.find("quarantine").is_none(), "{calm:#?}");

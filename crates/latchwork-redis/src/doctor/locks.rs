@@ -94,6 +94,14 @@ async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
         }
     }
     findings.push(match otherwise {
+        None if markers.is_empty() => Finding::info(
+            "guard",
+            format!("{own}; no namespace has been used with it yet"),
+        )
+        .consequence(
+            "the first use of a namespace waits for the quarantine, unless the server can prove \
+                 that it has lost nothing; latchwork init spares that",
+        ),
         None => Finding::ok("guard", own),
         Some((marker, (max_ttl, quarantine))) => Finding::critical(
             "guard",
