@@ -176,8 +176,10 @@ impl Shared {
                 if self.topology.leads_to(&link, names.slot()) {
                     link.lifted(counter);
                 }
-                if let Some(mailbox) = self.pushes.find(claim.id) {
-                    mailbox.hold();
+                match &known {
+                    Some(mailbox) => mailbox.hold(),
+                    // It has never stood in line, so nothing will be told to it.
+                    None => drop(self.pushes.close(claim.id)),
                 }
             }
             Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(&names),
@@ -292,7 +294,11 @@ impl Shared {
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
         let mut groups: Vec<Group> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
-            match self.topology.names(&claim.key) {
+            let names = match &self.guard {
+                Some(guard) => guard.check(claim).and_then(|()| self.topology.names(&claim.key)),
+                None => self.topology.names(&claim.key),
+            };
+            match names {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();

@@ -210,7 +210,7 @@ async fn h33_h50_a_failover_that_forgets_the_lock_and_its_token() {
         Pair::promote(&pair.replica);
         let (both, rises) = first.followed_at(pair.replica.port(), guarded).await;
         judged(guarded, (both, rises));
-        assert_eq!(rises, guarded, "the token rises: {rises}, with the guard: {guarded}");
+        assert!(rises, "the token rises, with the guard: {guarded}");
     }
 }
 

