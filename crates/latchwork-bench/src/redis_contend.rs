@@ -149,7 +149,8 @@ pub(crate) fn contend(args: &[String]) -> Outcome {
         let mut handles = Vec::new();
         for task in 0..tasks {
             let name = u64::from(number) << 32 | u64::from(task) | 1 << 63;
-            let owner = Owner { scene: scene.clone(), name: name.to_le_bytes(), seen: Seen::default() };
+            let owner =
+                Owner { scene: scene.clone(), name: name.to_le_bytes(), seen: Seen::default() };
             let until = start + LENGTH;
             handles.push(match (&locks, &bare) {
                 (Some(locks), _) => tokio::spawn(latchwork_turns(locks.clone(), owner, until)),
@@ -209,8 +210,7 @@ async fn bare(url: &str) -> Result<Bare, Box<dyn std::error::Error>> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     let script = crate::redis_free::DELETE_IF_MINE;
-    let hash: String =
-        cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
+    let hash: String = cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
     Ok((connection, hash.into()))
 }
 

@@ -135,11 +135,8 @@ impl Bare {
         let connection = async move {
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&config).await?;
-            let hash: String = cmd("SCRIPT")
-                .arg("LOAD")
-                .arg(DELETE_IF_MINE)
-                .query_async(&mut connection)
-                .await?;
+            let hash: String =
+                cmd("SCRIPT").arg("LOAD").arg(DELETE_IF_MINE).query_async(&mut connection).await?;
             Ok::<_, redis::RedisError>(Self { connection, hash: hash.into() })
         };
         let made = on.spawn(connection);

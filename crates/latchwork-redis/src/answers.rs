@@ -186,9 +186,7 @@ pub(crate) fn renewals(answer: &Value, claims: &[&Claim]) -> Result<Vec<Renewal>
         }
         let renewal = |(token, claim): (&Value, &&Claim)| match text(token)?.as_str() {
             "" => Some(Renewal::Lost),
-            token => {
-                Some(Renewal::Held { ttl: claim.ttl, token: token.parse().ok()?, store_time })
-            }
+            token => Some(Renewal::Held { ttl: claim.ttl, token: token.parse().ok()?, store_time }),
         };
         tokens.iter().zip(claims).map(renewal).collect()
     };

@@ -373,9 +373,9 @@ impl Shared {
                     let one = std::slice::from_ref(member);
                     let renewal = self.renew_together(false, slot, one, claims, bare).await;
                     let renewal = renewal.map_err(|failure| failure.error);
-                    renewals.push(renewal.and_then(|mut one| {
-                        one.pop().ok_or_else(|| strange(&Value::Nil))
-                    }));
+                    renewals.push(
+                        renewal.and_then(|mut one| one.pop().ok_or_else(|| strange(&Value::Nil))),
+                    );
                 }
                 renewals
             }
@@ -627,6 +627,8 @@ impl Backend for RedisBackend {
 
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisBackend").field("store", &self.0.config.shown()).finish_non_exhaustive()
+        f.debug_struct("RedisBackend")
+            .field("store", &self.0.config.shown())
+            .finish_non_exhaustive()
     }
 }

@@ -25,8 +25,10 @@ pub(crate) trait Combined: Send + Sync + 'static {
     type Answer: Send + 'static;
 
     /// Sends one request.
-    fn alone<'a>(&'a self, request: &'a Self::Request)
-    -> Verb<'a, Result<Self::Answer, BackendError>>;
+    fn alone<'a>(
+        &'a self,
+        request: &'a Self::Request,
+    ) -> Verb<'a, Result<Self::Answer, BackendError>>;
 
     /// Sends several in one command; the answers in the same order.
     fn together<'a>(

@@ -150,7 +150,9 @@ impl RedisConfig {
                 let (service, database) = path.split_once('/').unwrap_or((path, ""));
                 let service = decode(service, "service")?;
                 if service.is_empty() {
-                    return Err(invalid("store: the name of the master (service) is missing".into()));
+                    return Err(invalid(
+                        "store: the name of the master (service) is missing".into(),
+                    ));
                 }
                 (Deployment::Sentinel { sentinels: endpoints, service }, database)
             }
@@ -345,14 +347,13 @@ fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, Error> {
     if host.is_empty() {
         return Err(invalid("store: a host is missing".into()));
     }
-    let port = match port {
-        None => default_port,
-        Some(port) => port
-            .parse()
-            .ok()
-            .filter(|port| *port != 0)
-            .ok_or_else(|| invalid(format!("store: the port {port:?} of {host} is not a port")))?,
-    };
+    let port =
+        match port {
+            None => default_port,
+            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+                invalid(format!("store: the port {port:?} of {host} is not a port"))
+            })?,
+        };
     Ok(Endpoint { host: decode(host, "host")?, port })
 }
 
@@ -375,10 +376,7 @@ mod tests {
             RedisConfig::parse("rediss+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x")
                 .unwrap();
         let sentinels = vec![at("a", 26_379), at("b", 1), at("::1", 26_379)];
-        assert_eq!(
-            sentinel.deployment,
-            Deployment::Sentinel { sentinels, service: "main".into() }
-        );
+        assert_eq!(sentinel.deployment, Deployment::Sentinel { sentinels, service: "main".into() });
         assert_eq!(sentinel.shown(), "rediss+sentinel://a:26379,b:1,[::1]:26379/main/2");
         assert!(sentinel.tls.is_some());
         let cluster =

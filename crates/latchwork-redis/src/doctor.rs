@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::answers::text;
 use crate::backend::join_all;
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::link::{Access, Probe, Link};
+use crate::link::{Access, Link, Probe};
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
 /// to be done.

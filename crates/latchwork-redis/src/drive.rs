@@ -31,10 +31,8 @@ thread_local! {
 impl Drive {
     /// Lets `moving` run on the `Io` until it ends, and be helped by those who send.
     pub(crate) fn start(moving: impl Future<Output = ()> + Send + 'static, io: &Io) -> Arc<Self> {
-        let this = Arc::new(Self {
-            moving: Mutex::new(Some(Box::pin(moving))),
-            waker: Mutex::default(),
-        });
+        let this =
+            Arc::new(Self { moving: Mutex::new(Some(Box::pin(moving))), waker: Mutex::default() });
         let drive = this.clone();
         io.spawn(async move {
             let by = Waker::from(drive.clone());

@@ -96,7 +96,11 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             );
         }
         "LOADING" => {
-            return refused(Unreachable, "wait until the server has read its data", Reaction::Again);
+            return refused(
+                Unreachable,
+                "wait until the server has read its data",
+                Reaction::Again,
+            );
         }
         "BUSY" => {
             return refused(
@@ -245,7 +249,10 @@ mod tests {
     #[test]
     fn redirections_name_the_node() {
         let to = |host: &str, port| Endpoint { host: host.into(), port };
-        assert_eq!(said("MOVED", "3999 10.0.0.1:6381").reaction, Reaction::Moved(to("10.0.0.1", 6381)));
+        assert_eq!(
+            said("MOVED", "3999 10.0.0.1:6381").reaction,
+            Reaction::Moved(to("10.0.0.1", 6381))
+        );
         assert_eq!(said("ASK", "3999 ::1:6381").reaction, Reaction::Ask(to("::1", 6381)));
         assert_eq!(said("MOVED", "3999 :6381").reaction, Reaction::Moved(to("h", 6381)));
     }

@@ -93,8 +93,7 @@ impl Combined for Take {
                     None => groups.push(vec![index]),
                 }
             }
-            let commands =
-                groups.iter().map(|g| Box::pin(self.take_group(requests, g))).collect();
+            let commands = groups.iter().map(|g| Box::pin(self.take_group(requests, g))).collect();
             let mut answers = vec![Value::Nil; requests.len()];
             for (group, taken) in groups.iter().zip(join_all(commands).await) {
                 for (index, answer) in group.iter().zip(taken?) {
@@ -155,7 +154,10 @@ impl Combined for Free {
     type Request = FreeRequest;
     type Answer = bool;
 
-    fn alone<'a>(&'a self, (names, value): &'a FreeRequest) -> Verb<'a, Result<bool, BackendError>> {
+    fn alone<'a>(
+        &'a self,
+        (names, value): &'a FreeRequest,
+    ) -> Verb<'a, Result<bool, BackendError>> {
         Box::pin(async move {
             let run = self.topology.run(names.slot(), &RELEASE, |command| {
                 command.arg(1).arg(names.lock()).arg(value);

@@ -75,7 +75,8 @@ impl Shared {
                 let pattern = self.pattern(prefix);
                 scan.arg("MATCH").arg(&pattern);
                 let link = node.link().await?;
-                let answer = link.send(&scan).await.map_err(|failure| cannot_list(failure.error))?;
+                let answer =
+                    link.send(&scan).await.map_err(|failure| cannot_list(failure.error))?;
                 let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
                 let mut ours = Vec::new();
                 for name in found {
@@ -148,7 +149,8 @@ impl Shared {
     fn pattern(&self, prefix: &str) -> String {
         let mut pattern = String::new();
         for (at, character) in prefix.char_indices() {
-            let starts_name = self.topology.is_cluster() && prefix.find(':').map_or(0, |c| c + 1) == at;
+            let starts_name =
+                self.topology.is_cluster() && prefix.find(':').map_or(0, |c| c + 1) == at;
             if starts_name {
                 return pattern + "*";
             }
@@ -266,7 +268,8 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
     let [kind, value, left] = &parts[..] else { return None };
     let clock = Value::Array(vec![Value::Int(0), Value::Int(0)]);
     let none = || Value::Array(Vec::new());
-    let whole = vec![kind.clone(), value.clone(), left.clone(), none(), none(), none(), none(), clock];
+    let whole =
+        vec![kind.clone(), value.clone(), left.clone(), none(), none(), none(), none(), clock];
     let mut snapshot = read(&Value::Array(whole), key, names)?;
     let Value::BulkString(value) = &parts[1] else { return Some(snapshot) };
     if let held @ (Held::Readers | Held::Permits { .. }) = Held::read(value) {

@@ -103,9 +103,10 @@ impl Names {
     pub(crate) fn counter(&self) -> u64 {
         let slot = self.slot.map_or(0, |slot| u64::from(slot) + 1);
         let start = 0xcbf2_9ce4_8422_2325_u64 ^ slot;
-        let hash = self.namespace().bytes().fold(start, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
+        let hash = self
+            .namespace()
+            .bytes()
+            .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         hash.max(1)
     }
 
@@ -242,8 +243,21 @@ mod tests {
 
     #[test]
     fn a_slot_has_the_helpers_too() {
-        for text in ["job", "shop:stock/42", "shop:{a}b", "{x}", "a}b", "shop:{x}", "a{b}:c", "{}x", "}x", "a:", "a:}", "}", "{}"]
-        {
+        for text in [
+            "job",
+            "shop:stock/42",
+            "shop:{a}b",
+            "{x}",
+            "a}b",
+            "shop:{x}",
+            "a{b}:c",
+            "{}x",
+            "}x",
+            "a:",
+            "a:}",
+            "}",
+            "{}",
+        ] {
             let names = Names::tagged(&key(text)).unwrap();
             let slot = names.slot().unwrap();
             assert_eq!(slot_of(names.lock()), slot);
@@ -259,15 +273,13 @@ mod tests {
     #[test]
     fn distinct_keys_keep_distinct_names_on_cluster() {
         let texts = [
-            "x", "{x}", "{{x}}", "{x", "x}", "{}", "{}x", "{x}y", "y{x}", "a:x", "a:{x}", "a:{{x}}",
-            "a:{x", "a:b:{x}", "{a}:x", "{a}:{x}", "a{b}:{x}", "a{b}:x", "x{}", "{{x}",
-            "}x", "}", "{-}}x-", "{-}}-", "{-}-", "{-}", "{-}}", "-}", "{{-}}x-}", "a:}x", "a:{-}}x-",
-            "a:", "a:{-}-", "{a}:", "{a}:}", "{-}x-", "{-}}x", "}x-", "-",
+            "x", "{x}", "{{x}}", "{x", "x}", "{}", "{}x", "{x}y", "y{x}", "a:x", "a:{x}",
+            "a:{{x}}", "a:{x", "a:b:{x}", "{a}:x", "{a}:{x}", "a{b}:{x}", "a{b}:x", "x{}", "{{x}",
+            "}x", "}", "{-}}x-", "{-}}-", "{-}-", "{-}", "{-}}", "-}", "{{-}}x-}", "a:}x",
+            "a:{-}}x-", "a:", "a:{-}-", "{a}:", "{a}:}", "{-}x-", "{-}}x", "}x-", "-",
         ];
-        let names: HashSet<String> = texts
-            .iter()
-            .map(|text| Names::tagged(&key(text)).unwrap().lock().to_owned())
-            .collect();
+        let names: HashSet<String> =
+            texts.iter().map(|text| Names::tagged(&key(text)).unwrap().lock().to_owned()).collect();
         assert_eq!(names.len(), texts.len());
         for text in texts {
             let lock = Names::tagged(&key(text)).unwrap();

@@ -23,9 +23,9 @@ use crate::backend::{Shared, join_all, millis};
 use crate::errors::strange;
 use crate::inspect::read_plain;
 use crate::link::Link;
-use crate::topology::Sending;
 use crate::names::Names;
 use crate::probe::only_plain;
+use crate::topology::Sending;
 
 const TAKE: &str = include_str!("scripts/plain/take.lua");
 const TOKEN: &str = include_str!("scripts/plain/token.lua");
