@@ -1,6 +1,8 @@
 //! The rules against the Redis backend: one real server for all trials, a database for each, and a
 //! proxy in front of each client.
 
+#![expect(clippy::disallowed_methods, reason = "a pause of the harness itself")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! The server's clock was set forward after its start, so it says that it has been up for longer
 //! than any quarantine, and that nothing was lost.
 
+#![expect(clippy::disallowed_methods, reason = "a pause of the harness itself")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
