@@ -111,3 +111,87 @@ impl Wake for Drive {
         self.wake_driver();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use latchwork_core::Driver;
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    /// A stand-in for the library's future: answers each request with the thread that moved it.
+    fn echo() -> (mpsc::UnboundedSender<oneshot::Sender<String>>, impl Future<Output = ()> + Send) {
+        let (sender, mut requests) = mpsc::unbounded_channel::<oneshot::Sender<String>>();
+        let moving = async move {
+            while let Some(request) = requests.recv().await {
+                let name = std::thread::current().name().unwrap_or_default().to_owned();
+                let _ = request.send(name);
+            }
+        };
+        (sender, moving)
+    }
+
+    async fn ask(
+        drive: &Arc<Drive>,
+        sender: &mpsc::UnboundedSender<oneshot::Sender<String>>,
+    ) -> String {
+        let sender = sender.clone();
+        let asking = async move {
+            let (reply, answer) = oneshot::channel();
+            sender.send(reply).expect("the future lives");
+            answer.await.expect("an answer")
+        };
+        drive.send(asking).await
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_moves_the_bytes() {
+        let driver = Driver::start().expect("a thread");
+        let (sender, moving) = echo();
+        let drive = Drive::start(moving, &driver.io());
+        // The first poll may still belong to Latchwork's thread, on which the future starts.
+        let mut here = 0;
+        for _ in 0..50 {
+            here += u32::from(ask(&drive, &sender).await != "latchwork");
+        }
+        assert!(here >= 45, "only {here} of 50 were moved by the sender");
+    }
+
+    #[tokio::test]
+    async fn many_senders_at_once_are_all_served() {
+        let driver = Driver::start().expect("a thread");
+        let (sender, moving) = echo();
+        let drive = Drive::start(moving, &driver.io());
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (drive, sender) = (drive.clone(), sender.clone());
+                #[expect(clippy::disallowed_methods, reason = "a test of threads")]
+                std::thread::spawn(move || {
+                    for _ in 0..2_000 {
+                        latchwork_core::block_on(None, ask(&drive, &sender));
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no request is lost");
+        }
+    }
+
+    #[tokio::test]
+    async fn it_ends_with_its_senders() {
+        let driver = Driver::start().expect("a thread");
+        let (sender, moving) = echo();
+        let drive = Drive::start(moving, &driver.io());
+        ask(&drive, &sender).await;
+        drop(sender);
+        let gone = async {
+            while drive.moving.lock().unwrap().is_some() {
+                driver.io().sleep(Duration::from_millis(1)).await;
+            }
+        };
+        driver.io().within(Duration::from_secs(5), gone).await.expect("it has ended");
+    }
+}
