@@ -1,5 +1,7 @@
 //! Many tasks at the same time, whose requests go out together.
 
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use std::collections::HashMap;
