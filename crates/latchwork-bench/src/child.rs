@@ -119,6 +119,15 @@ fn release(held: Held) {
 
 /// The entry of a started process.
 pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
+    if role == "child-contend" {
+        return match crate::redis_contend::contend(args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let [kind, path] = args else { return ExitCode::FAILURE };
     if role == "child-held" {
         return match crate::held::measure(kind) {

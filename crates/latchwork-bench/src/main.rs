@@ -12,6 +12,7 @@ mod free_lock;
 mod handover;
 mod held;
 mod local;
+mod redis_contend;
 mod redis_free;
 mod stats;
 mod takeover;
@@ -35,6 +36,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "redis-free",
         "free locks on Redis, against the bare commands over the same library",
         redis_free::run,
+    ),
+    (
+        "redis-contend",
+        "8 processes that want one key on Redis, against a client that spins",
+        redis_contend::run,
     ),
     ("held", "10,000 held guards: memory and processor time", held::run),
 ];

@@ -19,7 +19,7 @@ use crate::stats::{head, median, row};
 
 const ROUNDS: usize = 15;
 const LENGTH: Duration = Duration::from_millis(300);
-const DELETE_IF_MINE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
+pub(crate) const DELETE_IF_MINE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
                               return redis.call('del',KEYS[1]) else return 0 end";
 
 struct Sample {
@@ -135,11 +135,8 @@ impl Bare {
         let connection = async move {
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&config).await?;
-            let hash: String = cmd("SCRIPT")
-                .arg("LOAD")
-                .arg(DELETE_IF_MINE)
-                .query_async(&mut connection)
-                .await?;
+            let hash: String =
+                cmd("SCRIPT").arg("LOAD").arg(DELETE_IF_MINE).query_async(&mut connection).await?;
             Ok::<_, redis::RedisError>(Self { connection, hash: hash.into() })
         };
         let made = on.spawn(connection);

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use common::{Finished, Running, Store};
+use latchwork_services::{RedisOptions, RedisServer};
 use serde_json::Value;
 
 fn doctor(store: &Store) -> (Value, i32) {
@@ -162,6 +163,39 @@ fn memory_says_what_it_cannot_do() {
     let done = at("mem:", &["doctor"]);
     assert_eq!(done.code(), 0);
     assert!(done.stdout.contains("other processes are not kept out"), "{done:?}");
+}
+
+#[test]
+fn a_cache_is_no_place_for_locks() {
+    let options =
+        RedisOptions::new().config("maxmemory 64mb").config("maxmemory-policy allkeys-lru");
+    let server = RedisServer::start(&options).unwrap();
+    let done = at(&server.url(), &["--json", "doctor"]);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((done.code(), &report["fit"]), (71, &Value::Bool(false)), "{done:?}");
+    let eviction = finding(&report, "eviction-policy");
+    assert_eq!(eviction["severity"], "critical", "{eviction}");
+    assert_eq!(eviction["part"], format!("127.0.0.1:{}", server.port()));
+    let text = at(&server.url(), &["doctor"]).stdout;
+    assert!(text.contains("maxmemory-policy noeviction"), "{text}");
+}
+
+#[test]
+fn a_guarded_server_is_in_quarantine_until_init() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let url = format!("{}?guard=true", server.url());
+    let blocked = at(&url, &["run", "--wait", "100ms", "x", "--", "true"]);
+    assert_eq!(blocked.code(), 75, "{blocked:?}");
+    assert!(blocked.stderr.contains("quarantine"), "{blocked:?}");
+    assert!(at(&url, &["doctor"]).stdout.contains("quarantine"));
+    let done = at(&url, &["init"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(
+        done.stdout.contains("no quarantine") && done.stdout.contains("max_ttl 60s"),
+        "{done:?}"
+    );
+    assert_eq!(at(&url, &["run", "--wait", "100ms", "x", "--", "true"]).code(), 0);
+    assert_eq!(at(&server.url(), &["init"]).stdout.lines().count(), 1);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The rules against the Redis backend: one real server for all trials, a database for each, and a
 //! proxy in front of each client.
 
+#![expect(clippy::disallowed_methods, reason = "a pause of the harness itself")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -44,8 +46,11 @@ impl Harness for Redis {
                             way.thaw(Direction::ToServer);
                             // No stream goes on after bytes of it were lost: it ends, and the
                             // client has noticed when the trial goes on.
+                            // Who connects again at once must not lose answers too.
+                            way.refuse_connections().expect("the port closes");
                             let _ = way.cut(Cut::Reset);
                             way.lose_answers(false);
+                            way.accept_connections().expect("the port opens");
                             std::thread::sleep(Duration::from_millis(50));
                         }
                         Fault::LoseRequests => way.freeze(Direction::ToServer),

@@ -12,7 +12,7 @@ use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
 use crate::guard::Guard;
 use crate::key::Key;
 use crate::lease::{Granted, HoldState, Lease, Sent};
-use crate::local_queue::{Entered, Lead, Turn};
+use crate::local_queue::{Entered, InTheWay, Lead, Turn};
 use crate::observe::Event;
 use crate::options::Plan;
 use crate::reaper::{Job, Orphan};
@@ -112,7 +112,7 @@ async fn wait_in_line(
             None => {
                 return Err(match line.trouble() {
                     Some((_, error)) => engine.seen(error, Some(&request.key)),
-                    None => timed_out(engine, request, patience, line.holder()),
+                    None => timed_out(engine, request, patience, line.in_the_way()),
                 });
             }
         }
@@ -123,17 +123,21 @@ fn timed_out(
     engine: &Engine,
     request: &Request,
     patience: Patience,
-    holder: Option<Arc<str>>,
+    in_the_way: Option<InTheWay>,
 ) -> Error {
     let within = match patience {
         Patience::Within(limit) => format!(" within {limit:?}"),
         Patience::Once | Patience::Endless => String::new(),
     };
-    let by = holder.map(|holder| format!(": held by {holder}")).unwrap_or_default();
-    Error::new(ErrorKind::TimedOut, format!("not admitted{within}{by}"))
+    let step = match &in_the_way {
+        Some(InTheWay::Quarantine(_)) => "wait until the quarantine has ended",
+        _ => "wait longer, or look who holds it and why",
+    };
+    let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
+    Error::new(ErrorKind::TimedOut, format!("not admitted{within}{why}"))
         .key(&request.key)
         .store(engine.capabilities.store.clone())
-        .next_step("wait longer, or look who holds it and why")
+        .next_step(step)
 }
 
 /// An acquire under way. Dropping it leaves its place to the next waiter of this process or, if
@@ -225,10 +229,11 @@ impl<'a> Pending<'a> {
                     }
                     self.touched = true;
                     if let Some(lead) = &self.lead {
-                        lead.note_holder(blocked.holder.clone());
+                        lead.note(InTheWay::of(&blocked));
                     }
                     if engine.io.now() >= deadline {
-                        return Err(timed_out(engine, self.request, self.patience, blocked.holder));
+                        let why = InTheWay::of(&blocked);
+                        return Err(timed_out(engine, self.request, self.patience, why));
                     }
                     let key = &self.claim.key;
                     self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
@@ -309,7 +314,7 @@ impl<'a> Pending<'a> {
         let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
         let lead = self.lead.take();
         if let Some(lead) = &lead {
-            lead.note_holder(Some(self.claim.holder.clone()));
+            lead.note(Some(InTheWay::Holder(self.claim.holder.clone())));
         }
         let watched = engine.watchdog.watch(lease);
         if let Some(lead) = lead {

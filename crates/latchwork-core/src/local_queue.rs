@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::Claim;
+use crate::backend::{Blocked, Cause, Claim};
 use crate::clock::Moment;
 use crate::error::BackendError;
 use crate::guard::Guard;
@@ -40,11 +40,45 @@ pub(crate) struct Line {
 struct LineState {
     /// Somebody leads the line or holds the key for it.
     busy: bool,
-    /// Who holds the key, as the leader was told last.
-    holder: Option<Arc<str>>,
+    /// What is in the way, as the leader was told last.
+    in_the_way: Option<InTheWay>,
     /// Since when the store has not answered any leader, and what it said instead.
     trouble: Option<(Moment, BackendError)>,
     waiting: VecDeque<Waiting>,
+}
+
+/// What keeps a claim from being admitted, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum InTheWay {
+    /// Somebody holds the key.
+    Holder(Arc<str>),
+    /// The store grants nothing for so long yet.
+    Quarantine(Option<Duration>),
+}
+
+impl InTheWay {
+    /// What a blocked try was told.
+    pub(crate) fn of(blocked: &Blocked) -> Option<Self> {
+        match blocked.cause {
+            Cause::Quarantine => Some(Self::Quarantine(blocked.retry_after)),
+            _ => blocked.holder.clone().map(Self::Holder),
+        }
+    }
+}
+
+impl fmt::Display for InTheWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Holder(holder) => write!(f, "held by {holder}"),
+            Self::Quarantine(left) => {
+                f.write_str("the store may have lost locks and is in quarantine")?;
+                match left {
+                    Some(left) => write!(f, " for {left:?} more"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
 }
 
 struct Waiting {
@@ -128,9 +162,9 @@ impl Line {
         self.lock().trouble.clone()
     }
 
-    /// Who holds the key, as far as this process knows.
-    pub(crate) fn holder(&self) -> Option<Arc<str>> {
-        self.lock().holder.clone()
+    /// What is in the way, as far as this process knows.
+    pub(crate) fn in_the_way(&self) -> Option<InTheWay> {
+        self.lock().in_the_way.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, LineState> {
@@ -159,10 +193,10 @@ impl Lead {
         self.inherited = Some(Box::new(Inheritance { job, reaper }));
     }
 
-    /// Remembers who holds the key, for those who give up waiting behind this leader.
-    pub(crate) fn note_holder(&self, holder: Option<Arc<str>>) {
+    /// Remembers what is in the way, for those who give up waiting behind this leader.
+    pub(crate) fn note(&self, in_the_way: Option<InTheWay>) {
         let mut state = self.line.lock();
-        state.holder = holder;
+        state.in_the_way = in_the_way;
         state.trouble = None;
     }
 

@@ -47,10 +47,13 @@ pub(crate) struct Timers {
     alarm: alarm::Alarm,
 }
 
-#[derive(Default)]
 struct Table {
     sleepers: BTreeMap<(Moment, u64), Waker>,
     entries: u64,
+    /// What the alarm is set to. It may be earlier than every sleeper: verbs have time limits that
+    /// are hardly ever needed, and an idle wake-up now and then is cheaper than a system call for
+    /// each.
+    alarm_at: Moment,
 }
 
 impl std::fmt::Debug for Timers {
@@ -61,7 +64,8 @@ impl std::fmt::Debug for Timers {
 
 impl Timers {
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { table: Mutex::default(), alarm: alarm::Alarm::new()? })
+        let table = Table { sleepers: BTreeMap::new(), entries: 0, alarm_at: Moment::NEVER };
+        Ok(Self { table: Mutex::new(table), alarm: alarm::Alarm::new()? })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -81,8 +85,10 @@ impl Timers {
                 let now = boot_time();
                 let later = table.sleepers.split_off(&(now, u64::MAX));
                 let due = std::mem::replace(&mut table.sleepers, later);
-                if let Some(((next, _), _)) = table.sleepers.first_key_value() {
-                    self.alarm.set(*next);
+                table.alarm_at =
+                    table.sleepers.first_key_value().map_or(Moment::NEVER, |((next, _), _)| *next);
+                if table.alarm_at != Moment::NEVER {
+                    self.alarm.set(table.alarm_at);
                 }
                 due
             };
@@ -118,9 +124,9 @@ impl Future for TimerSleep {
             table.entries
         });
         let key = (this.at, entry);
-        let was_first = table.sleepers.first_key_value().map(|(first, _)| *first);
         let old = table.sleepers.insert(key, cx.waker().clone());
-        if old.is_none() && was_first.is_none_or(|first| key < first) {
+        if this.at < table.alarm_at {
+            table.alarm_at = this.at;
             this.timers.alarm.set(this.at);
         }
         // A waker may do anything when it is dropped: not under the lock.
@@ -133,7 +139,7 @@ impl Future for TimerSleep {
 impl Drop for TimerSleep {
     fn drop(&mut self) {
         if let Some(entry) = self.entry {
-            // The alarm may stay set for it: one idle wake-up is cheaper than a system call here.
+            // The alarm may stay set for it.
             let old = self.timers.lock().sleepers.remove(&(self.at, entry));
             drop(old);
         }

@@ -13,7 +13,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use latchwork_core::clock::boot_time;
 use latchwork_core::{BackendError, Effect};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -35,6 +37,10 @@ pub(crate) const SPARE_RECORDS: u32 = 32;
 /// How often a busy lock is tried before the task sleeps: whoever has it needs microseconds.
 const TRIES: u32 = 50;
 
+/// For how long it is tried at most. Where there is more to do than there are processors, a thread
+/// that yields may not run again for milliseconds.
+const SPIN: Duration = Duration::from_micros(500);
+
 /// One stripe as this process has it open.
 #[derive(Debug)]
 pub(crate) struct Stripe {
@@ -45,6 +51,8 @@ pub(crate) struct Stripe {
 #[derive(Debug, Default)]
 struct Opened {
     file: Option<(OwnedFd, Identity)>,
+    /// Another process had it for longer than that: nobody spins again until it was free once.
+    stuck: bool,
     /// The stripe has too many record files, and the next release here removes the idle ones.
     crowded: bool,
 }
@@ -73,18 +81,26 @@ impl Stripe {
         }
         let Some((file, identity)) = &opened.file else { return Ok(Try::Busy) };
         let identity = *identity;
-        let mut tries = 0;
-        loop {
+        let mut tries = if opened.stuck { TRIES } else { 0 };
+        let mut spun_until = None;
+        let free = loop {
             match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK) if tries < TRIES => {
+                Ok(()) => break true,
+                Err(Errno::WOULDBLOCK) => {
+                    let now = boot_time();
+                    if tries >= TRIES || now >= *spun_until.get_or_insert(now.plus(SPIN)) {
+                        break false;
+                    }
                     tries += 1;
                     std::thread::yield_now();
                 }
-                Err(Errno::WOULDBLOCK) => return Ok(Try::Busy),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("lock", errno)),
             }
+        };
+        opened.stuck = !free;
+        if !free {
+            return Ok(Try::Busy);
         }
         let locked = Locked { stripe: self, opened, header: None };
         // Whoever comes now locks the file that has the name now.

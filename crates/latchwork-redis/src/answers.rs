@@ -102,6 +102,22 @@ pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
     .next_step("use one kind of lock, and one limit, for a key")
 }
 
+/// The namespace is guarded with other lengths than ours.
+pub(crate) fn guarded_otherwise(max_ttl: Duration, quarantine: Duration) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Mismatch,
+        Effect::NotApplied,
+        format!(
+            "max_ttl: the namespace is guarded with max_ttl {max_ttl:?} (quarantine {quarantine:?}), \
+             and this client asks for others"
+        ),
+    )
+    .next_step(
+        "give all clients of a namespace the same max_ttl and deposed; to change them, stop all \
+         clients and run latchwork init with the new ones",
+    )
+}
+
 /// The answer to a try by the whole script.
 pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendError> {
     let parsed = || {
@@ -137,6 +153,10 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                 })))
             }
             Value::Int(2) => Some(Err(mismatch(shape(&text(parts.get(1)?)?)?, claim))),
+            Value::Int(3) => {
+                let length = |part| Some(Duration::from_millis(number(parts.get(part)?)?));
+                Some(Err(guarded_otherwise(length(1)?, length(2)?)))
+            }
             _ => None,
         }
     };
@@ -166,9 +186,7 @@ pub(crate) fn renewals(answer: &Value, claims: &[&Claim]) -> Result<Vec<Renewal>
         }
         let renewal = |(token, claim): (&Value, &&Claim)| match text(token)?.as_str() {
             "" => Some(Renewal::Lost),
-            token => {
-                Some(Renewal::Held { ttl: claim.ttl, token: token.parse().ok()?, store_time })
-            }
+            token => Some(Renewal::Held { ttl: claim.ttl, token: token.parse().ok()?, store_time }),
         };
         tokens.iter().zip(claims).map(renewal).collect()
     };

@@ -7,18 +7,31 @@ use std::time::Duration;
 
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
-    Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
-    Verb, Wake, random_between,
+    Effect, Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
+    Verb, Wake,
 };
 use redis::{Cmd, Value};
+use tokio::sync::watch;
 
 use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
+use crate::combine::Combiner;
 use crate::config::RedisConfig;
-use crate::errors::strange;
+use crate::durable::{Kept, Undone};
+use crate::errors::{Failure, Reaction, strange};
+use crate::free_path::{Free, Take, TakeRequest, head};
+use crate::guard::Rule;
 use crate::names::Names;
+use crate::plain;
+use crate::probe::Scripts;
 use crate::push::{Pushes, Unclaimed};
-use crate::scripts::{RELEASE, RENEW, TRY};
-use crate::topology::Topology;
+use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
+use crate::topology::{Sending, Topology};
+
+/// How much longer than the first of several nodes the others may take to answer a renewal.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A slot, and claims there by their place in a list.
+type Group = (Option<u16>, Vec<(usize, Names)>);
 
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
@@ -28,10 +41,22 @@ pub struct RedisBackend(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
     pub(crate) config: RedisConfig,
-    pub(crate) topology: Topology,
+    pub(crate) topology: Arc<Topology>,
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) io: Io,
+    pub(crate) guard: Option<Rule>,
+    pub(crate) undone: Undone,
+    /// What the store can do; asked once, so that what was promised stays true to the letter.
+    can: Can,
     crowds: Crowds,
+    take: Arc<Combiner<Take>>,
+    free: Arc<Combiner<Free>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Can {
+    plain: bool,
+    push: bool,
 }
 
 impl RedisBackend {
@@ -43,28 +68,61 @@ impl RedisBackend {
     pub async fn connect(config: RedisConfig, io: Io) -> Result<Arc<Self>, Error> {
         let store: Arc<str> = config.shown().into();
         let pushes = Pushes::new(io.clone());
-        let topology = Topology::new(&config, &io, &pushes);
-        let shared =
-            Arc::new(Shared { config, topology, pushes, io, crowds: Crowds::default() });
+        let topology = Arc::new(Topology::new(&config, &io, &pushes));
+        let facts = topology.reach().await;
+        let facts = facts.map_err(|error| Error::from_backend(error, None, &store))?;
+        let plain = config.plain || facts.scripts == Scripts::OneKey;
+        let can = Can { plain, push: facts.pushes && !plain };
+        let take = Take { topology: topology.clone(), io: io.clone() };
+        let free = Free { topology: topology.clone(), io: io.clone() };
+        let guard = Rule::of(&config);
+        let shared = Arc::new(Shared {
+            config,
+            topology,
+            pushes,
+            take: Combiner::new(take, io.clone()),
+            free: Combiner::new(free, io.clone()),
+            io,
+            guard,
+            undone: Undone::default(),
+            can,
+            crowds: Crowds::default(),
+        });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
-        shared
-            .topology
-            .link(None)
-            .await
-            .map_err(|error| Error::from_backend(error, None, &store))?;
         Ok(Arc::new(Self(shared)))
     }
 }
 
 impl Shared {
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+    /// Whether only what one key can do is done.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.can.plain
+    }
+
+    /// Tries at the master; `kept` tells how many replicas have confirmed what it did.
+    pub(crate) async fn try_on_master(
+        &self,
+        claim: &Claim,
+        kept: &mut Kept,
+    ) -> Result<Attempt, BackendError> {
         let names = self.topology.names(&claim.key)?;
+        if let Some(guard) = &self.guard {
+            guard.check(claim)?;
+        }
         let link = self.topology.link(names.slot()).await?;
         let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
-        if alone && known.is_none() && !self.crowds.is_crowded(&names) {
-            match self.take_free(&names, claim).await? {
+        // Whoever is the first to come to a server asks with the whole script, which knows of
+        // tokens that a master before it gave.
+        let counter = names.counter();
+        let quick = alone && known.is_none() && link.has_lifted(counter);
+        if quick && !self.crowds.is_crowded(&names) {
+            let answer = match &self.guard {
+                None => self.take_free(&names, claim, kept).await?,
+                Some(guard) => self.take_free_guarded(guard, &names, claim, kept).await?,
+            };
+            match answer {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
@@ -72,16 +130,22 @@ impl Shared {
                 Value::BulkString(value) if !claim.waits && !is_mine(&value, claim) => {
                     return blocked_by(&value, claim);
                 }
+                // In line, in our own way, or led elsewhere.
                 Value::BulkString(_) | Value::Nil => {}
+                // In quarantine: who waits takes a place in line below.
+                answer @ Value::Array(_) => match attempt(&answer, claim) {
+                    Ok(Attempt::Blocked(_)) if claim.waits => {}
+                    other => return other,
+                },
                 other => return Err(strange(&other)),
             }
         }
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
-        let hears = link.hears(&channel);
+        let hears = self.topology.hears(&link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
         if claim.waits || known.is_some() {
-            self.pushes.open(claim.id).tries(hears);
+            self.pushes.open(claim.id, names.slot()).tries(hears);
         }
         let place = match (claim.waits, claim.order) {
             (false, _) => "n",
@@ -93,44 +157,111 @@ impl Shared {
             _ => (0, 0),
         };
         let probation = PROBATION.min(claim.ttl);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
-            keys(command, &names);
+        let sending = self.sending(claim.ttl);
+        let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
+        let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
+            self.keys(command, &names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
             command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+            command.arg(u8::from(known.is_some()));
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
-        let attempt = attempt(&run.await?, claim);
+        let attempt = kept.note(run.await).and_then(|answer| attempt(&answer, claim));
         match &attempt {
             Ok(Attempt::Granted(_)) => {
-                if let Some(mailbox) = self.pushes.find(claim.id) {
-                    mailbox.hold();
+                if self.topology.leads_to(&link, names.slot()) {
+                    link.lifted(counter);
+                }
+                match &known {
+                    Some(mailbox) => mailbox.hold(),
+                    // It has never stood in line, so nothing will be told to it.
+                    None => drop(self.pushes.close(claim.id)),
                 }
             }
             Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(&names),
             Ok(Attempt::Blocked(_)) => {}
-            Err(_) => drop(self.pushes.close(claim.id)),
+            // It left nothing behind, so nothing will release it.
+            Err(error) if known.is_none() && error.effect == Effect::NotApplied => {
+                self.pushes.close(claim.id);
+            }
+            Err(_) => {}
         }
         attempt
     }
 
     /// Takes a key that nobody holds, in the fewest steps at the server.
-    async fn take_free(&self, names: &Names, claim: &Claim) -> Result<Value, BackendError> {
-        let tail = format!(":{}", claim.holder);
-        let run = self.topology.run(names.slot(), &TRY, |command| {
-            command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
-            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
+    async fn take_free(
+        &self,
+        names: &Names,
+        claim: &Claim,
+        kept: &mut Kept,
+    ) -> Result<Value, BackendError> {
+        let lifted = Some(names.counter());
+        let request = TakeRequest::new(names.clone(), claim);
+        if self.config.min_replicas == 0 {
+            if self.topology.is_cluster() {
+                return self.take.alone(&request).await; // each slot is a place of its own
+            }
+            return self.take.send(request).await;
+        }
+        let sending = Sending { lifted, ..self.sending(claim.ttl) };
+        let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
+            request.fill(command);
         });
-        run.await
+        match run.await {
+            // Not by this script: see the caller.
+            Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
+            answer => kept.note(answer),
+        }
+    }
+
+    /// As [`Self::take_free`], unless the server is in quarantine; still in one trip.
+    async fn take_free_guarded(
+        &self,
+        guard: &Rule,
+        names: &Names,
+        claim: &Claim,
+        kept: &mut Kept,
+    ) -> Result<Value, BackendError> {
+        let tail = format!(":{}", claim.holder);
+        let sending = Sending { lifted: Some(names.counter()), ..self.sending(claim.ttl) };
+        let run = self.topology.run_as(sending, names.slot(), &TRY_GUARDED, |command, link| {
+            command.arg(4).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+            command.arg(names.shared("guard"));
+            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
+            guard.fill(command, link);
+        });
+        match run.await {
+            Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
+            answer => kept.note(answer),
+        }
+    }
+
+    /// The keys of a whole script, with the guard's marker while it is on.
+    fn keys(&self, command: &mut Cmd, names: &Names) {
+        match &self.guard {
+            None => keys(command, names),
+            Some(_) => {
+                whole(command, names, 7);
+                command.arg(names.shared("guard"));
+            }
+        }
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
+        if self.can.plain {
+            return self.wait_plain(claim).await;
+        }
         if !claim.waits {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
         let names = self.topology.names(&claim.key)?;
         let Some(mailbox) = self.pushes.find(claim.id) else { return Ok(Wake::Look) };
-        let link = self.topology.link(names.slot()).await?;
+        let link = self.topology.ears(names.slot()).await?;
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
         if link.hears(&channel) {
@@ -139,28 +270,40 @@ impl Shared {
             }
         } else {
             let sharded = self.topology.is_cluster();
-            if link.facts.pushes && link.subscribe(&channel, sharded).await.is_ok() {
+            let may = link.facts.pushes && !link.refuses(&channel);
+            if may && link.subscribe(&channel, sharded).await.is_ok() {
                 // Whatever happened before the server took it was not told: look again.
                 return Ok(Wake::Look);
             }
             // Nobody can tell: look now and then.
-            let pause = random_between(Duration::from_millis(50), Duration::from_millis(250));
-            self.io.sleep(pause).await;
+            self.io.sleep(plain::pause()).await;
             return Ok(Wake::Look);
         }
-        Ok(mailbox.wait(&self.io).await)
+        match mailbox.wait(&self.io).await {
+            Wake::Admitted { .. } if self.config.min_replicas > 0 => {
+                self.confirm_push(claim, &names).await
+            }
+            wake => Ok(wake),
+        }
     }
 
     async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        if self.can.plain {
+            return self.renew_plain(claims).await;
+        }
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
-        let mut groups: Vec<(Option<u16>, Vec<(usize, Names)>)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
-            match self.topology.names(&claim.key) {
+            let names = match &self.guard {
+                Some(guard) => guard.check(claim).and_then(|()| self.topology.names(&claim.key)),
+                None => self.topology.names(&claim.key),
+            };
+            match names {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();
                     // Counters are one for a namespace, so a group has one namespace too.
-                    let fits = |(of, group): &&mut (Option<u16>, Vec<(usize, Names)>)| {
+                    let fits = |(of, group): &&mut Group| {
                         *of == slot && group[0].1.namespace() == names.namespace()
                     };
                     match groups.iter_mut().find(fits) {
@@ -170,71 +313,143 @@ impl Shared {
                 }
             }
         }
+        // A node that is stopped must not cost the claims on the others their renewal.
+        let (first, _) = watch::channel(false);
         let mut running = Vec::new();
         for (slot, group) in &groups {
-            running.push(Box::pin(self.renew_group(*slot, group, claims)));
-        }
-        for ((_, group), outcome) in groups.iter().zip(join_all(running).await) {
-            match outcome {
-                Ok(renewals) => {
-                    for ((index, _), renewal) in group.iter().zip(renewals) {
-                        if renewal == Renewal::Lost {
-                            self.pushes.close(claims[*index].id);
+            let (several, first) = (groups.len() > 1, &first);
+            running.push(Box::pin(async move {
+                let renewal = self.renew_group(*slot, group, claims);
+                if !several {
+                    return renewal.await;
+                }
+                let late = async {
+                    let _ = first.subscribe().wait_for(|answered| *answered).await;
+                    self.io.sleep(GRACE).await;
+                };
+                tokio::select! {
+                    biased;
+                    renewals = renewal => {
+                        if renewals.iter().any(Result::is_ok) {
+                            first.send_replace(true);
                         }
-                        answers[*index] = Some(Ok(renewal));
+                        renewals
                     }
+                    () = late => vec![Err(BackendError::no_answer(GRACE)); group.len()],
                 }
-                Err(error) => {
-                    for (index, _) in group {
-                        answers[*index] = Some(Err(error.clone()));
-                    }
+            }));
+        }
+        for ((_, group), renewals) in groups.iter().zip(join_all(running).await) {
+            for ((index, _), renewal) in group.iter().zip(renewals) {
+                if matches!(renewal, Ok(Renewal::Lost)) {
+                    self.pushes.close(claims[*index].id);
                 }
+                answers[*index] = Some(renewal);
             }
         }
         answers.into_iter().flatten().collect()
     }
 
+    /// Renews claims of one slot and namespace.
     async fn renew_group(
         &self,
         slot: Option<u16>,
         group: &[(usize, Names)],
         claims: &[Claim],
-    ) -> Result<Vec<Renewal>, BackendError> {
-        let run = self.topology.run(slot, &RENEW, |command| {
+    ) -> Vec<Result<Renewal, BackendError>> {
+        let all = |error: BackendError| vec![Err(error); group.len()];
+        match self.renew_together(true, slot, group, claims, false).await {
+            Ok(renewals) => renewals.into_iter().map(Ok).collect(),
+            Err(failure) if failure.reaction != Reaction::Again || slot.is_none() => {
+                all(failure.error)
+            }
+            // The slot is on its way, with some of the keys here and some there: one key alone is
+            // always found, and a claim that holds alone needs no other.
+            Err(_) => {
+                let mut renewals = Vec::new();
+                for member in group {
+                    let claim = &claims[member.0];
+                    let bare = is_alone(claim.mode) && claim.floor == 0;
+                    let one = std::slice::from_ref(member);
+                    let renewal = self.renew_together(false, slot, one, claims, bare).await;
+                    let renewal = renewal.map_err(|failure| failure.error);
+                    renewals.push(
+                        renewal.and_then(|mut one| one.pop().ok_or_else(|| strange(&Value::Nil))),
+                    );
+                }
+                renewals
+            }
+        }
+    }
+
+    /// Renews claims by one script; if `bare`, by their own keys alone.
+    async fn renew_together(
+        &self,
+        impatient: bool,
+        slot: Option<u16>,
+        group: &[(usize, Names)],
+        claims: &[Claim],
+        bare: bool,
+    ) -> Result<Vec<Renewal>, Failure> {
+        let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
+        let shortest = members.iter().map(|claim| claim.ttl).min().unwrap_or_default();
+        let sending = Sending { impatient, ..self.sending(shortest) };
+        let run = self.topology.run_as(sending, slot, &RENEW, |command, _| {
             command.arg(group.len() * 3 + 1);
             for (_, names) in group {
-                command.arg(names.lock()).arg(names.helper("claims")).arg(names.helper("held"));
+                let lock = names.lock();
+                if bare {
+                    command.arg(lock).arg(lock).arg(lock);
+                } else {
+                    command.arg(lock).arg(names.helper("claims")).arg(names.helper("held"));
+                }
             }
-            command.arg(group[0].1.token());
-            for (index, _) in group {
-                let claim = &claims[*index];
+            let names = &group[0].1;
+            if bare {
+                command.arg(names.lock());
+            } else {
+                command.arg(names.token());
+            }
+            for claim in &members {
                 command.arg(claim.id.to_string()).arg(letter(claim.mode));
                 command.arg(millis(claim.ttl)).arg(claim.floor);
             }
         });
+        let refused = |error| Failure { error, reaction: Reaction::None };
         let answer = run.await?;
-        let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
-        renewals(&answer, &members)
+        self.is_kept(&answer).map_err(refused)?;
+        renewals(&answer.value, &members).map_err(refused)
     }
 
-    async fn release(&self, claim: &Claim, linger: Linger) -> Result<Released, BackendError> {
+    /// Renews one claim, as [`Self::renew_all`] does.
+    pub(crate) async fn renew_one(
+        &self,
+        claim: &Claim,
+        names: &Names,
+    ) -> Result<Renewal, BackendError> {
+        let group = [(0, names.clone())];
+        let mut one = self.renew_group(names.slot(), &group, std::slice::from_ref(claim)).await;
+        one.pop().unwrap_or_else(|| Err(strange(&Value::Nil)))
+    }
+
+    pub(crate) async fn release_on_master(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
         let names = self.topology.names(&claim.key)?;
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;
         if simple && !waited && !self.crowds.is_crowded(&names) {
-            let run = self.topology.run(names.slot(), &RELEASE, |command| {
-                command.arg(1).arg(names.lock());
-                command.arg(format!("lw:{}:-:{}", letter(claim.mode), claim.id));
-            });
-            match run.await {
-                Ok(Value::Int(1)) => return Ok(Released::Yes),
-                Ok(Value::Int(2)) => {}
-                // What is of another type is not ours.
-                Err(error) if error.kind == BackendErrorKind::Mismatch => {
-                    return Ok(Released::NotHeld);
-                }
-                Err(error) => return Err(error),
-                Ok(other) => return Err(strange(&other)),
+            let value = format!("lw:{}:-:{}", letter(claim.mode), claim.id);
+            let request = (names.clone(), value);
+            let freed = if self.topology.is_cluster() {
+                self.free.alone(&request).await?
+            } else {
+                self.free.send(request).await?
+            };
+            if freed {
+                return Ok(Released::Yes);
             }
         }
         self.release_in_line(&names, claim.id, linger).await
@@ -251,13 +466,18 @@ impl Shared {
             Linger::For(length) => length,
         };
         let (start, end) = names.channel_parts();
-        let run = self.topology.run(names.slot(), &RELEASE, |command| {
-            keys(command, names);
+        let script = if self.guard.is_some() { &RELEASE_GUARDED } else { &RELEASE };
+        let run = self.topology.run_at(names.slot(), script, |command, link| {
+            self.keys(command, names);
             command.arg("").arg(id.to_string()).arg(millis(linger));
-            for _ in 4..=12 {
+            command.arg(u8::from(link.has_lifted(names.counter())));
+            for _ in 5..=12 {
                 command.arg("");
             }
             command.arg(&start).arg(&end).arg(self.publish());
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
         match run.await {
             Ok(answer) => released(&answer),
@@ -286,19 +506,18 @@ fn is_mine(value: &[u8], claim: &Claim) -> bool {
     value.get(7..39) == Some(claim.id.to_string().as_bytes())
 }
 
-/// The value of a claim that holds alone, up to its token.
-fn head(claim: &Claim) -> String {
-    format!("lw:{}:-:{}:", letter(claim.mode), claim.id)
-}
-
-fn millis(length: Duration) -> u64 {
+pub(crate) fn millis(length: Duration) -> u64 {
     // Never shorter than asked for (B4).
     u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// The keys of the whole scripts.
 pub(crate) fn keys(command: &mut Cmd, names: &Names) {
-    command.arg(6).arg(names.lock()).arg(names.token());
+    whole(command, names, 6);
+}
+
+fn whole(command: &mut Cmd, names: &Names, count: usize) {
+    command.arg(count).arg(names.lock()).arg(names.token());
     for helper in ["line", "claims", "held", "marks"] {
         command.arg(names.helper(helper));
     }
@@ -356,16 +575,19 @@ impl Crowds {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
+        let Can { plain, push } = self.0.can;
+        let longest = Duration::from_secs(24 * 60 * 60);
+        let longest = self.0.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
         Capabilities {
             store: self.0.config.shown().into(),
-            shared: true,
-            permits: true,
-            fifo: true,
-            linger: true,
-            push: true,
+            shared: !plain,
+            permits: !plain,
+            fifo: !plain,
+            linger: !plain,
+            push,
             fencing: Fencing::WhileDataSurvives,
-            ttl: Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60),
-            default_ttl: Duration::from_secs(30),
+            ttl: Duration::from_millis(10)..=longest,
+            default_ttl: longest.min(Duration::from_secs(30)),
             lifeline: None,
             doorbell: None,
         }
@@ -405,6 +627,8 @@ impl Backend for RedisBackend {
 
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisBackend").field("store", &self.0.config.shown()).finish_non_exhaustive()
+        f.debug_struct("RedisBackend")
+            .field("store", &self.0.config.shown())
+            .finish_non_exhaustive()
     }
 }

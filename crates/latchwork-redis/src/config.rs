@@ -1,5 +1,6 @@
 //! Where the servers are and how to speak to them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -82,7 +83,11 @@ pub(crate) struct Tls {
 /// | `sentinel_user=`, `sentinel_password=` | credentials for the Sentinels |
 /// | `min_replicas=1` | a lock counts only when so many replicas have it (`WAIT`) |
 /// | `guard=true` | after a loss of data grant nothing until every forgotten lease has ended |
+/// | `plain=true` | use no command or script of several keys, though the store takes them ([plain mode](crate#plain-mode)) |
 /// | `max_ttl=60s` | the longest ttl, a constant of the namespace while `guard` is on |
+/// | `deposed=17s` | how long a master that was replaced may write on; part of the quarantine. Left out: 0 for one server, 12s behind Sentinels, 17s on a Cluster |
+/// | `via_proxy=true` | a proxy stands before the server and may exchange it: the guard asks each time who answers |
+/// | `namespaces=shop,web` | what `init` prepares besides what it finds |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     pub(crate) deployment: Deployment,
@@ -93,6 +98,11 @@ pub struct RedisConfig {
     pub(crate) min_replicas: u32,
     pub(crate) guard: bool,
     pub(crate) max_ttl: Option<Duration>,
+    pub(crate) deposed: Option<Duration>,
+    pub(crate) via_proxy: bool,
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) plain: bool,
+    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
 }
 
 const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
@@ -140,7 +150,9 @@ impl RedisConfig {
                 let (service, database) = path.split_once('/').unwrap_or((path, ""));
                 let service = decode(service, "service")?;
                 if service.is_empty() {
-                    return Err(invalid("store: the name of the master (service) is missing".into()));
+                    return Err(invalid(
+                        "store: the name of the master (service) is missing".into(),
+                    ));
                 }
                 (Deployment::Sentinel { sentinels: endpoints, service }, database)
             }
@@ -164,16 +176,48 @@ impl RedisConfig {
             min_replicas: 0,
             guard: false,
             max_ttl: None,
+            deposed: None,
+            via_proxy: false,
+            namespaces: Vec::new(),
+            plain: false,
+            detours: BTreeMap::new(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             config.set(name, decode(value, name)?)?;
         }
-        if config.max_ttl.is_some() && !config.guard {
-            return Err(invalid("store: max_ttl is an option of the guard".into())
-                .next_step("add guard=true, or leave max_ttl out"));
+        let stray = [
+            ("max_ttl", config.max_ttl.is_some()),
+            ("deposed", config.deposed.is_some()),
+            ("via_proxy", config.via_proxy),
+            ("namespaces", !config.namespaces.is_empty()),
+        ];
+        if let Some((name, _)) = stray.iter().find(|(_, given)| *given && !config.guard) {
+            return Err(invalid(format!("store: {name} is an option of the guard"))
+                .next_step(format!("add guard=true, or leave {name} out")));
         }
         Ok(config)
+    }
+
+    /// Counts a grant or a renewal only when so many replicas have confirmed it (`WAIT`), as
+    /// `min_replicas=` in the address does. With all replicas a fail-over loses no lock; 0 asks for
+    /// none.
+    #[must_use]
+    pub fn min_replicas(mut self, replicas: u32) -> Self {
+        self.min_replicas = replicas;
+        self
+    }
+
+    /// Reaches a server that Sentinels or a Cluster call `announced` at `via` instead, both as
+    /// `host:port`: for servers behind a tunnel or a translation of addresses, whose own addresses
+    /// mean nothing to the caller.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if one of them is no address.
+    pub fn detour(mut self, announced: &str, via: &str) -> Result<Self, Error> {
+        self.detours.insert(endpoint(announced, 6_379)?, endpoint(via, 6_379)?);
+        Ok(self)
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
@@ -210,10 +254,29 @@ impl RedisConfig {
                 Some(guard) => self.guard = guard,
                 None => return bad("true or false"),
             },
+            "plain" => match flag(&value) {
+                Some(plain) => self.plain = plain,
+                None => return bad("true or false"),
+            },
             "max_ttl" => match seconds(&value) {
                 Some(length) => self.max_ttl = Some(length),
                 None => return bad("a duration such as 60s or 500ms"),
             },
+            "deposed" => match seconds(&value) {
+                Some(length) => self.deposed = Some(length),
+                None if matches!(&*value, "0" | "0s") => self.deposed = Some(Duration::ZERO),
+                None => return bad("a duration such as 17s or 0s"),
+            },
+            "via_proxy" => match flag(&value) {
+                Some(via_proxy) => self.via_proxy = via_proxy,
+                None => return bad("true or false"),
+            },
+            "namespaces" => {
+                self.namespaces = value.split(',').map(str::to_owned).collect();
+                if self.namespaces.iter().any(|name| name.is_empty() || name.contains(':')) {
+                    return bad("a list of namespaces");
+                }
+            }
             _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
         }
         Ok(())
@@ -284,14 +347,13 @@ fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, Error> {
     if host.is_empty() {
         return Err(invalid("store: a host is missing".into()));
     }
-    let port = match port {
-        None => default_port,
-        Some(port) => port
-            .parse()
-            .ok()
-            .filter(|port| *port != 0)
-            .ok_or_else(|| invalid(format!("store: the port {port:?} of {host} is not a port")))?,
-    };
+    let port =
+        match port {
+            None => default_port,
+            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+                invalid(format!("store: the port {port:?} of {host} is not a port"))
+            })?,
+        };
     Ok(Endpoint { host: decode(host, "host")?, port })
 }
 
@@ -314,10 +376,7 @@ mod tests {
             RedisConfig::parse("rediss+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x")
                 .unwrap();
         let sentinels = vec![at("a", 26_379), at("b", 1), at("::1", 26_379)];
-        assert_eq!(
-            sentinel.deployment,
-            Deployment::Sentinel { sentinels, service: "main".into() }
-        );
+        assert_eq!(sentinel.deployment, Deployment::Sentinel { sentinels, service: "main".into() });
         assert_eq!(sentinel.shown(), "rediss+sentinel://a:26379,b:1,[::1]:26379/main/2");
         assert!(sentinel.tls.is_some());
         let cluster =
@@ -346,6 +405,10 @@ mod tests {
             ("redis://h?min_replicas=x", "min_replicas"),
             ("redis://h?max_ttl=5s", "guard"),
             ("redis://h?guard=maybe", "guard"),
+            ("redis://h?deposed=5s", "guard"),
+            ("redis://h?guard=true&deposed=x", "deposed"),
+            ("redis://h?guard=true&namespaces=a,,b", "namespaces"),
+            ("redis://h?plain=maybe", "plain"),
             ("redis://[::1", "bracket"),
         ] {
             let error = RedisConfig::parse(url).unwrap_err();

@@ -7,12 +7,28 @@ use latchwork_core::{BackendError, BackendErrorKind, Effect};
 use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;
+use crate::probe::is_missing;
 
 /// An error with what follows from it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: BackendError,
     pub(crate) reaction: Reaction,
+}
+
+impl Failure {
+    /// The request was not sent, for the connection is not what it needs.
+    pub(crate) fn elsewhere() -> Self {
+        let message = "the connection is a new one";
+        let error = BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message);
+        Self { error, reaction: Reaction::Again }
+    }
+
+    /// Whether the request is to be sent to another server, or again.
+    pub(crate) fn leads_elsewhere(&self) -> bool {
+        let here = [Reaction::None, Reaction::Reconnect, Reaction::SendScript];
+        !here.contains(&self.reaction) && self.error.effect == Effect::NotApplied
+    }
 }
 
 /// What has to happen before the next try.
@@ -39,6 +55,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     use BackendErrorKind::{Denied, Mismatch, Unreachable, Unsupported};
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
+    let is_missing = || is_missing(&format!("{code} {detail}"));
     let said = format!("{from} says: {code} {detail}");
     let make = |kind, effect, step: &str, reaction| Failure {
         error: match step {
@@ -79,7 +96,11 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             );
         }
         "LOADING" => {
-            return refused(Unreachable, "wait until the server has read its data", Reaction::Again);
+            return refused(
+                Unreachable,
+                "wait until the server has read its data",
+                Reaction::Again,
+            );
         }
         "BUSY" => {
             return refused(
@@ -91,17 +112,24 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         "WRONGPASS" | "NOAUTH" => {
             return refused(Denied, "look at the user and the password", Reaction::None);
         }
-        "NOPERM" => {
-            // Inside a script the right may be missing for a later step than the first write.
-            let effect =
-                if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
-            let step = "give the user the commands, keys and channels that the docs list";
-            return make(Denied, effect, step, Reaction::None);
+        "LWGUARD" => {
+            return refused(
+                Unsupported,
+                "the guard needs INFO (run_id, master_replid): let the user call it, or leave guard out",
+                Reaction::None,
+            );
         }
         "CROSSSLOT" => {
             return refused(Unsupported, "use redis+cluster:// for a Cluster", Reaction::None);
         }
         _ => {}
+    }
+    // A script that may not do one of its steps says so without the code.
+    if code == "NOPERM" || detail.contains("user executing the script") {
+        // Inside a script the right may be missing for a later step than the first write.
+        let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
+        let step = "give the user the commands, keys and channels that docs/redis.md lists";
+        return make(Denied, effect, step, Reaction::None);
     }
     if says("READONLY") || says("MASTERDOWN") {
         return refused(
@@ -111,12 +139,15 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         );
     }
     if says("WRONGTYPE") {
-        return refused(
-            Mismatch,
-            "the name is in use by something that is no lock of this kind, a hash or a list: \
-             use another name",
-            Reaction::None,
+        let message = format!(
+            "the name is in use by something that is no string and so no lock of this family: a \
+             hash, as Redisson's locks are, a list or the like ({said})"
         );
+        return Failure {
+            error: BackendError::new(Mismatch, Effect::NotApplied, message)
+                .next_step("use another name"),
+            reaction: Reaction::None,
+        };
     }
     if says("OOM") {
         return refused(
@@ -139,11 +170,18 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             Reaction::None,
         );
     }
-    if detail.contains("unknown command") {
-        return refused(Unsupported, "", Reaction::None);
+    if is_missing() {
+        let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
+        let step = "connect again: what the store can do is found out when it is connected to";
+        return make(Unsupported, effect, step, Reaction::None);
     }
     // What is not known here may have happened half-way through a script.
     make(Unreachable, Effect::Unknown, "", Reaction::None)
+}
+
+/// Whether a refusal is about a command, and not about the name of a key or channel.
+pub(crate) fn is_about_a_command(message: &str) -> bool {
+    message.contains("to run the") || message.contains("can't run this command")
 }
 
 fn redirected_to(detail: &str, from: &Endpoint) -> Option<Endpoint> {
@@ -202,13 +240,19 @@ mod tests {
             assert!(failure.error.message.contains(code), "{code}");
         }
         assert_eq!(said("ERR", "something new").error.effect, Effect::Unknown);
+        let inside = "The user executing the script can't run this command or subcommand script: x";
+        let inside = said("ERR", inside).error;
+        assert_eq!((inside.kind, inside.effect), (Denied, Effect::Unknown));
         assert_eq!(said("NOPERM", "for 'publish' script: x").error.effect, Effect::Unknown);
     }
 
     #[test]
     fn redirections_name_the_node() {
         let to = |host: &str, port| Endpoint { host: host.into(), port };
-        assert_eq!(said("MOVED", "3999 10.0.0.1:6381").reaction, Reaction::Moved(to("10.0.0.1", 6381)));
+        assert_eq!(
+            said("MOVED", "3999 10.0.0.1:6381").reaction,
+            Reaction::Moved(to("10.0.0.1", 6381))
+        );
         assert_eq!(said("ASK", "3999 ::1:6381").reaction, Reaction::Ask(to("::1", 6381)));
         assert_eq!(said("MOVED", "3999 :6381").reaction, Reaction::Moved(to("h", 6381)));
     }

@@ -11,7 +11,8 @@ use redis::{Value, cmd};
 
 use crate::answers::{Held, number, text, time};
 use crate::backend::{Shared, keys};
-use crate::errors::strange;
+use crate::errors::{is_about_a_command, strange};
+use crate::init::Marker;
 use crate::names::{Names, key_text_of_tagged, lock_of};
 use crate::scripts::INSPECT;
 
@@ -30,6 +31,9 @@ impl Shared {
     }
 
     async fn snapshot(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
+        if self.is_plain() {
+            return self.inspect_plain(key, names).await;
+        }
         let run = self.topology.run(names.slot(), &INSPECT, |command| keys(command, names));
         let answer = match run.await {
             Ok(answer) => answer,
@@ -40,7 +44,23 @@ impl Shared {
             }
             Err(error) => return Err(error),
         };
-        read(&answer, key, names).ok_or_else(|| strange(&answer))
+        let mut snapshot = read(&answer, key, names).ok_or_else(|| strange(&answer))?;
+        snapshot.notes.extend(self.quarantine(names).await?);
+        Ok(snapshot)
+    }
+
+    /// What a person should know of the guard.
+    async fn quarantine(&self, names: &Names) -> Result<Option<String>, BackendError> {
+        let Some(guard) = &self.guard else { return Ok(None) };
+        let look = guard.look(&self.topology, names).await?;
+        if look.left.is_zero() || !look.marked {
+            return Ok(None);
+        }
+        let when = if look.begun { "more" } else { "from the next try on" };
+        Ok(Some(format!(
+            "quarantine: the server may have lost locks, and grants nothing for {:?} {when}",
+            look.left
+        )))
     }
 
     /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
@@ -55,7 +75,8 @@ impl Shared {
                 let pattern = self.pattern(prefix);
                 scan.arg("MATCH").arg(&pattern);
                 let link = node.link().await?;
-                let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+                let answer =
+                    link.send(&scan).await.map_err(|failure| cannot_list(failure.error))?;
                 let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
                 let mut ours = Vec::new();
                 for name in found {
@@ -83,7 +104,10 @@ impl Shared {
                 continue;
             }
             let Ok(key) = Key::new(&text) else { continue };
-            let snapshot = self.snapshot(&key, &names).await?;
+            let snapshot = match self.snapshot(&key, &names).await {
+                Err(error) if is_out_of_bounds(&error) => continue,
+                snapshot => snapshot?,
+            };
             if !snapshot.is_free() {
                 snapshots.push(snapshot);
             }
@@ -92,11 +116,41 @@ impl Shared {
         Ok(snapshots)
     }
 
+    /// The markers of the guard that there are.
+    pub(crate) async fn markers(&self) -> Result<Vec<Marker>, BackendError> {
+        let mut markers = Vec::new();
+        for node in self.topology.nodes().await? {
+            let mut cursor = 0;
+            loop {
+                let mut scan = cmd("SCAN");
+                scan.arg(cursor).arg("COUNT").arg(STEP).arg("MATCH").arg("*lw:guard*");
+                let link = node.link().await?;
+                let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+                let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
+                markers.extend(found.into_iter().filter_map(|stored| {
+                    // Any lock of the namespace and the slot will do to name the marker.
+                    let (namespace, slot) = stored.split_once("lw:guard")?;
+                    let slot = slot.strip_prefix(':').unwrap_or("0");
+                    let names = self.topology.names_of_stored(&format!("{namespace}{slot}"));
+                    (names.shared("guard") == stored).then_some(Marker { names, stored })
+                }));
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        markers.sort_unstable_by(|a, b| a.stored.cmp(&b.stored));
+        markers.dedup_by(|a, b| a.stored == b.stored);
+        Ok(markers)
+    }
+
     /// What the names of matching locks look like. On Cluster a brace may stand before the name.
     fn pattern(&self, prefix: &str) -> String {
         let mut pattern = String::new();
         for (at, character) in prefix.char_indices() {
-            let starts_name = self.topology.is_cluster() && prefix.find(':').map_or(0, |c| c + 1) == at;
+            let starts_name =
+                self.topology.is_cluster() && prefix.find(':').map_or(0, |c| c + 1) == at;
             if starts_name {
                 return pattern + "*";
             }
@@ -123,6 +177,7 @@ impl Shared {
                     Ok(value) if text(&value).as_deref() == Some("lw:") => Ok(Some(name)),
                     Ok(_) => Ok(None),
                     Err(failure) if failure.error.kind == BackendErrorKind::Mismatch => Ok(None),
+                    Err(failure) if is_out_of_bounds(&failure.error) => Ok(None),
                     Err(failure) => Err(failure.error),
                 }
             });
@@ -131,6 +186,19 @@ impl Shared {
         let answers = crate::backend::join_all(asked).await;
         answers.into_iter().filter_map(Result::transpose).collect()
     }
+}
+
+/// Whether this name is not for this user to see: it is listed to everybody and readable to some.
+fn is_out_of_bounds(error: &BackendError) -> bool {
+    error.kind == BackendErrorKind::Denied && !is_about_a_command(&error.message)
+}
+
+fn cannot_list(error: BackendError) -> BackendError {
+    if error.kind != BackendErrorKind::Unsupported {
+        return error;
+    }
+    let message = format!("this store does not list its keys: {}", error.message);
+    BackendError::new(error.kind, error.effect, message).next_step("ask for one key by its name")
 }
 
 fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
@@ -167,21 +235,60 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
             hold(&mut snapshot, &Held::read(value), left, now, members, &details)?;
         }
         other => {
-            snapshot.notes.push(format!("{:?} is a {other}, no lock", names.lock()));
+            let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
+            let name = names.lock();
+            snapshot.notes.push(format!("{name:?} is a {other} and no lock of this family{whose}"));
+            snapshot.holders.push(Party {
+                id: None,
+                mode: Mode::Exclusive,
+                holder: format!("a {other} that is no lock of this family").into(),
+                token: None,
+                remaining: left,
+            });
         }
     }
-    for list in [line, marks] {
-        let Value::Array(ids) = list else { return None };
-        for id in ids {
-            let id = text(id)?;
-            let waiter = details.get(&id).and_then(|detail| waiting(&id, detail, now));
-            snapshot.waiters.extend(waiter);
-        }
+    let (Value::Array(line), Value::Array(marks)) = (line, marks) else { return None };
+    for entry in line {
+        snapshot.waiters.extend(waiting(&text(entry)?, now));
+    }
+    for id in marks {
+        let entry = details.get(&text(id)?);
+        snapshot.waiters.extend(entry.and_then(|entry| waiting(entry, now)));
     }
     if snapshot.shape.is_none() {
         snapshot.shape = snapshot.waiters.first().map(|waiter| waiter.mode.shape());
     }
     snapshot.token = snapshot.holders.iter().filter_map(|holder| holder.token).max().unwrap_or(0);
+    Some(snapshot)
+}
+
+/// What plain mode is told: type, value and time left.
+pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
+    let Value::Array(parts) = answer else { return None };
+    let [kind, value, left] = &parts[..] else { return None };
+    let clock = Value::Array(vec![Value::Int(0), Value::Int(0)]);
+    let none = || Value::Array(Vec::new());
+    let whole =
+        vec![kind.clone(), value.clone(), left.clone(), none(), none(), none(), none(), clock];
+    let mut snapshot = read(&Value::Array(whole), key, names)?;
+    let Value::BulkString(value) = &parts[1] else { return Some(snapshot) };
+    if let held @ (Held::Readers | Held::Permits { .. }) = Held::read(value) {
+        let mode = match held {
+            Held::Permits { of } => Mode::Permits { take: 1, of },
+            _ => Mode::Read,
+        };
+        snapshot.shape = held.shape();
+        snapshot.holders.push(Party {
+            id: None,
+            mode,
+            holder: "one or more that plain mode cannot name".into(),
+            token: None,
+            remaining: snapshot.linger.take(),
+        });
+    }
+    if snapshot.shape.is_some() {
+        snapshot.notes.push("plain mode: those who wait are not shown".into());
+    }
     Some(snapshot)
 }
 
@@ -227,7 +334,7 @@ fn hold(
             };
             for (id, ends) in scores(members)? {
                 let Some(detail) = details.get(&id) else { continue };
-                if ends > now {
+                if ends >= now {
                     snapshot.holders.extend(member(&id, detail, of, ends - now));
                 }
             }
@@ -254,11 +361,11 @@ fn member(id: &str, detail: &str, of: u32, left: u64) -> Option<Party> {
     })
 }
 
-/// `<looks by> <ends> <mode> <take> <limit> <place> <ttl> <probation> <tried> <stamp> <process>
+/// `<id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <tried> <stamp> <process>
 /// <holder>`
-fn waiting(id: &str, detail: &str, now: u64) -> Option<Party> {
-    let words: Vec<&str> = detail.splitn(12, ' ').collect();
-    let [_, ends, mode, take, of, .., holder] = &words[..] else { return None };
+fn waiting(entry: &str, now: u64) -> Option<Party> {
+    let words: Vec<&str> = entry.splitn(12, ' ').collect();
+    let [id, _, ends, mode, take, of, .., holder] = &words[..] else { return None };
     let left = ends.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
     Some(Party {
         id: ClaimId::parse(id),

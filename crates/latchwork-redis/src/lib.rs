@@ -1,13 +1,24 @@
-//! Latchwork on Redis: one server, a master behind Sentinels, or a Cluster.
+#![doc = include_str!("../README.md")]
 
 mod answers;
 mod backend;
+mod cluster;
+mod combine;
 mod config;
+mod confirm;
+mod doctor;
+mod drive;
+mod durable;
 mod errors;
+mod free_path;
+mod guard;
+mod init;
 mod inspect;
 mod link;
 mod names;
 mod node;
+mod plain;
+mod probe;
 mod push;
 mod scripts;
 mod sentinel;
@@ -15,3 +26,5 @@ mod topology;
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
+pub use doctor::doctor;
+pub use init::init;

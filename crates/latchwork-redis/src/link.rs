@@ -1,26 +1,34 @@
 //! One connection to one server, and what the server said of itself when it was made.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, cmd,
 };
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
 use crate::config::{Credentials, Endpoint, Tls};
-use crate::errors::{Failure, Reaction, failure};
+use crate::confirm::Confirming;
+use crate::drive::Drive;
+use crate::errors::{Failure, Reaction, failure, strange};
+use crate::probe::{Scripts, probe};
 
+/// A connection that is silent for so long is probed by the system.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.
-const SILENCE: Duration = Duration::from_millis(2_500);
+const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// Who we are to the server.
 #[derive(Debug, Clone)]
@@ -28,6 +36,34 @@ pub(crate) struct Access {
     pub(crate) credentials: Credentials,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
+    /// Where servers are reached that are not at the address by which the others call them.
+    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
+    pub(crate) probe: Probe,
+}
+
+/// What is asked of a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// Nothing: it leads to no store.
+    No,
+    /// What the store can do.
+    Store,
+    /// The same, with the subscriptions of a Cluster.
+    Cluster,
+}
+
+impl Access {
+    fn user(&self) -> &str {
+        self.credentials.user.as_deref().unwrap_or("default")
+    }
+}
+
+/// A connection that another one replaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    /// The server's process: numbers of connections begin anew with each.
+    run_id: String,
+    client_id: i64,
 }
 
 /// What a server says of itself.
@@ -38,8 +74,9 @@ pub(crate) struct Facts {
     pub(crate) run_id: String,
     pub(crate) role: String,
     pub(crate) maxmemory_policy: String,
-    /// It speaks RESP3, so messages come on the same connection.
+    /// Messages come on the same connection: it speaks RESP3 and takes subscriptions.
     pub(crate) pushes: bool,
+    pub(crate) scripts: Scripts,
 }
 
 impl Facts {
@@ -55,27 +92,68 @@ pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 /// A connection.
 pub(crate) struct Link {
     conn: MultiplexedConnection,
+    /// Without TLS, what moves the bytes; with TLS the library does that by itself.
+    drive: Option<Arc<Drive>>,
     endpoint: Endpoint,
+    user: String,
     io: Io,
     pub(crate) facts: Facts,
     /// The number that the server gave to the connection.
-    pub(crate) client_id: Option<i64>,
+    client_id: Option<i64>,
     broken: Arc<AtomicBool>,
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
     unanswered_since: AtomicU64,
-    /// The channels that the server has confirmed.
-    channels: Mutex<HashSet<String>>,
+    /// The channels that the server has confirmed (true) or refused.
+    channels: Mutex<HashMap<String, bool>>,
+    pub(crate) confirming: Confirming,
+    counters: Counters,
+    /// Whether another server has taken over. `None` where none can.
+    succeeded: Option<Succeeded>,
+}
+
+#[derive(Debug, Default)]
+struct Succeeded {
+    by_now: AtomicBool,
+    news: Notify,
+}
+
+/// The counters of tokens that were lifted to the clock on this connection, as numbers of their
+/// own, and the last one asked for.
+///
+/// A server that has become a master may lack the last writes of the one before it, its counters
+/// too. Clients reach it by new connections.
+#[derive(Debug, Default)]
+struct Counters {
+    lifted: Mutex<HashSet<u64>>,
+    last: AtomicU64,
 }
 
 impl Link {
     /// Makes a connection. Must run inside the runtime of the `Io`.
     pub(crate) async fn open(
         endpoint: Endpoint,
-        access: &Access,
+        access: &Arc<Access>,
         io: Io,
         on_push: OnPush,
-        replaces: Option<i64>,
+        replaces: Option<&Replaced>,
+    ) -> Result<Self, BackendError> {
+        // A server that is stopped takes connections and says nothing.
+        let limit = 2 * CONNECT_LIMIT;
+        let opened = Self::open_slowly(endpoint.clone(), access, io.clone(), on_push, replaces);
+        io.within(limit, opened).await.unwrap_or_else(|| {
+            let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
+            Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+                .next_step("look whether the server runs and is not stopped"))
+        })
+    }
+
+    async fn open_slowly(
+        endpoint: Endpoint,
+        access: &Arc<Access>,
+        io: Io,
+        on_push: OnPush,
+        replaces: Option<&Replaced>,
     ) -> Result<Self, BackendError> {
         let broken = Arc::new(AtomicBool::new(false));
         let mut last = None;
@@ -88,109 +166,251 @@ impl Link {
             if protocol == ProtocolVersion::RESP3 {
                 let (on_push, broken) = (on_push.clone(), broken.clone());
                 config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+                    let given_up = broken.load(Ordering::SeqCst);
                     if push.kind == PushKind::Disconnection {
                         broken.store(true, Ordering::SeqCst);
+                    } else if given_up {
+                        // It may come from a master of the past, which has granted something.
+                        return Ok(());
                     }
                     on_push(push);
                     Ok(())
                 });
             }
-            match client.get_multiplexed_async_connection_with_config(&config).await {
-                Ok(conn) => {
+            match connect(&client, &endpoint, access, config, &io).await {
+                Ok((conn, drive)) => {
+                    let pushes = protocol == ProtocolVersion::RESP3;
                     let mut link = Self {
                         conn,
+                        drive,
                         endpoint,
-                        facts: Facts::default(),
+                        user: access.user().to_owned(),
+                        facts: Facts { pushes, ..Facts::default() },
                         client_id: None,
                         broken,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
+                        confirming: Confirming::new(access),
+                        counters: Counters::default(),
+                        succeeded: None,
                         io,
                     };
-                    link.introduce(replaces).await?;
-                    link.facts.pushes = protocol == ProtocolVersion::RESP3;
+                    link.introduce(replaces, access.probe).await?;
                     return Ok(link);
                 }
                 // A server or proxy that does not know HELLO is spoken to as of old.
                 Err(error) if protocol == ProtocolVersion::RESP3 && refuses_hello(&error) => {
                     last = Some(error);
                 }
-                Err(error) => return Err(unreachable(&endpoint, &error)),
+                Err(error) => return Err(unreachable(&endpoint, access, &error)),
             }
         }
         let error = last.expect("the loop ends with an error or a connection");
-        Err(unreachable(&endpoint, &error))
+        Err(unreachable(&endpoint, access, &error))
     }
 
-    /// Asks the server for what matters later.
-    async fn introduce(&mut self, replaces: Option<i64>) -> Result<(), BackendError> {
-        let mut kill = cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(replaces.unwrap_or_default());
+    /// Asks the server for what matters later, all at once.
+    async fn introduce(
+        &mut self,
+        replaces: Option<&Replaced>,
+        ask: Probe,
+    ) -> Result<(), BackendError> {
         let mut id = cmd("CLIENT");
         id.arg("ID");
         let info = cmd("INFO");
-        let kill = async {
-            // What the old connection has sent and the server has not read yet must not run after
-            // what is sent here. Without the right to do so the ttl bounds it.
-            if replaces.is_some() {
-                let _ = self.send(&kill).await;
+        let probe = async {
+            match ask {
+                Probe::No => Ok(None),
+                Probe::Store => probe(self, false).await.map(Some),
+                Probe::Cluster => probe(self, true).await.map(Some),
             }
         };
-        let (id, info, ()) = tokio::join!(self.send(&id), self.send(&info), kill);
+        let (id, info, probed) = tokio::join!(self.send(&id), self.send(&info), probe);
+        let probed = probed?;
+        let facts = match info {
+            Ok(text) => read_facts(&text_of(&text)),
+            Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
+            Err(_) => Facts::default(),
+        };
+        let pushes = self.facts.pushes && probed.is_none_or(|probed| probed.channels);
+        let scripts = probed.map_or(Scripts::Whole, |probed| probed.scripts);
+        self.facts = Facts { pushes, scripts, ..facts };
         self.client_id = match id {
-            Ok(Value::Int(id)) => Some(id),
+            // The connection that a proxy shares out is not ours to end.
+            Ok(Value::Int(id)) if scripts == Scripts::Whole => Some(id),
             _ => None,
         };
-        match info {
-            Ok(text) => self.facts = read_facts(&text_of(&text)),
-            Err(failure) if failure.error.kind == BackendErrorKind::Unreachable => {
-                return Err(failure.error);
-            }
-            Err(_) => {}
+        // What the old connection has sent and the server has not read yet must not run after what
+        // is sent here. Without the right to do so the ttl bounds it. In another process of the
+        // server, or another server, the number would be that of a stranger.
+        if let Some(old) = replaces.filter(|old| old.run_id == self.facts.run_id) {
+            let mut kill = cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(old.client_id);
+            let _ = self.send(&kill).await;
         }
         Ok(())
+    }
+
+    /// What a connection that is made instead of this one needs to know.
+    pub(crate) fn as_replaced(&self) -> Option<Replaced> {
+        let run_id = self.facts.run_id.clone();
+        let client_id = self.client_id.filter(|_| !run_id.is_empty())?;
+        Some(Replaced { run_id, client_id })
     }
 
     /// Sends a command and awaits its answer. A dropped future counts as sent.
     pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
         let waiting = Waiting::new(self);
-        let answer = self.conn.clone().send_packed_command(command).await;
+        let mut conn = self.conn.clone();
+        let sending = conn.send_packed_command(command);
+        let answer = match &self.drive {
+            Some(drive) => self.unless_succeeded(drive.send(sending)).await,
+            None => self.unless_succeeded(sending).await,
+        };
         waiting.answered();
         self.read(answer)
     }
 
     /// Sends a command that the server shall take although its slot is only being moved there.
     pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, Failure> {
-        let waiting = Waiting::new(self);
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING").add_command(command.clone());
-        let answers = self.conn.clone().send_packed_commands(&pipeline, 1, 1).await;
-        waiting.answered();
+        let answers = self.send_together(&pipeline, 1, 1).await;
         self.read(answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil)))
+    }
+
+    /// Sends several commands at once and awaits the answers to all but the first `skip`.
+    pub(crate) async fn send_together(
+        &self,
+        pipeline: &redis::Pipeline,
+        skip: usize,
+        count: usize,
+    ) -> redis::RedisResult<Vec<Value>> {
+        let waiting = Waiting::new(self);
+        let mut conn = self.conn.clone();
+        let answers = conn.send_packed_commands(pipeline, skip, count);
+        let answers = self.unless_succeeded(answers).await;
+        waiting.answered();
+        answers
+    }
+
+    /// From now on another server may take over: see [`Self::is_succeeded`].
+    pub(crate) fn may_be_succeeded(&mut self) {
+        self.succeeded = Some(Succeeded::default());
+    }
+
+    /// Another server has taken over. What this one answers from now on does not count: it may have
+    /// been stopped, and grant what its successor has granted to others.
+    pub(crate) fn is_succeeded(&self) {
+        self.give_up();
+        if let Some(Succeeded { by_now, news }) = &self.succeeded {
+            by_now.store(true, Ordering::SeqCst);
+            news.notify_waiters();
+        }
+    }
+
+    pub(crate) async fn unless_succeeded<T>(
+        &self,
+        answer: impl Future<Output = redis::RedisResult<T>>,
+    ) -> redis::RedisResult<T> {
+        let Some(Succeeded { by_now, news }) = &self.succeeded else { return answer.await };
+        let told = news.notified();
+        tokio::pin!(told);
+        // Enlist before looking, or word in between would go unnoticed.
+        told.as_mut().enable();
+        if !by_now.load(Ordering::SeqCst) {
+            tokio::select! {
+                biased;
+                () = told => {}
+                answer = answer => return answer,
+            }
+        }
+        let gone = std::io::Error::other("another server has become the master meanwhile");
+        Err(gone.into())
+    }
+
+    /// Whether a counter has been lifted to the clock on this connection.
+    pub(crate) fn has_lifted(&self, counter: u64) -> bool {
+        let Counters { lifted, last } = &self.counters;
+        if last.load(Ordering::Relaxed) == counter {
+            return true;
+        }
+        let known = lifted.lock().unwrap_or_else(PoisonError::into_inner).contains(&counter);
+        if known {
+            last.store(counter, Ordering::Relaxed);
+        }
+        known
+    }
+
+    /// Notes that a counter has been lifted to the clock.
+    pub(crate) fn lifted(&self, counter: u64) {
+        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).insert(counter);
+    }
+
+    /// A slot has come here from a master that may have had more.
+    pub(crate) fn forget_lifted(&self) {
+        self.counters.last.store(0, Ordering::Relaxed);
+        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub(crate) fn io(&self) -> &Io {
+        &self.io
+    }
+
+    pub(crate) fn client_id(&self) -> Option<i64> {
+        self.client_id
     }
 
     /// Whether messages of this channel come.
     pub(crate) fn hears(&self, channel: &str) -> bool {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner).contains(channel)
+        self.channel(channel) == Some(true)
+    }
+
+    /// Whether the server has refused this channel on this connection.
+    pub(crate) fn refuses(&self, channel: &str) -> bool {
+        self.channel(channel) == Some(false)
+    }
+
+    fn channel(&self, channel: &str) -> Option<bool> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).copied()
     }
 
     /// Asks for the messages of a channel.
     pub(crate) async fn subscribe(&self, channel: &str, sharded: bool) -> Result<(), Failure> {
         let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
-        self.send(&subscribe).await?;
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        channels.insert(channel.to_owned());
-        Ok(())
+        let answer = self.send(&subscribe).await;
+        // What a server says unasked of channels that it has moved away counts as an answer in the
+        // library, so that answers may come one late: this one must be about this channel.
+        if let Ok(answer) = &answer
+            && !confirms(answer, channel)
+        {
+            self.give_up();
+            return Err(Failure { error: strange(answer), reaction: Reaction::Reconnect });
+        }
+        let refused = |failure: &Failure| failure.error.kind == BackendErrorKind::Denied;
+        if answer.as_ref().is_ok() || answer.as_ref().is_err_and(refused) {
+            let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            channels.insert(channel.to_owned(), answer.is_ok());
+        }
+        answer.map(drop)
     }
 
-    fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
+    /// The server does not send the messages of a channel any more.
+    pub(crate) fn forget(&self, channel: &str) {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
+    }
+
+    pub(crate) fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
         let error = match answer {
             Ok(Value::ServerError(error)) => error.into(),
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let failure = failure(&error, &self.endpoint);
+        let mut failure = failure(&error, &self.endpoint);
+        if failure.error.kind == BackendErrorKind::Denied {
+            failure.error.message = format!("{} (user {:?})", failure.error.message, self.user);
+        }
         if failure.reaction == Reaction::Reconnect {
             self.give_up();
         }
@@ -207,12 +427,24 @@ impl Link {
         !self.broken.load(Ordering::SeqCst)
     }
 
+    /// Whether a request was given up and nothing has been answered since.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.unanswered_since.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn give_up(&self) {
         self.broken.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The library keeps the connection until what is under way is answered.
+        self.give_up();
     }
 }
 
@@ -246,30 +478,68 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Whether this is the confirmation that messages of a channel come from now on.
+fn confirms(answer: &Value, channel: &str) -> bool {
+    match answer {
+        Value::Push { kind: PushKind::Subscribe | PushKind::SSubscribe, data } => {
+            data.first().is_some_and(|name| text_of(name) == channel)
+        }
+        _ => false,
+    }
+}
+
+/// Makes the connection itself.
+async fn connect(
+    client: &Client,
+    endpoint: &Endpoint,
+    access: &Access,
+    config: AsyncConnectionConfig,
+    io: &Io,
+) -> redis::RedisResult<(MultiplexedConnection, Option<Arc<Drive>>)> {
+    if access.tls.is_some() {
+        let conn = client.get_multiplexed_async_connection_with_config(&config).await?;
+        return Ok((conn, None));
+    }
+    let made = async {
+        let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
+        let stream = TcpStream::connect((host.as_str(), *port)).await?;
+        stream.set_nodelay(true)?;
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        let settings = client.get_connection_info().redis_settings();
+        MultiplexedConnection::new_with_config(settings, stream, config).await
+    };
+    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let (conn, moving) = io.within(CONNECT_LIMIT, made).await.ok_or_else(late)??;
+    Ok((conn, Some(Drive::start(moving, io))))
+}
+
 fn refuses_hello(error: &redis::RedisError) -> bool {
     let text = error.to_string();
     let auth = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code));
-    !auth && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
+    !auth
+        && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
 }
 
-fn unreachable(endpoint: &Endpoint, error: &redis::RedisError) -> BackendError {
+fn unreachable(endpoint: &Endpoint, access: &Access, error: &redis::RedisError) -> BackendError {
     let said = failure(error, endpoint).error;
     let kind = match said.kind {
         BackendErrorKind::Denied => BackendErrorKind::Denied,
         _ if is_denied(error) => BackendErrorKind::Denied,
         _ => BackendErrorKind::Unreachable,
     };
-    let step = if kind == BackendErrorKind::Denied {
-        "look at the user and the password in the address"
+    let (whom, step) = if kind == BackendErrorKind::Denied {
+        let whom = format!(" as user {:?}", access.user());
+        (whom, "look at the user and the password in the address")
+    } else if access.tls.is_some() {
+        let step = "look whether the server runs and speaks TLS, and whether its certificate is for \
+                    this name and from an authority that is trusted (ca=/path)";
+        (String::new(), step)
     } else {
-        "look whether the server runs and the address is right"
+        (String::new(), "look whether the server runs and the address is right")
     };
-    BackendError::new(
-        kind,
-        Effect::NotApplied,
-        format!("cannot connect to {endpoint}: {error}"),
-    )
-    .next_step(step)
+    let message = format!("cannot connect to {endpoint}{whom}: {error}");
+    BackendError::new(kind, Effect::NotApplied, message).next_step(step)
 }
 
 fn is_denied(error: &redis::RedisError) -> bool {
@@ -283,9 +553,8 @@ fn client(
     access: &Access,
     protocol: ProtocolVersion,
 ) -> Result<Client, BackendError> {
-    let bad = |message: String| {
-        BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-    };
+    let bad =
+        |message: String| BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message);
     let mut settings = RedisConnectionInfo::default()
         .set_db(access.database)
         .set_protocol(protocol)
@@ -296,14 +565,15 @@ fn client(
     if let Some(password) = &access.credentials.password {
         settings = settings.set_password(password);
     }
-    let (host, port) = (endpoint.host.clone(), endpoint.port);
+    let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint).clone();
     let addr = match &access.tls {
         None => ConnectionAddr::Tcp(host, port),
-        Some(tls) => ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None },
+        Some(tls) => {
+            ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None }
+        }
     };
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)));
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     let info = addr
         .into_connection_info()
         .map_err(|error| bad(format!("store: {error}")))?
@@ -359,5 +629,6 @@ fn read_facts(info: &str) -> Facts {
         role: field("role"),
         maxmemory_policy: field("maxmemory_policy"),
         pushes: false,
+        scripts: Scripts::default(),
     }
 }

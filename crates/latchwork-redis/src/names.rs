@@ -2,7 +2,8 @@
 //!
 //! On one node and behind Sentinel the lock's name is the key's text as given, so that a plain
 //! client that takes the same name meets the same lock. On Cluster a name with a usable hash tag
-//! is kept and any other becomes `namespace:{name}`, so that a lock and its helpers share a slot.
+//! is kept and any other becomes `namespace:{name}`, so that a lock and its helpers share a slot
+//! (`namespace:{-}name-` where braces around the name would be an empty tag, which is none).
 //! Helpers are the lock's name with a suffix, so a user limited to `~shop:*` needs no more.
 
 use std::sync::OnceLock;
@@ -44,12 +45,19 @@ impl Names {
         let namespace = text.find(':').map_or(0, |at| at + 1);
         let name = &text[namespace..];
         let wrapped = name.starts_with('{') && name.ends_with('}');
-        let keep = hash_tag(text).is_some_and(|tag| tag.end <= namespace || !wrapped);
-        let lock =
-            if keep { text.to_owned() } else { format!("{}{{{name}}}", &text[..namespace]) };
+        let keep = hash_tag(text)
+            .is_some_and(|tag| tag.end <= namespace || !(wrapped || spelt_out(name).is_some()));
+        let lock = if keep {
+            text.to_owned()
+        } else if has_no_tag(name) {
+            format!("{}{{-}}{name}-", &text[..namespace])
+        } else {
+            format!("{}{{{name}}}", &text[..namespace])
+        };
         let names = Self::of_stored_tagged(&lock);
         // A brace that opens in the namespace can pull a helper into another slot.
-        if slot_of(&names.token()) != slot_of(&lock) {
+        let slot = slot_of(&lock);
+        if slot_of(&names.token()) != slot || slot_of(&names.helper("line")) != slot {
             return Err(invalid(format!(
                 "key: the brace in the namespace of {text:?} keeps its helpers from its slot"
             ))
@@ -91,6 +99,17 @@ impl Names {
         self.shared("token")
     }
 
+    /// A number for [`Self::token`], never 0.
+    pub(crate) fn counter(&self) -> u64 {
+        let slot = self.slot.map_or(0, |slot| u64::from(slot) + 1);
+        let start = 0xcbf2_9ce4_8422_2325_u64 ^ slot;
+        let hash = self
+            .namespace()
+            .bytes()
+            .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        hash.max(1)
+    }
+
     /// A name that all keys of the namespace (and slot) share.
     pub(crate) fn shared(&self, kind: &str) -> String {
         match self.slot {
@@ -126,10 +145,21 @@ pub(crate) fn key_text_of_tagged(lock: &str) -> String {
     let namespace = lock.find(':').map_or(0, |at| at + 1);
     let (namespace, name) = lock.split_at(namespace);
     let in_namespace = hash_tag(lock).is_some_and(|tag| tag.end <= namespace.len());
-    match name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+    let inner = name.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    match inner.or_else(|| spelt_out(name)) {
         Some(inner) if !in_namespace => format!("{namespace}{inner}"),
         _ => lock.to_owned(),
     }
+}
+
+/// Whether braces around a name make no hash tag of it: an empty one is none.
+fn has_no_tag(name: &str) -> bool {
+    name.is_empty() || name.starts_with('}')
+}
+
+/// The name in `{-}name-`, which stands for one that [`has_no_tag`].
+fn spelt_out(stored: &str) -> Option<&str> {
+    stored.strip_prefix("{-}")?.strip_suffix('-').filter(|name| has_no_tag(name))
 }
 
 fn check(text: &str) -> Result<(), BackendError> {
@@ -213,7 +243,21 @@ mod tests {
 
     #[test]
     fn a_slot_has_the_helpers_too() {
-        for text in ["job", "shop:stock/42", "shop:{a}b", "{x}", "a}b", "shop:{x}", "a{b}:c", "{}x"] {
+        for text in [
+            "job",
+            "shop:stock/42",
+            "shop:{a}b",
+            "{x}",
+            "a}b",
+            "shop:{x}",
+            "a{b}:c",
+            "{}x",
+            "}x",
+            "a:",
+            "a:}",
+            "}",
+            "{}",
+        ] {
             let names = Names::tagged(&key(text)).unwrap();
             let slot = names.slot().unwrap();
             assert_eq!(slot_of(names.lock()), slot);
@@ -229,13 +273,13 @@ mod tests {
     #[test]
     fn distinct_keys_keep_distinct_names_on_cluster() {
         let texts = [
-            "x", "{x}", "{{x}}", "{x", "x}", "{}", "{}x", "{x}y", "y{x}", "a:x", "a:{x}", "a:{{x}}",
-            "a:{x", "a:b:{x}", "{a}:x", "{a}:{x}", "a{b}:{x}", "a{b}:x", "x{}", "{{x}",
+            "x", "{x}", "{{x}}", "{x", "x}", "{}", "{}x", "{x}y", "y{x}", "a:x", "a:{x}",
+            "a:{{x}}", "a:{x", "a:b:{x}", "{a}:x", "{a}:{x}", "a{b}:{x}", "a{b}:x", "x{}", "{{x}",
+            "}x", "}", "{-}}x-", "{-}}-", "{-}-", "{-}", "{-}}", "-}", "{{-}}x-}", "a:}x",
+            "a:{-}}x-", "a:", "a:{-}-", "{a}:", "{a}:}", "{-}x-", "{-}}x", "}x-", "-",
         ];
-        let names: HashSet<String> = texts
-            .iter()
-            .map(|text| Names::tagged(&key(text)).unwrap().lock().to_owned())
-            .collect();
+        let names: HashSet<String> =
+            texts.iter().map(|text| Names::tagged(&key(text)).unwrap().lock().to_owned()).collect();
         assert_eq!(names.len(), texts.len());
         for text in texts {
             let lock = Names::tagged(&key(text)).unwrap();

@@ -4,15 +4,17 @@
 //! next command needs it, or at once while somebody waits for messages on it.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use latchwork_core::{Backoff, BackendError, Io};
-use redis::{PushInfo, PushKind};
+use latchwork_core::{BackendError, Backoff, Io};
+use redis::{PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
+use crate::cluster::Cluster;
 use crate::config::Endpoint;
-use crate::link::{Access, Link};
+use crate::link::{Access, Link, Replaced};
+use crate::names::slot_of;
 use crate::push::Pushes;
 use crate::sentinel::Sentinels;
 
@@ -25,14 +27,34 @@ pub(crate) enum Target {
     Master(Arc<Sentinels>),
 }
 
+/// What a connection is for.
+#[derive(Debug)]
+pub(crate) enum Use {
+    /// Commands, and messages of channels.
+    All,
+    /// Commands to a node of a Cluster.
+    Commands,
+    /// Messages of channels on a node of a Cluster. When a slot moves away its server says so
+    /// unasked, and the library takes that for the answer to whatever was sent last: so nothing is
+    /// sent here but subscriptions.
+    Messages(Weak<Cluster>),
+}
+
 /// A server with its connection.
 pub(crate) struct Node {
     target: Target,
+    usage: Use,
     access: Arc<Access>,
     io: Io,
     pushes: Arc<Pushes>,
     me: Weak<Node>,
     state: watch::Sender<State>,
+    /// The connection that the next one replaces.
+    last: Mutex<Option<Replaced>>,
+    /// The connections that were made, as long as anybody has them.
+    made: Mutex<Vec<Weak<Link>>>,
+    /// The master that was named without being asked for, until it was reached or not.
+    named: Mutex<Option<Endpoint>>,
 }
 
 #[derive(Debug, Clone)]
@@ -46,9 +68,19 @@ enum State {
 }
 
 impl Node {
-    pub(crate) fn new(target: Target, access: Arc<Access>, io: Io, pushes: Arc<Pushes>) -> Arc<Self> {
+    pub(crate) fn new(
+        target: Target,
+        usage: Use,
+        access: Arc<Access>,
+        io: Io,
+        pushes: Arc<Pushes>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             target,
+            usage,
+            last: Mutex::default(),
+            made: Mutex::default(),
+            named: Mutex::default(),
             access,
             io,
             pushes,
@@ -63,10 +95,8 @@ impl Node {
     ///
     /// Why it could not be made. Nothing was sent.
     pub(crate) async fn link(&self) -> Result<Arc<Link>, BackendError> {
-        if let State::Up(link) = &*self.state.borrow() {
-            if link.is_alive() {
-                return Ok(link.clone());
-            }
+        if let Some(link) = self.current() {
+            return Ok(link);
         }
         let mut news = self.state.subscribe();
         self.connect();
@@ -91,14 +121,15 @@ impl Node {
 
     /// Starts to connect, unless somebody does.
     fn connect(&self) {
-        let mut replaces = None;
+        let mut again = false;
         let start = self.state.send_if_modified(|state| match state {
             State::Connecting => false,
             State::Up(link) if link.is_alive() => false,
             _ => {
                 if let State::Up(old) = state {
-                    replaces = old.client_id;
+                    *self.last.lock().unwrap_or_else(PoisonError::into_inner) = old.as_replaced();
                 }
+                again = !matches!(state, State::Idle);
                 *state = State::Connecting;
                 true
             }
@@ -106,34 +137,88 @@ impl Node {
         let Some(me) = self.me.upgrade().filter(|_| start) else { return };
         // The task keeps the node for as long as a connection may take to be made.
         self.io.spawn(async move {
-            let state = match me.open(replaces).await {
-                Ok(link) => State::Up(Arc::new(link)),
+            let replaces = me.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let state = match me.open(replaces.as_ref()).await {
+                Ok(link) => {
+                    let link = Arc::new(link);
+                    let mut made = me.made();
+                    made.retain(|link| link.strong_count() > 0);
+                    made.push(Arc::downgrade(&link));
+                    drop(made);
+                    State::Up(link)
+                }
                 Err(error) => State::Failed(error),
             };
+            let connected = matches!(state, State::Up(_));
             me.state.send_replace(state);
+            if again && connected {
+                me.look();
+            }
         });
     }
 
-    async fn open(&self, replaces: Option<i64>) -> Result<Link, BackendError> {
+    fn made(&self) -> MutexGuard<'_, Vec<Weak<Link>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self) -> MutexGuard<'_, Option<Endpoint>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn open(&self, replaces: Option<&Replaced>) -> Result<Link, BackendError> {
         let endpoint = match &self.target {
             Target::Fixed(endpoint) => endpoint.clone(),
-            Target::Master(sentinels) => sentinels.master().await?,
+            Target::Master(sentinels) => {
+                let named = self.named().take();
+                match named {
+                    Some(named) => named,
+                    None => sentinels.master().await?,
+                }
+            }
         };
         let (me, pushes) = (self.me.clone(), self.pushes.clone());
-        let on_push = Arc::new(move |push: PushInfo| {
-            if push.kind != PushKind::Disconnection {
-                return pushes.deliver(&push);
+        let on_push = Arc::new(move |push: PushInfo| match push.kind {
+            PushKind::Disconnection => {
+                if let Some(node) = me.upgrade() {
+                    node.disconnected();
+                }
             }
-            if let Some(node) = me.upgrade() {
-                node.disconnected();
+            PushKind::SUnsubscribe => {
+                if let Some(node) = me.upgrade() {
+                    node.silenced(&push);
+                }
             }
+            _ => pushes.deliver(&push),
         });
-        let link =
+        let mut link =
             Link::open(endpoint, &self.access, self.io.clone(), on_push, replaces).await?;
+        if !matches!((&self.target, &self.usage), (Target::Fixed(_), Use::All)) {
+            link.may_be_succeeded();
+        }
         if let Target::Master(sentinels) = &self.target {
             sentinels.check(&link)?;
+            // A master of the past says that it is one, until somebody tells it.
+            let mut named = self.named();
+            named.take_if(|named| named == link.endpoint());
+            if let Some(named) = &*named {
+                return Err(sentinels.overtaken(link.endpoint(), named));
+            }
         }
         Ok(link)
+    }
+
+    /// Lets those look who wait for messages on the connection: some may have been lost. Who looks,
+    /// subscribes again.
+    fn look(&self) {
+        match &self.usage {
+            Use::All => self.pushes.look_all(),
+            Use::Commands => {}
+            Use::Messages(cluster) => {
+                if let Some(cluster) = cluster.upgrade() {
+                    cluster.look_at_slots_of(&self.target);
+                }
+            }
+        }
     }
 
     /// Tells when the node is dropped.
@@ -150,9 +235,39 @@ impl Node {
         self.disconnected();
     }
 
+    /// Another server is the master now: nothing that the old one says counts any more.
+    pub(crate) fn follow(&self, master: &Endpoint) {
+        if self.current().is_some_and(|link| link.endpoint() == master) {
+            return;
+        }
+        *self.named() = Some(master.clone());
+        let made: Vec<_> = self.made().iter().filter_map(Weak::upgrade).collect();
+        for link in made.iter().filter(|link| link.endpoint() != master) {
+            link.is_succeeded();
+        }
+        self.disconnected();
+    }
+
+    /// Other servers have all that this one had.
+    pub(crate) fn is_succeeded(&self) {
+        let made: Vec<_> = self.made().iter().filter_map(Weak::upgrade).collect();
+        made.iter().for_each(|link| link.is_succeeded());
+    }
+
+    /// The server says that a channel is elsewhere now, with its slot.
+    fn silenced(&self, push: &PushInfo) {
+        let Some(Value::BulkString(channel)) = push.data.first() else { return };
+        let channel = String::from_utf8_lossy(channel);
+        if let State::Up(link) = &*self.state.borrow() {
+            link.forget(&channel);
+        }
+        let moved = slot_of(&channel);
+        self.pushes.look(|slot| slot == Some(moved));
+    }
+
     /// The connection is gone. If somebody waits for messages, it is made again, and they look.
     pub(crate) fn disconnected(&self) {
-        if !self.pushes.is_awaited() {
+        if matches!(self.usage, Use::Commands) || !self.pushes.is_awaited() {
             return;
         }
         let me = self.me.clone();
@@ -164,10 +279,15 @@ impl Node {
                 if !node.pushes.is_awaited() {
                     return;
                 }
+                // Once it is up, they look.
                 if node.link().await.is_ok() {
-                    // Messages may have been lost meanwhile. Who looks, subscribes again.
-                    node.pushes.look_all();
                     return;
+                }
+                if let Use::Messages(cluster) = &node.usage {
+                    let Some(cluster) = cluster.upgrade() else { return };
+                    // Its slots may have another master by now; then it is let go, and those who
+                    // wait for them look.
+                    let _ = cluster.refresh().await;
                 }
                 drop(node);
                 io.sleep(backoff.pause()).await;

@@ -33,6 +33,8 @@ pub(crate) trait Unclaimed: Send + Sync {
 /// Where the messages for one claim wait for it.
 #[derive(Default)]
 pub(crate) struct Mailbox {
+    /// The slot of the claim's key on Cluster.
+    slot: Option<u16>,
     mail: Mutex<Mail>,
     news: Notify,
 }
@@ -73,8 +75,9 @@ impl Pushes {
     }
 
     /// The mailbox of a claim that is about to ask for a place; the same one each time.
-    pub(crate) fn open(&self, id: ClaimId) -> Arc<Mailbox> {
-        lock(&self.boxes).entry(id).or_default().clone()
+    pub(crate) fn open(&self, id: ClaimId, slot: Option<u16>) -> Arc<Mailbox> {
+        let make = || Arc::new(Mailbox { slot, ..Mailbox::default() });
+        lock(&self.boxes).entry(id).or_insert_with(make).clone()
     }
 
     pub(crate) fn find(&self, id: ClaimId) -> Option<Arc<Mailbox>> {
@@ -93,9 +96,14 @@ impl Pushes {
 
     /// Lets all who wait look: messages may have been lost.
     pub(crate) fn look_all(&self) {
+        self.look(|_| true);
+    }
+
+    /// Lets those look who wait for a key of such a slot.
+    pub(crate) fn look(&self, concerns: impl Fn(Option<u16>) -> bool) {
         let now = self.io.now();
         let boxes: Vec<_> = lock(&self.boxes).values().cloned().collect();
-        for mailbox in boxes {
+        for mailbox in boxes.iter().filter(|mailbox| concerns(mailbox.slot)) {
             mailbox.look_at(now);
         }
     }

@@ -4,6 +4,16 @@ use std::sync::LazyLock;
 
 const COMMON: &str = include_str!("scripts/common.lua");
 
+/// What stands in front of a script while the restart guard is on.
+const GUARD: &str = include_str!("scripts/guard.lua");
+/// What stands between that and a try.
+const GUARD_TRY: &str = include_str!("scripts/guard_try.lua");
+/// What is put in its place inside a script while the guard is on, and left out otherwise.
+const GUARD_PIECES: [(&str, &str); 3] = [
+    ("--#guard guard_open.lua\n", include_str!("scripts/guard_open.lua")),
+    ("--#guard guard_place.lua\n", include_str!("scripts/guard_place.lua")),
+    ("--#guard guard_release.lua\n", include_str!("scripts/guard_release.lua")),
+];
 /// A script and its hash.
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -13,7 +23,19 @@ pub(crate) struct Script {
 
 impl Script {
     fn new(source: &str) -> Self {
-        let source = source.replace("--#include common.lua\n", COMMON);
+        Self::made(source, |_| "")
+    }
+
+    /// With the guard in front, and its pieces in their places.
+    fn guarded(front: &[&str], source: &str) -> Self {
+        Self::made(&(front.concat() + source), |piece| piece)
+    }
+
+    fn made(source: &str, choose: impl Fn(&'static str) -> &'static str) -> Self {
+        let mut source = source.replace("--#include common.lua\n", COMMON);
+        for (mark, piece) in GUARD_PIECES {
+            source = source.replace(mark, choose(piece));
+        }
         let hash = redis::Script::new(&source).get_hash().to_owned();
         Self { source, hash }
     }
@@ -27,3 +49,31 @@ pub(crate) static RELEASE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/release.lua")));
 pub(crate) static INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/inspect.lua")));
+pub(crate) static TAKE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/take.lua")));
+pub(crate) static FREE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/free.lua")));
+
+pub(crate) static TRY_GUARDED: LazyLock<Script> =
+    LazyLock::new(|| Script::guarded(&[GUARD, GUARD_TRY], include_str!("scripts/try.lua")));
+pub(crate) static RELEASE_GUARDED: LazyLock<Script> =
+    LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/release.lua")));
+pub(crate) static GUARD_LOOK: LazyLock<Script> =
+    LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_look.lua")));
+pub(crate) static GUARD_INIT: LazyLock<Script> =
+    LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_init.lua")));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guard_is_in_the_scripts_only_while_it_is_on() {
+        for (plain, guarded) in [(&TRY, &TRY_GUARDED), (&RELEASE, &RELEASE_GUARDED)] {
+            assert!(!plain.source.contains("guard"));
+            assert!(!guarded.source.contains("--#"));
+            assert!(guarded.source.matches("guard.is_open").count() >= 2);
+            assert_ne!(plain.hash, guarded.hash);
+        }
+    }
+}

@@ -8,10 +8,11 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use latchwork_core::{Backoff, BackendError, BackendErrorKind, Effect, Io};
+use latchwork_core::{BackendError, BackendErrorKind, Backoff, Effect, Io};
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 
+use crate::answers::text;
 use crate::config::Endpoint;
 use crate::link::{Access, Link};
 use crate::node::Node;
@@ -52,7 +53,14 @@ impl Sentinels {
             let (this, endpoint, sender) = (self.clone(), endpoint.clone(), sender.clone());
             self.io.spawn(async move {
                 let asked = this.io.within(LIMIT, this.ask(&endpoint)).await;
-                let word = asked.unwrap_or_else(|| Err(format!("{endpoint} does not answer")));
+                let word = asked.unwrap_or_else(|| {
+                    let message = format!("{endpoint} does not answer");
+                    Err(BackendError::new(
+                        BackendErrorKind::Unreachable,
+                        Effect::NotApplied,
+                        message,
+                    ))
+                });
                 let _ = sender.send(word);
             });
         }
@@ -74,32 +82,55 @@ impl Sentinels {
             }
         }
         best.map(|word| word.master).ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Unreachable,
-                Effect::NotApplied,
-                format!("no Sentinel names the master {:?}: {}", self.service, problems.join("; ")),
-            )
-            .next_step("look whether the Sentinels run and watch a master of this name")
+            let denied = |problem: &BackendError| problem.kind == BackendErrorKind::Denied;
+            let (kind, step) = match problems.iter().any(denied) {
+                true => (
+                    BackendErrorKind::Denied,
+                    "look at sentinel_user and sentinel_password in the address",
+                ),
+                false => (
+                    BackendErrorKind::Unreachable,
+                    "look whether the Sentinels run and watch a master of this name",
+                ),
+            };
+            let said: Vec<_> = problems.iter().map(BackendError::to_string).collect();
+            let message =
+                format!("no Sentinel names the master {:?}: {}", self.service, said.join("; "));
+            BackendError::new(kind, Effect::NotApplied, message).next_step(step)
         })
     }
 
-    async fn ask(&self, endpoint: &Endpoint) -> Result<Word, String> {
+    async fn ask(&self, endpoint: &Endpoint) -> Result<Word, BackendError> {
         let nobody = Arc::new(|_: PushInfo| {});
-        let link = Link::open(endpoint.clone(), &self.access, self.io.clone(), nobody, None)
-            .await
-            .map_err(|error| error.message)?;
-        let mut question = cmd("SENTINEL");
-        question.arg("MASTER").arg(&self.service);
-        let answer = link.send(&question).await.map_err(|failure| failure.error.message)?;
-        let fields = pairs(&answer);
-        let field = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        let link =
+            Link::open(endpoint.clone(), &self.access, self.io.clone(), nobody, None).await?;
+        self.ask_on(&link).await
+    }
+
+    async fn ask_on(&self, link: &Link) -> Result<Word, BackendError> {
+        let mut epoch = cmd("SENTINEL");
+        epoch.arg("MASTER").arg(&self.service);
+        // Towards the end of a fail-over the one that leads it has the new epoch there already,
+        // and the old address still.
+        let mut address = cmd("SENTINEL");
+        address.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+        let (epoch, address) = tokio::join!(link.send(&epoch), link.send(&address));
+        let fields = pairs(&epoch.map_err(|failure| failure.error)?);
+        let address = address.map_err(|failure| failure.error)?;
         let word = || {
+            let (_, epoch) = fields.iter().find(|(name, _)| name == "config-epoch")?;
+            let Value::Array(parts) = &address else { return None };
+            let [host, port] = &parts[..] else { return None };
             Some(Word {
-                epoch: field("config-epoch")?.parse().ok()?,
-                master: Endpoint { host: field("ip")?, port: field("port")?.parse().ok()? },
+                epoch: epoch.parse().ok()?,
+                master: Endpoint { host: text(host)?, port: text(port)?.parse().ok()? },
             })
         };
-        word().ok_or_else(|| format!("{endpoint} does not know the master {:?}", self.service))
+        word().ok_or_else(|| {
+            let message =
+                format!("{} does not know the master {:?}", link.endpoint(), self.service);
+            BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+        })
     }
 
     /// Refuses a server that is not the master itself.
@@ -120,38 +151,51 @@ impl Sentinels {
         .next_step("wait until the failover has ended"))
     }
 
-    /// Listens for failovers until the node is dropped.
+    /// Another master was named while a connection to this one was made.
+    pub(crate) fn overtaken(&self, old: &Endpoint, new: &Endpoint) -> BackendError {
+        BackendError::new(
+            BackendErrorKind::Unreachable,
+            Effect::NotApplied,
+            format!("the master {:?} has moved from {old} to {new}", self.service),
+        )
+        .next_step("try again")
+    }
+
+    /// Listens for failovers until the node is dropped: at every Sentinel, for one that is stopped
+    /// or cut off tells nothing.
     pub(crate) fn follow(self: &Arc<Self>, node: &Arc<Node>) {
         if self.node.set(Arc::downgrade(node)).is_err() {
             return;
         }
-        let (this, life) = (self.clone(), node.life());
-        self.io.spawn(async move {
-            tokio::select! {
-                () = life => {}
-                () = this.listen() => {}
-            }
-        });
+        for endpoint in self.endpoints.clone() {
+            let (this, life) = (self.clone(), node.life());
+            self.io.spawn(async move {
+                tokio::select! {
+                    () = life => {}
+                    () = this.listen(&endpoint) => {}
+                }
+            });
+        }
     }
 
-    async fn listen(&self) {
+    async fn listen(&self, endpoint: &Endpoint) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
-        for endpoint in self.endpoints.iter().cycle() {
+        loop {
             let (sender, mut pushes) = mpsc::unbounded_channel();
             let on_push = Arc::new(move |push: PushInfo| drop(sender.send(push)));
             let open = Link::open(endpoint.clone(), &self.access, self.io.clone(), on_push, None);
-            if let Ok(link) = open.await
-                && link.subscribe("+switch-master", false).await.is_ok()
-            {
-                backoff.reset();
-                while let Some(push) = pushes.recv().await {
-                    if push.kind == PushKind::Disconnection {
-                        break;
-                    }
-                    if self.concerns(&push)
-                        && let Some(node) = self.node.get().and_then(Weak::upgrade)
-                    {
-                        node.leave();
+            if let Ok(link) = open.await {
+                if !link.facts.pushes {
+                    self.poll(&link).await;
+                } else if link.subscribe("+switch-master", false).await.is_ok() {
+                    backoff.reset();
+                    while let Some(push) = pushes.recv().await {
+                        if push.kind == PushKind::Disconnection {
+                            break;
+                        }
+                        if let Some(master) = self.switched_to(&push) {
+                            self.go_to(&master);
+                        }
                     }
                 }
             }
@@ -159,20 +203,40 @@ impl Sentinels {
         }
     }
 
-    fn concerns(&self, push: &PushInfo) -> bool {
-        let Some(Value::BulkString(text)) = push.data.last() else { return false };
-        let name = text.split(|byte| *byte == b' ').next();
-        push.kind == PushKind::Message && name == Some(self.service.as_bytes())
+    /// Asks a Sentinel of old now and then: it speaks RESP2, where a connection that listens can do
+    /// nothing else.
+    async fn poll(&self, link: &Link) {
+        let mut known = None;
+        while let Ok(word) = self.ask_on(link).await {
+            if known.as_ref().is_some_and(|known| *known != word.master) {
+                self.go_to(&word.master);
+            }
+            known = Some(word.master);
+            self.io.sleep(LIMIT).await;
+        }
+    }
+
+    fn go_to(&self, master: &Endpoint) {
+        if let Some(node) = self.node.get().and_then(Weak::upgrade) {
+            node.follow(master);
+        }
+    }
+
+    /// The new master in `<name> <old ip> <old port> <new ip> <new port>`.
+    fn switched_to(&self, push: &PushInfo) -> Option<Endpoint> {
+        let Some(Value::BulkString(text)) = push.data.last() else { return None };
+        let text = std::str::from_utf8(text).ok()?;
+        let told = text.strip_prefix(&self.service)?.strip_prefix(' ')?;
+        let words: Vec<&str> = told.split(' ').collect();
+        let [_, _, host, port] = words[..] else { return None };
+        let master = Endpoint { host: host.to_owned(), port: port.parse().ok()? };
+        (push.kind == PushKind::Message).then_some(master)
     }
 }
 
 /// The fields of an answer that is a map, in either version of the protocol.
 fn pairs(answer: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) => text.clone(),
-        _ => String::new(),
-    };
+    let text = |value: &Value| text(value).unwrap_or_default();
     match answer {
         Value::Map(fields) => fields.iter().map(|(n, v)| (text(n), text(v))).collect(),
         Value::Array(flat) => flat.chunks_exact(2).map(|c| (text(&c[0]), text(&c[1]))).collect(),

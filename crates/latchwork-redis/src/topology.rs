@@ -1,84 +1,74 @@
 //! Which node a key lives on, and what happens when it is not there any more.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Key};
+use latchwork_core::{BackendError, Backoff, Effect, Io, Key};
 use redis::{Cmd, Value, cmd};
 
-use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::errors::Reaction;
-use crate::link::{Access, Link};
-use crate::names::{Names, SLOTS};
-use crate::node::{Node, Target};
+use crate::cluster::Cluster;
+use crate::config::{Deployment, RedisConfig};
+use crate::confirm::{Answer, Confirm};
+use crate::errors::{Failure, Reaction};
+use crate::link::{Access, Facts, Link, Probe};
+use crate::names::Names;
+use crate::node::{Node, Target, Use};
 use crate::push::Pushes;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
 
-/// How often one request is sent elsewhere, or again after it was certainly not applied.
-const TRIES: u32 = 10;
-
-/// How long one node may take to say who serves which slot.
-const ASK_LIMIT: Duration = Duration::from_millis(500);
+/// How often one request is sent at most.
+const MOST: u32 = 64;
+/// For how long a request is sent again that was certainly not applied: somewhat less than core
+/// waits for an answer, so that the reason reaches the caller.
+const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// The servers of a deployment.
 #[derive(Debug)]
 pub(crate) enum Topology {
     /// One server, or the master behind Sentinels.
-    One(Arc<Node>),
+    One {
+        node: Arc<Node>,
+        io: Io,
+        /// Another server may take over.
+        fails_over: bool,
+    },
     /// The masters of a Cluster.
-    Cluster(Cluster),
-}
-
-/// A Cluster as far as it is known.
-#[derive(Debug)]
-pub(crate) struct Cluster {
-    seeds: Vec<Endpoint>,
-    access: Arc<Access>,
-    io: Io,
-    pushes: Arc<Pushes>,
-    map: Mutex<Map>,
-}
-
-#[derive(Debug)]
-struct Map {
-    nodes: HashMap<Endpoint, Arc<Node>>,
-    /// The master of each slot, where known.
-    slots: Vec<Option<Endpoint>>,
+    Cluster(Arc<Cluster>),
 }
 
 impl Topology {
     pub(crate) fn new(config: &RedisConfig, io: &Io, pushes: &Arc<Pushes>) -> Self {
-        let access = |credentials: &_, database| {
+        let probe = match config.deployment {
+            Deployment::Cluster(_) => Probe::Cluster,
+            _ => Probe::Store,
+        };
+        let access = |credentials: &_, database, probe| {
             Arc::new(Access {
                 credentials: Clone::clone(credentials),
                 database,
                 tls: config.tls.clone(),
+                detours: config.detours.clone(),
+                probe,
             })
         };
-        let servers = access(&config.credentials, config.database);
-        let node = |target| Node::new(target, servers.clone(), io.clone(), pushes.clone());
+        let servers = access(&config.credentials, config.database, probe);
+        let node =
+            |target| Node::new(target, Use::All, servers.clone(), io.clone(), pushes.clone());
+        let one = |node, fails_over| Self::One { node, io: io.clone(), fails_over };
         match &config.deployment {
-            Deployment::Single(endpoint) => Self::One(node(Target::Fixed(endpoint.clone()))),
+            Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
             Deployment::Sentinel { sentinels, service } => {
-                let access = access(&config.sentinel_credentials, 0);
+                let access = access(&config.sentinel_credentials, 0, Probe::No);
                 let sentinels =
                     Sentinels::new(sentinels.clone(), service.clone(), access, io.clone());
                 let node = node(Target::Master(sentinels.clone()));
                 sentinels.follow(&node);
-                Self::One(node)
+                one(node, true)
             }
-            Deployment::Cluster(seeds) => Self::Cluster(Cluster {
-                seeds: seeds.clone(),
-                access: servers,
-                io: io.clone(),
-                pushes: pushes.clone(),
-                map: Mutex::new(Map {
-                    nodes: HashMap::new(),
-                    slots: vec![None; usize::from(SLOTS)],
-                }),
-            }),
+            Deployment::Cluster(seeds) => {
+                Self::Cluster(Cluster::new(seeds.clone(), servers, io.clone(), pushes.clone()))
+            }
         }
     }
 
@@ -89,7 +79,7 @@ impl Topology {
     /// What a key is called here.
     pub(crate) fn names(&self, key: &Key) -> Result<Names, BackendError> {
         match self {
-            Self::One(_) => Names::plain(key),
+            Self::One { .. } => Names::plain(key),
             Self::Cluster(_) => Names::tagged(key),
         }
     }
@@ -97,58 +87,70 @@ impl Topology {
     /// The names of a lock that is called so here.
     pub(crate) fn names_of_stored(&self, lock: &str) -> Names {
         match self {
-            Self::One(_) => Names::of_stored(lock),
+            Self::One { .. } => Names::of_stored(lock),
             Self::Cluster(_) => Names::of_stored_tagged(lock),
         }
     }
 
-    /// The connection to the node of a slot, without making one.
-    pub(crate) fn current(&self, slot: Option<u16>) -> Option<Arc<Link>> {
+    /// Finds out whether the deployment can be reached at all, and what a server of it can do.
+    pub(crate) async fn reach(&self) -> Result<Facts, BackendError> {
         match self {
-            Self::One(node) => node.current(),
+            Self::One { node, .. } => Ok(node.link().await?.facts.clone()),
             Self::Cluster(cluster) => {
-                let map = cluster.lock();
-                let endpoint = map.slots[usize::from(slot?)].as_ref()?;
-                map.nodes.get(endpoint)?.current()
+                cluster.refresh().await?;
+                cluster.facts().await
             }
-        }
-    }
-
-    /// The node of a slot.
-    pub(crate) async fn node(&self, slot: Option<u16>) -> Result<Arc<Node>, BackendError> {
-        match self {
-            Self::One(node) => Ok(node.clone()),
-            Self::Cluster(cluster) => cluster.node(slot.unwrap_or_default()).await,
         }
     }
 
     /// The connection to the node of a slot.
     pub(crate) async fn link(&self, slot: Option<u16>) -> Result<Arc<Link>, BackendError> {
-        match self.node(slot).await?.link().await {
-            Ok(link) => Ok(link),
-            Err(error) => {
-                // Its slots may have another master by now.
-                if let Self::Cluster(cluster) = self {
-                    cluster.refresh().await?;
-                    return self.node(slot).await?.link().await;
-                }
-                Err(error)
-            }
+        match self {
+            Self::One { node, .. } => node.link().await,
+            Self::Cluster(cluster) => cluster.link(slot.unwrap_or_default()).await,
         }
+    }
+
+    /// The connection on which messages for keys of a slot come.
+    pub(crate) async fn ears(&self, slot: Option<u16>) -> Result<Arc<Link>, BackendError> {
+        match self {
+            Self::One { node, .. } => node.link().await,
+            Self::Cluster(cluster) => cluster.ears(slot.unwrap_or_default()).await?.link().await,
+        }
+    }
+
+    /// Whether messages of a channel come; `link` is that of the slot.
+    pub(crate) fn hears(&self, link: &Link, slot: Option<u16>, channel: &str) -> bool {
+        match self {
+            Self::One { .. } => link.hears(channel),
+            Self::Cluster(cluster) => cluster.hears(slot.unwrap_or_default(), channel),
+        }
+    }
+
+    /// Whether the slot is reached by this connection still.
+    pub(crate) fn leads_to(&self, link: &Arc<Link>, slot: Option<u16>) -> bool {
+        let current = match self {
+            Self::One { node, .. } => node.current(),
+            Self::Cluster(cluster) => cluster.current(slot.unwrap_or_default()),
+        };
+        current.is_some_and(|current| Arc::ptr_eq(&current, link))
     }
 
     /// All nodes that hold keys.
     pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>, BackendError> {
         match self {
-            Self::One(node) => Ok(vec![node.clone()]),
+            Self::One { node, .. } => Ok(vec![node.clone()]),
             Self::Cluster(cluster) => {
                 cluster.refresh().await?;
-                let map = cluster.lock();
-                let mut masters: Vec<_> = map.slots.iter().flatten().collect();
-                masters.sort_unstable();
-                masters.dedup();
-                Ok(masters.into_iter().filter_map(|m| map.nodes.get(m).cloned()).collect())
+                Ok(cluster.masters())
             }
+        }
+    }
+
+    fn io(&self) -> &Io {
+        match self {
+            Self::One { io, .. } => io,
+            Self::Cluster(cluster) => cluster.io(),
         }
     }
 
@@ -160,172 +162,149 @@ impl Topology {
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, BackendError> {
-        let command = |word: &str, body: &str| {
-            let mut command = cmd(word);
-            command.arg(body);
-            fill(&mut command);
-            command
-        };
-        let by_hash = command("EVALSHA", &script.hash);
-        self.send(slot, by_hash, || command("EVAL", &script.source)).await
+        self.run_at(slot, script, |command, _| fill(command)).await
     }
 
-    /// Sends a command to the node of a slot and follows it to where the slot is.
+    /// As [`Self::run`], with what `fill` makes of the connection that it is sent on.
+    pub(crate) async fn run_at(
+        &self,
+        slot: Option<u16>,
+        script: &Script,
+        fill: impl Fn(&mut Cmd, &Link),
+    ) -> Result<Value, BackendError> {
+        let answer = self.run_as(Sending::default(), slot, script, fill).await;
+        answer.map(|answer| answer.value).map_err(|failure| failure.error)
+    }
+
+    /// As [`Self::run_at`], in a way of its own.
+    pub(crate) async fn run_as(
+        &self,
+        sending: Sending,
+        slot: Option<u16>,
+        script: &Script,
+        fill: impl Fn(&mut Cmd, &Link),
+    ) -> Result<Answer, Failure> {
+        let make = |link: &Link, whole: bool| {
+            let mut command = if whole { cmd("EVAL") } else { cmd("EVALSHA") };
+            command.arg(if whole { &script.source } else { &script.hash });
+            fill(&mut command, link);
+            command
+        };
+        self.send(sending, slot, make).await
+    }
+
+    /// Sends a command to the node of a slot and follows it to where the slot is. `make` makes it
+    /// for the connection, as a whole script if the server does not know the hash.
     ///
     /// It is sent again only when it was certainly not applied.
     pub(crate) async fn send(
         &self,
+        sending: Sending,
         slot: Option<u16>,
-        mut command: Cmd,
-        whole: impl Fn() -> Cmd,
-    ) -> Result<Value, BackendError> {
+        make: impl Fn(&Link, bool) -> Cmd,
+    ) -> Result<Answer, Failure> {
+        let refused = |error| Failure { error, reaction: Reaction::None };
+        let mut whole = false;
         let mut asking = None;
-        let mut tries = 0;
+        let mut trouble: Option<Trouble> = None;
         loop {
             let (link, ask) = match asking.take() {
                 Some(link) => (link, true),
-                None => (self.link(slot).await?, false),
+                None => (self.link(slot).await.map_err(refused)?, false),
             };
-            let sent =
-                if ask { link.send_asking(&command).await } else { link.send(&command).await };
+            if sending.lifted.is_some_and(|counter| !link.has_lifted(counter)) {
+                return Err(Failure::elsewhere());
+            }
+            let command = make(&link, whole);
+            let sent = match sending.confirm {
+                Some(confirm) => link.send_confirmed(&command, ask, confirm).await,
+                None if ask => link.send_asking(&command).await.map(Answer::of_master),
+                None => link.send(&command).await.map(Answer::of_master),
+            };
             let failure = match sent {
-                Ok(value) => return Ok(value),
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            tries += 1;
-            if tries > TRIES || failure.error.effect == Effect::Unknown {
-                return Err(failure.error);
+            let trouble = trouble.get_or_insert_with(|| Trouble::new(self.io()));
+            if failure.error.effect == Effect::Unknown || trouble.is_too_much(self.io()) {
+                return Err(failure);
             }
-            match (failure.reaction, self) {
+            match (&failure.reaction, self) {
+                (reaction, _) if sending.lifted.is_some() && *reaction != Reaction::SendScript => {
+                    return Err(failure);
+                }
                 (Reaction::SendScript, _) => {
-                    command = whole();
+                    whole = true;
                     if ask {
                         asking = Some(link);
                     }
                 }
                 (Reaction::Moved(to), Self::Cluster(cluster)) => {
-                    cluster.moved(slot.unwrap_or_default(), to);
+                    cluster.moved(slot.unwrap_or_default(), to.clone());
+                    if trouble.times > 2 {
+                        trouble.pause(self.io()).await;
+                    }
                 }
                 (Reaction::Ask(to), Self::Cluster(cluster)) => {
-                    asking = Some(cluster.at(&to).link().await?);
+                    asking = Some(cluster.at(to).link().await.map_err(refused)?);
                 }
-                (Reaction::Again, Self::Cluster(cluster)) => {
-                    cluster.io.sleep(Duration::from_millis(20) * tries).await;
-                    if tries > 2 {
-                        cluster.refresh().await?;
-                    }
-                }
-                (Reaction::FindMaster, _) => {
-                    if let Ok(node) = self.node(slot).await {
-                        node.leave();
-                    }
-                    if let Self::Cluster(cluster) = self {
-                        cluster.refresh().await?;
-                    }
-                    if tries > 1 {
-                        return Err(failure.error);
+                (Reaction::Again, Self::Cluster(cluster)) if !sending.impatient => {
+                    trouble.pause(self.io()).await;
+                    if trouble.times > 2 {
+                        // If nobody answers, the next try tells.
+                        let _ = cluster.refresh().await;
                     }
                 }
-                _ => return Err(failure.error),
+                (Reaction::FindMaster, Self::One { node, fails_over, .. }) => {
+                    node.leave();
+                    if !fails_over && trouble.times > 1 {
+                        return Err(failure);
+                    }
+                    if trouble.times > 1 {
+                        trouble.pause(self.io()).await;
+                    }
+                }
+                (Reaction::FindMaster, Self::Cluster(cluster)) => {
+                    trouble.pause(self.io()).await;
+                    let _ = cluster.refresh().await;
+                }
+                _ => return Err(failure),
             }
         }
     }
 }
 
-impl Cluster {
-    fn lock(&self) -> MutexGuard<'_, Map> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+/// How a script is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sending {
+    /// Does not wait for the end of a resharding.
+    pub(crate) impatient: bool,
+    /// Is sent only on a connection that has lifted this counter, see [`Link::has_lifted`], and not
+    /// to another server, nor again, but for want of the script.
+    pub(crate) lifted: Option<u64>,
+    /// Asks the replicas as well.
+    pub(crate) confirm: Option<Confirm>,
+}
+
+/// A request that was refused and sent again.
+struct Trouble {
+    until: latchwork_core::Moment,
+    times: u32,
+    backoff: Backoff,
+}
+
+impl Trouble {
+    fn new(io: &Io) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(100));
+        Self { until: io.now().plus(PATIENCE), times: 0, backoff }
     }
 
-    fn at(&self, endpoint: &Endpoint) -> Arc<Node> {
-        let mut map = self.lock();
-        let make = || {
-            let target = Target::Fixed(endpoint.clone());
-            Node::new(target, self.access.clone(), self.io.clone(), self.pushes.clone())
-        };
-        map.nodes.entry(endpoint.clone()).or_insert_with(make).clone()
+    fn is_too_much(&mut self, io: &Io) -> bool {
+        self.times += 1;
+        io.now() >= self.until || self.times > MOST
     }
 
-    async fn node(&self, slot: u16) -> Result<Arc<Node>, BackendError> {
-        let known = self.lock().slots[usize::from(slot)].clone();
-        if let Some(endpoint) = known {
-            return Ok(self.at(&endpoint));
-        }
-        self.refresh().await?;
-        let known = self.lock().slots[usize::from(slot)].clone();
-        known.map(|endpoint| self.at(&endpoint)).ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Unreachable,
-                Effect::NotApplied,
-                format!("no node of the Cluster serves slot {slot}"),
-            )
-            .next_step("look at CLUSTER INFO, and assign the slot to a node")
-        })
-    }
-
-    fn moved(&self, slot: u16, to: Endpoint) {
-        self.lock().slots[usize::from(slot)] = Some(to);
-    }
-
-    /// Asks any node who serves which slot.
-    async fn refresh(&self) -> Result<(), BackendError> {
-        let mut known: Vec<Endpoint> = self.lock().nodes.keys().cloned().collect();
-        known.sort_unstable();
-        known.extend(self.seeds.iter().cloned());
-        known.dedup();
-        let mut problem = None;
-        for endpoint in known {
-            let node = self.at(&endpoint);
-            let asked = async {
-                let mut slots = cmd("CLUSTER");
-                slots.arg("SLOTS");
-                node.link().await?.send(&slots).await.map_err(|failure| failure.error)
-            };
-            match self.io.within(ASK_LIMIT, asked).await {
-                Some(Ok(answer)) => {
-                    self.learn(&answer, &endpoint);
-                    return Ok(());
-                }
-                Some(Err(error)) => problem = Some(error),
-                None => problem = Some(BackendError::no_answer(ASK_LIMIT)),
-            }
-        }
-        Err(problem.unwrap_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Unreachable,
-                Effect::NotApplied,
-                "no node of the Cluster is known",
-            )
-        }))
-    }
-
-    fn learn(&self, answer: &Value, from: &Endpoint) {
-        let Value::Array(ranges) = answer else { return };
-        let mut slots = vec![None; usize::from(SLOTS)];
-        for range in ranges {
-            let Value::Array(parts) = range else { continue };
-            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
-                continue;
-            };
-            let [host, Value::Int(port), ..] = &master[..] else { continue };
-            let host = match host {
-                Value::BulkString(host) if !host.is_empty() => {
-                    String::from_utf8_lossy(host).into_owned()
-                }
-                _ => from.host.clone(),
-            };
-            let Ok(port) = u16::try_from(*port) else { continue };
-            let endpoint = Endpoint { host, port };
-            let first = usize::try_from(*first).unwrap_or(0);
-            let last = usize::try_from(*last).unwrap_or(0).min(slots.len() - 1);
-            if first <= last {
-                slots[first..=last].fill(Some(endpoint));
-            }
-        }
-        let mut map = self.lock();
-        // Nodes that serve nothing any more are let go with their connections.
-        let serving: std::collections::HashSet<_> = slots.iter().flatten().cloned().collect();
-        map.nodes.retain(|endpoint, _| serving.contains(endpoint) || self.seeds.contains(endpoint));
-        map.slots = slots;
+    async fn pause(&mut self, io: &Io) {
+        io.sleep(self.backoff.pause()).await;
     }
 }

@@ -50,11 +50,7 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
         }
         #[cfg(not(feature = "redis"))]
         Address::Redis(_) => {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "store: this build has no Redis backend",
-            )
-            .next_step("build with the feature `redis`"));
+            return Err(no_redis_backend());
         }
     };
     Ok(LockManager::new(backend, driver))
@@ -64,6 +60,12 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
 pub(crate) fn no_file_backend() -> Error {
     Error::new(ErrorKind::Unsupported, "store: this build has no file backend")
         .next_step("build with the feature `file`")
+}
+
+#[cfg(not(feature = "redis"))]
+pub(crate) fn no_redis_backend() -> Error {
+    Error::new(ErrorKind::Unsupported, "store: this build has no Redis backend")
+        .next_step("build with the feature `redis`")
 }
 
 /// The store of a user who names none: a directory of their own that outlives reboots and is not

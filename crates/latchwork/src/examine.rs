@@ -6,6 +6,8 @@ use latchwork_core::doctor::{Finding, Prepared, Report};
 use crate::address::Address;
 #[cfg(not(feature = "file"))]
 use crate::connect::no_file_backend;
+#[cfg(not(feature = "redis"))]
+use crate::connect::no_redis_backend;
 
 /// Examines a store: is it fit for locks, what follows if not, and what is to be done.
 ///
@@ -44,17 +46,26 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
         }
         #[cfg(not(feature = "file"))]
         Address::File(_) => Err(no_file_backend()),
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => {
+            let config = latchwork_redis::RedisConfig::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            latchwork_redis::doctor(config, driver.io()).await
+        }
+        #[cfg(not(feature = "redis"))]
+        Address::Redis(_) => Err(no_redis_backend()),
     }
 }
 
 /// Prepares a store for its first locks, where it needs that, and says what was done.
 ///
 /// To be called by whoever sets the store up and knows that no lock is held there. Neither a
-/// directory nor memory needs it.
+/// directory nor memory needs it, and Redis only with `guard=true`: then the quarantine is taken
+/// off, which a server that is new is in.
 ///
 /// # Errors
 ///
-/// As [`doctor`].
+/// As [`doctor`], and `Invalid` if locks are in use.
 pub async fn init(url: &str) -> Result<Prepared, Error> {
     let store = match Address::parse(url)? {
         Address::Memory => "mem:".into(),
@@ -62,6 +73,14 @@ pub async fn init(url: &str) -> Result<Prepared, Error> {
         Address::File(directory) => format!("file://{}", directory.display()).into(),
         #[cfg(not(feature = "file"))]
         Address::File(_) => return Err(no_file_backend()),
+        #[cfg(feature = "redis")]
+        Address::Redis(url) => {
+            let config = latchwork_redis::RedisConfig::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            return latchwork_redis::init(config, driver.io()).await;
+        }
+        #[cfg(not(feature = "redis"))]
+        Address::Redis(_) => return Err(no_redis_backend()),
     };
     Ok(Prepared { store, steps: Vec::new() })
 }

@@ -1,18 +1,24 @@
--- What the full scripts share. KEYS: 1 the lock, 2 the token counter, 3 the line, 4 the details of
--- claims, 5 the members that hold together, 6 the marks of those who only want to be woken.
+-- What the whole scripts share. KEYS: 1 the lock, 2 the token counter, 3 the line, 4 the details of
+-- members and marks, 5 the members that hold together, 6 the marks of those who only want to be
+-- woken.
 --
 -- The lock is a string, and it exists while anybody holds the key:
---   lw:x:<flag>:<id>:<token>:<holder>   one claim alone (w: as a writer); flag + if somebody waits
+--   lw:x:<flag>:<id>:<token>:<holder>   one claim alone (w: as a writer); flag + if somebody may
+--     wait, flag . if the holder, in plain mode, will tell nobody when it goes
 --   lw:r:-:<closed until>               readers
 --   lw:p:-:<closed until>:<limit>:<taken>  permits
 --   lw:c:-:                             closed: the last holder asked for a linger
--- Details of a waiter: <looks by> <ends> <mode> <take> <limit> <place> <ttl> <probation>
---   <time of its try in us> <stamp> <process> <holder>
--- Details of a member: m <mode> <take> <token> <holder>
+-- The line is a list, the first in line first:
+--   <id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <time of its try in us> <stamp>
+--   <process or -> <holder>
+-- Details of a mark are written in the same way, those of a member:
+--   m <mode> <take> <token> <holder>
 local call, sub = redis.call, string.sub
 local KEY, TOKEN, LINE, CLAIMS, HELD, MARKS = unpack(KEYS)
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
+-- What ends at a moment has ended when that is over: parts of a millisecond are cut off here, and a
+-- lease must not lose them.
 local now = math.floor(now_us / 1000)
 
 -- How long after the moment at which it promised to look a waiter is taken for stopped.
@@ -21,16 +27,17 @@ local LATE = 500
 local REST = 10000
 
 local hold = {}
-local dirty, written = false, false
-local longest = 0
+local dirty = false
 
 local function text(number)
   return string.format('%.0f', number)
 end
 
+-- Above all tokens that this server gave, and by its clock above those of a master before it whose
+-- last writes it may not have.
 local function next_token(floor)
   local token = call('INCR', TOKEN)
-  local least = math.max(floor or 0, token < 1e15 and now_us or 0)
+  local least = math.max(floor or 0, now_us)
   if token < least then
     token = least
     call('SET', TOKEN, text(token), 'PX', 604800000)
@@ -47,11 +54,11 @@ local function shape_name(mode, of)
   return 'r'
 end
 
-local function waiter(detail)
+local function waiter(entry)
   local w = {}
-  w.look, w.ends, w.mode, w.take, w.of, w.place, w.ttl, w.p, w.tried, w.stamp, w.proc, w.holder =
-    string.match(detail, '^(%d+) (%d+) (%a) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  if not w.look then
+  w.id, w.look, w.ends, w.mode, w.take, w.of, w.ttl, w.p, w.tried, w.stamp, w.proc, w.holder =
+    string.match(entry, '^(%x+) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if not w.id then
     return nil
   end
   w.look, w.ends = tonumber(w.look), tonumber(w.ends)
@@ -60,11 +67,45 @@ local function waiter(detail)
   return w
 end
 
-local function detail_of(w)
+local function entry_of(w)
   return table.concat({
-    text(w.look), text(w.ends), w.mode, w.take, text(w.of), w.place, text(w.ttl), text(w.p),
+    w.id, text(w.look), text(w.ends), w.mode, text(w.take), text(w.of), text(w.ttl), text(w.p),
     w.tried, w.stamp, w.proc, w.holder,
   }, ' ')
+end
+
+-- Where a claim stands in line, and its entry.
+local function place_of(id)
+  local from = 0
+  while true do
+    local entries = call('LRANGE', LINE, from, from + 63)
+    for i, entry in ipairs(entries) do
+      if sub(entry, 1, 32) == id then
+        return from + i - 1, entry
+      end
+    end
+    if #entries < 64 then
+      return nil
+    end
+    from = from + 64
+  end
+end
+
+local function leave_line(entry)
+  call('LREM', LINE, 1, entry)
+end
+
+local function forget_mark(id)
+  if call('ZREM', MARKS, id) == 1 then
+    call('HDEL', CLAIMS, id)
+  end
+end
+
+-- Keeps a helper at least so long (ms).
+local function keep(helper, length)
+  if call('PTTL', helper) < length then
+    call('PEXPIRE', helper, length)
+  end
 end
 
 -- Reads the key, and drops members whose ttl is over.
@@ -72,7 +113,7 @@ do
   local value = call('GET', KEY)
   hold.value = value
   -- A helper of another type stops the script here, before it has written anything.
-  call('ZCARD', LINE)
+  call('LLEN', LINE)
   call('HLEN', CLAIMS)
   call('ZCARD', MARKS)
   local members = call('ZCARD', HELD)
@@ -91,7 +132,7 @@ do
       local closed, of, taken = string.match(rest, '^(%d+):?(%d*):?(%d*)$')
       hold.kind, hold.closed = kind, tonumber(closed)
       hold.of, hold.taken = tonumber(of) or 0, tonumber(taken) or 0
-      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now)) do
+      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now - 1)) do
         local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
         hold.taken = hold.taken - (tonumber(take) or 0)
         call('ZREM', HELD, id)
@@ -115,35 +156,28 @@ end
 local function settle_members()
   if is_shared(hold.kind) and call('ZCARD', HELD) == 0 then
     dirty = true
-    hold.kind = hold.closed > now and 'c' or nil
+    hold.kind = hold.closed >= now and 'c' or nil
   end
 end
 settle_members()
 
--- Writes the key if what it holds has changed, and keeps the helpers as long as they are needed.
+-- Writes the key if what it holds has changed.
 local function finish()
-  if dirty then
-    if hold.kind == nil then
-      call('DEL', KEY)
-    elseif hold.kind == 'c' then
-      call('SET', KEY, 'lw:c:-:', 'PX', math.max(1, hold.closed - now))
-    elseif is_shared(hold.kind) then
-      local last = tonumber(call('ZRANGE', HELD, -1, -1, 'WITHSCORES')[2])
-      longest = math.max(longest, last)
-      local value = 'lw:' .. hold.kind .. ':-:' .. text(hold.closed or 0)
-      if hold.kind == 'p' then
-        value = value .. ':' .. text(hold.of) .. ':' .. text(hold.taken)
-      end
-      call('SET', KEY, value, 'PX', math.max(last, hold.closed or 0) - now)
+  if not dirty then
+    return
+  elseif hold.kind == nil then
+    call('DEL', KEY)
+  elseif hold.kind == 'c' then
+    call('SET', KEY, 'lw:c:-:', 'PX', math.max(1, hold.closed - now))
+  elseif is_shared(hold.kind) then
+    local last = tonumber(call('ZRANGE', HELD, -1, -1, 'WITHSCORES')[2])
+    local value = 'lw:' .. hold.kind .. ':-:' .. text(hold.closed or 0)
+    if hold.kind == 'p' then
+      value = value .. ':' .. text(hold.of) .. ':' .. text(hold.taken)
     end
-  end
-  if longest > now then
-    for _, helper in ipairs({ LINE, CLAIMS, HELD, MARKS }) do
-      local left = call('PTTL', helper)
-      if left ~= -2 and left < longest - now then
-        call('PEXPIRE', helper, longest - now)
-      end
-    end
+    call('SET', KEY, value, 'PX', math.max(1, last - now, (hold.closed or 0) - now))
+    keep(HELD, last - now)
+    keep(CLAIMS, last - now)
   end
 end
 
@@ -161,7 +195,6 @@ local function extend(id, mode, ttl)
   if is_shared(mode) then
     call('ZADD', HELD, now + ttl, id)
     dirty = true
-    longest = math.max(longest, now + ttl)
   else
     call('PEXPIRE', KEY, ttl)
   end
@@ -171,7 +204,7 @@ end
 local function fits(mode, take)
   if hold.kind == nil then
     return true
-  elseif (hold.closed or 0) > now then
+  elseif (hold.closed or 0) >= now then
     return false
   elseif hold.kind == 'r' then
     return mode == 'r'
@@ -181,29 +214,18 @@ local function fits(mode, take)
   return false
 end
 
-local function leave_line(id)
-  call('ZREM', LINE, id)
-  call('HDEL', CLAIMS, id)
-end
-
-local function forget_mark(id)
-  if call('ZREM', MARKS, id) == 1 then
-    call('HDEL', CLAIMS, id)
-  end
-end
-
 -- Drops the marks that have ended, and the waiters that have up to the first who has not.
 local function drop_ended()
   for _, id in ipairs(call('ZRANGEBYSCORE', MARKS, '-inf', now)) do
     forget_mark(id)
   end
   while true do
-    local id = call('ZRANGE', LINE, 0, 0)[1]
-    local w = id and waiter(call('HGET', CLAIMS, id) or '')
-    if not id or (w and w.ends > now) then
+    local entry = call('LINDEX', LINE, 0)
+    local w = entry and waiter(entry)
+    if not entry or (w and w.ends > now) then
       return
     end
-    leave_line(id)
+    call('LPOP', LINE)
   end
 end
 
@@ -215,39 +237,40 @@ local function shape_of_others(id)
     return shape_name(kind, hold.of)
   end
   drop_ended()
-  for _, set in ipairs({ LINE, MARKS }) do
-    for _, other in ipairs(call('ZRANGE', set, 0, 1)) do
-      local detail = other ~= id and call('HGET', CLAIMS, other)
-      local w = detail and waiter(detail)
-      if w then
-        return shape_name(w.mode, w.of)
-      end
+  local others = call('LRANGE', LINE, 0, 1)
+  for _, mark in ipairs(call('ZRANGE', MARKS, 0, 1)) do
+    others[#others + 1] = call('HGET', CLAIMS, mark) or ''
+  end
+  for _, entry in ipairs(others) do
+    local w = waiter(entry)
+    if w and w.id ~= id then
+      return shape_name(w.mode, w.of)
     end
   end
   return nil
 end
 
 -- Makes a claim a holder for this long (ms). In line it still is until that has succeeded.
-local function grant(id, mode, take, of, holder, length, in_line, floor)
+local function grant(c, length, in_line, floor)
   local token = text(next_token(floor))
-  if is_shared(mode) then
-    call('ZADD', HELD, now + length, id)
-    call('HSET', CLAIMS, id, 'm ' .. mode .. ' ' .. take .. ' ' .. token .. ' ' .. holder)
+  forget_mark(c.id) -- before a member's details take the place of the mark's
+  if is_shared(c.mode) then
+    call('ZADD', HELD, now + length, c.id)
+    call('HSET', CLAIMS, c.id, table.concat({ 'm', c.mode, text(c.take), token, c.holder }, ' '))
     if not is_shared(hold.kind) then
       hold.closed, hold.taken = 0, 0
     end
-    hold.of, hold.taken = of, hold.taken + take
-    longest = math.max(longest, now + length)
+    hold.of, hold.taken = c.of, hold.taken + c.take
     dirty = true
   else
-    local others = call('ZCARD', LINE) - (in_line and 1 or 0)
+    local others = call('LLEN', LINE) - (in_line and 1 or 0)
     local flag = (others > 0 or call('EXISTS', MARKS) == 1) and '+' or '-'
-    local value = 'lw:' .. mode .. ':' .. flag .. ':' .. id .. ':' .. token .. ':' .. holder
+    local value = table.concat({ 'lw', c.mode, flag, c.id, token, c.holder }, ':')
     call('SET', KEY, value, 'PX', length)
-    hold.id, hold.token, hold.holder, hold.flag = id, token, holder, flag
+    hold.id, hold.token, hold.holder, hold.flag = c.id, token, c.holder, flag
     dirty = false
   end
-  hold.kind = mode
+  hold.kind = c.mode
   return token
 end
 
@@ -265,42 +288,46 @@ local function publish(proc, message)
   return false
 end
 
--- Gives the key to a waiter and tells it so. Its lease is on probation: short, until it renews.
-local function push(id, w, detail)
-  local before = { kind = hold.kind, closed = hold.closed, of = hold.of, taken = hold.taken }
-  local token = grant(id, w.mode, w.take, w.of, w.holder, w.p, true)
+local function granted_message(w, token)
   local since = text(math.max(0, now_us - tonumber(w.tried)))
-  local message = table.concat({ 'g', id, token, text(w.p), w.stamp, since, KEY }, ' ')
-  if publish(w.proc, message) then
-    call('ZREM', LINE, id)
-    if not is_shared(w.mode) then
-      call('HDEL', CLAIMS, id)
-    end
+  return table.concat({ 'g', w.id, token, text(w.p), w.stamp, since, KEY }, ' ')
+end
+
+-- Gives the key to a waiter and tells it so. Its lease is on probation: short, until it renews.
+local function push(w, entry)
+  local before = { kind = hold.kind, closed = hold.closed, of = hold.of, taken = hold.taken }
+  local token = grant(w, w.p, true)
+  if publish(w.proc, granted_message(w, token)) then
+    leave_line(entry)
     return true
   end
   if is_shared(w.mode) then
-    call('ZREM', HELD, id)
-    call('HSET', CLAIMS, id, detail)
+    call('ZREM', HELD, w.id)
+    call('HDEL', CLAIMS, w.id)
   end
   hold = before
   dirty = true
   return false
 end
 
--- Tells the next in line to look when the one who was granted the key by itself may not have come.
-local function warn_next(p)
-  local ids = call('ZRANGE', LINE, 0, 1)
-  for place, id in ipairs(ids) do
-    local detail = call('HGET', CLAIMS, id)
-    local by = now + p * place
-    local look = detail and tonumber(string.match(detail, '^%d+'))
-    if look and look > by + LATE then
-      local w = waiter(detail)
-      if publish(w.proc, 'l ' .. id .. ' ' .. text(p * place)) then
-        w.look = by
-        call('HSET', CLAIMS, id, detail_of(w))
-      end
+-- Tells the waiter at this place in line to look by then, unless it promised to look about as
+-- early.
+local function warn(place, entry, by)
+  local look = tonumber(string.match(entry, '^%x+ (%d+)'))
+  if look and look > by + LATE then
+    local w = waiter(entry)
+    if w and publish(w.proc, 'l ' .. w.id .. ' ' .. text(by - now)) then
+      w.look = by
+      call('LSET', LINE, place, entry_of(w))
     end
+  end
+end
+
+-- Tells the next in line to look when all before them may not have come, from the one who was
+-- granted the key on. Who is further behind looks by itself about as early (REST).
+local function warn_next(p)
+  for i, entry in ipairs(call('LRANGE', LINE, 0, 3)) do
+    warn(i - 1, entry, now + p * i)
   end
 end
 
@@ -319,42 +346,42 @@ end
 -- does not fit or who must come by itself. `me` is the caller's claim, at its place in line or,
 -- without one, at the end. Returns its token, or whose turn it is.
 local function serve(me, in_line, floor)
-  local mine, turn
+  local mine, turn, p
   local skipped = 0
-  local p
   while not turn do
-    local id = call('ZRANGE', LINE, skipped, skipped)[1]
-    if not id then
+    local entry = call('LINDEX', LINE, skipped)
+    if not entry then
       break
     end
-    local detail = call('HGET', CLAIMS, id)
-    local w = detail and waiter(detail)
+    local w = waiter(entry)
     if not w or w.ends <= now then
-      leave_line(id)
+      leave_line(entry)
     elseif not fits(w.mode, w.take) then
       turn = { held = true }
-    elseif me and id == me.id then
-      mine = grant(id, me.mode, me.take, me.of, me.holder, me.ttl, true, floor)
-      call('ZREM', LINE, id)
-      if not is_shared(me.mode) then
-        call('HDEL', CLAIMS, id)
-      end
+    elseif me and w.id == me.id then
+      mine = grant(me, me.ttl, true, floor)
+      leave_line(entry)
     elseif w.look + LATE < now then
       skipped = skipped + 1 -- it did not come when it could have
     elseif w.proc == '-' then
       if w.look > now + w.p then
         w.look = now + w.p
-        call('HSET', CLAIMS, id, detail_of(w))
+        call('LSET', LINE, skipped, entry_of(w))
       end
       turn = { look = w.look, holder = w.holder }
-    elseif push(id, w, detail) then
+      -- Nobody can tell it: who stands behind it comes when it has not.
+      local behind = call('LINDEX', LINE, skipped + 1)
+      if behind and not (me and sub(behind, 1, 32) == me.id) then
+        warn(skipped + 1, behind, w.look + LATE + 1)
+      end
+    elseif push(w, entry) then
       p = w.p
     else
       skipped = skipped + 1
     end
   end
   if me and not mine and not in_line and not turn and fits(me.mode, me.take) then
-    mine = grant(me.id, me.mode, me.take, me.of, me.holder, me.ttl, false, floor)
+    mine = grant(me, me.ttl, false, floor)
   end
   if p then
     warn_next(p)
@@ -375,10 +402,13 @@ local function what_blocks(turn, ahead)
       return 'f', left >= 0 and math.min(200, left + 1) or 200, ''
     end
     return 'f', left >= 0 and left + 1 + behind or -1, ''
-  elseif (hold.closed or 0) > now then
-    return 'c', hold.closed - now + 1, ''
+  elseif (hold.closed or 0) >= now then
+    return 'c', math.max(1, hold.closed - now), ''
   elseif kind == 'x' or kind == 'w' then
     local left = call('PTTL', KEY)
+    if hold.flag == '.' and ahead <= 0 then
+      return 'h', left >= 0 and math.min(200, left + 1) or 200, hold.holder
+    end
     return 'h', left >= 0 and left + 1 + behind or -1, hold.holder
   elseif turn and turn.look then
     return 'q', math.max(1, turn.look + LATE - now + 1), turn.holder
@@ -390,23 +420,29 @@ local function what_blocks(turn, ahead)
   return 'q', 100, ''
 end
 
+-- When a waiter will look by itself, if it is told to look after `retry` (ms).
+local function promise(ttl, retry)
+  local rest = math.min(math.floor(ttl / 3), REST)
+  return now + (retry >= 0 and math.min(rest, retry) or rest)
+end
+
 local function keep_place(me, place, in_line, retry)
-  local rest = math.min(math.floor(me.ttl / 3), REST)
-  if retry >= 0 then
-    rest = math.min(rest, retry)
-  end
-  local w = {
-    look = now + rest, ends = now + me.ttl, mode = me.mode, take = me.take, of = me.of,
-    place = place, ttl = me.ttl, p = tonumber(ARGV[12]), tried = text(now_us), stamp = ARGV[10],
-    proc = ARGV[11], holder = me.holder,
-  }
-  call('HSET', CLAIMS, me.id, detail_of(w))
+  me.look, me.ends = promise(me.ttl, retry), now + me.ttl
+  me.p, me.tried, me.stamp, me.proc = tonumber(ARGV[12]), text(now_us), ARGV[10], ARGV[11]
+  local entry = entry_of(me)
   if place == 'b' then
-    call('ZADD', MARKS, w.ends, me.id)
-  elseif not in_line then
-    call('ZADD', LINE, next_token(), me.id)
+    call('HSET', CLAIMS, me.id, entry)
+    call('ZADD', MARKS, me.ends, me.id)
+    keep(CLAIMS, me.ttl)
+    keep(MARKS, me.ttl)
+  else
+    if in_line then
+      call('LSET', LINE, in_line, entry)
+    else
+      call('RPUSH', LINE, entry)
+    end
+    keep(LINE, me.ttl)
   end
-  longest = math.max(longest, w.ends)
   if hold.flag == '-' then
     call('SETRANGE', KEY, 5, '+')
   end

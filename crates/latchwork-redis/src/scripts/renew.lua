@@ -44,7 +44,7 @@ local function renew_member(key, details, members, id, mode, ttl, floor)
     return ''
   end
   local score = call('ZSCORE', members, id)
-  if not score or tonumber(score) <= now then
+  if not score or tonumber(score) < now then
     return ''
   end
   ttl = tonumber(ttl)

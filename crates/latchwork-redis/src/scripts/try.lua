@@ -2,7 +2,8 @@
 --
 -- ARGV: 1 value up to the token, 2 ttl (ms), 3 holder, 4 id, 5 mode, 6 permits to take, 7 limit,
 -- 8 place (f: in line, b: only a mark, n: nothing), 9 floor, 10 stamp, 11 process or -,
--- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 publish command
+-- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 publish command, 16 whether it may
+-- stand in line from an earlier try (1) or not (0)
 --
 -- With three keys and three arguments it only takes a free key for one claim: the answer is the
 -- token, or the value in the way, or nil if a line must be asked.
@@ -23,6 +24,28 @@ if #KEYS == 3 then
     return false
   end
   return token
+end
+
+-- Behind one who holds alone nobody can be served: a newcomer goes to the end of the line.
+if ARGV[8] == 'f' and ARGV[16] == '0' then
+  local value = redis.call('GET', KEYS[1])
+  if value and string.sub(value, 1, 6) == 'lw:' .. ARGV[5] .. ':+'
+    and string.sub(value, 8, 39) ~= ARGV[4] then
+    local time = redis.call('TIME')
+    local left = redis.call('PTTL', KEYS[1])
+    local ttl, ahead = tonumber(ARGV[2]), redis.call('LLEN', KEYS[3])
+    local retry = left >= 0 and left + 1 + math.min(ahead * 10, 1000) or -1
+    local rest = math.min(math.floor(ttl / 3), 10000)
+    rest = retry >= 0 and math.min(rest, retry) or rest
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    redis.call('RPUSH', KEYS[3], string.format('%s %.0f %.0f %s 0 0 %s %s %s%06d %s %s %s',
+      ARGV[4], now + rest, now + ttl, ARGV[5], ARGV[2], ARGV[12], time[1], time[2], ARGV[10],
+      ARGV[11], ARGV[3]))
+    if redis.call('PTTL', KEYS[3]) < ttl then
+      redis.call('PEXPIRE', KEYS[3], ttl)
+    end
+    return { 0, 'h', retry, ahead, time[1], time[2], string.sub(value, 58) }
+  end
 end
 --#include common.lua
 
@@ -50,19 +73,26 @@ if shape and shape ~= shape_name(me.mode, me.of) then
   return { 2, shape }
 end
 
-local in_line = call('ZSCORE', LINE, me.id)
+local in_line, entry
+if ARGV[16] == '1' then
+  in_line, entry = place_of(me.id)
+end
+--#guard guard_place.lua
 local granted, turn = serve(me, in_line, tonumber(ARGV[9]))
 if granted then
-  forget_mark(me.id)
   finish()
   return { 1, granted, me.ttl, time[1], time[2] }
 end
 
+-- Whoever stood before it may have left just now.
+if in_line then
+  in_line, entry = place_of(me.id)
+end
 local ahead = -1
 if place == 'f' then
-  ahead = call('ZRANK', LINE, me.id) or call('ZCARD', LINE)
-elseif in_line then
-  leave_line(me.id)
+  ahead = in_line or call('LLEN', LINE)
+elseif entry then
+  leave_line(entry)
   serve(nil)
 end
 local cause, retry, holder = what_blocks(turn, ahead)

@@ -1,0 +1,59 @@
+//! The ways from one client to the servers of a set: a proxy in front of each.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_conformance::{Client, Fault};
+use latchwork_core::Backend;
+use latchwork_redis::RedisConfig;
+use latchwork_services::{Cut, Direction, Proxy};
+
+pub(crate) struct Ways(Vec<Proxy>);
+
+impl Ways {
+    /// Leads a client to the servers on these ports by proxies of its own.
+    pub(crate) fn to(ports: &[u16], mut config: RedisConfig) -> (Self, RedisConfig) {
+        let mut proxies = Vec::new();
+        for port in ports {
+            let proxy = Proxy::redis(*port).expect("a proxy");
+            let [server, via] = [*port, proxy.port()].map(|port| format!("127.0.0.1:{port}"));
+            config = config.detour(&server, &via).expect("good addresses");
+            proxies.push(proxy);
+        }
+        (Self(proxies), config)
+    }
+
+    fn cut(&self) {
+        for proxy in &self.0 {
+            let _ = proxy.cut(Cut::Reset);
+        }
+    }
+
+    fn disturb(&self, fault: Fault) {
+        for proxy in &self.0 {
+            match fault {
+                Fault::None => proxy.thaw(Direction::ToServer),
+                Fault::LoseRequests => proxy.freeze(Direction::ToServer),
+                Fault::LoseAnswers => proxy.lose_answers(true),
+            }
+        }
+        if fault == Fault::None {
+            // No stream goes on after bytes of it were lost: it ends, and the client has noticed
+            // when the trial goes on.
+            self.cut();
+            for proxy in &self.0 {
+                proxy.lose_answers(false);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A client that goes these ways.
+    pub(crate) fn client(self, backend: Arc<dyn Backend>) -> Client {
+        let ways = Arc::new(self);
+        let held = ways.clone();
+        Client::new(backend).on_fault(move |fault| ways.disturb(fault)).on_kill(move || held.cut())
+    }
+}

@@ -1,0 +1,267 @@
+//! A run: workers at a store, faults, and what the checks say of it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::checks::{ALL, Bounds, Check, Verdict};
+use crate::crew::Crew;
+use crate::event::What;
+use crate::faults::{ClientFault, Lister, Nemesis};
+use crate::history::History;
+use crate::log::Log;
+use crate::luck::Luck;
+use crate::pause::pause;
+use crate::resource::Resource;
+use crate::schedule::{Schedule, Stage};
+use crate::sweep::sweep;
+use crate::worker::Orders;
+
+/// What is run.
+pub struct Plan {
+    /// The address of the store, as [`latchwork::connect`] takes it.
+    pub store: String,
+    /// This crate's program, which is also the worker.
+    pub program: PathBuf,
+    /// Where all logs go. Must exist and be empty; its path must be short enough for a socket.
+    pub folder: PathBuf,
+    /// What all random choices come from. The moments of a run are not repeated by it.
+    pub seed: u64,
+    /// How many worker processes.
+    pub processes: u32,
+    /// How many tasks in each; of every five, three are on the hot keys.
+    pub tasks: u32,
+    /// How many keys of each kind: hot, long, fair.
+    pub keys: u32,
+    /// The ttl of all locks.
+    pub ttl: Duration,
+    /// The longest hold, in ttls.
+    pub longest: f64,
+    /// For how long workers hold back answers of a file store, at most. Less than a quarter of the
+    /// ttl, or they count as no answer.
+    pub slow: Duration,
+    /// When what happens.
+    pub schedule: Schedule,
+    /// What is done to workers.
+    pub faults: Vec<ClientFault>,
+    /// What is done to the store and the network.
+    pub nemeses: Vec<Box<dyn Nemesis>>,
+    /// Looks for what `inspect` cannot see.
+    pub lister: Option<Box<dyn Lister>>,
+    /// What the run is judged by.
+    pub bounds: Bounds,
+}
+
+impl Plan {
+    /// Three processes of five tasks at a store, a calm minute.
+    pub fn new(store: &str, program: PathBuf, folder: PathBuf) -> Self {
+        let (ttl, processes) = (Duration::from_secs(2), 3);
+        Self {
+            store: store.into(),
+            program,
+            folder,
+            seed: 1,
+            processes,
+            tasks: 5,
+            keys: 1,
+            ttl,
+            longest: 2.0,
+            slow: Duration::ZERO,
+            schedule: Schedule::default(),
+            faults: Vec::new(),
+            nemeses: Vec::new(),
+            lister: None,
+            bounds: Bounds::of_store(store, ttl, processes),
+        }
+    }
+
+    /// Sets the ttl, and the bounds that follow from it.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        let allowed = std::mem::take(&mut self.bounds.allowed);
+        self.bounds = Bounds { allowed, ..Bounds::of_store(&self.store, ttl, self.processes) };
+        self
+    }
+
+    /// Plays the run and judges it. `progress` is told what happens.
+    ///
+    /// # Errors
+    ///
+    /// What kept the run from being played to its end: a worker that failed, a store that cannot
+    /// be reached. What the checks found is no error.
+    pub fn run(mut self, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+        self.bounds.travel = self.bounds.travel.max(self.slow);
+        let one_process = self.store == "mem:";
+        if one_process && (self.processes > 1 || !self.faults.is_empty()) {
+            let message = "mem: is a store of one process; use --processes 1 and no faults";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let namespace = format!("nemesis-{}-{}", std::process::id(), self.seed);
+        let locks = runtime.block_on(latchwork::connect(&self.store)).map_err(io::Error::other)?;
+        let locks = locks.namespace(&namespace);
+        let fair = locks.capabilities().fifo;
+        let log = Arc::new(Log::open(&self.folder.join("run.log"), "run")?);
+        let judge = Log::open(&self.folder.join("resource.log"), "resource")?;
+        let resource = Resource::open(&self.folder.join("resource"), judge)?;
+        let orders = Orders {
+            store: self.store.clone(),
+            namespace,
+            name: String::new(),
+            log: PathBuf::new(),
+            resource: resource.path().to_owned(),
+            seed: self.seed,
+            tasks: self.tasks,
+            keys: self.keys,
+            ttl: self.ttl,
+            longest: self.longest,
+            slow: self.slow,
+            fair,
+            sweeps: one_process,
+        };
+        let mut crew =
+            Crew::start(&self.program, &self.folder, orders, log.clone(), self.processes)?;
+        let mut stage = Stage {
+            crew: &mut crew,
+            resource: &resource,
+            faults: &self.faults,
+            nemeses: &mut self.nemeses,
+            luck: Luck::of(self.seed, u64::MAX),
+            log: log.clone(),
+            ttl: self.ttl,
+            progress,
+        };
+        self.schedule.play(&mut stage)?;
+        // What there is of a run in which somebody failed is judged all the same.
+        let limit = self.ttl.mul_f64(self.longest) + self.ttl + Duration::from_secs(8);
+        let trouble = crew.finish(limit).err().map(|error| error.to_string());
+        if !one_process {
+            progress("looking for ghosts");
+            pause(self.ttl + self.ttl / 4);
+            runtime.block_on(sweep(&locks, &log)).map_err(io::Error::other)?;
+        }
+        if let Some(lister) = &mut self.lister {
+            for name in lister.leftovers()? {
+                log.note(None, What::Ghost { name: name.into(), what: "leftover".into() });
+            }
+        }
+        let history = History::read(&self.folder)?;
+        let expected = self.expected(fair);
+        let verdicts = ALL
+            .iter()
+            .map(|check| Judged {
+                check: *check,
+                expected: expected.contains(&check.name),
+                verdict: check.look(&history, &self.bounds),
+            })
+            .collect();
+        Ok(Outcome { history, verdicts, trouble, folder: self.folder })
+    }
+
+    /// The checks that must have something to look at in this run.
+    fn expected(&self, fair: bool) -> Vec<&'static str> {
+        let mut expected = vec![
+            "exclusion",
+            "fence_order",
+            "token_order",
+            "told_in_time",
+            "held_is_valid",
+            "release_counts",
+            "ghost_free",
+        ];
+        // Of every five tasks one is fair; three on a key wait for each other.
+        let fair_tasks = self.processes * ((self.tasks + 1) / 5);
+        if fair && fair_tasks >= 3 * self.keys {
+            expected.push("fair_order");
+        }
+        if self.processes > 1 {
+            expected.push("unfairness_bound");
+        }
+        if self.faults.contains(&ClientFault::Kill) {
+            expected.push("takeover_bound");
+        }
+        let quiet = self.faults.is_empty() && self.nemeses.is_empty();
+        if quiet || self.schedule.calm > self.ttl * 4 {
+            expected.push("no_false_alarm");
+        }
+        expected
+    }
+}
+
+/// What a check said of a run.
+#[derive(Debug)]
+pub struct Judged {
+    /// The check.
+    pub check: Check,
+    /// Whether the run must have given it something to look at.
+    pub expected: bool,
+    /// What it said.
+    pub verdict: Verdict,
+}
+
+impl Judged {
+    /// Whether nothing is wrong, and something was looked at where that was expected.
+    pub fn passed(&self) -> bool {
+        self.verdict.violations.is_empty() && (self.verdict.checked > 0 || !self.expected)
+    }
+}
+
+/// A run that was played and judged.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What happened.
+    pub history: History,
+    /// What each check said of it.
+    pub verdicts: Vec<Judged>,
+    /// What kept a worker from coming to its end: it hangs, or it failed.
+    pub trouble: Option<String>,
+    /// Where the logs are.
+    pub folder: PathBuf,
+}
+
+impl Outcome {
+    /// Whether every worker came to its end and every check passed.
+    pub fn passed(&self) -> bool {
+        self.trouble.is_none() && self.verdicts.iter().all(Judged::passed)
+    }
+
+    /// What a check said.
+    pub fn verdict(&self, name: &str) -> Option<&Verdict> {
+        self.verdicts.iter().find(|judged| judged.check.name == name).map(|j| &j.verdict)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holds = self.history.attempts.iter().filter(|attempt| attempt.hold.is_some()).count();
+        let faults = self.history.faults.len();
+        let events = self.history.events.len();
+        writeln!(f, "{events} events, {holds} holds, {faults} faults")?;
+        writeln!(f, "{:<18} {:>8} {:>10} {:>10}", "check", "checked", "exceptions", "violations")?;
+        for judged in &self.verdicts {
+            let Verdict { checked, violations, exceptions } = &judged.verdict;
+            let word = match (judged.passed(), *checked) {
+                (true, 0) => "nothing to look at",
+                (true, _) => "passed",
+                (false, 0) => "FAILED: nothing was looked at",
+                (false, _) => "FAILED",
+            };
+            let name = judged.check.name;
+            writeln!(
+                f,
+                "{name:<18} {checked:>8} {exceptions:>10} {:>10} {word}",
+                violations.len()
+            )?;
+            for violation in violations.iter().take(5) {
+                writeln!(f, "    {violation}")?;
+            }
+        }
+        if let Some(trouble) = &self.trouble {
+            writeln!(f, "FAILED: {trouble}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,443 @@
+//! The nodes of a Cluster and the slots they serve.
+//!
+//! The map is asked for again when a server sends a request elsewhere, when a node cannot be
+//! reached, and when a connection breaks on which somebody waits for messages. Several nodes are
+//! asked at once, and the one that knows the newest epoch is believed: one that was cut off from
+//! the others still tells of the past.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
+use redis::{Value, cmd};
+use tokio::sync::mpsc;
+
+use crate::config::Endpoint;
+use crate::link::{Access, Facts, Link};
+use crate::names::SLOTS;
+use crate::node::{Node, Target, Use};
+use crate::push::Pushes;
+
+/// How long the nodes may take to say who serves which slot.
+const LIMIT: Duration = Duration::from_millis(500);
+/// How many nodes are asked at once.
+const ASKED: usize = 5;
+/// What a master of the past answers after this time does not count.
+const GRACE: Duration = Duration::from_millis(100);
+/// What a single redirection tells is asked about as a whole at most so often.
+const REST: Duration = Duration::from_secs(1);
+
+/// A Cluster as far as it is known.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    seeds: Vec<Endpoint>,
+    access: Arc<Access>,
+    io: Io,
+    pushes: Arc<Pushes>,
+    me: Weak<Self>,
+    map: Mutex<Map>,
+    /// Held by whoever asks: the others wait for what it learns.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Map {
+    nodes: HashMap<Endpoint, Member>,
+    /// The master of each slot, where known.
+    slots: Vec<Option<Endpoint>>,
+    /// How often the nodes were asked, when last, and with what outcome.
+    rounds: u64,
+    asked_at: Moment,
+    outcome: Result<(), BackendError>,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    commands: Arc<Node>,
+    /// Made when somebody waits for a key there.
+    messages: Option<Arc<Node>>,
+}
+
+/// What a node says of the whole.
+struct View {
+    /// It calls the Cluster good.
+    good: bool,
+    epoch: u64,
+    slots: Vec<Option<Endpoint>>,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        seeds: Vec<Endpoint>,
+        access: Arc<Access>,
+        io: Io,
+        pushes: Arc<Pushes>,
+    ) -> Arc<Self> {
+        let map = Map {
+            nodes: HashMap::new(),
+            slots: vec![None; usize::from(SLOTS)],
+            rounds: 0,
+            asked_at: Moment::from_nanos(0),
+            outcome: Ok(()),
+        };
+        Arc::new_cyclic(|me| Self {
+            seeds,
+            access,
+            io,
+            pushes,
+            me: me.clone(),
+            map: Mutex::new(map),
+            turn: tokio::sync::Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn io(&self) -> &Io {
+        &self.io
+    }
+
+    fn make(&self, endpoint: &Endpoint, usage: Use) -> Arc<Node> {
+        let target = Target::Fixed(endpoint.clone());
+        Node::new(target, usage, self.access.clone(), self.io.clone(), self.pushes.clone())
+    }
+
+    /// The node at this address, for commands.
+    pub(crate) fn at(&self, endpoint: &Endpoint) -> Arc<Node> {
+        let make = || Member { commands: self.make(endpoint, Use::Commands), messages: None };
+        self.lock().nodes.entry(endpoint.clone()).or_insert_with(make).commands.clone()
+    }
+
+    fn master_of(&self, slot: u16) -> Option<Endpoint> {
+        self.lock().slots[usize::from(slot)].clone()
+    }
+
+    async fn known_master_of(&self, slot: u16) -> Result<Endpoint, BackendError> {
+        if let Some(endpoint) = self.master_of(slot) {
+            return Ok(endpoint);
+        }
+        self.refresh().await?;
+        self.master_of(slot).ok_or_else(|| {
+            BackendError::new(
+                BackendErrorKind::Unreachable,
+                Effect::NotApplied,
+                format!("no node of the Cluster serves slot {slot}"),
+            )
+            .next_step("look at CLUSTER INFO, and assign the slot to a node")
+        })
+    }
+
+    /// The connection to the master of a slot.
+    pub(crate) async fn link(&self, slot: u16) -> Result<Arc<Link>, BackendError> {
+        let master = self.known_master_of(slot).await?;
+        let node = self.at(&master);
+        let error = match node.link().await {
+            Ok(link) => {
+                if link.is_silent() {
+                    // It may be gone without a word, and another one serve its slots.
+                    self.refresh_soon();
+                }
+                return Ok(link);
+            }
+            Err(error) => error,
+        };
+        self.refresh().await?;
+        let new = self.known_master_of(slot).await?;
+        if new == master {
+            return Err(error);
+        }
+        self.at(&new).link().await
+    }
+
+    /// The node on which messages for keys of a slot come.
+    pub(crate) async fn ears(&self, slot: u16) -> Result<Arc<Node>, BackendError> {
+        let master = self.known_master_of(slot).await?;
+        drop(self.at(&master)); // makes the entry
+        let mut map = self.lock();
+        let member = map.nodes.get_mut(&master);
+        let make = || self.make(&master, Use::Messages(self.me.clone()));
+        Ok(match member {
+            Some(member) => member.messages.get_or_insert_with(make).clone(),
+            None => make(),
+        })
+    }
+
+    /// The connection to the master of a slot, if there is one.
+    pub(crate) fn current(&self, slot: u16) -> Option<Arc<Link>> {
+        let node = {
+            let map = self.lock();
+            let master = map.slots[usize::from(slot)].as_ref()?;
+            map.nodes.get(master)?.commands.clone()
+        };
+        node.current()
+    }
+
+    /// Whether messages of a channel of this slot come.
+    pub(crate) fn hears(&self, slot: u16, channel: &str) -> bool {
+        let node = {
+            let map = self.lock();
+            let master = map.slots[usize::from(slot)].as_ref();
+            master.and_then(|master| map.nodes.get(master)?.messages.clone())
+        };
+        node.and_then(|node| node.current()).is_some_and(|link| link.hears(channel))
+    }
+
+    /// What a master can do.
+    pub(crate) async fn facts(&self) -> Result<Facts, BackendError> {
+        let mut problem = None;
+        for master in self.masters() {
+            match master.link().await {
+                Ok(link) => return Ok(link.facts.clone()),
+                Err(error) => problem = Some(error),
+            }
+        }
+        Err(problem.unwrap_or_else(|| {
+            BackendError::new(
+                BackendErrorKind::Unreachable,
+                Effect::NotApplied,
+                "no node of the Cluster serves any slot",
+            )
+            .next_step("look at CLUSTER INFO, and assign the slots to nodes")
+        }))
+    }
+
+    /// The nodes that serve slots.
+    pub(crate) fn masters(&self) -> Vec<Arc<Node>> {
+        let mut masters: Vec<_> = self.lock().slots.iter().flatten().cloned().collect();
+        masters.sort_unstable();
+        masters.dedup();
+        masters.iter().map(|master| self.at(master)).collect()
+    }
+
+    /// Lets those look who wait for a key on this node: messages may have been lost.
+    pub(crate) fn look_at_slots_of(&self, target: &Target) {
+        let Target::Fixed(endpoint) = target else { return };
+        let served: Vec<bool> =
+            self.lock().slots.iter().map(|master| master.as_ref() == Some(endpoint)).collect();
+        self.pushes.look(|slot| slot.is_some_and(|slot| served[usize::from(slot)]));
+    }
+
+    /// A server says that a slot is elsewhere.
+    pub(crate) fn moved(&self, slot: u16, to: Endpoint) {
+        let mut map = self.lock();
+        let place = &mut map.slots[usize::from(slot)];
+        if place.as_ref() != Some(&to) {
+            *place = Some(to.clone());
+            drop(map);
+            self.comes_to(&to);
+            self.pushes.look(|of| of == Some(slot));
+            self.refresh_soon();
+        }
+    }
+
+    /// A slot has come to a node.
+    fn comes_to(&self, endpoint: &Endpoint) {
+        let node = self.lock().nodes.get(endpoint).map(|member| member.commands.clone());
+        if let Some(link) = node.and_then(|node| node.current()) {
+            link.forget_lifted();
+        }
+    }
+
+    /// Asks in the background, unless that was done a moment ago.
+    fn refresh_soon(&self) {
+        let now = self.io.now();
+        {
+            let mut map = self.lock();
+            if now.since(map.asked_at) < REST {
+                return;
+            }
+            map.asked_at = now;
+        }
+        let Some(me) = self.me.upgrade() else { return };
+        self.io.spawn(async move { drop(me.refresh().await) });
+    }
+
+    /// Asks the nodes who serves which slot. Who comes while somebody asks waits for what it
+    /// learns.
+    pub(crate) async fn refresh(&self) -> Result<(), BackendError> {
+        let rounds = self.lock().rounds;
+        let _turn = self.turn.lock().await;
+        {
+            let map = self.lock();
+            if map.rounds != rounds {
+                return map.outcome.clone();
+            }
+        }
+        let outcome = self.ask().await.map(|view| self.learn(view));
+        let mut map = self.lock();
+        map.rounds += 1;
+        map.asked_at = self.io.now();
+        map.outcome = outcome.clone();
+        outcome
+    }
+
+    async fn ask(&self) -> Result<View, BackendError> {
+        let mut known: Vec<Endpoint> = self.lock().nodes.keys().cloned().collect();
+        known.extend(self.seeds.iter().cloned());
+        known.sort_unstable();
+        known.dedup();
+        let first = random_u128() as usize % known.len().max(1);
+        known.rotate_left(first);
+        let mut problem = None;
+        for some in known.chunks(ASKED) {
+            match self.ask_some(some).await {
+                Ok(view) => return Ok(view),
+                Err(error) => problem = error.or(problem),
+            }
+        }
+        Err(problem.unwrap_or_else(|| BackendError::no_answer(LIMIT)))
+    }
+
+    /// The newest of what a majority of these nodes says, or of those that answer in time.
+    async fn ask_some(&self, some: &[Endpoint]) -> Result<View, Option<BackendError>> {
+        let (sender, mut views) = mpsc::unbounded_channel();
+        for endpoint in some {
+            let (node, from, sender) = (self.at(endpoint), endpoint.clone(), sender.clone());
+            let io = self.io.clone();
+            self.io.spawn(async move {
+                let asked = io.within(LIMIT, view_of(&node, &from)).await;
+                let view = asked.unwrap_or_else(|| Err(BackendError::no_answer(LIMIT)));
+                let _ = sender.send(view);
+            });
+        }
+        drop(sender);
+        let (mut best, mut answers, mut problem) = (None::<View>, 0, None);
+        while let Some(view) = views.recv().await {
+            match view {
+                Ok(view) => {
+                    answers += 1;
+                    let rank = |view: &View| (view.good, view.epoch);
+                    if best.as_ref().is_none_or(|best| rank(best) < rank(&view)) {
+                        best = Some(view);
+                    }
+                    if answers > some.len() / 2 {
+                        break;
+                    }
+                }
+                Err(error) => problem = Some(error),
+            }
+        }
+        best.ok_or(problem)
+    }
+
+    fn learn(&self, view: View) {
+        let mut moved = vec![false; usize::from(SLOTS)];
+        let mut gaining = HashSet::new();
+        let mut succeeded = Vec::new();
+        {
+            let mut map = self.lock();
+            for (slot, (old, new)) in map.slots.iter().zip(&view.slots).enumerate() {
+                moved[slot] = old.is_some() && old != new;
+                if moved[slot] {
+                    gaining.extend(new.clone());
+                }
+            }
+            let serving: HashSet<_> = view.slots.iter().flatten().cloned().collect();
+            let has_lost_all = |at: &Endpoint| {
+                !serving.contains(at) && map.slots.iter().flatten().any(|had| had == at)
+            };
+            succeeded.extend(
+                map.nodes.iter().filter(|(at, _)| has_lost_all(at)).flat_map(|(_, member)| {
+                    [Some(member.commands.clone()), member.messages.clone()]
+                }),
+            );
+            // Nodes that serve nothing any more are let go with their connections.
+            map.nodes.retain(|at, _| serving.contains(at) || self.seeds.contains(at));
+            for (_, member) in map.nodes.iter_mut().filter(|(at, _)| !serving.contains(at)) {
+                member.messages = None;
+            }
+            map.slots = view.slots;
+        }
+        if !succeeded.is_empty() {
+            let pause = self.io.sleep(GRACE);
+            self.io.spawn(async move {
+                // If it lives, it says itself where to go.
+                pause.await;
+                succeeded.iter().flatten().for_each(|node| node.is_succeeded());
+            });
+        }
+        for endpoint in &gaining {
+            self.comes_to(endpoint);
+        }
+        // Messages about these keys come from elsewhere now.
+        self.pushes.look(|slot| slot.is_some_and(|slot| moved[usize::from(slot)]));
+    }
+}
+
+async fn view_of(node: &Node, from: &Endpoint) -> Result<View, BackendError> {
+    let link = node.link().await?;
+    let mut info = cmd("CLUSTER");
+    info.arg("INFO");
+    let mut slots = cmd("CLUSTER");
+    slots.arg("SLOTS");
+    let (info, slots) = tokio::join!(link.send(&info), link.send(&slots));
+    let info = info.map(|answer| crate::answers::text(&answer).unwrap_or_default());
+    let info = info.map_err(|failure| failure.error)?;
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    Ok(View {
+        good: field("cluster_state") == Some("ok"),
+        epoch: field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
+        slots: read(&slots.map_err(|failure| failure.error)?, from),
+    })
+}
+
+/// The masters in an answer to `CLUSTER SLOTS`.
+fn read(answer: &Value, from: &Endpoint) -> Vec<Option<Endpoint>> {
+    let mut slots = vec![None; usize::from(SLOTS)];
+    let Value::Array(ranges) = answer else { return slots };
+    for range in ranges {
+        let Value::Array(parts) = range else { continue };
+        let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
+            continue;
+        };
+        let [host, Value::Int(port), ..] = &master[..] else { continue };
+        let host = match host {
+            // Without a name of its own it is where it was asked.
+            Value::BulkString(host) if !host.is_empty() && host != b"?" => {
+                String::from_utf8_lossy(host).into_owned()
+            }
+            _ => from.host.clone(),
+        };
+        let Ok(port) = u16::try_from(*port) else { continue };
+        let first = usize::try_from(*first).unwrap_or(0);
+        let last = usize::try_from(*last).unwrap_or(0).min(slots.len() - 1);
+        if first <= last {
+            slots[first..=last].fill(Some(Endpoint { host, port }));
+        }
+    }
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_ranges_and_nodes_without_a_name() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let range = |first, last, host: Value, port| {
+            let master = Value::Array(vec![host, Value::Int(port), text("id")]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), master])
+        };
+        let answer = Value::Array(vec![
+            range(0, 1, text("a"), 1),
+            range(3, 3, Value::Nil, 2),
+            range(4, 4, text("?"), 3),
+            range(16_383, 99_999, text(""), 4),
+        ]);
+        let from = Endpoint { host: "here".into(), port: 9 };
+        let slots = read(&answer, &from);
+        let at = |host: &str, port| Some(Endpoint { host: host.into(), port });
+        assert_eq!(slots[0], at("a", 1));
+        assert_eq!(slots[1], at("a", 1));
+        assert_eq!(slots[2], None);
+        assert_eq!(slots[3], at("here", 2));
+        assert_eq!(slots[4], at("here", 3));
+        assert_eq!(slots[16_383], at("here", 4));
+    }
+}

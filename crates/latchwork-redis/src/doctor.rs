@@ -1,0 +1,188 @@
+//! Whether the servers are fit for locks.
+//!
+//! Every server is asked by itself, on a connection of its own: the master and the replicas that
+//! the Sentinels know, and all nodes of a Cluster, for a replica of today is the master of
+//! tomorrow. What is asked for takes no lock. The rights are tried out on the name `lw:probe`.
+
+mod clock;
+mod cluster;
+mod locks;
+mod rights;
+mod sentinels;
+mod server;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use latchwork_core::doctor::{Finding, Report};
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io};
+use redis::{Cmd, Value, cmd};
+use tokio::sync::oneshot;
+
+use crate::answers::text;
+use crate::backend::join_all;
+use crate::config::{Deployment, Endpoint, RedisConfig};
+use crate::link::{Access, Link, Probe};
+
+/// Examines the servers of an address: are they fit for locks, what follows if not, and what is
+/// to be done.
+///
+/// # Errors
+///
+/// `Unreachable` and `Denied` if none of them answers, `Invalid` for what the address names that
+/// cannot be read. Whatever else is wrong is a finding.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+pub async fn doctor(config: RedisConfig, io: Io) -> Result<Report, Error> {
+    let (mut sender, report) = oneshot::channel();
+    let own = io.clone();
+    // Connections are made where the `Io` runs.
+    io.spawn(async move {
+        let report = tokio::select! {
+            report = examine(config, own) => report,
+            () = sender.closed() => return,
+        };
+        let _ = sender.send(report);
+    });
+    report.await.unwrap_or_else(|_| {
+        Err(Error::new(latchwork_core::ErrorKind::Closed, "store: the driver was shut down"))
+    })
+}
+
+async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error> {
+    let store: Arc<str> = config.shown().into();
+    let mut report = Report::new(store.clone());
+    let mut problems = Vec::new();
+    let endpoints = match &config.deployment {
+        Deployment::Single(endpoint) => vec![endpoint.clone()],
+        Deployment::Sentinel { sentinels, service } => {
+            sentinels::examine(&config, sentinels, service, &io, &mut report, &mut problems).await
+        }
+        Deployment::Cluster(seeds) => cluster::nodes(&config, seeds, &io, &mut problems).await,
+    };
+    let opening = endpoints.iter().map(|at| Box::pin(Server::open(at, &config, &io))).collect();
+    let mut servers = Vec::new();
+    for (endpoint, opened) in endpoints.iter().zip(join_all(opening).await) {
+        match opened {
+            Ok(server) => servers.push(server),
+            Err(error) => {
+                report.add(out_of_reach(endpoint, &error));
+                problems.push(error);
+            }
+        }
+    }
+    if servers.is_empty() && !report.findings.iter().any(|one| one.code == "sentinels") {
+        let problem = problems.into_iter().next().unwrap_or_else(|| {
+            BackendError::new(
+                BackendErrorKind::Unreachable,
+                Effect::NotApplied,
+                "no server of this address is known",
+            )
+        });
+        return Err(Error::from_backend(problem, None, &store));
+    }
+    let examined: Vec<_> = servers.iter().map(|one| Box::pin(one.examine(&config, &io))).collect();
+    for findings in join_all(examined).await {
+        report.findings.extend(findings);
+    }
+    report.findings.extend(clock::spread(&report));
+    if let Deployment::Cluster(_) = config.deployment {
+        report.findings.extend(cluster::examine(&servers).await);
+    }
+    if !servers.is_empty() {
+        report.findings.extend(locks::examine(&config, &io).await);
+    }
+    Ok(report)
+}
+
+fn out_of_reach(endpoint: &Endpoint, error: &BackendError) -> Finding {
+    Finding::critical("reachable", error.message.clone())
+        .consequence("locks that are kept there, or come to it by a failover, cannot be had")
+        .remedy(error.next_step.clone().unwrap_or_else(|| "start it, or remove it".into()))
+        .part(endpoint.to_string())
+}
+
+fn access(config: &RedisConfig) -> Arc<Access> {
+    Arc::new(Access {
+        credentials: config.credentials.clone(),
+        database: config.database,
+        tls: config.tls.clone(),
+        detours: config.detours.clone(),
+        probe: Probe::No,
+    })
+}
+
+async fn open(endpoint: &Endpoint, access: &Arc<Access>, io: &Io) -> Result<Link, BackendError> {
+    Link::open(endpoint.clone(), access, io.clone(), Arc::new(|_| {}), None).await
+}
+
+/// A server, and what it says of itself.
+struct Server {
+    link: Link,
+    part: Arc<str>,
+    info: HashMap<String, String>,
+    /// Why it does not say it.
+    no_info: Option<String>,
+}
+
+impl Server {
+    async fn open(at: &Endpoint, config: &RedisConfig, io: &Io) -> Result<Self, BackendError> {
+        let link = open(at, &access(config), io).await?;
+        let asked = link.send(cmd("INFO").arg("all")).await;
+        let (info, no_info) = match asked {
+            Ok(answer) => (fields(&text(&answer).unwrap_or_default()), None),
+            Err(failure) => (HashMap::new(), Some(failure.error.message)),
+        };
+        Ok(Self { link, part: at.to_string().into(), info, no_info })
+    }
+
+    fn field(&self, name: &str) -> &str {
+        self.info.get(name).map_or("", String::as_str)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.field(name).parse().ok()
+    }
+
+    fn is_master(&self) -> bool {
+        self.field("role") != "slave"
+    }
+
+    /// A setting; `None` if the user may not read it.
+    async fn setting(&self, name: &str) -> Option<String> {
+        let mut get = cmd("CONFIG");
+        get.arg("GET").arg(name);
+        match self.link.send(&get).await.ok()? {
+            Value::Array(pair) => text(pair.get(1)?),
+            Value::Map(pairs) => text(&pairs.first()?.1),
+            _ => None,
+        }
+    }
+
+    /// What the server says to a command; its error as text.
+    async fn ask(&self, words: &[&str]) -> Result<Value, String> {
+        self.link.send(&command(words)).await.map_err(|failure| failure.error.message)
+    }
+
+    async fn examine(&self, config: &RedisConfig, io: &Io) -> Vec<Finding> {
+        let mut findings = server::examine(self, config).await;
+        findings.extend(clock::examine(self, io).await);
+        findings.extend(rights::examine(self, config).await);
+        findings.into_iter().map(|finding| finding.part(self.part.clone())).collect()
+    }
+}
+
+fn command(words: &[&str]) -> Cmd {
+    let mut command = cmd(words[0]);
+    for word in &words[1..] {
+        command.arg(word);
+    }
+    command
+}
+
+fn fields(text: &str) -> HashMap<String, String> {
+    let pairs = text.lines().filter_map(|line| line.trim().split_once(':'));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}

@@ -1,0 +1,146 @@
+//! The server's clock against ours: by how much it is off, and whether it runs as ours does.
+
+use std::time::Duration;
+
+use latchwork_core::doctor::{Finding, Report};
+use latchwork_core::{Io, Moment};
+use redis::{Value, cmd};
+
+use super::Server;
+use crate::answers::time;
+
+/// Between the two looks at the clock.
+const BETWEEN: Duration = Duration::from_millis(400);
+/// Looks at each end; the one with the shortest trip counts.
+const LOOKS: u32 = 4;
+/// Off by more than this is told, for tokens go by the clock after a loss of data.
+const TOLD: f64 = 1.0;
+/// More than the drift that is allowed for (C1).
+const RATE: f64 = 0.01;
+
+/// One look: the server's time, and ours half-way.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    theirs: Duration,
+    wall: Duration,
+    boot: Moment,
+    trip: Duration,
+}
+
+pub(super) async fn examine(server: &Server, io: &Io) -> Vec<Finding> {
+    let Some(first) = look(server, io).await else {
+        return vec![
+            Finding::critical("clock", "TIME is refused")
+                .consequence("no script of Latchwork runs without it")
+                .remedy("let the user call TIME"),
+        ];
+    };
+    io.sleep(BETWEEN).await;
+    let Some(last) = look(server, io).await else { return Vec::new() };
+    vec![offset(&last), rate(&first, &last)]
+}
+
+async fn look(server: &Server, io: &Io) -> Option<Look> {
+    let mut best: Option<Look> = None;
+    for _ in 0..LOOKS {
+        let (boot, wall) = (io.now(), io.clock().wall());
+        let answer = server.link.send(&cmd("TIME")).await.ok()?;
+        let trip = io.now().since(boot);
+        let Value::Array(parts) = &answer else { return None };
+        let theirs = time(parts.first()?, parts.get(1)?)?;
+        let half = trip / 2;
+        let one = Look { theirs, wall: wall + half, boot: boot.plus(half), trip };
+        if best.is_none_or(|best| one.trip < best.trip) {
+            best = Some(one);
+        }
+    }
+    best
+}
+
+fn offset(look: &Look) -> Finding {
+    let ahead = look.theirs.as_secs_f64() - look.wall.as_secs_f64();
+    let doubt = look.trip.as_secs_f64() / 2.0;
+    let found = format!("{ahead:+.3} s from ours, give or take {doubt:.3} s");
+    if ahead.abs() - doubt <= TOLD {
+        return Finding::ok("clock", found);
+    }
+    Finding::warning("clock", found)
+        .consequence("after a loss of data or a failover tokens may go back by as much")
+        .remedy("let a time service set both clocks")
+}
+
+fn rate(first: &Look, last: &Look) -> Finding {
+    let ours = last.boot.since(first.boot).as_secs_f64();
+    let theirs = last.theirs.as_secs_f64() - first.theirs.as_secs_f64();
+    let doubt = (first.trip + last.trip).as_secs_f64() / 2.0;
+    let found = format!("{theirs:.3} s passed there in {ours:.3} s here");
+    if theirs.abs() <= doubt {
+        return Finding::critical("clock-rate", found)
+            .consequence("the clock stands still: no lock ever ends by itself")
+            .remedy("look at the server's clock source (a virtual machine's TSC)");
+    }
+    if (theirs - ours).abs() <= ours * RATE + doubt {
+        return Finding::ok("clock-rate", found);
+    }
+    Finding::critical("clock-rate", found)
+        .consequence("locks end earlier than their holders believe, or later than waiters expect")
+        .remedy("look at the server's clock: it was set just now, or it runs at another rate")
+}
+
+/// Whether the servers' clocks agree with one another.
+pub(super) fn spread(report: &Report) -> Option<Finding> {
+    let ahead = |finding: &Finding| {
+        let first = finding.found.split(' ').next()?;
+        first.parse::<f64>().ok()
+    };
+    let all: Vec<f64> =
+        report.findings.iter().filter(|one| one.code == "clock").filter_map(ahead).collect();
+    if all.len() < 2 {
+        return None;
+    }
+    let least = all.iter().copied().fold(f64::MAX, f64::min);
+    let most = all.iter().copied().fold(f64::MIN, f64::max);
+    let found = format!("the servers' clocks are {:.3} s apart", most - least);
+    Some(if most - least <= TOLD {
+        Finding::ok("clock-spread", found)
+    } else {
+        Finding::warning("clock-spread", found)
+            .consequence("a replica whose clock is ahead ends locks early when it takes over")
+            .remedy("let a time service set the clocks of all servers")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(theirs: f64, ours: u64) -> Look {
+        let ours = Duration::from_millis(ours);
+        Look {
+            theirs: Duration::from_secs_f64(theirs),
+            wall: ours,
+            boot: Moment::from_nanos(ours.as_nanos() as u64),
+            trip: Duration::from_millis(2),
+        }
+    }
+
+    #[test]
+    fn a_clock_is_judged_with_the_trip_taken_off() {
+        for (theirs, severity) in
+            [(100.0, "ok"), (100.9, "ok"), (101.1, "warning"), (95.0, "warning")]
+        {
+            assert_eq!(offset(&look(theirs, 100_000)).severity.word(), severity, "{theirs}");
+        }
+        for (theirs, severity) in [
+            (100.400, "ok"),
+            (100.405, "ok"),
+            (100.0, "critical"),
+            (100.44, "critical"),
+            (100.36, "critical"),
+            (99.0, "critical"),
+        ] {
+            let found = rate(&look(100.0, 100_000), &look(theirs, 100_400));
+            assert_eq!(found.severity.word(), severity, "{theirs}: {found:?}");
+        }
+    }
+}

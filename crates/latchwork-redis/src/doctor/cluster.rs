@@ -1,0 +1,90 @@
+//! Whether a Cluster serves all slots, and what its nodes say of one another.
+
+use latchwork_core::doctor::Finding;
+use latchwork_core::{BackendError, Io};
+
+use super::{Server, command, fields, open};
+use crate::answers::text;
+use crate::backend::join_all;
+use crate::config::{Endpoint, RedisConfig};
+use crate::names::SLOTS;
+
+/// All nodes that the first seed to answer knows, but for those it is told to forget.
+pub(super) async fn nodes(
+    config: &RedisConfig,
+    seeds: &[Endpoint],
+    io: &Io,
+    problems: &mut Vec<BackendError>,
+) -> Vec<Endpoint> {
+    let access = super::access(config);
+    for seed in seeds {
+        let asked = async {
+            let link = open(seed, &access, io).await?;
+            link.send(&command(&["CLUSTER", "NODES"])).await.map_err(|failure| failure.error)
+        };
+        match asked.await {
+            Ok(answer) => {
+                let lines = text(&answer).unwrap_or_default();
+                return lines.lines().filter_map(|line| endpoint(line, seed)).collect();
+            }
+            Err(error) => problems.push(error),
+        }
+    }
+    Vec::new()
+}
+
+/// `<id> <host>:<port>@<bus>[,<name>] <flags> ...`
+fn endpoint(line: &str, seed: &Endpoint) -> Option<Endpoint> {
+    let mut words = line.split(' ');
+    let (address, flags) = (words.nth(1)?, words.next()?);
+    if flags.split(',').any(|flag| flag == "noaddr" || flag == "handshake") {
+        return None;
+    }
+    let (host, port) = address.split('@').next()?.rsplit_once(':')?;
+    let host = if host.is_empty() { &seed.host } else { host };
+    Some(Endpoint { host: host.to_owned(), port: port.parse().ok()? })
+}
+
+pub(super) async fn examine(servers: &[Server]) -> Vec<Finding> {
+    let asked: Vec<_> = servers.iter().map(|server| Box::pin(one(server))).collect();
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+async fn one(server: &Server) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let info = match server.ask(&["CLUSTER", "INFO"]).await {
+        Ok(info) => fields(&text(&info).unwrap_or_default()),
+        Err(said) => {
+            return vec![
+                Finding::critical("cluster-state", said)
+                    .consequence("who serves which key cannot be found out")
+                    .remedy("use redis:// for a server that is no Cluster, or let the user call CLUSTER")
+                    .part(server.part.clone()),
+            ];
+        }
+    };
+    let number = |name: &str| info.get(name).and_then(|text| text.parse().ok()).unwrap_or(0_u32);
+    let state = info.get("cluster_state").map_or("unknown", String::as_str);
+    let (assigned, good) = (number("cluster_slots_assigned"), number("cluster_slots_ok"));
+    let found = format!("{state}, {assigned} of {SLOTS} slots assigned, {good} good");
+    let finding = if state == "ok" && good == u32::from(SLOTS) {
+        Finding::ok("cluster-state", found)
+    } else {
+        let whole = server.setting("cluster-require-full-coverage").await;
+        let consequence = match whole.as_deref() {
+            Some("no") => "locks in the slots that nobody serves cannot be had",
+            _ if state == "ok" => "locks in the slots that nobody serves cannot be had",
+            _ => "no lock can be had at this node, whatever its slot",
+        };
+        Finding::critical("cluster-state", found)
+            .consequence(consequence)
+            .remedy("look at CLUSTER NODES; assign the slots (redis-cli --cluster fix) or start their masters")
+    };
+    findings.push(finding);
+    if let Some(timeout) = server.setting("cluster-node-timeout").await {
+        findings.push(Finding::info("cluster-node-timeout", format!("{timeout} ms")).consequence(
+            "so long, and two seconds more, a master that is cut off goes on granting and renewing",
+        ));
+    }
+    findings.into_iter().map(|finding| finding.part(server.part.clone())).collect()
+}

@@ -1,0 +1,136 @@
+//! What stands among the locks that only a person can set right.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use latchwork_core::doctor::Finding;
+use latchwork_core::{Backend as _, BackendError, Io, Query};
+
+use crate::backend::{RedisBackend, Shared};
+use crate::config::RedisConfig;
+use crate::init::Marker;
+
+/// How long looking at all locks may take.
+const LOOK: Duration = Duration::from_secs(5);
+
+pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
+    let everything = Query::Prefix("".into());
+    let look = async {
+        let backend = RedisBackend::connect(config.clone(), io.clone()).await?;
+        let store = backend.capabilities().store;
+        let failed = |error| latchwork_core::Error::from_backend(error, None, &store);
+        let all = backend.inspect(&everything).await.map_err(failed)?;
+        let guard = guard(&backend.0).await.map_err(failed)?;
+        Ok::<_, latchwork_core::Error>((all, guard))
+    };
+    let (all, guard) = match io.within(LOOK, look).await {
+        None => {
+            return vec![
+                Finding::info("locks", "they could not all be looked at in time")
+                    .consequence("the server has many keys; nothing else is known of the locks"),
+            ];
+        }
+        Some(Err(error)) => {
+            return vec![
+                Finding::warning("locks", error.message())
+                    .consequence("the locks cannot be looked at, and perhaps not be taken")
+                    .remedy(error.hint().unwrap_or("look at the other findings")),
+            ];
+        }
+        Some(Ok(found)) => found,
+    };
+    // A holder that is no claim of ours, and has no end.
+    let stuck: Vec<_> = all
+        .iter()
+        .filter(|one| {
+            one.holders.iter().any(|party| party.id.is_none() && party.remaining.is_none())
+        })
+        .collect();
+    let mut findings = vec![Finding::ok("locks", format!("{} held or waited for", all.len()))];
+    if let Some(first) = stuck.first() {
+        findings.push(
+            Finding::warning(
+                "foreign-locks",
+                format!(
+                    "{} held by clients of another kind without a ttl, the first is {}",
+                    stuck.len(),
+                    first.key
+                ),
+            )
+            .consequence("if that client has died, nobody will ever get the lock")
+            .remedy("make sure that its holder is dead, then delete the key"),
+        );
+    }
+    findings.extend(guard);
+    findings
+}
+
+/// Whether what may be forgotten is waited for, and how long that takes yet.
+async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
+    let markers = shared.markers().await?;
+    let Some(rule) = &shared.guard else {
+        let Some(first) = markers.first() else { return Ok(Vec::new()) };
+        return Ok(vec![
+            Finding::critical("guard", format!("off here, and others guard {}", name_of(first)))
+                .consequence("after a restart without data this client lets a second holder in")
+                .remedy("add guard=true, and the max_ttl of the others"),
+        ]);
+    };
+    let own = format!("on, max_ttl {:?}, quarantine {:?}", rule.max_ttl, rule.quarantine);
+    let mut findings = Vec::new();
+    let mut otherwise = None;
+    let mut closed: BTreeMap<String, (Duration, usize, bool)> = BTreeMap::new();
+    for marker in &markers {
+        let look = rule.look(&shared.topology, &marker.names).await?;
+        if look.lengths.is_some_and(|lengths| lengths != rule.lengths()) {
+            otherwise = otherwise.or(look.lengths.map(|lengths| (marker, lengths)));
+        }
+        if look.marked && !look.left.is_zero() {
+            let (left, slots, begun) =
+                closed.entry(name_of(marker)).or_insert((Duration::ZERO, 0, true));
+            *left = look.left.max(*left);
+            *slots += 1;
+            *begun &= look.begun;
+        }
+    }
+    findings.push(match otherwise {
+        None if markers.is_empty() => Finding::info(
+            "guard",
+            format!("{own}; no namespace has been used with it yet"),
+        )
+        .consequence(
+            "the first use of a namespace waits for the quarantine, unless the server can prove \
+                 that it has lost nothing; latchwork init spares that",
+        ),
+        None => Finding::ok("guard", own),
+        Some((marker, (max_ttl, quarantine))) => Finding::critical(
+            "guard",
+            format!(
+                "{own}; {} has max_ttl {max_ttl:?}, quarantine {quarantine:?}",
+                name_of(marker)
+            ),
+        )
+        .consequence("no lock of that namespace can be taken with this address")
+        .remedy("give all clients the same max_ttl and deposed, or change them by latchwork init"),
+    });
+    for (name, (left, slots, begun)) in closed {
+        let slots =
+            if shared.topology.is_cluster() { format!(" in {slots} slots") } else { String::new() };
+        let from = if begun { "" } else { ", from the next try on" };
+        findings.push(
+            Finding::warning("quarantine", format!("{name}{slots}: {left:?} more{from}"))
+                .consequence(
+                    "no lock of it is granted until then, for one that was lost may be held",
+                )
+                .remedy("wait; or, if you know that nobody holds a lock, call latchwork init"),
+        );
+    }
+    Ok(findings)
+}
+
+fn name_of(marker: &Marker) -> String {
+    match marker.names.namespace().strip_suffix(':') {
+        None => "the locks without a namespace".into(),
+        Some(name) => format!("namespace {name:?}"),
+    }
+}

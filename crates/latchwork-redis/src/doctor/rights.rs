@@ -1,0 +1,200 @@
+//! What the user may do.
+//!
+//! Every command that Latchwork sends, itself or inside a script, is tried on a name that is made
+//! for it and removed again. The server checks the rights before anything else, so an error of
+//! another kind (a replica's, or that of a wrong type) means that the command is allowed.
+
+use latchwork_core::BackendErrorKind;
+use latchwork_core::doctor::Finding;
+use redis::Value;
+
+use super::Server;
+use crate::answers::text;
+use crate::config::{Deployment, RedisConfig};
+
+const NAME: &str = "lw:probe";
+const CHANNEL: &str = "lw:push:probe";
+
+/// Without these there is no lock. The first makes the name, which goes by itself; no other makes
+/// one of another type that would stay.
+const NEEDED: &[&str] = &[
+    "SET lw:probe x PX 1000",
+    "GET lw:probe",
+    "INCR lw:probe",
+    "EXISTS lw:probe",
+    "PTTL lw:probe",
+    "SETRANGE lw:probe 0 x",
+    "HSET lw:probe f x",
+    "HGET lw:probe f",
+    "HDEL lw:probe f",
+    "HLEN lw:probe",
+    "ZADD lw:probe XX 1 x",
+    "ZREM lw:probe x",
+    "ZCARD lw:probe",
+    "ZSCORE lw:probe x",
+    "ZRANK lw:probe x",
+    "ZRANGE lw:probe 0 0",
+    "ZRANGEBYSCORE lw:probe 0 0",
+    "PEXPIRE lw:probe 1000",
+    "EVALSHA 0000000000000000000000000000000000000000 1 lw:probe",
+    "EVAL return~redis.call('GET',KEYS[1]) 1 lw:probe",
+    "TIME",
+    "DEL lw:probe",
+];
+/// Without these `show` and `ls` do not work.
+const LOOKING: &[&str] =
+    &["TYPE lw:probe", "HGETALL lw:probe", "GETRANGE lw:probe 0 2", "SCAN 0 MATCH lw:probe"];
+/// Without these an old connection's last words may come late.
+const ORDERLY: &[&str] = &["CLIENT ID", "CLIENT KILL ID 0"];
+
+/// What the server says to a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Right {
+    Yes,
+    /// Not this command.
+    NoCommand,
+    /// Not on this name or channel.
+    NoName,
+}
+
+pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut confined = false;
+    let needed = tried(server, NEEDED, &mut confined).await;
+    findings.push(if needed.is_empty() {
+        Finding::ok("rights", "all commands that locks need")
+    } else {
+        Finding::critical("rights", format!("refused: {}", needed.join(", ")))
+            .consequence("no lock can be taken, or none released")
+            .remedy(format!("ACL SETUSER the user with +{}", needed.join(" +").to_lowercase()))
+    });
+    if confined {
+        findings.push(
+            Finding::info("rights-names", format!("this user may not touch {NAME}"))
+                .consequence("it is confined to some names: locks need a namespace that is among them, such as shop for ~shop:*"),
+        );
+    }
+    let looking = tried(server, LOOKING, &mut confined).await;
+    if !looking.is_empty() {
+        findings.push(
+            Finding::warning("rights-looking", format!("refused: {}", looking.join(", ")))
+                .consequence("show, ls and parts of this report do not work")
+                .remedy(format!(
+                    "ACL SETUSER the user with +{}",
+                    looking.join(" +").to_lowercase()
+                )),
+        );
+    }
+    let orderly = tried(server, ORDERLY, &mut confined).await;
+    if !orderly.is_empty() {
+        findings.push(
+            Finding::info("rights-client", format!("refused: {}", orderly.join(", ")))
+                .consequence("a request of a broken connection may still run after its withdrawal: such a key is free only after the ttl"),
+        );
+    }
+    findings.push(channels(server, config, confined).await);
+    findings
+}
+
+/// Tries commands; tells which the user may not call.
+async fn tried(server: &Server, commands: &[&str], confined: &mut bool) -> Vec<String> {
+    let mut refused: Vec<String> = Vec::new();
+    for command in commands {
+        let words: Vec<String> = command.split(' ').map(|word| word.replace('~', " ")).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match right(server, &words).await {
+            Right::Yes => {}
+            Right::NoCommand => refused.push(match words[..] {
+                ["CLIENT", sub, ..] => format!("CLIENT|{sub}"),
+                _ => words[0].to_owned(),
+            }),
+            Right::NoName => *confined = true,
+        }
+    }
+    refused
+}
+
+async fn right(server: &Server, words: &[&str]) -> Right {
+    match server.link.send(&super::command(words)).await {
+        Err(failure) if failure.error.kind == BackendErrorKind::Denied => {
+            let said = &failure.error.message;
+            let name = ["a key", "the keys", "a channel", "the channels"];
+            if name.iter().any(|name| said.contains(name)) {
+                Right::NoName
+            } else {
+                Right::NoCommand
+            }
+        }
+        _ => Right::Yes,
+    }
+}
+
+async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Finding {
+    let cluster = matches!(config.deployment, Deployment::Cluster(_));
+    // Before 7.0 a Cluster has no channels that are told to one node only.
+    let sharded = cluster && server.link.facts.version.is_some_and(|version| version >= (7, 0));
+    let (publish, subscribe, unsubscribe) = match sharded {
+        true => ("SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"),
+        false => ("PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE"),
+    };
+    let mut refused = Vec::new();
+    let mut named = false;
+    let mut probes = vec![vec![publish, CHANNEL, "x"]];
+    // Before RESP3 a subscribed connection is good for nothing else.
+    if server.link.facts.pushes {
+        probes.push(vec![subscribe, CHANNEL]);
+    }
+    for words in probes {
+        match right(server, &words).await {
+            Right::Yes => {}
+            Right::NoCommand => refused.push(words[0]),
+            Right::NoName => named = true,
+        }
+    }
+    if server.link.facts.pushes {
+        let _ = server.ask(&[unsubscribe, CHANNEL]).await;
+    }
+    if refused.is_empty() && !named {
+        return Finding::ok("rights-channels", format!("{publish} and {subscribe}"));
+    }
+    if refused.is_empty() && confined && !has_no_channels(server).await {
+        return Finding::info("rights-channels", format!("this user may not use {CHANNEL}"))
+            .consequence(
+                "it is confined: it needs the channels of its namespace too, such as &shop:*",
+            );
+    }
+    let found = match refused.is_empty() {
+        true => format!("this user may not use the channel {CHANNEL}"),
+        false => format!("refused: {}", refused.join(", ")),
+    };
+    Finding::warning("rights-channels", found)
+        .consequence(
+            "waiters are not told when a lock is free: they come late, and not always in order",
+        )
+        .remedy(format!(
+            "ACL SETUSER the user with +{} +{} and the channels of its namespace, such as &shop:* \
+             (a new user has none from Redis 7 on)",
+            publish.to_lowercase(),
+            subscribe.to_lowercase()
+        ))
+}
+
+/// Whether the user has no channels at all, where it may ask.
+async fn has_no_channels(server: &Server) -> bool {
+    let Ok(user) = server.ask(&["ACL", "WHOAMI"]).await else { return false };
+    let Some(user) = text(&user) else { return false };
+    let rules: Vec<(String, Value)> = match server.ask(&["ACL", "GETUSER", &user]).await {
+        Ok(Value::Map(pairs)) => {
+            pairs.into_iter().filter_map(|(name, value)| Some((text(&name)?, value))).collect()
+        }
+        Ok(Value::Array(flat)) => flat
+            .chunks_exact(2)
+            .filter_map(|pair| Some((text(&pair[0])?, pair[1].clone())))
+            .collect(),
+        _ => return false,
+    };
+    rules.iter().any(|(name, value)| match value {
+        Value::Array(list) => name == "channels" && list.is_empty(),
+        value => name == "channels" && text(value).is_some_and(|text| text.is_empty()),
+    })
+}

@@ -1,0 +1,272 @@
+//! What a server's settings mean for locks.
+
+use std::net::IpAddr;
+
+use latchwork_core::doctor::Finding;
+
+use super::Server;
+use crate::config::{Deployment, RedisConfig};
+
+/// A replica tells its master once a second how far it is.
+const LAGGING: u64 = 3;
+
+pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(why) = &server.no_info {
+        findings.push(
+            Finding::warning("info", format!("INFO is refused: {why}"))
+                .consequence("eviction, persistence, replicas and version are not known; a free lock takes a longer script")
+                .remedy("let the user call INFO"),
+        );
+    } else {
+        findings.push(version(server, config));
+        findings.push(eviction(server));
+        findings.extend(memory(server));
+        findings.extend(persistence(server, config).await);
+        if server.is_master() {
+            findings.push(replicas(server, config));
+            findings.extend(write_guard(server, config).await);
+        } else {
+            findings.push(replication_link(server));
+        }
+    }
+    findings.push(protocol(server));
+    findings.push(encryption(server, config));
+    findings
+}
+
+fn version(server: &Server, config: &RedisConfig) -> Finding {
+    let name = match server.field("redis_version") {
+        "" => "unknown",
+        version => version,
+    };
+    let cluster = matches!(config.deployment, Deployment::Cluster(_));
+    match server.link.facts.version {
+        Some(version) if version >= (7, 0) => Finding::ok("version", name),
+        Some(version) if version >= (6, 0) && cluster => Finding::warning("version", name)
+            .consequence("no sharded pub/sub before 7.0: waiters are not told and look up to 20 times a second")
+            .remedy("use Redis 7.0 or newer"),
+        Some(version) if version >= (6, 0) => Finding::info("version", name)
+            .consequence("a free lock takes a longer script than from 7.0 on (SET with NX and GET)"),
+        Some(version) if version >= (5, 0) => Finding::warning("version", name)
+            .consequence("no RESP3 before 6.0: waiters are not told and look up to 20 times a second")
+            .remedy("use Redis 7.0 or newer"),
+        Some(_) => Finding::critical("version", name)
+            .consequence("scripts that read the time and then write are refused before 5.0")
+            .remedy("use Redis 7.0 or newer"),
+        None => Finding::warning("version", name)
+            .consequence("what the server can do is not known")
+            .remedy("use Redis 7.0 or newer, or one that names its redis_version in INFO"),
+    }
+}
+
+fn eviction(server: &Server) -> Finding {
+    let policy = server.field("maxmemory_policy");
+    let limit = server.number("maxmemory").unwrap_or(0);
+    match policy {
+        "noeviction" => Finding::ok("eviction-policy", policy),
+        _ if limit == 0 => {
+            Finding::ok("eviction-policy", format!("{policy}, without a limit (maxmemory 0)"))
+        }
+        _ => Finding::critical("eviction-policy", format!("{policy}, maxmemory {limit}"))
+            .consequence("a lock may be thrown away under its holder, and nobody is told until the next renewal")
+            .remedy("set maxmemory-policy noeviction, or use a server that is no cache"),
+    }
+}
+
+fn memory(server: &Server) -> Option<Finding> {
+    let (limit, used) = (server.number("maxmemory")?, server.number("used_memory")?);
+    if limit == 0 {
+        return None;
+    }
+    let found = format!("{} of {} KiB are in use", used >> 10, limit >> 10);
+    Some(if used >= limit {
+        Finding::critical("memory", found)
+            .consequence("no lock can be taken; held ones can be renewed and released")
+            .remedy("free memory or raise maxmemory")
+    } else if used > limit / 10 * 9 {
+        Finding::warning("memory", found)
+            .consequence("soon no lock can be taken")
+            .remedy("free memory or raise maxmemory")
+    } else {
+        Finding::ok("memory", found)
+    })
+}
+
+async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
+    const STEP: &str = "add guard=true to the address of all clients, or appendfsync always";
+    let mut findings = Vec::new();
+    let bad = |found: String, forgets: &str| {
+        if config.guard {
+            Finding::info("persistence", found).consequence(format!(
+                "{forgets}; the guard then grants nothing until all of them have ended"
+            ))
+        } else {
+            Finding::warning("persistence", found)
+                .consequence(format!("{forgets}: a second holder is let in"))
+                .remedy(STEP)
+        }
+    };
+    let aof = server.field("aof_enabled") == "1";
+    let fsync = server.setting("appendfsync").await;
+    findings.push(match (aof, fsync.as_deref()) {
+        (true, Some("always")) => Finding::ok("persistence", "aof, appendfsync always"),
+        (true, Some(fsync @ "everysec")) => bad(
+            format!("aof, appendfsync {fsync}"),
+            "a restart after a crash of the machine forgets locks of the last two seconds",
+        ),
+        (true, Some(fsync)) => bad(
+            format!("aof, appendfsync {fsync}"),
+            "a restart after a crash of the machine forgets locks of the last half minute or so",
+        ),
+        (true, None) => bad(
+            "aof, and this user may not read appendfsync".into(),
+            "unless it is always, a restart after a crash of the machine forgets the latest locks",
+        ),
+        (false, _) => match server.setting("save").await.as_deref() {
+            Some("") => bad("none".into(), "a restart forgets every lock"),
+            Some(save) => bad(
+                format!("rdb (save {save})"),
+                "a restart after a crash forgets every lock since the last snapshot, and those of \
+                 the snapshot are back",
+            ),
+            None => bad(
+                "no aof, and this user may not read save".into(),
+                "a restart forgets every lock, or all since the last snapshot",
+            ),
+        },
+    });
+    for field in ["rdb_last_bgsave_status", "aof_last_write_status", "aof_last_bgrewrite_status"] {
+        if server.field(field) == "err" {
+            findings.push(
+                Finding::critical("disk", format!("{field} is err"))
+                    .consequence("the server may refuse all writes: no lock is taken, renewed or released (MISCONF)")
+                    .remedy("look at its disk and its log"),
+            );
+        }
+    }
+    findings
+}
+
+/// The replicas as their master sees them.
+fn replicas(server: &Server, config: &RedisConfig) -> Finding {
+    let count = server.number("connected_slaves").unwrap_or(0);
+    let alone = matches!(config.deployment, Deployment::Single(_));
+    let mut late = Vec::new();
+    for n in 0..count {
+        let line = server.field(&format!("slave{n}")).to_owned();
+        let part = |name: &str| {
+            let mut parts = line.split(',').filter_map(|part| part.split_once('='));
+            parts.find(|(n, _)| *n == name).map_or("", |(_, value)| value).to_owned()
+        };
+        let lag = part("lag").parse().unwrap_or(0);
+        if part("state") != "online" || lag >= LAGGING {
+            let (ip, port, state) = (part("ip"), part("port"), part("state"));
+            late.push(format!("{ip}:{port} is {state}, heard of {lag} s ago"));
+        }
+    }
+    if !late.is_empty() {
+        return Finding::warning("replicas", format!("{count} replicas, {}", late.join(", ")))
+            .consequence("a failover to it forgets the locks of that time")
+            .remedy("look at the replica and the network between the two");
+    }
+    match (count, alone) {
+        (0, true) => Finding::info("replicas", "none")
+            .consequence("nobody takes over while the server is down"),
+        (0, false) => Finding::warning("replicas", "none")
+            .consequence("nobody can take over when this master fails")
+            .remedy("add a replica"),
+        _ => Finding::ok("replicas", format!("{count}, none is late")),
+    }
+}
+
+fn replication_link(server: &Server) -> Finding {
+    let (host, port) = (server.field("master_host"), server.field("master_port"));
+    let found =
+        format!("a replica of {host}:{port}, the link is {}", server.field("master_link_status"));
+    if server.field("master_link_status") == "up" {
+        return Finding::ok("replication", found);
+    }
+    Finding::warning("replication", found)
+        .consequence("it gets no locks, and would forget them all if it took over")
+        .remedy("look at the link to its master")
+}
+
+/// What keeps a master that was replaced from granting on.
+async fn write_guard(server: &Server, config: &RedisConfig) -> Option<Finding> {
+    if !matches!(config.deployment, Deployment::Sentinel { .. }) {
+        return None;
+    }
+    let wait = match config.min_replicas {
+        0 => "locks do not wait for replicas (WAIT)".into(),
+        few => format!("locks wait for {few} replicas (WAIT)"),
+    };
+    let least = server.setting("min-replicas-to-write").await;
+    let lag = server.setting("min-replicas-max-lag").await.unwrap_or_default();
+    Some(match least.as_deref() {
+        None => Finding::info(
+            "min-replicas",
+            format!("this user may not read min-replicas-to-write; {wait}"),
+        )
+        .consequence(
+            "unless it is set, a master that is cut off goes on granting beside the new one",
+        ),
+        Some("0") | Some("") => {
+            Finding::warning("min-replicas", format!("min-replicas-to-write is 0; {wait}"))
+                .consequence(
+                    "a master that is cut off goes on granting and renewing beside the new one",
+                )
+                .remedy("set min-replicas-to-write 1 and min-replicas-max-lag 10 on all servers")
+        }
+        Some(least) => Finding::ok(
+            "min-replicas",
+            format!("min-replicas-to-write {least}, max-lag {lag} s; {wait}"),
+        ),
+    })
+}
+
+fn protocol(server: &Server) -> Finding {
+    if server.link.facts.pushes {
+        return Finding::ok("protocol", "RESP3: messages come on the same connection");
+    }
+    Finding::warning("protocol", "RESP2: the server or a proxy before it does not know HELLO 3")
+        .consequence("waiters are not told when a lock is free and look up to 20 times a second")
+        .remedy("use Redis 6.0 or newer without a proxy")
+}
+
+fn encryption(server: &Server, config: &RedisConfig) -> Finding {
+    let here = is_here(&server.link.endpoint().host);
+    match &config.tls {
+        Some(tls) if tls.insecure => Finding::warning("tls", "on, and any certificate is trusted")
+            .consequence("whoever sits between can read and change everything")
+            .remedy("leave insecure out and name the authority with ca=/path"),
+        Some(_) => Finding::ok("tls", "on"),
+        None if here => Finding::ok("tls", "off, on this machine"),
+        None => Finding::warning("tls", "off")
+            .consequence("names, holders and the password cross the network for anyone to read, and locks can be taken away")
+            .remedy("use the scheme with rediss, or a private network"),
+    }
+}
+
+fn is_here(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_are_on_this_machine() {
+        for (host, here) in [
+            ("127.0.0.1", true),
+            ("127.1.2.3", true),
+            ("::1", true),
+            ("localhost", true),
+            ("10.0.0.1", false),
+            ("redis", false),
+        ] {
+            assert_eq!(is_here(host), here, "{host}");
+        }
+    }
+}

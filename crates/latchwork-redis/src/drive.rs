@@ -1,0 +1,197 @@
+//! Who moves the bytes of a connection.
+//!
+//! The connection library gives a future that reads and writes. Latchwork's own thread polls it, so
+//! that a connection lives whatever the user's runtime does. But a thread that sends would have to
+//! wake that thread only to have its bytes written: whoever sends polls the future once itself, and
+//! the write happens right there. The answer is read by Latchwork's thread.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use latchwork_core::Io;
+
+type Moving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The future of one connection, shared by those who send on it.
+pub(crate) struct Drive {
+    /// Gone when the connection has ended.
+    moving: Mutex<Option<Moving>>,
+    /// Wakes Latchwork's thread.
+    waker: Mutex<Option<Waker>>,
+}
+
+thread_local! {
+    /// While a thread sends on a connection, its address; and whether it has something to move.
+    static SENDING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+}
+
+impl Drive {
+    /// Lets `moving` run on the `Io` until it ends, and be helped by those who send.
+    pub(crate) fn start(moving: impl Future<Output = ()> + Send + 'static, io: &Io) -> Arc<Self> {
+        let this =
+            Arc::new(Self { moving: Mutex::new(Some(Box::pin(moving))), waker: Mutex::default() });
+        let drive = this.clone();
+        io.spawn(async move {
+            let by = Waker::from(drive.clone());
+            poll_fn(|cx| {
+                *drive.waker.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(cx.waker().clone());
+                let mut moving = drive.moving.lock().unwrap_or_else(PoisonError::into_inner);
+                poll(&mut moving, &by)
+            })
+            .await;
+        });
+        this
+    }
+
+    /// Runs a future that sends at its first poll, and moves its bytes at once.
+    pub(crate) async fn send<F: Future>(self: &Arc<Self>, sending: F) -> F::Output {
+        let mut sending = std::pin::pin!(sending);
+        let mut first = true;
+        poll_fn(|cx| {
+            if !std::mem::take(&mut first) {
+                return sending.as_mut().poll(cx);
+            }
+            let outer = SENDING.replace((Arc::as_ptr(self).addr(), false));
+            let polled = sending.as_mut().poll(cx);
+            let (_, woken) = SENDING.replace(outer);
+            if woken {
+                self.help();
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Polls the future on this thread, unless another does.
+    fn help(self: &Arc<Self>) {
+        match self.moving.try_lock() {
+            Ok(mut moving) => {
+                let by = Waker::from(self.clone());
+                if poll(&mut moving, &by).is_ready() {
+                    self.wake_driver(); // its task ends too
+                }
+            }
+            Err(TryLockError::WouldBlock) => self.wake_driver(),
+            Err(TryLockError::Poisoned(_)) => self.wake_driver(),
+        }
+    }
+
+    fn wake_driver(&self) {
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+fn poll(moving: &mut Option<Moving>, by: &Waker) -> Poll<()> {
+    let Some(future) = moving else { return Poll::Ready(()) };
+    let polled = future.as_mut().poll(&mut Context::from_waker(by));
+    if polled.is_ready() {
+        *moving = None;
+    }
+    polled
+}
+
+impl Wake for Drive {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let here = Arc::as_ptr(self).addr();
+        if SENDING.get().0 == here {
+            SENDING.set((here, true)); // whoever sends helps as soon as it has
+            return;
+        }
+        self.wake_driver();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use latchwork_core::Driver;
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    /// A stand-in for the library's future: answers each request with the thread that moved it.
+    fn echo() -> (mpsc::UnboundedSender<oneshot::Sender<String>>, impl Future<Output = ()> + Send) {
+        let (sender, mut requests) = mpsc::unbounded_channel::<oneshot::Sender<String>>();
+        let moving = async move {
+            while let Some(request) = requests.recv().await {
+                let name = std::thread::current().name().unwrap_or_default().to_owned();
+                let _ = request.send(name);
+            }
+        };
+        (sender, moving)
+    }
+
+    async fn ask(
+        drive: &Arc<Drive>,
+        sender: &mpsc::UnboundedSender<oneshot::Sender<String>>,
+    ) -> String {
+        let sender = sender.clone();
+        let asking = async move {
+            let (reply, answer) = oneshot::channel();
+            sender.send(reply).expect("the future lives");
+            answer.await.expect("an answer")
+        };
+        drive.send(asking).await
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_moves_the_bytes() {
+        let driver = Driver::start().expect("a thread");
+        let (sender, moving) = echo();
+        let drive = Drive::start(moving, &driver.io());
+        // The first poll may still belong to Latchwork's thread, on which the future starts.
+        let mut here = 0;
+        for _ in 0..50 {
+            here += u32::from(ask(&drive, &sender).await != "latchwork");
+        }
+        assert!(here >= 45, "only {here} of 50 were moved by the sender");
+    }
+
+    #[tokio::test]
+    async fn many_senders_at_once_are_all_served() {
+        let driver = Driver::start().expect("a thread");
+        let (sender, moving) = echo();
+        let drive = Drive::start(moving, &driver.io());
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (drive, sender) = (drive.clone(), sender.clone());
+                #[expect(clippy::disallowed_methods, reason = "a test of threads")]
+                std::thread::spawn(move || {
+                    for _ in 0..2_000 {
+                        latchwork_core::block_on(None, ask(&drive, &sender));
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no request is lost");
+        }
+    }
+
+    #[tokio::test]
+    async fn it_ends_with_its_senders() {
+        let driver = Driver::start().expect("a thread");
+        let (sender, moving) = echo();
+        let drive = Drive::start(moving, &driver.io());
+        ask(&drive, &sender).await;
+        drop(sender);
+        let gone = async {
+            while drive.moving.lock().unwrap().is_some() {
+                driver.io().sleep(Duration::from_millis(1)).await;
+            }
+        };
+        driver.io().within(Duration::from_secs(5), gone).await.expect("it has ended");
+    }
+}

@@ -1,0 +1,206 @@
+//! The shortest ways: a free key is taken, and freed again, by a script of a few lines; many at a
+//! time when many ask.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
+use redis::{Cmd, Value};
+
+use crate::answers::{letter, text};
+use crate::backend::{join_all, millis};
+use crate::combine::Combined;
+use crate::errors::strange;
+use crate::names::Names;
+use crate::scripts::{FREE, RELEASE, TAKE, TRY};
+use crate::topology::{Sending, Topology};
+
+/// A command for many is given up after this long, so that what gathers behind it goes on.
+const LIMIT: Duration = Duration::from_millis(2_500);
+
+/// A claim that wants a free key for itself.
+pub(crate) struct TakeRequest {
+    pub(crate) names: Names,
+    pub(crate) head: String,
+    pub(crate) ttl: u64,
+    pub(crate) tail: String,
+}
+
+impl TakeRequest {
+    pub(crate) fn new(names: Names, claim: &Claim) -> Self {
+        Self {
+            names,
+            head: head(claim),
+            ttl: millis(claim.ttl),
+            tail: format!(":{}", claim.holder),
+        }
+    }
+
+    /// The keys and arguments of a try for a free key.
+    pub(crate) fn fill(&self, command: &mut Cmd) {
+        let Self { names, head, ttl, tail } = self;
+        command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+        command.arg(head).arg(ttl).arg(tail);
+    }
+}
+
+/// A token that is only counted up is above all others only where the counter is known to be.
+fn sending(names: &Names) -> Sending {
+    Sending { lifted: Some(names.counter()), ..Sending::default() }
+}
+
+/// The value of a claim that holds alone, up to its token.
+pub(crate) fn head(claim: &Claim) -> String {
+    format!("lw:{}:-:{}:", letter(claim.mode), claim.id)
+}
+
+/// Takes free keys. The answer is the token, or the value in the way, or nil if a line must be
+/// asked.
+pub(crate) struct Take {
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) io: Io,
+}
+
+impl Combined for Take {
+    type Request = TakeRequest;
+    type Answer = Value;
+
+    fn alone<'a>(&'a self, request: &'a TakeRequest) -> Verb<'a, Result<Value, BackendError>> {
+        Box::pin(async move {
+            let names = &request.names;
+            let sending = sending(names);
+            let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
+                request.fill(command);
+            });
+            match run.await {
+                Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
+                answer => answer.map(|answer| answer.value).map_err(|failure| failure.error),
+            }
+        })
+    }
+
+    fn together<'a>(
+        &'a self,
+        requests: &'a [TakeRequest],
+    ) -> Verb<'a, Result<Vec<Value>, BackendError>> {
+        Box::pin(async move {
+            // A namespace has a counter of its own, so it needs a command of its own.
+            let mut groups: Vec<Vec<usize>> = Vec::new();
+            for (index, request) in requests.iter().enumerate() {
+                let namespace = request.names.namespace();
+                match groups.iter_mut().find(|g| requests[g[0]].names.namespace() == namespace) {
+                    Some(group) => group.push(index),
+                    None => groups.push(vec![index]),
+                }
+            }
+            let commands = groups.iter().map(|g| Box::pin(self.take_group(requests, g))).collect();
+            let mut answers = vec![Value::Nil; requests.len()];
+            for (group, taken) in groups.iter().zip(join_all(commands).await) {
+                for (index, answer) in group.iter().zip(taken?) {
+                    answers[*index] = answer;
+                }
+            }
+            Ok(answers)
+        })
+    }
+}
+
+impl Take {
+    async fn take_group(
+        &self,
+        requests: &[TakeRequest],
+        group: &[usize],
+    ) -> Result<Vec<Value>, BackendError> {
+        let members = || group.iter().map(|index| &requests[*index]);
+        let names = &requests[group[0]].names;
+        let run = self.topology.run_as(sending(names), None, &TAKE, |command, _| {
+            command.arg(1 + 2 * group.len()).arg(names.token());
+            for request in members() {
+                command.arg(request.names.lock());
+            }
+            for request in members() {
+                command.arg(request.names.helper("line"));
+            }
+            for request in members() {
+                command.arg(&request.head).arg(request.ttl).arg(&request.tail);
+            }
+        });
+        let run = async {
+            match run.await {
+                // Not by this script: each tries by itself.
+                Err(failure) if failure.leads_elsewhere() => {
+                    Ok(Value::Array(vec![Value::Nil; group.len()]))
+                }
+                answer => answer.map(|answer| answer.value).map_err(|failure| failure.error),
+            }
+        };
+        match self.io.within(LIMIT, run).await.unwrap_or_else(|| Err(no_answer()))? {
+            Value::Array(answers) if answers.len() == group.len() => Ok(answers),
+            other => Err(strange(&other)),
+        }
+    }
+}
+
+/// Frees keys that one claim holds alone. The answer tells whether that was all there was to do.
+pub(crate) struct Free {
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) io: Io,
+}
+
+/// A key, and its value up to the id of the claim that holds it.
+pub(crate) type FreeRequest = (Names, String);
+
+impl Combined for Free {
+    type Request = FreeRequest;
+    type Answer = bool;
+
+    fn alone<'a>(
+        &'a self,
+        (names, value): &'a FreeRequest,
+    ) -> Verb<'a, Result<bool, BackendError>> {
+        Box::pin(async move {
+            let run = self.topology.run(names.slot(), &RELEASE, |command| {
+                command.arg(1).arg(names.lock()).arg(value);
+            });
+            match run.await {
+                Ok(Value::Int(answer @ 1..=2)) => Ok(answer == 1),
+                // What is of another type is not ours; the whole script says so.
+                Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(false),
+                Err(error) => Err(error),
+                Ok(other) => Err(strange(&other)),
+            }
+        })
+    }
+
+    fn together<'a>(
+        &'a self,
+        requests: &'a [FreeRequest],
+    ) -> Verb<'a, Result<Vec<bool>, BackendError>> {
+        Box::pin(async move {
+            let run = self.topology.run(None, &FREE, |command| {
+                command.arg(requests.len());
+                for (names, _) in requests {
+                    command.arg(names.lock());
+                }
+                for (_, value) in requests {
+                    command.arg(value);
+                }
+            });
+            let answer = self.io.within(LIMIT, run).await.unwrap_or_else(|| Err(no_answer()))?;
+            match text(&answer) {
+                Some(letters) if letters.len() == requests.len() => {
+                    Ok(letters.bytes().map(|letter| letter == b'1').collect())
+                }
+                _ => Err(strange(&answer)),
+            }
+        })
+    }
+}
+
+fn no_answer() -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::Unknown,
+        format!("no answer within {LIMIT:?}"),
+    )
+}

@@ -1,0 +1,104 @@
+//! Prepares servers for their first guarded locks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::doctor::Prepared;
+use latchwork_core::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
+use redis::Value;
+
+use crate::answers::number;
+use crate::backend::{RedisBackend, Shared, join_all};
+use crate::config::RedisConfig;
+use crate::guard::Rule;
+use crate::names::{Names, SLOTS, slot_text};
+use crate::scripts::GUARD_INIT;
+
+/// So many slots are prepared at once.
+const AT_ONCE: usize = 64;
+
+/// Prepares the servers of an address for their first locks, where they need that, and says what
+/// was done.
+///
+/// They need it only with `guard=true`: then whoever calls this vouches that no lock is held that
+/// the servers do not know of, and the quarantine is taken off. That is done for the locks without
+/// a namespace, for every namespace that has been guarded before, and for those that the address
+/// names with `namespaces=shop,web`. It is also the way to other lengths (`max_ttl`, `deposed`).
+///
+/// # Errors
+///
+/// `Invalid` if a lock is held or waited for, which is named; else as for a connection.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time: what is prepared so far stays so, and it can be called again.
+pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
+    let store: Arc<str> = config.shown().into();
+    let mut prepared = Prepared { store: store.clone(), steps: Vec::new() };
+    let Some(rule) = Rule::of(&config) else { return Ok(prepared) };
+    let named = config.namespaces.clone();
+    let backend = RedisBackend::connect(config, io).await?;
+    let failed = |error| Error::from_backend(error, None, &store);
+    let live = backend.inspect(&Query::Prefix("".into())).await.map_err(failed)?;
+    if let Some(first) = live.first() {
+        let message = format!("store: {} locks are in use, the first is {}", live.len(), first.key);
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .store(store)
+            .next_step("stop all who use them, or leave the quarantine to end by itself"));
+    }
+    let shared = &backend.0;
+    let cluster = shared.topology.is_cluster();
+    let mut namespaces: BTreeSet<String> = named.into_iter().map(|name| name + ":").collect();
+    namespaces.insert(String::new());
+    for marker in shared.markers().await.map_err(failed)? {
+        namespaces.insert(marker.names.namespace().to_owned());
+    }
+    for namespace in namespaces {
+        let mut before = None;
+        let slots: Vec<u16> = (0..if cluster { SLOTS } else { 1 }).collect();
+        for some in slots.chunks(AT_ONCE) {
+            let marked = some.iter().map(|slot| Box::pin(mark(shared, &rule, &namespace, *slot)));
+            for answer in join_all(marked.collect()).await {
+                before = answer.map_err(failed)?.or(before);
+            }
+        }
+        let what = match namespace.strip_suffix(':') {
+            None => "locks without a namespace".to_owned(),
+            Some(name) => format!("namespace {name:?}"),
+        };
+        let slots_text = if cluster { format!(", in all {SLOTS} slots") } else { String::new() };
+        let changed = before.map_or_else(String::new, |max| format!(" (it was {max:?})"));
+        prepared.steps.push(format!(
+            "{what}{slots_text}: no quarantine for the servers as they run now; max_ttl {:?}{changed}, \
+             quarantine after a loss {:?}",
+            rule.max_ttl, rule.quarantine
+        ));
+    }
+    Ok(prepared)
+}
+
+/// Marks a namespace (and a slot of it) as whole; gives the `max_ttl` that it had, if another.
+async fn mark(
+    shared: &Shared,
+    rule: &Rule,
+    namespace: &str,
+    slot: u16,
+) -> Result<Option<Duration>, BackendError> {
+    // Any lock of the namespace and the slot names the marker.
+    let names = shared.topology.names_of_stored(&format!("{namespace}{{{}}}", slot_text(slot)));
+    let run = shared.topology.run_at(names.slot(), &GUARD_INIT, |command, link| {
+        command.arg(2).arg(names.token()).arg(names.shared("guard"));
+        rule.fill(command, link);
+    });
+    Ok(match &run.await? {
+        Value::Array(parts) if parts.len() == 3 => number(&parts[1]).map(Duration::from_millis),
+        _ => None,
+    })
+}
+
+/// A marker of the guard, and where it is.
+pub(crate) struct Marker {
+    pub(crate) names: Names,
+    pub(crate) stored: String,
+}

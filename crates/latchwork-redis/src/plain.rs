@@ -1,0 +1,202 @@
+//! Plain mode: the mutex on a store that takes one key for each command and pushes nothing.
+//!
+//! A claim is the same string under the same name as ever, so that clients with all means, clients
+//! in plain mode and plain clients of other libraries keep each other out. What is missing is the line:
+//! waiters look every 50 to 250 ms, and whoever looks first after a release has the key.
+//!
+//! Tokens need two keys, the lock and the counter of its namespace, and no step may take both. So a
+//! claim takes the key first, then draws a token, and then writes it into its value if the key is
+//! still its own. Of two claims that follow each other the second draws after the first has written,
+//! for the key was not free before: its token is greater. The price is three round trips for a free
+//! key instead of one.
+
+use std::time::Duration;
+
+use latchwork_core::{
+    Attempt, BackendError, BackendErrorKind, Blocked, Claim, Effect, Grant, Key, Linger, Mode,
+    Released, Renewal, Snapshot, Wake, random_between,
+};
+use redis::{Value, cmd};
+
+use crate::answers::{blocked_by, number, text};
+use crate::backend::{Shared, join_all, millis};
+use crate::errors::strange;
+use crate::inspect::read_plain;
+use crate::link::Link;
+use crate::names::Names;
+use crate::probe::only_plain;
+use crate::topology::Sending;
+
+const TAKE: &str = include_str!("scripts/plain/take.lua");
+const TOKEN: &str = include_str!("scripts/plain/token.lua");
+const CONFIRM: &str = include_str!("scripts/plain/confirm.lua");
+const RENEW: &str = include_str!("scripts/plain/renew.lua");
+const RELEASE: &str = include_str!("scripts/plain/release.lua");
+const INSPECT: &str = include_str!("scripts/plain/inspect.lua");
+
+/// The token of a claim that has not drawn one yet.
+const NONE: &str = "0000000000000000";
+
+/// How often a claim whose key is taken away while it draws its token begins anew.
+const TRIES: u32 = 3;
+
+/// Between two looks of a waiter whom nobody can tell anything.
+pub(crate) fn pause() -> Duration {
+    random_between(Duration::from_millis(50), Duration::from_millis(250))
+}
+
+impl Shared {
+    pub(crate) async fn try_plain(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        if claim.mode != Mode::Exclusive {
+            return Err(only_plain(format_args!("no {}", claim.mode.shape())));
+        }
+        if claim.floor != 0 {
+            return Err(only_plain("no floor for tokens"));
+        }
+        let names = self.topology.names(&claim.key)?;
+        // The flag says that this holder can tell nobody when it goes.
+        let value = format!("lw:x:.:{}:{NONE}:{}", claim.id, claim.holder);
+        let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
+        for _ in 0..TRIES {
+            let taken = self.one_key(&names, TAKE, names.lock(), &[&value, &ttl, &id]).await?;
+            let token = match &taken {
+                Value::Array(parts) => match &parts[..] {
+                    [Value::Int(1), token] => text(token),
+                    [Value::Int(0), Value::BulkString(value), left] => {
+                        return self.blocked_plain(value, left, claim);
+                    }
+                    _ => None,
+                },
+                _ => None,
+            };
+            let token = match token.as_deref() {
+                None => return Err(strange(&taken)),
+                Some("" | NONE) => self.confirm(&names, &id).await?,
+                Some(token) => token.to_owned(),
+            };
+            if let Ok(token) = token.parse() {
+                self.pushes.close(claim.id);
+                return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
+            }
+        }
+        Err(BackendError::new(
+            BackendErrorKind::Unreachable,
+            Effect::Unknown,
+            "the key was taken away again and again before the claim had its token",
+        )
+        .next_step("use a longer ttl, or look who deletes the key"))
+    }
+
+    /// Draws a token and writes it into the key; empty if the key is no longer the claim's.
+    async fn confirm(&self, names: &Names, id: &str) -> Result<String, BackendError> {
+        // From here on nothing is certainly not applied: the key is taken.
+        let unknown = |error| BackendError { effect: Effect::Unknown, ..error };
+        let counter = names.token();
+        let drawn = self.one_key(names, TOKEN, &counter, &[]).await.map_err(unknown)?;
+        let token = number(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
+        let confirmed = self.one_key(names, CONFIRM, names.lock(), &[id, &token]).await;
+        let confirmed = confirmed.map_err(unknown)?;
+        text(&confirmed).ok_or_else(|| strange(&confirmed))
+    }
+
+    fn blocked_plain(
+        &self,
+        value: &[u8],
+        left: &Value,
+        claim: &Claim,
+    ) -> Result<Attempt, BackendError> {
+        let attempt = blocked_by(value, claim)?;
+        if claim.waits {
+            // Nothing of it is in the store; that it waits is known here alone.
+            self.pushes.open(claim.id, None);
+        }
+        let retry_after = number(left).map(|left| Duration::from_millis(left + 1));
+        Ok(match attempt {
+            Attempt::Blocked(blocked) => Attempt::Blocked(Blocked { retry_after, ..blocked }),
+            granted => granted,
+        })
+    }
+
+    pub(crate) async fn wait_plain(&self, claim: &Claim) -> Result<Wake, BackendError> {
+        if !claim.waits {
+            return std::future::pending().await; // only core's own timer can tell it to look
+        }
+        self.io.sleep(pause()).await;
+        Ok(Wake::Look)
+    }
+
+    pub(crate) async fn renew_plain(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        join_all(claims.iter().map(|claim| Box::pin(self.renew_one_plain(claim))).collect()).await
+    }
+
+    async fn renew_one_plain(&self, claim: &Claim) -> Result<Renewal, BackendError> {
+        if claim.mode != Mode::Exclusive || claim.floor != 0 {
+            return Err(only_plain("no such renewal"));
+        }
+        let names = self.topology.names(&claim.key)?;
+        let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
+        let renewed = match self.one_key(&names, RENEW, names.lock(), &[&id, &ttl]).await {
+            Ok(renewed) => renewed,
+            // What is of another type is not ours.
+            Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Renewal::Lost),
+            Err(error) => return Err(error),
+        };
+        match text(&renewed).as_deref() {
+            // A claim without a token has not been granted to anybody.
+            Some("" | NONE) => Ok(Renewal::Lost),
+            Some(token) => {
+                let token = token.parse().map_err(|_| strange(&renewed))?;
+                Ok(Renewal::Held { ttl: claim.ttl, token, store_time: None })
+            }
+            None => Err(strange(&renewed)),
+        }
+    }
+
+    pub(crate) async fn release_plain(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
+        if linger != Linger::None {
+            return Err(only_plain("no linger"));
+        }
+        let names = self.topology.names(&claim.key)?;
+        let waited = self.pushes.close(claim.id);
+        let id = claim.id.to_string();
+        match self.one_key(&names, RELEASE, names.lock(), &[&id]).await {
+            Ok(Value::Int(1)) => Ok(Released::Yes),
+            Ok(Value::Int(0)) if waited => Ok(Released::Yes),
+            Ok(Value::Int(0)) => Ok(Released::NotHeld),
+            Ok(other) => Err(strange(&other)),
+            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(Released::NotHeld),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn inspect_plain(
+        &self,
+        key: &Key,
+        names: &Names,
+    ) -> Result<Snapshot, BackendError> {
+        let answer = self.one_key(names, INSPECT, names.lock(), &[]).await?;
+        read_plain(&answer, key, names).ok_or_else(|| strange(&answer))
+    }
+
+    /// Runs a script of one key. It is sent whole: a proxy may lead each key to another server, and
+    /// not every one lets `EVALSHA` pass.
+    async fn one_key(
+        &self,
+        names: &Names,
+        script: &str,
+        key: &str,
+        args: &[&str],
+    ) -> Result<Value, BackendError> {
+        let eval = |_: &Link, _| {
+            let mut command = cmd("EVAL");
+            command.arg(script).arg(1).arg(key).arg(args);
+            command
+        };
+        let sent = self.topology.send(Sending::default(), names.slot(), eval).await;
+        sent.map(|answer| answer.value).map_err(|failure| failure.error)
+    }
+}

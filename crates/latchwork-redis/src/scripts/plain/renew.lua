@@ -1,0 +1,7 @@
+-- Starts the ttl of a held claim anew. ARGV: 1 id, 2 ttl (ms)
+local value = redis.call('GET', KEYS[1])
+if not value or string.sub(value, 1, 5) ~= 'lw:x:' or string.sub(value, 8, 39) ~= ARGV[1] then
+  return ''
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return string.sub(value, 41, 56)
