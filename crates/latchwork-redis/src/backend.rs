@@ -31,7 +31,7 @@ use crate::topology::{Sending, Topology};
 const GRACE: Duration = Duration::from_millis(250);
 
 /// A slot, and claims there by their place in a list.
-type Group = (Option<u16>, Vec<(usize, Names)>);
+type Group = (Option<u16>, Vec<(usize, Arc<Names>)>);
 
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
@@ -196,7 +196,7 @@ impl Shared {
     /// Takes a key that nobody holds, in the fewest steps at the server.
     async fn take_free(
         &self,
-        names: &Names,
+        names: &Arc<Names>,
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
@@ -223,7 +223,7 @@ impl Shared {
     async fn take_free_guarded(
         &self,
         guard: &Rule,
-        names: &Names,
+        names: &Arc<Names>,
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
@@ -354,7 +354,7 @@ impl Shared {
     async fn renew_group(
         &self,
         slot: Option<u16>,
-        group: &[(usize, Names)],
+        group: &[(usize, Arc<Names>)],
         claims: &[Claim],
     ) -> Vec<Result<Renewal, BackendError>> {
         let all = |error: BackendError| vec![Err(error); group.len()];
@@ -387,7 +387,7 @@ impl Shared {
         &self,
         impatient: bool,
         slot: Option<u16>,
-        group: &[(usize, Names)],
+        group: &[(usize, Arc<Names>)],
         claims: &[Claim],
         bare: bool,
     ) -> Result<Vec<Renewal>, Failure> {
@@ -425,7 +425,7 @@ impl Shared {
     pub(crate) async fn renew_one(
         &self,
         claim: &Claim,
-        names: &Names,
+        names: &Arc<Names>,
     ) -> Result<Renewal, BackendError> {
         let group = [(0, names.clone())];
         let mut one = self.renew_group(names.slot(), &group, std::slice::from_ref(claim)).await;

@@ -6,7 +6,7 @@
 //! that a fail-over forgets ends by its ttl.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::{
@@ -131,7 +131,7 @@ impl Shared {
     pub(crate) async fn confirm_push(
         &self,
         claim: &Claim,
-        names: &Names,
+        names: &Arc<Names>,
     ) -> Result<Wake, BackendError> {
         let stamp = Stamp::new(self.io.now());
         Ok(match self.renew_one(claim, names).await {

@@ -20,14 +20,14 @@ const LIMIT: Duration = Duration::from_millis(2_500);
 
 /// A claim that wants a free key for itself.
 pub(crate) struct TakeRequest {
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
     pub(crate) head: String,
     pub(crate) ttl: u64,
     pub(crate) tail: String,
 }
 
 impl TakeRequest {
-    pub(crate) fn new(names: Names, claim: &Claim) -> Self {
+    pub(crate) fn new(names: Arc<Names>, claim: &Claim) -> Self {
         Self {
             names,
             head: head(claim),
@@ -148,7 +148,7 @@ pub(crate) struct Free {
 }
 
 /// A key, and its value up to the id of the claim that holds it.
-pub(crate) type FreeRequest = (Names, String);
+pub(crate) type FreeRequest = (Arc<Names>, String);
 
 impl Combined for Free {
     type Request = FreeRequest;
