@@ -1,0 +1,156 @@
+//! Rare ways through the scripts: a holder that asks again, keys that others have spoilt, waiters
+//! of both kinds behind the same holder, counters that a failover has set back.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+mod common;
+
+use common::*;
+use latchwork_core::*;
+use latchwork_services::RedisOptions;
+
+const TTL: Duration = Duration::from_secs(10);
+
+/// B2: whoever holds the key is told so when it asks again, also while others stand in line.
+#[test]
+fn a_holder_that_asks_again_does_not_stand_in_line_behind_itself() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.server.url()).await;
+        let other = connect(&world.server.url()).await;
+        // A connection takes free keys by the short way after its first grant.
+        let first = claim("warm", TTL);
+        granted(&backend, &first).await;
+        release(&backend, &first).await;
+        let holder = claim("k", TTL);
+        let token = granted(&backend, &holder).await;
+        let next = claim("k", TTL);
+        in_line(&other, &next).await;
+        assert_eq!(granted(&backend, &holder).await, token);
+        assert_eq!(world.in_line("k"), 1);
+        assert_eq!(release(&backend, &holder).await, Released::Yes);
+        admitted(&other, &next).await;
+        assert_eq!(release(&other, &next).await, Released::Yes);
+        assert_eq!(world.keys(), Vec::<String>::new());
+    });
+}
+
+/// What has become of one key does not cost the others their renewal.
+#[test]
+fn a_key_that_is_spoilt_is_lost_alone() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.server.url()).await;
+        let (alone, spoilt) = (claim("alone", TTL), claim("spoilt", TTL));
+        let (reader, bare) =
+            (with_mode("reader", TTL, Mode::Read), with_mode("bare", TTL, Mode::Read));
+        let mixed = with_mode("mixed", TTL, Mode::Read);
+        for claim in [&alone, &spoilt, &reader, &bare, &mixed] {
+            granted(&backend, claim).await;
+        }
+        world.ask(&["DEL", "spoilt"]);
+        world.ask(&["HSET", "spoilt", "a", "1"]);
+        world.ask(&["DEL", "bare:lw:claims"]);
+        world.ask(&["DEL", "mixed:lw:held"]);
+        world.ask(&["SET", "mixed:lw:held", "1"]);
+        let claims = [spoilt, bare, mixed, alone, reader];
+        let renewals = backend.renew_all(&claims).await;
+        for (claim, renewal) in claims.iter().zip(renewals) {
+            let good = ["alone", "reader"].contains(&claim.key.as_str());
+            match renewal {
+                Ok(Renewal::Held { .. }) => assert!(good, "{claim:?}"),
+                Ok(Renewal::Lost) => assert!(!good, "{claim:?}"),
+                Err(error) => panic!("{claim:?}: {error:?}"),
+            }
+        }
+        // Who asks again, or releases, is answered too.
+        let [_, bare, ..] = &claims;
+        let _ = backend.try_acquire(bare).await.unwrap();
+        let _ = backend.release(bare, Linger::None).await.unwrap();
+    });
+}
+
+/// H40: on a full server a reader is renewed also when another one outlasts it.
+#[test]
+fn a_full_server_renews_the_shorter_of_two_readers() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.server.url()).await;
+        let long = with_mode("k", 60 * SEC, Mode::Read);
+        let short = with_mode("k", TTL, Mode::Read);
+        for claim in [&long, &short] {
+            granted(&backend, claim).await;
+        }
+        world.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert!(matches!(renew(&backend, &short).await, Ok(Renewal::Held { .. })));
+        assert_eq!(release(&backend, &short).await, Released::Yes);
+        assert_eq!(release(&backend, &long).await, Released::Yes);
+    });
+}
+
+/// B7: a waiter that is gone and still stands in line does not keep word from those who only left
+/// a mark: they would be admitted.
+#[test]
+fn marks_are_called_past_a_dead_waiter_in_line() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.server.url()).await;
+        let gone = connect(&world.server.url()).await;
+        let holder = claim("k", 60 * SEC);
+        granted(&backend, &holder).await;
+        let dead = claim("k", 60 * SEC);
+        in_line(&gone, &dead).await;
+        let mark = Claim { order: Order::Barging, ..claim("k", 60 * SEC) };
+        let answer = in_line(&backend, &mark).await;
+        drop(gone);
+        let clients = || world.text(&["CLIENT", "LIST"]).matches("sub=1").count();
+        until("the waiter's connection has ended", 5 * SEC, || clients() == 1).await;
+        assert_eq!(release(&backend, &holder).await, Released::Yes);
+        let wake = within("word of the free key", 2 * SEC, backend.wait(&mark, &answer)).await;
+        assert_eq!(wake.unwrap(), Wake::Look);
+        granted(&backend, &mark).await;
+    });
+}
+
+/// B8: a new connection may lead to a server that lacks the last tokens. That a claim is held
+/// there already says nothing of the counter.
+#[test]
+fn a_repeated_try_on_a_new_connection_does_not_vouch_for_the_counter() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.server.url()).await;
+        let held = claim("held", TTL);
+        granted(&backend, &held).await;
+        let other = claim("other", TTL);
+        let before = granted(&backend, &other).await;
+        release(&backend, &other).await;
+        // What a replica may not have got when it took over.
+        let behind = (before - 1_000_000).to_string();
+        world.ask(&["SET", "lw:token", &behind]).ok().unwrap();
+        world.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+        let start = Instant::now();
+        while backend.try_acquire(&held).await.is_err() {
+            assert!(start.elapsed() < 5 * SEC, "not connected again");
+            pause(5 * MS).await;
+        }
+        let after = granted(&backend, &claim("other", TTL)).await;
+        assert!(after > before, "{after} after {before}");
+    });
+}
+
+/// B8 in plain mode: the counter that a server has kept may lack the last tokens.
+#[test]
+fn tokens_of_plain_mode_keep_up_with_the_clock() {
+    run(async {
+        let world = World::with(&RedisOptions::new());
+        let url = format!("{}?plain=true", world.server.url());
+        let backend = connect(&url).await;
+        let first = claim("k", TTL);
+        let before = granted(&backend, &first).await;
+        release(&backend, &first).await;
+        let behind = (before - 1_000_000).to_string();
+        world.ask(&["SET", "lw:token", &behind]).ok().unwrap();
+        let after = granted(&backend, &claim("k", TTL)).await;
+        assert!(after > before, "{after} after {before}");
+    });
+}
