@@ -7,7 +7,7 @@ mod common;
 
 use common::*;
 use latchwork_core::*;
-use latchwork_services::RedisOptions;
+use latchwork_services::{RedisOptions, RedisServer};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -152,5 +152,70 @@ fn tokens_of_plain_mode_keep_up_with_the_clock() {
         world.ask(&["SET", "lw:token", &behind]).ok().unwrap();
         let after = granted(&backend, &claim("k", TTL)).await;
         assert!(after > before, "{after} after {before}");
+    });
+}
+
+/// Among many that ask at the same time what one is refused is not told to the others.
+#[test]
+fn many_at_once_are_refused_one_by_one() {
+    run(async {
+        let server =
+            RedisServer::start(&RedisOptions::new().user("app on >pw ~* &* +@all")).unwrap();
+        let url = server.url().replace("://", "://app:pw@");
+        let backend = connect(&url).await;
+        for key in ["a:warm", "b:warm"] {
+            let warm = claim(key, TTL);
+            granted(&backend, &warm).await;
+            release(&backend, &warm).await;
+        }
+        let rights = ["ACL", "SETUSER", "app", "resetkeys", "~a:lw:*", "~a:may/*"];
+        ask(&server, &rights).ok().unwrap();
+        let mut claims = Vec::new();
+        for n in 0..32 {
+            for name in ["a:may/", "a:not/", "b:not/"] {
+                claims.push(claim(&format!("{name}{n}"), TTL));
+            }
+        }
+        let all = async |releases: bool| {
+            let mut tasks = tokio::task::JoinSet::new();
+            for claim in claims.clone() {
+                let backend = backend.clone();
+                tasks.spawn(async move {
+                    let done = if releases {
+                        backend.release(&claim, Linger::None).await.map(drop)
+                    } else {
+                        backend.try_acquire(&claim).await.map(drop)
+                    };
+                    (claim, done)
+                });
+            }
+            for (claim, done) in tasks.join_all().await {
+                let kind = done.map_err(|error| error.kind);
+                let may = claim.key.as_str().contains("may");
+                assert_eq!(
+                    kind,
+                    if may { Ok(()) } else { Err(BackendErrorKind::Denied) },
+                    "{claim:?}"
+                );
+            }
+        };
+        all(false).await;
+        assert_eq!(ask(&server, &["KEYS", "a:may/*"]).list().len(), 32);
+        all(true).await;
+        assert_eq!(ask(&server, &["KEYS", "a:may/*"]).list().len(), 0);
+    });
+}
+
+/// What is asked for and cannot be had is refused, not left out.
+#[test]
+fn plain_mode_takes_no_guard_and_waits_for_no_replica() {
+    run(async {
+        let world = World::new();
+        for option in ["guard=true", "min_replicas=1"] {
+            let url = format!("{}?plain=true&{option}", world.server.url());
+            let config = latchwork_redis::RedisConfig::parse(&url).unwrap();
+            let refused = latchwork_redis::RedisBackend::connect(config, io()).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        }
     });
 }
