@@ -219,3 +219,37 @@ fn plain_mode_takes_no_guard_and_waits_for_no_replica() {
         }
     });
 }
+
+/// What doctor tries is what the page asks for.
+#[test]
+fn doctor_knows_the_rights_of_the_page() {
+    run(async {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/redis.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let block = page.split("```acl\n").nth(1).unwrap().split("```").next().unwrap();
+        let rights: Vec<&str> = block.split_whitespace().collect();
+        let user = format!("app on >pw {} +info +client|id +client|kill", rights.join(" "));
+        let server = RedisServer::start(&RedisOptions::new().user(user)).unwrap();
+        let url = server.url().replace("://", "://app:pw@");
+        let refused = async || {
+            let config = latchwork_redis::RedisConfig::parse(&url).unwrap();
+            let report = latchwork_redis::doctor(config, io()).await.unwrap();
+            let about =
+                |code: &str| ["rights", "rights-looking", "rights-channels"].contains(&code);
+            let found = report.findings.iter().filter(|one| about(one.code));
+            found.filter_map(|one| Some(one.found.strip_prefix("refused: ")?.to_owned())).collect()
+        };
+        let nothing: Vec<String> = refused().await;
+        assert!(nothing.is_empty(), "{nothing:?}");
+        for name in rights.iter().filter_map(|right| right.strip_prefix('+')) {
+            // Without these it does not come so far.
+            if ["eval", "time"].contains(&name) {
+                continue;
+            }
+            ask(&server, &["ACL", "SETUSER", "app", &format!("-{name}")]).ok().unwrap();
+            let told: Vec<String> = refused().await;
+            assert_eq!(told, [name.to_uppercase()], "{name}");
+            ask(&server, &["ACL", "SETUSER", "app", &format!("+{name}")]).ok().unwrap();
+        }
+    });
+}
