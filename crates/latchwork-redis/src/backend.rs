@@ -22,7 +22,7 @@ use crate::free_path::{Free, Take, TakeRequest, head};
 use crate::guard::Rule;
 use crate::names::Names;
 use crate::plain;
-use crate::probe::Scripts;
+use crate::probe::{Scripts, only_plain};
 use crate::push::{Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
 use crate::topology::{Sending, Topology};
@@ -72,6 +72,13 @@ impl RedisBackend {
         let facts = topology.reach().await;
         let facts = facts.map_err(|error| Error::from_backend(error, None, &store))?;
         let plain = config.plain || facts.scripts == Scripts::OneKey;
+        for (option, asked) in [("guard", config.guard), ("min_replicas", config.min_replicas > 0)]
+        {
+            if plain && asked {
+                let error = only_plain(format_args!("no {option}"));
+                return Err(Error::from_backend(error, None, &store));
+            }
+        }
         let can = Can { plain, push: facts.pushes && !plain };
         let take = Take { topology: topology.clone(), io: io.clone() };
         let free = Free { topology: topology.clone(), io: io.clone() };
@@ -497,7 +504,8 @@ impl Unclaimed for Shared {
         self.io.spawn(async move {
             let names = this.topology.names_of_stored(&lock);
             // It is on probation: if this fails, it ends by itself soon.
-            let _ = this.release_in_line(&names, id, Linger::None).await;
+            let release = this.release_in_line(&names, id, Linger::None);
+            let _ = this.io.within(PROBATION, release).await;
         });
     }
 }
