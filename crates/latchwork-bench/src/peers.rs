@@ -181,6 +181,7 @@ fn venv() -> std::result::Result<(), String> {
 }
 
 fn node_packages() -> std::result::Result<(), String> {
+    ran(Command::new("node").arg("--version"))?;
     let node = folder().join("node");
     once(&node.join("installed"), NODE_PACKAGES, || {
         std::fs::create_dir_all(&node).map_err(|error| error.to_string())?;

@@ -1,5 +1,7 @@
 //! `rslock` and `async-redis-lock` in the roles of the measurements: `KIND ROLE URL ...`.
 
+#![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
+
 mod free;
 #[path = "../../../src/roles.rs"]
 mod roles;
