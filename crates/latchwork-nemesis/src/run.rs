@@ -170,6 +170,7 @@ impl Plan {
             "exclusion",
             "fence_order",
             "token_order",
+            "forgotten_claim",
             "told_in_time",
             "held_is_valid",
             "release_counts",

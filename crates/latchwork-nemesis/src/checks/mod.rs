@@ -9,6 +9,7 @@
 mod exclusion;
 mod fair_order;
 mod fence_order;
+mod forgotten_claim;
 mod ghost_free;
 mod held_is_valid;
 mod no_false_alarm;
@@ -214,6 +215,7 @@ pub const ALL: &[Check] = &[
     check!(exclusion, "no two holders believe at once in holds that exclude each other"),
     check!(fence_order, "the resource never accepts a smaller token after a larger one"),
     check!(token_order, "a later hold has a larger token, and no token is used twice"),
+    check!(forgotten_claim, "while a claim is held nobody else has held its key"),
     check!(told_in_time, "a holder is told of a loss when its validity ends, at the latest"),
     check!(held_is_valid, "ensure_held says yes only within the validity, never after a loss"),
     check!(release_counts, "a release lets the next one in, not the end of a ttl"),
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn the_bounds_of_redis_know_the_quarantine() {
         let ttl = Duration::from_secs(1);
-        let settle = |url| Bounds::of_store(url, ttl, 2).settle;
+        let settle = |url: &str| Bounds::of_store(url, ttl, 2).settle;
         assert_eq!(settle("redis://127.0.0.1:1"), ttl);
         let q = Duration::from_millis(1_011);
         assert_eq!(settle("redis://127.0.0.1:1?guard=true&max_ttl=1s"), ttl + q);

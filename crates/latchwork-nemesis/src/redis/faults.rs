@@ -4,7 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_services::{Cut, Data, Loss, Lost, Proxy, RedisCluster, RedisServer, SentinelSet};
+use latchwork_services::{
+    Cut, Data, Loss, Lost, Node, Proxy, RedisCluster, RedisServer, SentinelSet,
+};
 
 use super::repeated::Repeated;
 use super::{Set, the};
@@ -104,13 +106,33 @@ fn told(server: &RedisServer, words: &[&str]) -> io::Result<()> {
     answer.map(drop).map_err(io::Error::other)
 }
 
+/// Kills a master that has served its clients for a while without its replicas, as one does whose
+/// links to them have broken.
+fn kill_ahead<S>(
+    set: &mut S,
+    node: fn(&mut S, usize) -> &mut Node,
+    master: usize,
+    replicas: &[usize],
+    lag: Duration,
+) -> io::Result<()> {
+    // What they were sent they would still read.
+    replicas.iter().try_for_each(|n| node(set, *n).stop()).map_err(io::Error::other)?;
+    told(node(set, master), &["CLIENT", "KILL", "TYPE", "replica"])?;
+    pause(lag);
+    node(set, master).kill();
+    replicas.iter().try_for_each(|n| node(set, *n).cont()).map_err(io::Error::other)
+}
+
 fn sentinel(set: &Arc<Mutex<SentinelSet>>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
     let set = set.clone();
     Some(match name {
-        // The master dies and comes back as an empty replica.
+        // The master dies ahead of its replicas, and comes back as an empty one.
         "failover" => Repeated::new("failover", ttl..ttl * 2, move |luck| {
             let mut set = the(&set);
-            let old = set.kill_master().map_err(io::Error::other)?;
+            let old = set.master().map_err(io::Error::other)?;
+            let replicas = set.replicas().map_err(io::Error::other)?;
+            let lag = luck.times(ttl, 0.3..0.7);
+            kill_ahead(&mut *set, SentinelSet::node_mut, old, &replicas, lag)?;
             set.wait_for_new_master(old, LIMIT).map_err(io::Error::other)?;
             pause(luck.times(ttl, 0.0..0.5));
             set.node_mut(old).restart(Data::Kept).map_err(io::Error::other)?;
@@ -147,11 +169,14 @@ fn cluster_of(
         let mut cluster = the(&cluster);
         let slot = luck.below(16_384) as u16;
         let old = cluster.node_of_slot(slot).map_err(io::Error::other)?;
-        let node = cluster.node_mut(old);
         if kills {
-            node.kill();
+            let nodes = cluster.nodes().iter().enumerate();
+            let slaves = nodes.filter(|(_, node)| node.info("role").is_ok_and(|r| r == "slave"));
+            let replicas: Vec<_> = slaves.map(|(n, _)| n).collect();
+            let lag = luck.times(ttl, 0.3..0.7);
+            kill_ahead(&mut *cluster, RedisCluster::node_mut, old, &replicas, lag)?;
         } else {
-            node.stop().map_err(io::Error::other)?;
+            cluster.node_mut(old).stop().map_err(io::Error::other)?;
         }
         let new = cluster.wait_for_new_master(slot, old, LIMIT).map_err(io::Error::other);
         pause(luck.times(ttl, 0.0..0.5));

@@ -115,11 +115,11 @@ impl Servers {
             }
             plan.nemeses.push(faults::of(&self.set, name, plan.ttl)?);
             if self.overlaps(name) {
-                plan.bounds.allowed.push(Allowed {
-                    check: "exclusion".into(),
-                    fault: (*name).into(),
-                    after: plan.ttl,
-                });
+                // Two claims at once, and holds that the forgotten one is handed over to meanwhile.
+                for check in ["exclusion", "forgotten_claim"] {
+                    let (check, fault) = (check.into(), (*name).into());
+                    plan.bounds.allowed.push(Allowed { check, fault, after: plan.ttl });
+                }
             }
         }
         plan.lister = Some(Box::new(Leftovers(self.set.clone())));
