@@ -44,11 +44,11 @@ fn single(
     let (server, proxy) = (server.clone(), proxy.clone());
     let often = ttl / 4..ttl;
     Some(match name {
-        "cuts" => Repeated::new("cuts", millis(10, 200), move |luck| {
+        "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {
             let how = if luck.percent(50) { Cut::Reset } else { Cut::Finish };
             proxy.cut(how).map_err(io::Error::other)
         }),
-        "lost-answers" => Repeated::new("lost-answers", millis(5, 50), move |luck| {
+        "lost-answers" => Repeated::boxed("lost-answers", millis(5, 50), move |luck| {
             if luck.percent(95) {
                 let nth = 1 + luck.below(20) as u64;
                 let what = if luck.percent(70) { Lost::Answer } else { Lost::Command };
@@ -61,41 +61,41 @@ fn single(
             proxy.lose_answers(false);
             cut.map_err(io::Error::other)
         }),
-        "late-answers" => Repeated::new("late-answers", millis(1, 100), move |luck| {
+        "late-answers" => Repeated::boxed("late-answers", millis(1, 100), move |luck| {
             use latchwork_services::Direction::ToClient;
             proxy.delay(ToClient, luck.times(ttl, 0.05..0.2));
             pause(luck.times(ttl, 0.1..0.5));
             proxy.delay(ToClient, Duration::ZERO);
             Ok(())
         }),
-        "lost-messages" => Repeated::new("lost-messages", millis(1, 100), move |luck| {
+        "lost-messages" => Repeated::boxed("lost-messages", millis(1, 100), move |luck| {
             proxy.lose_pushes(true);
             pause(luck.times(ttl, 0.1..1.0));
             proxy.lose_pushes(false);
             Ok(())
         }),
-        "flush-scripts" => Repeated::new("flush-scripts", millis(1, 50), move |_| {
+        "flush-scripts" => Repeated::boxed("flush-scripts", millis(1, 50), move |_| {
             told(&the(&server), &["SCRIPT", "FLUSH"])
         }),
-        "freeze" => Repeated::new("freeze", often, move |luck| {
+        "freeze" => Repeated::boxed("freeze", often, move |luck| {
             let mut server = the(&server);
             server.stop().map_err(io::Error::other)?;
             pause(luck.times(ttl, 0.1..1.2));
             server.cont().map_err(io::Error::other)
         }),
-        "restart" => Repeated::new("restart", often, move |_| {
+        "restart" => Repeated::boxed("restart", often, move |_| {
             the(&server).restart(Data::Kept).map_err(io::Error::other)
         }),
-        "lose-data" => Repeated::new("lose-data", often, move |_| {
+        "lose-data" => Repeated::boxed("lose-data", often, move |_| {
             the(&server).restart(Data::Empty).map_err(io::Error::other)
         }),
-        "old-data" => Repeated::new("old-data", often, move |luck| {
+        "old-data" => Repeated::boxed("old-data", often, move |luck| {
             the(&server).save_snapshot().map_err(io::Error::other)?;
             pause(luck.times(ttl, 0.1..0.8));
             the(&server).restart(Data::OldSnapshot).map_err(io::Error::other)
         }),
         "flush-all" => {
-            Repeated::new("flush-all", often, move |_| told(&the(&server), &["FLUSHALL"]))
+            Repeated::boxed("flush-all", often, move |_| told(&the(&server), &["FLUSHALL"]))
         }
         _ => return None,
     })
@@ -127,7 +127,7 @@ fn sentinel(set: &Arc<Mutex<SentinelSet>>, name: &str, ttl: Duration) -> Option<
     let set = set.clone();
     Some(match name {
         // The master dies ahead of its replicas, and comes back as an empty one.
-        "failover" => Repeated::new("failover", ttl..ttl * 2, move |luck| {
+        "failover" => Repeated::boxed("failover", ttl..ttl * 2, move |luck| {
             let mut set = the(&set);
             let old = set.master().map_err(io::Error::other)?;
             let replicas = set.replicas().map_err(io::Error::other)?;
@@ -139,7 +139,7 @@ fn sentinel(set: &Arc<Mutex<SentinelSet>>, name: &str, ttl: Duration) -> Option<
             set.wait_settled(LIMIT).map_err(io::Error::other)
         }),
         // The master stands still, is replaced, and goes on without knowing it.
-        "hang" => Repeated::new("hang", ttl..ttl * 2, move |luck| {
+        "hang" => Repeated::boxed("hang", ttl..ttl * 2, move |luck| {
             let mut set = the(&set);
             let old = set.master().map_err(io::Error::other)?;
             set.node_mut(old).stop().map_err(io::Error::other)?;
@@ -165,7 +165,7 @@ fn cluster_of(
         _ => return None,
     };
     let name = if kills { "node-loss" } else { "node-hang" };
-    Some(Repeated::new(name, ttl..ttl * 2, move |luck| {
+    Some(Repeated::boxed(name, ttl..ttl * 2, move |luck| {
         let mut cluster = the(&cluster);
         let slot = luck.below(16_384) as u16;
         let old = cluster.node_of_slot(slot).map_err(io::Error::other)?;

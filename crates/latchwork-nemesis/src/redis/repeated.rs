@@ -22,7 +22,7 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    pub(super) fn new(
+    pub(super) fn boxed(
         name: &'static str,
         pause: Range<Duration>,
         action: impl Fn(&mut Luck) -> io::Result<()> + Send + Sync + 'static,
