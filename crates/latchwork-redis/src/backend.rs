@@ -20,10 +20,11 @@ use crate::durable::{Kept, Undone};
 use crate::errors::{Failure, Reaction, strange};
 use crate::free_path::{Free, Take, TakeRequest, head};
 use crate::guard::Rule;
+use crate::link::Link;
 use crate::names::Names;
 use crate::plain;
 use crate::probe::{Scripts, only_plain};
-use crate::push::{Pushes, Unclaimed};
+use crate::push::{Mailbox, Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
 use crate::topology::{Sending, Topology};
 
@@ -127,7 +128,7 @@ impl Shared {
         if quick && !self.crowds.is_crowded(&names) {
             let answer = match &self.guard {
                 None => self.take_free(&names, claim, kept).await?,
-                Some(guard) => self.take_free_guarded(guard, &names, claim, kept).await?,
+                Some(guard) => Box::pin(self.take_free_guarded(guard, &names, claim, kept)).await?,
             };
             match answer {
                 Value::Int(token) => {
@@ -147,9 +148,21 @@ impl Shared {
                 other => return Err(strange(&other)),
             }
         }
+        Box::pin(self.try_whole(claim, &names, &link, known, kept)).await
+    }
+
+    /// Tries with the whole script.
+    async fn try_whole(
+        &self,
+        claim: &Claim,
+        names: &Names,
+        link: &Arc<Link>,
+        known: Option<Arc<Mailbox>>,
+        kept: &mut Kept,
+    ) -> Result<Attempt, BackendError> {
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
-        let hears = self.topology.hears(&link, names.slot(), &channel);
+        let hears = self.topology.hears(link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
         if claim.waits || known.is_some() {
             self.pushes.open(claim.id, names.slot()).tries(hears);
@@ -167,7 +180,7 @@ impl Shared {
         let sending = self.sending(claim.ttl);
         let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
         let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
-            self.keys(command, &names);
+            self.keys(command, names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
@@ -180,8 +193,8 @@ impl Shared {
         let attempt = kept.note(run.await).and_then(|answer| attempt(&answer, claim));
         match &attempt {
             Ok(Attempt::Granted(_)) => {
-                if self.topology.leads_to(&link, names.slot()) {
-                    link.lifted(counter);
+                if self.topology.leads_to(link, names.slot()) {
+                    link.lifted(names.counter());
                 }
                 match &known {
                     Some(mailbox) => mailbox.hold(),
@@ -189,7 +202,7 @@ impl Shared {
                     None => drop(self.pushes.close(claim.id)),
                 }
             }
-            Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(&names),
+            Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(names),
             Ok(Attempt::Blocked(_)) => {}
             // It left nothing behind, so nothing will release it.
             Err(error) if known.is_none() && error.effect == Effect::NotApplied => {
@@ -219,7 +232,7 @@ impl Shared {
         let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
             request.fill(command);
         });
-        match run.await {
+        match Box::pin(run).await {
             // Not by this script: see the caller.
             Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
             answer => kept.note(answer),
@@ -459,7 +472,7 @@ impl Shared {
                 return Ok(Released::Yes);
             }
         }
-        self.release_in_line(&names, claim.id, linger).await
+        Box::pin(self.release_in_line(&names, claim.id, linger)).await
     }
 
     async fn release_in_line(

@@ -222,9 +222,10 @@ impl Topology {
                 return Err(Failure::elsewhere());
             }
             let command = make(&link, whole);
+            // What is rare has its room elsewhere: every try carries this future.
             let sent = match sending.confirm {
-                Some(confirm) => link.send_confirmed(&command, ask, confirm).await,
-                None if ask => link.send_asking(&command).await.map(Answer::of_master),
+                Some(confirm) => Box::pin(link.send_confirmed(&command, ask, confirm)).await,
+                None if ask => Box::pin(link.send_asking(&command)).await.map(Answer::of_master),
                 None => link.send(&command).await.map(Answer::of_master),
             };
             let failure = match sent {
