@@ -3,37 +3,33 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::blocking::{LockManager, connect};
 use rustix::fs::{FlockOperation, flock};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 
-/// Nanoseconds on a clock that all processes of this machine share.
-pub(crate) fn now() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
+pub(crate) use crate::roles::now;
 
 /// A process of this program in a role, and what it prints.
 pub(crate) struct Worker {
     pub(crate) child: Child,
-    pub(crate) lines: Lines<BufReader<ChildStdout>>,
+    pub(crate) lines: Lines<Box<dyn BufRead + Send>>,
 }
 
 impl Worker {
     pub(crate) fn start(role: &str, kind: &str, path: &Path) -> std::io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args([role, kind])
-            .arg(path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        Self::spawn(Command::new(std::env::current_exe()?).args([role, kind]).arg(path))
+    }
+
+    /// Starts what the command says.
+    pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        Ok(Self { child, lines: BufReader::new(stdout).lines() })
+        let stdout: Box<dyn BufRead + Send> = Box::new(BufReader::new(stdout));
+        Ok(Self { child, lines: stdout.lines() })
     }
 
     pub(crate) fn line(&mut self) -> std::io::Result<String> {
@@ -46,8 +42,18 @@ impl Worker {
     }
 
     pub(crate) fn go_on(&mut self) -> std::io::Result<()> {
+        self.tell("")
+    }
+
+    /// Gives what it prints to somebody else to read.
+    pub(crate) fn take_lines(&mut self) -> Lines<Box<dyn BufRead + Send>> {
+        let nothing: Box<dyn BufRead + Send> = Box::new(std::io::empty());
+        std::mem::replace(&mut self.lines, nothing.lines())
+    }
+
+    pub(crate) fn tell(&mut self, line: &str) -> std::io::Result<()> {
         let stdin = self.child.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        stdin.write_all(b"\n")?;
+        stdin.write_all(format!("{line}\n").as_bytes())?;
         stdin.flush()
     }
 }
@@ -119,8 +125,8 @@ fn release(held: Held) {
 
 /// The entry of a started process.
 pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
-    if role == "child-contend" {
-        return match crate::redis_contend::contend(args) {
+    if role == "child-redis" {
+        return match crate::redis_child::run(args) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{error}");

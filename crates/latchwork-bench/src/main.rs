@@ -12,14 +12,20 @@ mod free_lock;
 mod handover;
 mod held;
 mod local;
+mod peers;
+mod redis_child;
 mod redis_contend;
 mod redis_free;
+mod redis_handoff;
+mod redis_held;
+mod roles;
 mod stats;
 mod takeover;
 
 use std::process::ExitCode;
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+use roles::Outcome;
+
 type Bench = fn() -> Outcome;
 
 const BENCHES: &[(&str, &str, Bench)] = &[
@@ -34,14 +40,20 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("crowd", "64 processes waiting: processor time, and how many a release wakes", crowd::run),
     (
         "redis-free",
-        "free locks on Redis, against the bare commands over the same library",
+        "free locks on Redis, against the bare commands over the same library, and other locks",
         redis_free::run,
     ),
     (
         "redis-contend",
-        "8 processes that want one key on Redis, against a client that spins",
+        "8 processes that want one key on Redis, against a client that spins, and other locks",
         redis_contend::run,
     ),
+    (
+        "redis-handoff",
+        "from one process to another on Redis when the holder takes 200 ms, and other locks",
+        redis_handoff::run,
+    ),
+    ("redis-held", "10,000 held locks on Redis, and other locks that renew", redis_held::run),
     ("held", "10,000 held guards: memory and processor time", held::run),
 ];
 
@@ -52,9 +64,9 @@ fn main() -> ExitCode {
     }
     if args.is_empty() {
         for (name, what, _) in BENCHES {
-            println!("{name:>10}  {what}");
+            println!("{name:>13}  {what}");
         }
-        println!("{:>10}  all of them", "all");
+        println!("{:>13}  all of them", "all");
         return ExitCode::SUCCESS;
     }
     for (name, what, bench) in BENCHES {

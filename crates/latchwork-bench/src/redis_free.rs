@@ -15,7 +15,9 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
-use crate::stats::{head, median, row};
+use crate::child::Worker;
+use crate::peers;
+use crate::stats::{head, median, row, shortened};
 
 const ROUNDS: usize = 15;
 const LENGTH: Duration = Duration::from_millis(300);
@@ -34,21 +36,33 @@ pub(crate) fn run() -> Outcome {
     let far = Bare::connect(&server, &there)?;
     let near = Bare::connect(&server, &here)?;
     let locks = here.block_on(latchwork::connect(&server.url()))?;
+    let (kinds, missing) = peers::install(vec![peers::RSLOCK, peers::ASYNC_REDIS_LOCK]);
+    let mut others = Vec::new();
+    for kind in &kinds {
+        others.push((kind.name, kind.start("free", &server.url(), &[])?));
+    }
     for tasks in [1, 64] {
+        let mut other_rows: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
         let (mut far_rows, mut near_rows, mut ours) = (vec![], vec![], vec![]);
-        for _ in 0..ROUNDS {
+        for _ in 0..shortened(ROUNDS, 3) {
             far_rows.push(sample(&here, tasks, |n| far.clone().cycles(n)));
             ours.push(sample(&here, tasks, |n| latchwork_cycles(locks.clone(), n)));
             near_rows.push(sample(&here, tasks, |n| near.clone().cycles(n)));
+            for ((_, worker), rows) in others.iter_mut().zip(&mut other_rows) {
+                rows.push(other_sample(worker, tasks)?);
+            }
         }
         println!("{tasks} task(s), each with a key of its own:\n");
         head(&["what", "cycles a second", "to bare", "client CPU a cycle", "to bare"]);
         let base = (rate(&far_rows), cpu(&far_rows));
-        for (name, rows) in [
+        let own = [
             ("bare, connection on its own thread", &far_rows),
             ("latchwork, with fencing token", &ours),
             ("bare, connection on the caller's thread", &near_rows),
-        ] {
+        ];
+        // Theirs is on the caller's thread, too.
+        let others = others.iter().map(|(name, _)| *name).zip(&other_rows);
+        for (name, rows) in own.into_iter().chain(others) {
             row(&[
                 name.into(),
                 format!("{:.0}", rate(rows)),
@@ -57,9 +71,18 @@ pub(crate) fn run() -> Outcome {
                 format!("{:.2}", cpu(rows) / base.1),
             ]);
         }
+        peers::missing_rows(&missing, 5);
         println!();
     }
     Ok(())
+}
+
+/// Lets another process run so many tasks for a while.
+fn other_sample(worker: &mut Worker, tasks: usize) -> Result<Sample, Box<dyn std::error::Error>> {
+    worker.tell(&format!("{tasks} {}", LENGTH.as_millis()))?;
+    let line = worker.line()?;
+    let (rate, cpu) = line.split_once(' ').ok_or("two numbers")?;
+    Ok(Sample { rate: rate.parse()?, cpu: cpu.parse()? })
 }
 
 fn rate(rows: &[Sample]) -> f64 {

@@ -7,6 +7,12 @@ pub(crate) fn quantile(samples: &mut [f64], part: f64) -> f64 {
     samples.get((last as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
+/// What is measured in a run, or the second, smaller one if `LATCHWORK_BENCH_SHORT` is set: to see
+/// whether a measurement works, not for numbers to keep.
+pub(crate) fn shortened<T>(whole: T, short: T) -> T {
+    if std::env::var_os("LATCHWORK_BENCH_SHORT").is_some() { short } else { whole }
+}
+
 pub(crate) fn median(samples: &mut [f64]) -> f64 {
     quantile(samples, 0.5)
 }

@@ -61,16 +61,7 @@ impl Flags {
     pub fn duration(&mut self, name: &str, default: Duration) -> Result<Duration, String> {
         let Some(text) = self.text(name) else { return Ok(default) };
         let bad = || format!("--{name}: {text:?} is no duration; 250ms, 1.5s and 2m are");
-        let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
-        let (number, unit) = text.split_at(split);
-        let unit = match unit {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            _ => return Err(bad()),
-        };
-        let number: f64 = number.parse().map_err(|_| bad())?;
-        Duration::try_from_secs_f64(number * unit).map_err(|_| bad())
+        duration(&text).ok_or_else(bad)
     }
 
     /// Ends the reading.
@@ -84,6 +75,19 @@ impl Flags {
             Some(name) => Err(format!("--{name} is unknown")),
         }
     }
+}
+
+/// Reads a duration: `250ms`, `1.5s`, `2m`.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let unit = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
 }
 
 #[cfg(test)]

@@ -99,6 +99,7 @@ pub mod history;
 mod log;
 pub mod luck;
 mod pause;
+pub mod redis;
 pub mod resource;
 pub mod run;
 pub mod schedule;

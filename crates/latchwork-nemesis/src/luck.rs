@@ -19,6 +19,11 @@ impl Luck {
         Self(luck.next())
     }
 
+    /// A sequence of its own for another thread.
+    pub(crate) fn part(&mut self) -> Self {
+        Self(self.next())
+    }
+
     /// The next number.
     #[expect(clippy::should_implement_trait, reason = "it never ends and is no collection")]
     pub fn next(&mut self) -> u64 {

@@ -10,16 +10,22 @@ use std::time::Duration;
 
 use latchwork_core::random_u128;
 use latchwork_nemesis::flags::Flags;
+use latchwork_nemesis::redis::Servers;
 use latchwork_nemesis::run::Plan;
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::worker::{Orders, work};
 
 const HELP: &str = "\
 latchwork-nemesis run --store URL [options]
+latchwork-nemesis run --redis single|sentinel|cluster [options]
 
   --store URL       file:///DIR, a server's URL, or mem: (with --processes 1)
+  --redis KIND      starts Redis servers for the run, and breaks them
+  --options TEXT    options of their address: guard=true&max_ttl=2s, min_replicas=2
   --for 60s         length of the run
-  --faults LIST     kill,stop; none if not given
+  --faults LIST     kill,stop; none if not given. With --redis single also cuts,lost-answers,
+                    late-answers,lost-messages,flush-scripts,freeze,restart,lose-data,old-data,
+                    flush-all; sentinel: failover,hang; cluster: node-loss,node-hang
   --fault 5s        length of a fault window
   --calm 5s         length of the calm before each
   --ttl 2s          ttl of all locks
@@ -60,7 +66,19 @@ fn main() -> ExitCode {
 }
 
 fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
-    let store = flags.needed("store")?;
+    let options = flags.text("options");
+    let servers = match flags.text("redis") {
+        Some(kind) => {
+            let kind = kind.parse().map_err(|e| format!("--redis: {e}"))?;
+            Some(Servers::start(kind, options.as_deref().unwrap_or_default())?)
+        }
+        None if options.is_some() => return Err("--options is for --redis".into()),
+        None => None,
+    };
+    let store = match &servers {
+        Some(servers) => servers.url(),
+        None => flags.needed("store")?,
+    };
     let seed = flags.parsed("seed", random_u128() as u64)?;
     let folder = flags.text("folder").map_or_else(
         || std::env::temp_dir().join(format!("latchwork-nemesis-{}", std::process::id())),
@@ -84,14 +102,17 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
         calm: flags.duration("calm", usual.calm)?,
     };
     let faults = flags.text("faults").unwrap_or_default();
-    let faults = faults.split(',').filter(|name| !name.is_empty());
-    plan.faults = faults.map(str::parse).collect::<Result<_, _>>()?;
+    let faults: Vec<&str> = faults.split(',').filter(|name| !name.is_empty()).collect();
     let ttl = flags.duration("ttl", plan.ttl)?;
     flags.done()?;
     if ttl < Duration::from_millis(100) {
         return Err("--ttl: at least 100ms, or scheduling alone breaks the bounds".into());
     }
-    let plan = plan.ttl(ttl);
+    let mut plan = plan.ttl(ttl);
+    match &servers {
+        Some(servers) => servers.arm(&mut plan, &faults)?,
+        None => plan.faults = faults.iter().map(|f| f.parse()).collect::<Result<_, _>>()?,
+    }
     println!("seed {seed}, logs in {}", plan.folder.display());
     let began = latchwork_core::clock::boot_time();
     let outcome = plan.run(&mut |what| {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use latchwork::LockManager;
+
 use crate::checks::{ALL, Bounds, Check, Verdict};
 use crate::crew::Crew;
 use crate::event::What;
@@ -104,6 +106,7 @@ impl Plan {
         let locks = runtime.block_on(latchwork::connect(&self.store)).map_err(io::Error::other)?;
         let locks = locks.namespace(&namespace);
         let fair = locks.capabilities().fifo;
+        runtime.block_on(open(&locks, &self)).map_err(io::Error::other)?;
         let log = Arc::new(Log::open(&self.folder.join("run.log"), "run")?);
         let judge = Log::open(&self.folder.join("resource.log"), "resource")?;
         let resource = Resource::open(&self.folder.join("resource"), judge)?;
@@ -167,6 +170,7 @@ impl Plan {
             "exclusion",
             "fence_order",
             "token_order",
+            "forgotten_claim",
             "told_in_time",
             "held_is_valid",
             "release_counts",
@@ -189,6 +193,20 @@ impl Plan {
         }
         expected
     }
+}
+
+/// Takes and releases every key once, so that no worker waits for what the first use of a
+/// namespace costs: the quarantine of a guarded server.
+async fn open(locks: &LockManager, plan: &Plan) -> Result<(), latchwork::Error> {
+    let locks = locks.clone().ttl(plan.ttl);
+    for kind in ["hot", "long", "fair"] {
+        for number in 0..plan.keys {
+            let limit = plan.bounds.settle + Duration::from_secs(5);
+            let guard = locks.mutex(format!("{kind}{number}")).acquire_within(limit).await?;
+            guard.release().await?;
+        }
+    }
+    Ok(())
 }
 
 /// What a check said of a run.

@@ -18,7 +18,8 @@ use crate::resource::Resource;
 /// The times of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// The whole run, until the workers are sent home.
+    /// The whole run, until the workers are sent home. Each fault has its turn, even if that takes
+    /// longer.
     pub length: Duration,
     /// Each fault window.
     pub fault: Duration,
@@ -57,16 +58,17 @@ impl Schedule {
         let mut turn = stage.luck.below(kinds);
 
         let end = boot_time().plus(self.length);
-        let mut first = true;
-        while kinds > 0 && (first || boot_time().plus(window) <= end) {
-            first = false;
+        let mut played = 0;
+        while played < kinds || (kinds > 0 && boot_time().plus(window) <= end) {
+            played += 1;
             (stage.progress)("calm");
             pause(self.calm);
             stage.strike(turn % kinds, boot_time().plus(self.fault))?;
             turn += 1;
         }
         (stage.progress)("calm, to the end");
-        pause(end.since(boot_time()));
+        let rest = if played > 0 { self.calm } else { Duration::ZERO };
+        pause(end.since(boot_time()).max(rest));
         Ok(())
     }
 }

@@ -20,10 +20,11 @@ use crate::durable::{Kept, Undone};
 use crate::errors::{Failure, Reaction, strange};
 use crate::free_path::{Free, Take, TakeRequest, head};
 use crate::guard::Rule;
+use crate::link::Link;
 use crate::names::Names;
 use crate::plain;
-use crate::probe::Scripts;
-use crate::push::{Pushes, Unclaimed};
+use crate::probe::{Scripts, only_plain};
+use crate::push::{Mailbox, Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
 use crate::topology::{Sending, Topology};
 
@@ -31,7 +32,7 @@ use crate::topology::{Sending, Topology};
 const GRACE: Duration = Duration::from_millis(250);
 
 /// A slot, and claims there by their place in a list.
-type Group = (Option<u16>, Vec<(usize, Names)>);
+type Group = (Option<u16>, Vec<(usize, Arc<Names>)>);
 
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
@@ -72,6 +73,13 @@ impl RedisBackend {
         let facts = topology.reach().await;
         let facts = facts.map_err(|error| Error::from_backend(error, None, &store))?;
         let plain = config.plain || facts.scripts == Scripts::OneKey;
+        for (option, asked) in [("guard", config.guard), ("min_replicas", config.min_replicas > 0)]
+        {
+            if plain && asked {
+                let error = only_plain(format_args!("no {option}"));
+                return Err(Error::from_backend(error, None, &store));
+            }
+        }
         let can = Can { plain, push: facts.pushes && !plain };
         let take = Take { topology: topology.clone(), io: io.clone() };
         let free = Free { topology: topology.clone(), io: io.clone() };
@@ -120,7 +128,7 @@ impl Shared {
         if quick && !self.crowds.is_crowded(&names) {
             let answer = match &self.guard {
                 None => self.take_free(&names, claim, kept).await?,
-                Some(guard) => self.take_free_guarded(guard, &names, claim, kept).await?,
+                Some(guard) => Box::pin(self.take_free_guarded(guard, &names, claim, kept)).await?,
             };
             match answer {
                 Value::Int(token) => {
@@ -140,9 +148,21 @@ impl Shared {
                 other => return Err(strange(&other)),
             }
         }
+        Box::pin(self.try_whole(claim, &names, &link, known, kept)).await
+    }
+
+    /// Tries with the whole script.
+    async fn try_whole(
+        &self,
+        claim: &Claim,
+        names: &Names,
+        link: &Arc<Link>,
+        known: Option<Arc<Mailbox>>,
+        kept: &mut Kept,
+    ) -> Result<Attempt, BackendError> {
         let (start, end) = names.channel_parts();
         let channel = format!("{start}{}{end}", self.pushes.process);
-        let hears = self.topology.hears(&link, names.slot(), &channel);
+        let hears = self.topology.hears(link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
         if claim.waits || known.is_some() {
             self.pushes.open(claim.id, names.slot()).tries(hears);
@@ -160,7 +180,7 @@ impl Shared {
         let sending = self.sending(claim.ttl);
         let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
         let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
-            self.keys(command, &names);
+            self.keys(command, names);
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
@@ -173,8 +193,8 @@ impl Shared {
         let attempt = kept.note(run.await).and_then(|answer| attempt(&answer, claim));
         match &attempt {
             Ok(Attempt::Granted(_)) => {
-                if self.topology.leads_to(&link, names.slot()) {
-                    link.lifted(counter);
+                if self.topology.leads_to(link, names.slot()) {
+                    link.lifted(names.counter());
                 }
                 match &known {
                     Some(mailbox) => mailbox.hold(),
@@ -182,7 +202,7 @@ impl Shared {
                     None => drop(self.pushes.close(claim.id)),
                 }
             }
-            Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(&names),
+            Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(names),
             Ok(Attempt::Blocked(_)) => {}
             // It left nothing behind, so nothing will release it.
             Err(error) if known.is_none() && error.effect == Effect::NotApplied => {
@@ -196,7 +216,7 @@ impl Shared {
     /// Takes a key that nobody holds, in the fewest steps at the server.
     async fn take_free(
         &self,
-        names: &Names,
+        names: &Arc<Names>,
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
@@ -212,7 +232,7 @@ impl Shared {
         let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
             request.fill(command);
         });
-        match run.await {
+        match Box::pin(run).await {
             // Not by this script: see the caller.
             Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
             answer => kept.note(answer),
@@ -223,7 +243,7 @@ impl Shared {
     async fn take_free_guarded(
         &self,
         guard: &Rule,
-        names: &Names,
+        names: &Arc<Names>,
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
@@ -354,7 +374,7 @@ impl Shared {
     async fn renew_group(
         &self,
         slot: Option<u16>,
-        group: &[(usize, Names)],
+        group: &[(usize, Arc<Names>)],
         claims: &[Claim],
     ) -> Vec<Result<Renewal, BackendError>> {
         let all = |error: BackendError| vec![Err(error); group.len()];
@@ -387,7 +407,7 @@ impl Shared {
         &self,
         impatient: bool,
         slot: Option<u16>,
-        group: &[(usize, Names)],
+        group: &[(usize, Arc<Names>)],
         claims: &[Claim],
         bare: bool,
     ) -> Result<Vec<Renewal>, Failure> {
@@ -425,7 +445,7 @@ impl Shared {
     pub(crate) async fn renew_one(
         &self,
         claim: &Claim,
-        names: &Names,
+        names: &Arc<Names>,
     ) -> Result<Renewal, BackendError> {
         let group = [(0, names.clone())];
         let mut one = self.renew_group(names.slot(), &group, std::slice::from_ref(claim)).await;
@@ -452,7 +472,7 @@ impl Shared {
                 return Ok(Released::Yes);
             }
         }
-        self.release_in_line(&names, claim.id, linger).await
+        Box::pin(self.release_in_line(&names, claim.id, linger)).await
     }
 
     async fn release_in_line(
@@ -497,7 +517,8 @@ impl Unclaimed for Shared {
         self.io.spawn(async move {
             let names = this.topology.names_of_stored(&lock);
             // It is on probation: if this fails, it ends by itself soon.
-            let _ = this.release_in_line(&names, id, Linger::None).await;
+            let release = this.release_in_line(&names, id, Linger::None);
+            let _ = this.io.within(PROBATION, release).await;
         });
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
 use crate::link::{Access, Facts, Link};
-use crate::names::SLOTS;
+use crate::names::{Cache, SLOTS};
 use crate::node::{Node, Target, Use};
 use crate::push::Pushes;
 
@@ -36,6 +36,7 @@ pub(crate) struct Cluster {
     io: Io,
     pushes: Arc<Pushes>,
     me: Weak<Self>,
+    pub(crate) names: Cache,
     map: Mutex<Map>,
     /// Held by whoever asks: the others wait for what it learns.
     turn: tokio::sync::Mutex<()>,
@@ -83,6 +84,7 @@ impl Cluster {
         };
         Arc::new_cyclic(|me| Self {
             seeds,
+            names: Cache::default(),
             access,
             io,
             pushes,

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use latchwork_core::{BackendError, Io, Verb};
 use tokio::sync::oneshot;
@@ -18,6 +19,8 @@ use tokio::sync::oneshot;
 const LANES: usize = 4;
 /// The most requests in one command, so that no script holds up the server for long.
 const MOST: usize = 64;
+/// What a lane sends is given up after this long, so that what gathers behind it goes on.
+pub(crate) const LIMIT: Duration = Duration::from_millis(2_500);
 
 /// A kind of request that can go out alone or together.
 pub(crate) trait Combined: Send + Sync + 'static {
@@ -30,11 +33,11 @@ pub(crate) trait Combined: Send + Sync + 'static {
         request: &'a Self::Request,
     ) -> Verb<'a, Result<Self::Answer, BackendError>>;
 
-    /// Sends several in one command; the answers in the same order.
+    /// Sends several in as few commands as can be; the answers in the same order.
     fn together<'a>(
         &'a self,
         requests: &'a [Self::Request],
-    ) -> Verb<'a, Result<Vec<Self::Answer>, BackendError>>;
+    ) -> Verb<'a, Vec<Result<Self::Answer, BackendError>>>;
 }
 
 /// Gathers requests of one kind.
@@ -118,24 +121,20 @@ impl<C: Combined> Combiner<C> {
     /// Sends what gathers on one lane until nothing does.
     async fn run(self: Arc<Self>, mut batch: Vec<Gathered<C>>) {
         while !batch.is_empty() {
+            // Who has given up since may have sent its release already.
+            batch.retain(|gathered| !gathered.reply.is_closed());
             let (requests, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|g| (g.request, g.reply)).unzip();
-            let answers = if let [only] = &requests[..] {
-                self.kind.alone(only).await.map(|answer| vec![answer])
-            } else {
-                self.kind.together(&requests).await
+            let answers = match &requests[..] {
+                [] => Vec::new(),
+                [only] => {
+                    let answer = self.io.within(LIMIT, self.kind.alone(only)).await;
+                    vec![answer.unwrap_or_else(|| Err(BackendError::no_answer(LIMIT)))]
+                }
+                several => self.kind.together(several).await,
             };
-            match answers {
-                Ok(answers) => {
-                    for (reply, answer) in replies.into_iter().zip(answers) {
-                        let _ = reply.send(Ok(answer)); // given up meanwhile
-                    }
-                }
-                Err(error) => {
-                    for reply in replies {
-                        let _ = reply.send(Err(error.clone()));
-                    }
-                }
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                let _ = reply.send(answer); // given up meanwhile
             }
             batch = self.gather();
         }
@@ -162,4 +161,95 @@ fn ended() -> BackendError {
         latchwork_core::Effect::Unknown,
         "the connection was closed before the answer came",
     )
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
+    use latchwork_core::testing::paused_io;
+
+    use super::*;
+
+    /// A store that does not answer while it is stopped.
+    struct Store(Arc<Mutex<Vec<u32>>>);
+
+    impl Store {
+        async fn answer(&self, requests: &[u32]) {
+            self.0.lock().unwrap().extend(requests);
+            if requests.iter().any(|request| *request < 100) {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    impl Combined for Store {
+        type Request = u32;
+        type Answer = u32;
+
+        fn alone<'a>(&'a self, request: &'a u32) -> Verb<'a, Result<u32, BackendError>> {
+            Box::pin(async move {
+                self.answer(&[*request]).await;
+                Ok(*request)
+            })
+        }
+
+        fn together<'a>(&'a self, requests: &'a [u32]) -> Verb<'a, Vec<Result<u32, BackendError>>> {
+            Box::pin(async move {
+                self.answer(requests).await;
+                requests.iter().map(|request| Ok(*request)).collect()
+            })
+        }
+    }
+
+    /// Polls a future once.
+    fn start<F: Future>(future: F) -> Pin<Box<F>> {
+        let mut future = Box::pin(future);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(future.as_mut().poll(&mut cx).is_pending());
+        future
+    }
+
+    async fn others_run() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_never_answered_gives_its_lane_up() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
+        let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
+        let mut gathered = Vec::new();
+        for (n, alone) in (4..).zip(alone) {
+            gathered.push(start(combiner.send(n)));
+            drop(alone);
+            others_run().await;
+        }
+        assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(combiner.lock().under_way, LANES);
+        assert_eq!(combiner.send(100).await.unwrap(), 100);
+        for request in gathered {
+            assert!(request.await.is_err());
+        }
+        others_run().await;
+        assert_eq!(combiner.lock().under_way, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_given_up_before_it_is_sent_is_never_sent() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
+        let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
+        let gathers = start(combiner.send(100));
+        // Its turn comes, and whoever sends for it has not begun.
+        drop(alone);
+        drop(gathers);
+        others_run().await;
+        assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3]);
+        assert_eq!(combiner.lock().under_way, 0);
+    }
 }

@@ -6,7 +6,7 @@
 //! that a fail-over forgets ends by its ttl.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::{
@@ -77,12 +77,16 @@ impl Shared {
 
     pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         if self.is_plain() {
-            return self.try_plain(claim).await;
+            return Box::pin(self.try_plain(claim)).await;
         }
-        let mut kept = Kept(Ok(0));
         if self.config.min_replicas == 0 {
-            return self.try_on_master(claim, &mut kept).await;
+            return self.try_on_master(claim, &mut Kept(Ok(0))).await;
         }
+        Box::pin(self.try_with_replicas(claim)).await
+    }
+
+    async fn try_with_replicas(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        let mut kept = Kept(Ok(0));
         if self.undone.lock().contains(&claim.id) {
             self.take_back(claim).await?;
         }
@@ -114,11 +118,19 @@ impl Shared {
         linger: Linger,
     ) -> Result<Released, BackendError> {
         if self.is_plain() {
-            return self.release_plain(claim, linger).await;
+            return Box::pin(self.release_plain(claim, linger)).await;
         }
         if self.config.min_replicas == 0 {
             return self.release_on_master(claim, linger).await;
         }
+        Box::pin(self.release_with_replicas(claim, linger)).await
+    }
+
+    async fn release_with_replicas(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
         let slot = self.topology.names(&claim.key)?.slot();
         self.topology.link(slot).await?.end_abandoned().await;
         let released = self.release_on_master(claim, linger).await?;
@@ -131,7 +143,7 @@ impl Shared {
     pub(crate) async fn confirm_push(
         &self,
         claim: &Claim,
-        names: &Names,
+        names: &Arc<Names>,
     ) -> Result<Wake, BackendError> {
         let stamp = Stamp::new(self.io.now());
         Ok(match self.renew_one(claim, names).await {

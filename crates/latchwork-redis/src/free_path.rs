@@ -2,32 +2,28 @@
 //! time when many ask.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
 use redis::{Cmd, Value};
 
 use crate::answers::{letter, text};
 use crate::backend::{join_all, millis};
-use crate::combine::Combined;
+use crate::combine::{Combined, LIMIT};
 use crate::errors::strange;
 use crate::names::Names;
 use crate::scripts::{FREE, RELEASE, TAKE, TRY};
 use crate::topology::{Sending, Topology};
 
-/// A command for many is given up after this long, so that what gathers behind it goes on.
-const LIMIT: Duration = Duration::from_millis(2_500);
-
 /// A claim that wants a free key for itself.
 pub(crate) struct TakeRequest {
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
     pub(crate) head: String,
     pub(crate) ttl: u64,
     pub(crate) tail: String,
 }
 
 impl TakeRequest {
-    pub(crate) fn new(names: Names, claim: &Claim) -> Self {
+    pub(crate) fn new(names: Arc<Names>, claim: &Claim) -> Self {
         Self {
             names,
             head: head(claim),
@@ -82,7 +78,7 @@ impl Combined for Take {
     fn together<'a>(
         &'a self,
         requests: &'a [TakeRequest],
-    ) -> Verb<'a, Result<Vec<Value>, BackendError>> {
+    ) -> Verb<'a, Vec<Result<Value, BackendError>>> {
         Box::pin(async move {
             // A namespace has a counter of its own, so it needs a command of its own.
             let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -94,13 +90,14 @@ impl Combined for Take {
                 }
             }
             let commands = groups.iter().map(|g| Box::pin(self.take_group(requests, g))).collect();
-            let mut answers = vec![Value::Nil; requests.len()];
+            let mut answers = vec![Ok(Value::Nil); requests.len()];
             for (group, taken) in groups.iter().zip(join_all(commands).await) {
-                for (index, answer) in group.iter().zip(taken?) {
+                // What one namespace is refused says nothing of what another has got.
+                for (index, answer) in group.iter().zip(each(taken, group.len())) {
                     answers[*index] = answer;
                 }
             }
-            Ok(answers)
+            answers
         })
     }
 }
@@ -128,13 +125,18 @@ impl Take {
         let run = async {
             match run.await {
                 // Not by this script: each tries by itself.
-                Err(failure) if failure.leads_elsewhere() => {
+                Err(failure) if failure.leads_elsewhere() || is_refused(&failure.error) => {
                     Ok(Value::Array(vec![Value::Nil; group.len()]))
                 }
                 answer => answer.map(|answer| answer.value).map_err(|failure| failure.error),
             }
         };
-        match self.io.within(LIMIT, run).await.unwrap_or_else(|| Err(no_answer()))? {
+        match self
+            .io
+            .within(LIMIT, run)
+            .await
+            .unwrap_or_else(|| Err(BackendError::no_answer(LIMIT)))?
+        {
             Value::Array(answers) if answers.len() == group.len() => Ok(answers),
             other => Err(strange(&other)),
         }
@@ -148,7 +150,7 @@ pub(crate) struct Free {
 }
 
 /// A key, and its value up to the id of the claim that holds it.
-pub(crate) type FreeRequest = (Names, String);
+pub(crate) type FreeRequest = (Arc<Names>, String);
 
 impl Combined for Free {
     type Request = FreeRequest;
@@ -175,32 +177,51 @@ impl Combined for Free {
     fn together<'a>(
         &'a self,
         requests: &'a [FreeRequest],
-    ) -> Verb<'a, Result<Vec<bool>, BackendError>> {
-        Box::pin(async move {
-            let run = self.topology.run(None, &FREE, |command| {
-                command.arg(requests.len());
-                for (names, _) in requests {
-                    command.arg(names.lock());
-                }
-                for (_, value) in requests {
-                    command.arg(value);
-                }
-            });
-            let answer = self.io.within(LIMIT, run).await.unwrap_or_else(|| Err(no_answer()))?;
-            match text(&answer) {
-                Some(letters) if letters.len() == requests.len() => {
-                    Ok(letters.bytes().map(|letter| letter == b'1').collect())
-                }
-                _ => Err(strange(&answer)),
-            }
-        })
+    ) -> Verb<'a, Vec<Result<bool, BackendError>>> {
+        Box::pin(async move { each(self.free_all(requests).await, requests.len()) })
     }
 }
 
-fn no_answer() -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Unreachable,
-        Effect::Unknown,
-        format!("no answer within {LIMIT:?}"),
-    )
+impl Free {
+    async fn free_all(&self, requests: &[FreeRequest]) -> Result<Vec<bool>, BackendError> {
+        let run = self.topology.run(None, &FREE, |command| {
+            command.arg(requests.len());
+            for (names, _) in requests {
+                command.arg(names.lock());
+            }
+            for (_, value) in requests {
+                command.arg(value);
+            }
+        });
+        let run = async {
+            match run.await {
+                // One of the names is not for this user: each is released by itself.
+                Err(error) if is_refused(&error) => Ok(None),
+                answer => answer.map(Some),
+            }
+        };
+        let answer = self.io.within(LIMIT, run).await;
+        let Some(answer) = answer.unwrap_or_else(|| Err(BackendError::no_answer(LIMIT)))? else {
+            return Ok(vec![false; requests.len()]);
+        };
+        match text(&answer) {
+            Some(letters) if letters.len() == requests.len() => {
+                Ok(letters.bytes().map(|letter| letter == b'1').collect())
+            }
+            _ => Err(strange(&answer)),
+        }
+    }
+}
+
+/// Whether the user may not do this with one of the names; nothing was done.
+fn is_refused(error: &BackendError) -> bool {
+    error.kind == BackendErrorKind::Denied && error.effect == Effect::NotApplied
+}
+
+/// An answer for each of so many, or the same error.
+fn each<T>(answers: Result<Vec<T>, BackendError>, count: usize) -> Vec<Result<T, BackendError>> {
+    match answers {
+        Ok(answers) => answers.into_iter().map(Ok).collect(),
+        Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
+    }
 }

@@ -262,7 +262,8 @@ impl Link {
     pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
         let waiting = Waiting::new(self);
         let mut conn = self.conn.clone();
-        let sending = conn.send_packed_command(command);
+        // Pinned once: it is large, and each place that owned it would have room for it.
+        let sending = std::pin::pin!(conn.send_packed_command(command));
         let answer = match &self.drive {
             Some(drive) => self.unless_succeeded(drive.send(sending)).await,
             None => self.unless_succeeded(sending).await,
@@ -313,6 +314,7 @@ impl Link {
         &self,
         answer: impl Future<Output = redis::RedisResult<T>>,
     ) -> redis::RedisResult<T> {
+        let mut answer = std::pin::pin!(answer);
         let Some(Succeeded { by_now, news }) = &self.succeeded else { return answer.await };
         let told = news.notified();
         tokio::pin!(told);
@@ -322,7 +324,7 @@ impl Link {
             tokio::select! {
                 biased;
                 () = told => {}
-                answer = answer => return answer,
+                answer = answer.as_mut() => return answer,
             }
         }
         let gone = std::io::Error::other("another server has become the master meanwhile");

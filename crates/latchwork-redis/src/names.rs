@@ -6,7 +6,7 @@
 //! (`namespace:{-}name-` where braces around the name would be an empty tag, which is none).
 //! Helpers are the lock's name with a suffix, so a user limited to `~shop:*` needs no more.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
 
@@ -23,6 +23,8 @@ pub(crate) struct Names {
     /// How much of `lock` is the namespace with its separator.
     namespace: usize,
     slot: Option<u16>,
+    token: String,
+    helpers: [String; 4],
 }
 
 impl Names {
@@ -34,8 +36,16 @@ impl Names {
 
     /// The names of a lock by the name it has on one node.
     pub(crate) fn of_stored(lock: &str) -> Self {
+        Self::new(lock, None)
+    }
+
+    fn new(lock: &str, slot: Option<u16>) -> Self {
         let namespace = lock.find(':').map_or(0, |at| at + 1);
-        Self { lock: lock.to_owned(), namespace, slot: None }
+        let helpers = std::array::from_fn(|n| format!("{lock}:lw:{}", HELPERS[n]));
+        let mut names =
+            Self { lock: lock.to_owned(), namespace, slot, token: String::new(), helpers };
+        names.token = names.shared("token");
+        names
     }
 
     /// The names of `key` on Cluster.
@@ -57,7 +67,7 @@ impl Names {
         let names = Self::of_stored_tagged(&lock);
         // A brace that opens in the namespace can pull a helper into another slot.
         let slot = slot_of(&lock);
-        if slot_of(&names.token()) != slot || slot_of(&names.helper("line")) != slot {
+        if slot_of(names.token()) != slot || slot_of(names.helper("line")) != slot {
             return Err(invalid(format!(
                 "key: the brace in the namespace of {text:?} keeps its helpers from its slot"
             ))
@@ -68,7 +78,7 @@ impl Names {
 
     /// The names of a lock by the name it has on Cluster.
     pub(crate) fn of_stored_tagged(lock: &str) -> Self {
-        Self { slot: Some(slot_of(lock)), ..Self::of_stored(lock) }
+        Self::new(lock, Some(slot_of(lock)))
     }
 
     pub(crate) fn lock(&self) -> &str {
@@ -85,28 +95,21 @@ impl Names {
         &self.lock[..self.namespace]
     }
 
-    pub(crate) fn helper(&self, kind: &str) -> String {
-        debug_assert!(HELPERS.contains(&kind));
-        let mut name = String::with_capacity(self.lock.len() + 4 + kind.len());
-        name.push_str(&self.lock);
-        name.push_str(":lw:");
-        name.push_str(kind);
-        name
+    /// The name of a helper that belongs to this lock alone.
+    pub(crate) fn helper(&self, kind: &str) -> &str {
+        let place = HELPERS[..4].iter().position(|helper| *helper == kind);
+        &self.helpers[place.expect("a helper of a lock")]
     }
 
     /// The counter of tokens: one for a namespace, on Cluster one for each of its slots.
-    pub(crate) fn token(&self) -> String {
-        self.shared("token")
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
     /// A number for [`Self::token`], never 0.
     pub(crate) fn counter(&self) -> u64 {
         let slot = self.slot.map_or(0, |slot| u64::from(slot) + 1);
-        let start = 0xcbf2_9ce4_8422_2325_u64 ^ slot;
-        let hash = self
-            .namespace()
-            .bytes()
-            .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let hash = hash(slot, self.namespace());
         hash.max(1)
     }
 
@@ -123,6 +126,50 @@ impl Names {
         let end = self.slot.map_or_else(String::new, |slot| format!(":{{{}}}", slot_text(slot)));
         (format!("{}lw:push:", self.namespace()), end)
     }
+}
+
+/// The names of keys that were asked for lately.
+pub(crate) struct Cache([Mutex<Option<(Key, Arc<Names>)>>; 256]);
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self([const { Mutex::new(None) }; 256])
+    }
+}
+
+impl Cache {
+    /// The names of a key, made by `make` if they are not at hand.
+    pub(crate) fn get(
+        &self,
+        key: &Key,
+        make: impl FnOnce(&Key) -> Result<Names, BackendError>,
+    ) -> Result<Arc<Names>, BackendError> {
+        let place = &self.0[hash(0, key.as_str()) as usize % self.0.len()];
+        let at_hand = || place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, names)) = &*at_hand()
+            && of == key
+        {
+            return Ok(names.clone());
+        }
+        let names = Arc::new(make(key)?);
+        *at_hand() = Some((key.clone(), names.clone()));
+        Ok(names)
+    }
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cache")
+    }
+}
+
+/// FNV-1a, with its halves mixed.
+pub(crate) fn hash(seed: u64, text: &str) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
+    let hash = text
+        .bytes()
+        .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    hash ^ (hash >> 32)
 }
 
 /// The lock that a stored name belongs to, and whether it is the lock itself; `None` for what is
@@ -262,9 +309,9 @@ mod tests {
             let slot = names.slot().unwrap();
             assert_eq!(slot_of(names.lock()), slot);
             for helper in ["line", "claims", "held", "marks"] {
-                assert_eq!(slot_of(&names.helper(helper)), slot, "{text}");
+                assert_eq!(slot_of(names.helper(helper)), slot, "{text}");
             }
-            assert_eq!(slot_of(&names.token()), slot, "{text}");
+            assert_eq!(slot_of(names.token()), slot, "{text}");
             let (start, end) = names.channel_parts();
             assert_eq!(slot_of(&format!("{start}0123{end}")), slot, "{text}");
         }

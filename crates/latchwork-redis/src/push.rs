@@ -3,8 +3,8 @@
 //! A message is a hint that a lost connection may swallow: whoever waits looks by itself as well.
 //! Two kinds come, both with the id of the claim they are for:
 //!
-//! - `g <id> <token> <ttl ms> <stamp> <us since the try>`: the store has granted the claim by
-//!   itself. The ttl is short, and the stamp is that of the try from which it counts.
+//! - `g <id> <token> <ttl ms> <stamp> <us since the try> <lock>`: the store has granted the claim
+//!   by itself. The ttl is short, and the stamp is that of the try from which it counts.
 //! - `l <id> <ms>`: looking pays, after this long.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub(crate) struct Pushes {
 
 /// Gives back what was granted to a claim that nobody here knows any more.
 pub(crate) trait Unclaimed: Send + Sync {
-    /// `channel` tells which key it was.
+    /// `lock` is what the key is called in the store.
     fn give_back(self: Arc<Self>, id: ClaimId, lock: String);
 }
 

@@ -11,7 +11,7 @@ use crate::config::{Deployment, RedisConfig};
 use crate::confirm::{Answer, Confirm};
 use crate::errors::{Failure, Reaction};
 use crate::link::{Access, Facts, Link, Probe};
-use crate::names::Names;
+use crate::names::{Cache, Names};
 use crate::node::{Node, Target, Use};
 use crate::push::Pushes;
 use crate::scripts::Script;
@@ -32,6 +32,7 @@ pub(crate) enum Topology {
         io: Io,
         /// Another server may take over.
         fails_over: bool,
+        names: Cache,
     },
     /// The masters of a Cluster.
     Cluster(Arc<Cluster>),
@@ -55,7 +56,12 @@ impl Topology {
         let servers = access(&config.credentials, config.database, probe);
         let node =
             |target| Node::new(target, Use::All, servers.clone(), io.clone(), pushes.clone());
-        let one = |node, fails_over| Self::One { node, io: io.clone(), fails_over };
+        let one = |node, fails_over| Self::One {
+            node,
+            io: io.clone(),
+            fails_over,
+            names: Cache::default(),
+        };
         match &config.deployment {
             Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
             Deployment::Sentinel { sentinels, service } => {
@@ -77,10 +83,10 @@ impl Topology {
     }
 
     /// What a key is called here.
-    pub(crate) fn names(&self, key: &Key) -> Result<Names, BackendError> {
+    pub(crate) fn names(&self, key: &Key) -> Result<Arc<Names>, BackendError> {
         match self {
-            Self::One { .. } => Names::plain(key),
-            Self::Cluster(_) => Names::tagged(key),
+            Self::One { names, .. } => names.get(key, Names::plain),
+            Self::Cluster(cluster) => cluster.names.get(key, Names::tagged),
         }
     }
 
@@ -216,9 +222,10 @@ impl Topology {
                 return Err(Failure::elsewhere());
             }
             let command = make(&link, whole);
+            // What is rare has its room elsewhere: every try carries this future.
             let sent = match sending.confirm {
-                Some(confirm) => link.send_confirmed(&command, ask, confirm).await,
-                None if ask => link.send_asking(&command).await.map(Answer::of_master),
+                Some(confirm) => Box::pin(link.send_confirmed(&command, ask, confirm)).await,
+                None if ask => Box::pin(link.send_asking(&command)).await.map(Answer::of_master),
                 None => link.send(&command).await.map(Answer::of_master),
             };
             let failure = match sent {

@@ -9,6 +9,7 @@
 mod exclusion;
 mod fair_order;
 mod fence_order;
+mod forgotten_claim;
 mod ghost_free;
 mod held_is_valid;
 mod no_false_alarm;
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use latchwork_core::Moment;
 
+use crate::flags::duration;
 use crate::history::{History, Span};
 
 /// What a store and a run are judged by.
@@ -80,8 +82,33 @@ impl Bounds {
             // A dead process is noticed at once, long before its ttl is over.
             return Self { takeover: (ttl / 2).min(Duration::from_secs(1)), ..bounds };
         }
+        if url.starts_with("redis") {
+            // What a guarded server may have forgotten keeps it closed for a quarantine.
+            return Self { settle: ttl + quarantine(url), ..bounds };
+        }
         bounds
     }
+}
+
+/// For how long a Redis server with the options of this address grants nothing after a loss.
+fn quarantine(url: &str) -> Duration {
+    let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
+    let options: Vec<_> = options.filter_map(|option| option.split_once('=')).collect();
+    let length = |name| {
+        let option = options.iter().find(|(known, _)| *known == name);
+        option.and_then(|(_, text)| duration(text))
+    };
+    if !options.contains(&("guard", "true")) {
+        return Duration::ZERO;
+    }
+    let usual = match url.split(':').next() {
+        Some("redis+sentinel") => 12,
+        Some("redis+cluster") => 17,
+        _ => 0,
+    };
+    let max_ttl = length("max_ttl").unwrap_or(Duration::from_secs(60));
+    let deposed = length("deposed").unwrap_or(Duration::from_secs(usual));
+    max_ttl + max_ttl / 100 + Duration::from_millis(1) + deposed
 }
 
 /// A violation of a check that is expected while a fault lasts, or for some time after it.
@@ -188,6 +215,7 @@ pub const ALL: &[Check] = &[
     check!(exclusion, "no two holders believe at once in holds that exclude each other"),
     check!(fence_order, "the resource never accepts a smaller token after a larger one"),
     check!(token_order, "a later hold has a larger token, and no token is used twice"),
+    check!(forgotten_claim, "while a claim is held nobody else has held its key"),
     check!(told_in_time, "a holder is told of a loss when its validity ends, at the latest"),
     check!(held_is_valid, "ensure_held says yes only within the validity, never after a loss"),
     check!(release_counts, "a release lets the next one in, not the end of a ttl"),
@@ -200,3 +228,23 @@ pub const ALL: &[Check] = &[
     ),
     check!(no_false_alarm, "without a fault nothing is lost, in doubt or unknown"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bounds_of_redis_know_the_quarantine() {
+        let ttl = Duration::from_secs(1);
+        let settle = |url: &str| Bounds::of_store(url, ttl, 2).settle;
+        assert_eq!(settle("redis://127.0.0.1:1"), ttl);
+        let q = Duration::from_millis(1_011);
+        assert_eq!(settle("redis://127.0.0.1:1?guard=true&max_ttl=1s"), ttl + q);
+        let two = Duration::from_secs(2);
+        let url = "redis+sentinel://a,b/main?max_ttl=1s&guard=true";
+        assert_eq!(settle(&format!("{url}&deposed=2s")), ttl + q + two);
+        assert_eq!(settle(url), ttl + q + Duration::from_secs(12));
+        let bounds = Bounds::of_store("redis+cluster://a,b", ttl, 2);
+        assert_eq!(bounds.takeover, Duration::from_millis(1_300));
+    }
+}

@@ -186,7 +186,7 @@ local function held_token(id)
     return hold.token
   end
   if is_shared(hold.kind) and call('ZSCORE', HELD, id) then
-    return string.match(call('HGET', CLAIMS, id), '^m %a %d+ (%d+)')
+    return string.match(call('HGET', CLAIMS, id) or '', '^m %a %d+ (%d+)')
   end
   return nil
 end
@@ -385,7 +385,9 @@ local function serve(me, in_line, floor)
   end
   if p then
     warn_next(p)
-  elseif not turn and call('EXISTS', LINE) == 0 then
+  end
+  -- Whoever is in line still cannot be told.
+  if not turn and (hold.kind == nil or is_shared(hold.kind)) then
     call_marks()
   end
   return mine, turn

@@ -67,13 +67,12 @@ elseif hold.id == id then
   call('DEL', KEY) -- first, as above
   hold = { kind = linger > 0 and 'c' or nil, closed = linger > 0 and now + linger or 0 }
   dirty = linger > 0
-elseif held_token(id) then
-  local take = string.match(call('HGET', CLAIMS, id), '^m %a (%d+)')
-  hold.taken = hold.taken - tonumber(take)
+elseif is_shared(hold.kind) and call('ZREM', HELD, id) == 1 then
+  local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
+  hold.taken = hold.taken - (tonumber(take) or 0)
   if linger > 0 then
     hold.closed = math.max(hold.closed, now + linger)
   end
-  call('ZREM', HELD, id)
   call('HDEL', CLAIMS, id)
   dirty = true
   settle_members()

@@ -1,12 +1,24 @@
 -- Starts the ttl of held claims anew. For each claim three keys (the lock, its details, its
 -- members) and four arguments (id, mode, ttl in ms, floor); the last key is the token counter.
 --
--- For each claim the answer has its token, or an empty text if it is not held, or an error's text;
+-- For each claim the answer has its token, or an empty text if it is not held;
 -- the server's time comes last.
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local TOKEN = KEYS[#KEYS]
+
+-- Asks for a part of one claim. What is of another type is nobody's, and must not stop the others.
+local function look(...)
+  local answer = redis.pcall(...)
+  if type(answer) == 'table' and answer.err then
+    if string.find(answer.err, 'WRONGTYPE', 1, true) then
+      return nil
+    end
+    return call(...)
+  end
+  return answer
+end
 
 -- Raises the token that is remembered to the floor that a quorum has agreed on.
 local function raised(token, floor)
@@ -21,7 +33,7 @@ local function raised(token, floor)
 end
 
 local function renew_alone(key, id, ttl, floor)
-  local value = call('GET', key)
+  local value = look('GET', key)
   if not value or string.sub(value, 8, 39) ~= id then
     return ''
   end
@@ -39,14 +51,21 @@ end
 
 local function renew_member(key, details, members, id, mode, ttl, floor)
   -- Without the lock itself nobody holds anything, whatever its helpers say.
-  local value = call('GET', key)
+  local value = look('GET', key)
   if not value or string.sub(value, 1, 5) ~= 'lw:' .. mode .. ':' then
     return ''
   end
-  local score = call('ZSCORE', members, id)
+  local score = look('ZSCORE', members, id)
   if not score or tonumber(score) < now then
     return ''
   end
+  local detail = look('HGET', details, id) or ''
+  local head, token, tail = string.match(detail, '^(m %a %d+ )(%d+)( .*)$')
+  if not token then
+    return ''
+  end
+  -- First: a full server lets a script write after it has taken something away, if only nothing.
+  call('ZREM', members, '')
   ttl = tonumber(ttl)
   for _, name in ipairs({ key, details, members }) do
     if call('PTTL', name) < ttl then
@@ -54,8 +73,6 @@ local function renew_member(key, details, members, id, mode, ttl, floor)
     end
   end
   call('ZADD', members, 'XX', now + ttl, id)
-  local detail = call('HGET', details, id)
-  local head, token, tail = string.match(detail, '^(m %a %d+ )(%d+)( .*)$')
   local new = raised(token, floor)
   if new ~= token then
     call('HSET', details, id, head .. new .. tail)

@@ -26,7 +26,8 @@ if #KEYS == 3 then
   return token
 end
 
--- Behind one who holds alone nobody can be served: a newcomer goes to the end of the line.
+-- Behind one who holds alone nobody can be served: a newcomer goes to the end of the line. Who
+-- holds it may be this claim, which was not told.
 if ARGV[8] == 'f' and ARGV[16] == '0' then
   local value = redis.call('GET', KEYS[1])
   if value and string.sub(value, 1, 6) == 'lw:' .. ARGV[5] .. ':+'
@@ -63,6 +64,8 @@ local place = ARGV[8]
 local token = held_token(me.id)
 if token then
   extend(me.id, me.mode, me.ttl)
+  -- To the client any grant says that the counter is above what other servers gave.
+  next_token()
   finish()
   return { 1, token, me.ttl, time[1], time[2] }
 end

@@ -1,8 +1,10 @@
--- The next token of a namespace: it starts at the server's time and is then only counted up.
+-- The next token of a namespace: above all that it gave, and by the clock above those that the server
+-- may have lost.
 local token = redis.call('INCR', KEYS[1])
-if token < 1e15 then
-  local time = redis.call('TIME')
-  token = time[1] * 1000000 + time[2]
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+if token < now_us then
+  token = now_us
   redis.call('SET', KEYS[1], string.format('%.0f', token), 'PX', 604800000)
 end
 return token

@@ -1,0 +1,86 @@
+"""What a process of a measurement does, for locks in Python.
+
+A lock is a function of a key that returns an object with `acquire` and `release`.
+`contend URL SCENE TASKS NUMBER` and `handoff URL` speak the words of the Rust child.
+"""
+
+import os
+import struct
+import sys
+import threading
+import time
+
+
+def main(connect):
+    role, url, *rest = sys.argv[1:]
+    make = connect(url)
+    if role == "contend":
+        scene, tasks, number = rest
+        contend(make, os.open(scene, os.O_RDWR), int(tasks), int(number))
+    else:
+        handoff(make)
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+class Task(threading.Thread):
+    def __init__(self, make, scene, name, barrier, window):
+        super().__init__()
+        self.lock, self.warm = make("bench"), make(f"warm/{name}")
+        self.scene, self.owner = scene, struct.pack("<Q", name | 1 << 63)
+        self.barrier, self.window = barrier, window
+        self.pairs = self.handovers = self.overlaps = 0
+
+    def run(self):
+        self.warm.acquire()
+        self.warm.release()
+        self.barrier.wait()
+        self.barrier.wait()
+        until = self.window["until"]
+        while time.monotonic_ns() < until:
+            self.lock.acquire()
+            # What comes too late is not counted: then everybody gives up the contest.
+            if time.monotonic_ns() < until:
+                self.work()
+            self.lock.release()
+
+    def work(self):
+        last = os.pread(self.scene, 8, 0)
+        os.pwrite(self.scene, self.owner, 0)
+        self.pairs += 1
+        self.handovers += last != self.owner
+        self.overlaps += os.pread(self.scene, 8, 0) != self.owner
+
+
+def contend(make, scene, tasks, number):
+    barrier, window = threading.Barrier(tasks + 1), {}
+    threads = [Task(make, scene, number << 32 | n, barrier, window) for n in range(tasks)]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    say("ready")
+    window["until"] = int(sys.stdin.readline())
+    before = time.process_time_ns()
+    barrier.wait()
+    for thread in threads:
+        thread.join()
+    cpu = (time.process_time_ns() - before) / 1000
+    handovers = sum(thread.handovers for thread in threads)
+    overlaps = sum(thread.overlaps for thread in threads)
+    say(handovers, overlaps, cpu, *(thread.pairs for thread in threads))
+
+
+def handoff(make):
+    lock, warm = make("bench"), make(f"warm/{os.getpid()}")
+    warm.acquire()
+    warm.release()
+    say("ready")
+    for line in sys.stdin:
+        lock.acquire()
+        say("acquired", time.monotonic_ns())
+        time.sleep(int(line) / 1000)
+        released = time.monotonic_ns()
+        lock.release()
+        say("released", released)

@@ -1,0 +1,95 @@
+//! `rslock` and `async-redis-lock` in the roles of the measurements: `KIND ROLE URL ...`.
+
+#![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
+
+mod free;
+#[path = "../../../src/roles.rs"]
+mod roles;
+
+use std::time::Duration;
+
+use async_redis_lock::{Locker, Options};
+use redis::{Client, IntoConnectionInfo};
+use roles::{Lock, Outcome};
+use rslock::LockManager;
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn main() -> Outcome {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, role, url, rest @ ..] = &args[..] else { return Err("KIND ROLE URL ...".into()) };
+    let rest: Vec<String> = std::iter::once(role).chain(rest).cloned().collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+    let client = Client::open(url.as_str().into_connection_info()?.set_tcp_settings(tcp))?;
+    runtime.block_on(async {
+        match kind.as_str() {
+            "rslock" => {
+                let locks = LockManager::from_clients(vec![client]);
+                let make = |key: &str| Rslock { locks: locks.clone(), key: key.into() };
+                match role.as_str() {
+                    "free" => free::run(make).await,
+                    _ => roles::run(&rest, make).await,
+                }
+            }
+            "async-redis-lock" => {
+                let locks = Locker::from_client(client).await?;
+                // As its documents advise; the default is a ttl of 3 s.
+                let options = Options::new().ttl(TTL).extend(TTL / 3);
+                let make = |key: &str| Async {
+                    locks: locks.clone(),
+                    key: key.into(),
+                    options: options.clone().timeout(None),
+                };
+                match &rest[..] {
+                    [role, count, ttl] if role == "held" => {
+                        let ttl = Duration::from_millis(ttl.parse()?);
+                        let options = options.clone().ttl(ttl).extend(ttl / 3);
+                        let take =
+                            async |key: String| locks.acquire_with_options(&options, key).await;
+                        roles::held(count.parse()?, take, |lock| !lock.is_lost()).await
+                    }
+                    [role] if role == "free" => free::run(make).await,
+                    _ => roles::run(&rest, make).await,
+                }
+            }
+            _ => Err(format!("no such kind: {kind}").into()),
+        }
+    })
+}
+
+struct Rslock {
+    locks: LockManager,
+    key: String,
+}
+
+impl Lock for Rslock {
+    type Held = rslock::LockGuard;
+
+    async fn acquire(&self) -> Self::Held {
+        self.locks.acquire(self.key.as_str(), TTL).await.expect("the server answers")
+    }
+
+    async fn release(&self, held: Self::Held) {
+        held.release().await;
+    }
+}
+
+struct Async {
+    locks: Locker,
+    key: String,
+    options: Options,
+}
+
+impl Lock for Async {
+    type Held = async_redis_lock::Lock;
+
+    async fn acquire(&self) -> Self::Held {
+        let held = self.locks.acquire_with_options(&self.options, self.key.as_str());
+        held.await.expect("the server answers")
+    }
+
+    async fn release(&self, held: Self::Held) {
+        held.release().await.expect("the server answers");
+    }
+}

@@ -1,0 +1,230 @@
+//! The locks on Redis that Latchwork is measured against, each in a process of its own, and how
+//! they come onto this machine: at their first use, with fixed versions, into `target/peers`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use latchwork_services::RedisServer;
+
+use crate::child::Worker;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const PYTHON: &str = "/usr/bin/python3";
+const PYTHON_REDIS_LOCK: &str = "python-redis-lock==4.0.1";
+const NODE_PACKAGES: &str = r#"{
+  "private": true,
+  "dependencies": { "ioredis": "5.9.3", "redlock": "5.0.0-beta.2", "redis-semaphore": "5.8.0" }
+}
+"#;
+
+/// What runs it.
+enum Program {
+    /// This program.
+    Own,
+    /// `peers/rust`.
+    Rust,
+    /// Python with what the system has, or with the packages of `target/peers/venv`.
+    System(&'static str),
+    Venv(&'static str),
+    Node(&'static str),
+}
+
+/// A kind of lock.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    program: Program,
+    /// The commands of `INFO commandstats` whose sum is what its clients send. The server counts
+    /// what scripts call among them, so only those count that no script of it calls. (The one script
+    /// of python-redis-lock calls GET once, so its GETs are the GETs and the scripts.)
+    sends: &'static [&'static str],
+}
+
+const SCRIPTS: &[&str] = &["eval", "evalsha"];
+const SET_AND_SCRIPTS: &[&str] = &["set", "eval", "evalsha"];
+
+pub(crate) const SPIN: Kind = Kind { name: "spin", program: Program::Own, sends: SET_AND_SCRIPTS };
+pub(crate) const LATCHWORK: Kind =
+    Kind { name: "latchwork", program: Program::Own, sends: SCRIPTS };
+pub(crate) const LATCHWORK_HANDOVER: Kind =
+    Kind { name: "latchwork-handover", program: Program::Own, sends: SCRIPTS };
+pub(crate) const REDIS_PY: Kind =
+    Kind { name: "redis-py", program: Program::System("redis_py.py"), sends: SET_AND_SCRIPTS };
+pub(crate) const PYTHON_REDIS_LOCK_KIND: Kind = Kind {
+    name: "python-redis-lock",
+    program: Program::Venv("python_redis_lock.py"),
+    sends: &["set", "get", "blpop"],
+};
+pub(crate) const NODE_REDLOCK: Kind =
+    Kind { name: "node-redlock", program: Program::Node("node_redlock.js"), sends: SCRIPTS };
+pub(crate) const REDIS_SEMAPHORE: Kind = Kind {
+    name: "redis-semaphore",
+    program: Program::Node("redis_semaphore.js"),
+    sends: SET_AND_SCRIPTS,
+};
+pub(crate) const RSLOCK: Kind =
+    Kind { name: "rslock", program: Program::Rust, sends: SET_AND_SCRIPTS };
+pub(crate) const ASYNC_REDIS_LOCK: Kind =
+    Kind { name: "async-redis-lock", program: Program::Rust, sends: SCRIPTS };
+
+/// What any client sends beside its locks.
+const ALWAYS: &[&str] = &["hello", "client|", "subscribe", "unsubscribe", "ping", "script|"];
+
+impl Kind {
+    /// Installs what is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// If that fails: what is missing, in one line.
+    pub(crate) fn install(&self) -> std::result::Result<(), String> {
+        match self.program {
+            Program::Own => Ok(()),
+            Program::System(_) => python_redis(),
+            Program::Venv(_) => python_redis().and_then(|()| venv()),
+            Program::Node(_) => node_packages(),
+            Program::Rust => rust_peers(),
+        }
+    }
+
+    /// Starts a process of it in a role and waits until it is ready.
+    pub(crate) fn start(&self, role: &str, url: &str, args: &[&str]) -> Result<Worker> {
+        let mut command = match self.program {
+            Program::Own => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["child-redis", self.name]);
+                command
+            }
+            Program::Rust => {
+                let mut command = Command::new(folder().join("rust/release/peers"));
+                command.arg(self.name);
+                command
+            }
+            Program::System(script) => with_script(Path::new(PYTHON), script),
+            Program::Venv(script) => with_script(&folder().join("venv/bin/python"), script),
+            Program::Node(script) => {
+                let mut command = with_script(Path::new("node"), script);
+                command.env("NODE_PATH", folder().join("node/node_modules"));
+                command
+            }
+        };
+        let mut worker = Worker::spawn(command.args([role, url]).args(args))?;
+        match worker.line() {
+            Ok(line) if line == "ready" => Ok(worker),
+            other => Err(format!("{}: {other:?} instead of \"ready\"", self.name).into()),
+        }
+    }
+
+    /// How many commands its clients have sent since the server was started.
+    pub(crate) fn commands(&self, server: &RedisServer) -> Result<f64> {
+        let info = server.command(&["INFO", "commandstats"])?.ok()?.text();
+        let calls = info.lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let counts =
+                self.sends.contains(&name) || ALWAYS.iter().any(|always| name.starts_with(always));
+            rest.split(',').next().filter(|_| counts)?.parse::<f64>().ok()
+        });
+        Ok(calls.sum())
+    }
+}
+
+/// Installs several kinds; what cannot be had goes to the second list, with the reason.
+pub(crate) fn install(kinds: Vec<Kind>) -> (Vec<Kind>, Vec<(Kind, String)>) {
+    let (mut here, mut missing) = (Vec::new(), Vec::new());
+    for kind in kinds {
+        match kind.install() {
+            Ok(()) => here.push(kind),
+            Err(reason) => missing.push((kind, reason)),
+        }
+    }
+    (here, missing)
+}
+
+/// Rows of a table for what could not be had.
+pub(crate) fn missing_rows(missing: &[(Kind, String)], columns: usize) {
+    for (kind, reason) in missing {
+        let mut cells = vec![kind.name.to_string(), format!("missing: {reason}")];
+        cells.resize(columns, "-".into());
+        crate::stats::row(&cells);
+    }
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
+}
+
+/// `target/peers`: this program is in `target/release`.
+fn folder() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.ancestors().nth(2).unwrap_or(Path::new("target")).join("peers")
+}
+
+fn with_script(program: &Path, script: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg(sources().join(script)).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+fn python_redis() -> std::result::Result<(), String> {
+    let mut command = Command::new(PYTHON);
+    command.args(["-c", "import redis"]);
+    ran(&mut command).map_err(|error| format!("install python3 and python3-redis ({error})"))
+}
+
+fn venv() -> std::result::Result<(), String> {
+    let venv = folder().join("venv");
+    once(&venv.join("installed"), PYTHON_REDIS_LOCK, || {
+        // Both Python locks use the redis-py of the system.
+        ran(Command::new(PYTHON).args(["-m", "venv", "--system-site-packages"]).arg(&venv))?;
+        let mut pip = Command::new(venv.join("bin/python"));
+        ran(pip.args(["-m", "pip", "install", "--quiet", PYTHON_REDIS_LOCK]))
+    })
+}
+
+fn node_packages() -> std::result::Result<(), String> {
+    ran(Command::new("node").arg("--version"))?;
+    let node = folder().join("node");
+    once(&node.join("installed"), NODE_PACKAGES, || {
+        std::fs::create_dir_all(&node).map_err(|error| error.to_string())?;
+        std::fs::write(node.join("package.json"), NODE_PACKAGES)
+            .map_err(|error| error.to_string())?;
+        let mut npm = Command::new("npm");
+        ran(npm.args(["install", "--no-audit", "--no-fund"]).current_dir(&node))
+    })
+}
+
+/// Cargo itself knows whether there is anything to do.
+fn rust_peers() -> std::result::Result<(), String> {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo
+        .args(["build", "--release", "--locked", "--quiet"])
+        .current_dir(sources().join("rust"))
+        .env("CARGO_TARGET_DIR", folder().join("rust"));
+    ran(&mut cargo)
+}
+
+/// Does something unless a file says that this very version of it is done.
+fn once(
+    stamp: &Path,
+    version: &str,
+    install: impl FnOnce() -> std::result::Result<(), String>,
+) -> std::result::Result<(), String> {
+    if std::fs::read_to_string(stamp).is_ok_and(|done| done == version) {
+        return Ok(());
+    }
+    install()?;
+    std::fs::write(stamp, version).map_err(|error| error.to_string())
+}
+
+fn ran(command: &mut Command) -> std::result::Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{name} does not start: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    Err(format!("{name}: {}: {}", output.status, last.trim()))
+}

@@ -1,0 +1,93 @@
+//! Latchwork, and a client that spins on `SET NX`, in the roles of the measurements on Redis.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use latchwork_core::Handover;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
+use tokio::runtime::Builder;
+
+use crate::roles::{self, Lock, Outcome};
+
+/// The entry of a started process: `KIND ROLE URL ...`.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let [kind, role, url, rest @ ..] = args else { return Err("KIND ROLE URL ...".into()) };
+    let role: Vec<String> = std::iter::once(role).chain(rest).cloned().collect();
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        if kind == "spin" {
+            let spin = Spin::connect(url).await?;
+            return roles::run(&role, |key| Spin { key: key.into(), ..spin.clone() }).await;
+        }
+        let mut locks = latchwork::connect(url).await?;
+        if kind == "latchwork" {
+            locks = locks.handover(Handover::OFF);
+        }
+        match &role[..] {
+            [role, count, ttl] if role == "held" => {
+                let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
+                let take = async |key| {
+                    let guard = locks.mutex(key).try_acquire().await;
+                    guard.map_err(|error| error.to_string())?.ok_or_else(|| "not free".to_string())
+                };
+                roles::held(count.parse()?, take, |guard| guard.ensure_held().is_ok()).await
+            }
+            _ => roles::run(&role, |key| locks.mutex(key)).await,
+        }
+    })
+}
+
+impl Lock for latchwork::Mutex {
+    type Held = latchwork::Guard;
+
+    async fn acquire(&self) -> Self::Held {
+        latchwork::Mutex::acquire(self).await.expect("the store answers")
+    }
+
+    async fn release(&self, held: Self::Held) {
+        held.release().await.expect("the store answers");
+    }
+}
+
+#[derive(Clone)]
+struct Spin {
+    connection: MultiplexedConnection,
+    hash: Arc<str>,
+    key: Arc<str>,
+}
+
+impl Spin {
+    async fn connect(url: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+        let client = Client::open(url.into_connection_info()?.set_tcp_settings(tcp))?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let script = crate::redis_free::DELETE_IF_MINE;
+        let hash: String =
+            cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await?;
+        Ok(Self { connection, hash: hash.into(), key: "".into() })
+    }
+}
+
+impl Lock for Spin {
+    type Held = String;
+
+    async fn acquire(&self) -> String {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut connection = self.connection.clone();
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let value = format!("{:016x}{n:016x}", std::process::id());
+        let mut set = cmd("SET");
+        set.arg(&*self.key).arg(&value).arg("NX").arg("PX").arg(30_000);
+        while connection.send_packed_command(&set).await.expect("answers") != Value::Okay {}
+        value
+    }
+
+    async fn release(&self, value: String) {
+        let mut delete = cmd("EVALSHA");
+        delete.arg(&*self.hash).arg(1).arg(&*self.key).arg(&value);
+        self.connection.clone().send_packed_command(&delete).await.expect("answers");
+    }
+}

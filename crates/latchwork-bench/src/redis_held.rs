@@ -1,0 +1,88 @@
+//! Many locks on Redis that one process holds and renews.
+
+use std::time::Duration;
+
+use latchwork_services::{RedisOptions, RedisServer};
+
+use crate::Outcome;
+use crate::child::Worker;
+use crate::peers::{self, Kind};
+use crate::redis_contend::stands;
+use crate::roles::now;
+use crate::stats::{head, row, shortened};
+
+const LOCKS: usize = 10_000;
+const TTL: Duration = Duration::from_secs(30);
+const MOST: f64 = 50.0;
+
+struct Measured {
+    commands: f64,
+    cpu: f64,
+    held: String,
+}
+
+pub(crate) fn run() -> Outcome {
+    let (kinds, missing) =
+        peers::install(vec![peers::LATCHWORK, peers::ASYNC_REDIS_LOCK, peers::REDIS_SEMAPHORE]);
+    let ttl = shortened(TTL, TTL / 5);
+    println!("{LOCKS} locks with a ttl of {} s:\n", ttl.as_secs());
+    head(&[
+        "what",
+        "renews a lock every",
+        "watched for",
+        "commands a second",
+        "client CPU",
+        "latchwork's CPU to it",
+        "goal",
+        "still held",
+    ]);
+    let mut ours = f64::NAN;
+    for kind in &kinds {
+        // What each does by itself; redis-semaphore leaves a fifth of the ttl for a renewal.
+        let every = if kind.name == "redis-semaphore" { ttl * 4 / 5 } else { ttl / 3 };
+        // Whole rounds of renewals, or the counts would depend on when one looks.
+        let watched = every * if kind.name == "redis-semaphore" { 2 } else { 3 };
+        let seen = measure(kind, ttl, watched)?;
+        let verdict = if kind.name == "latchwork" {
+            ours = seen.cpu;
+            stands(format!("<= {MOST} commands"), seen.commands <= MOST)
+        } else {
+            stands("less CPU".into(), ours < seen.cpu)
+        };
+        row(&[
+            kind.name.into(),
+            format!("{:.1} s", every.as_secs_f64()),
+            format!("{:.1} s", watched.as_secs_f64()),
+            format!("{:.1}", seen.commands),
+            format!("{:.3} % of one core", seen.cpu),
+            format!("{:.2}", ours / seen.cpu),
+            verdict,
+            seen.held,
+        ]);
+    }
+    peers::missing_rows(&missing, 8);
+    Ok(())
+}
+
+fn measure(
+    kind: &Kind,
+    ttl: Duration,
+    watched: Duration,
+) -> Result<Measured, Box<dyn std::error::Error>> {
+    let server = RedisServer::start(&RedisOptions::new())?;
+    let args = [LOCKS.to_string(), ttl.as_millis().to_string()];
+    let mut worker = kind.start("held", &server.url(), &[&args[0], &args[1]])?;
+    let (start, commands, time) = (now(), kind.commands(&server)?, cpu_time(&mut worker)?);
+    std::thread::sleep(watched);
+    let took = (now() - start) as f64 / 1e9;
+    let commands = (kind.commands(&server)? - commands) / took;
+    let cpu = (cpu_time(&mut worker)? - time) / 1e6 / took * 100.0;
+    worker.tell("end")?;
+    Ok(Measured { commands, cpu, held: worker.line()? })
+}
+
+/// In microseconds.
+fn cpu_time(worker: &mut Worker) -> Result<f64, Box<dyn std::error::Error>> {
+    worker.tell("cpu")?;
+    Ok(worker.line()?.parse()?)
+}

@@ -1,0 +1,163 @@
+//! What a process of a measurement does, for locks in Rust. `peers/roles.py` and `peers/roles.js`
+//! do the same for theirs; `peers/rust` is built with this file too.
+
+use std::fs::{File, OpenOptions};
+use std::io::BufRead;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// A lock on one key.
+pub(crate) trait Lock: Send + Sync + 'static {
+    /// What proves that it is held.
+    type Held: Send;
+
+    /// Waits until it is held.
+    fn acquire(&self) -> impl Future<Output = Self::Held> + Send;
+
+    /// Gives it back.
+    fn release(&self, held: Self::Held) -> impl Future<Output = ()> + Send;
+}
+
+/// Nanoseconds on a clock that all processes of this machine share.
+pub(crate) fn now() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Processor time of this process in microseconds.
+pub(crate) fn cpu_time() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}
+
+/// The lines that the measurement sends; reading them blocks nobody.
+pub(crate) fn input() -> UnboundedReceiver<String> {
+    let (sender, lines) = unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// `contend SCENE TASKS NUMBER` or `handoff`, with a lock on the key that it is given.
+pub(crate) async fn run<L: Lock>(args: &[String], make: impl Fn(&str) -> L) -> Outcome {
+    let warm = make(&format!("warm/{}", std::process::id()));
+    warm.release(warm.acquire().await).await;
+    match args {
+        [role, scene, tasks, number] if role == "contend" => {
+            let scene = Arc::new(OpenOptions::new().read(true).write(true).open(scene)?);
+            let number: u64 = number.parse()?;
+            let tasks = (0..tasks.parse()?).map(|n: u64| Task {
+                scene: scene.clone(),
+                name: (number << 32 | n | 1 << 63).to_le_bytes(),
+                pairs: 0,
+                handovers: 0,
+                overlaps: 0,
+            });
+            contend(make, tasks.collect()).await
+        }
+        [role] if role == "handoff" => handoff(make("bench")).await,
+        _ => Err(format!("no role: {args:?}").into()),
+    }
+}
+
+/// Who owns the key, and what it sees while it does.
+struct Task {
+    scene: Arc<File>,
+    name: [u8; 8],
+    pairs: u64,
+    handovers: u64,
+    overlaps: u64,
+}
+
+impl Task {
+    fn work(&mut self) {
+        let mut last = [0; 8];
+        self.scene.read_exact_at(&mut last, 0).expect("reads");
+        self.scene.write_all_at(&self.name, 0).expect("writes");
+        self.pairs += 1;
+        self.handovers += u64::from(last != self.name);
+        let mut now = [0; 8];
+        self.scene.read_exact_at(&mut now, 0).expect("reads");
+        self.overlaps += u64::from(now != self.name);
+    }
+}
+
+async fn contend<L: Lock>(make: impl Fn(&str) -> L, tasks: Vec<Task>) -> Outcome {
+    let mut lines = input();
+    println!("ready");
+    let until: u64 = lines.recv().await.ok_or("no word to begin")?.parse()?;
+    let before = cpu_time();
+    let handles: Vec<_> = tasks
+        .into_iter()
+        .map(|mut task| {
+            let lock = make("bench");
+            tokio::spawn(async move {
+                while now() < until {
+                    let held = lock.acquire().await;
+                    // What comes too late is not counted: then everybody gives up the contest.
+                    if now() < until {
+                        task.work();
+                    }
+                    lock.release(held).await;
+                }
+                task
+            })
+        })
+        .collect();
+    let mut tasks = Vec::new();
+    for handle in handles {
+        tasks.push(handle.await?);
+    }
+    let cpu = cpu_time() - before;
+    let sum = |what: fn(&Task) -> u64| tasks.iter().map(what).sum::<u64>();
+    print!("{} {} {cpu}", sum(|t| t.handovers), sum(|t| t.overlaps));
+    for task in &tasks {
+        print!(" {}", task.pairs);
+    }
+    println!();
+    Ok(())
+}
+
+async fn handoff<L: Lock>(lock: L) -> Outcome {
+    let mut lines = input();
+    println!("ready");
+    while let Some(line) = lines.recv().await {
+        let held = lock.acquire().await;
+        println!("acquired {}", now());
+        tokio::time::sleep(Duration::from_millis(line.parse()?)).await;
+        let released = now();
+        lock.release(held).await;
+        println!("released {released}");
+    }
+    Ok(())
+}
+
+/// Takes many; tells its processor time when asked, and in the end how many of them are still held.
+pub(crate) async fn held<H, E: Into<Box<dyn std::error::Error>>>(
+    count: usize,
+    take: impl AsyncFn(String) -> Result<H, E>,
+    still: impl Fn(&H) -> bool,
+) -> Outcome {
+    let mut lines = input();
+    let mut locks = Vec::with_capacity(count);
+    for n in 0..count {
+        locks.push(take(format!("stock/{n}")).await.map_err(Into::into)?);
+    }
+    println!("ready");
+    while lines.recv().await.ok_or("no word to end")? == "cpu" {
+        println!("{}", cpu_time());
+    }
+    println!("{}", locks.iter().filter(|lock| still(lock)).count());
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! While a claim is held nobody else has held its key: a store that forgets the claim lets another
+//! hold come and go, and the next one that is handed over inside the first holder's process has the
+//! smaller token.
+
+use super::token_order::{Granted, order};
+use super::{Bounds, Verdict};
+use crate::history::History;
+
+pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (key, holds) in history.holds_by_key() {
+        order(&mut verdict, &key, &holds, Granted::Before);
+    }
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::token_order;
+    use crate::event::How;
+    use crate::event::What;
+    use crate::story::{Story, TTL};
+
+    #[test]
+    fn a_handover_after_another_has_come_and_gone_is_found() {
+        let mut story = Story::new();
+        let first = story.at(0).tries("a", "k", false);
+        story.granted("a", first, 8 << 10);
+        story.at(20).says("a", What::Releasing { attempt: first, how: How::Release });
+        story.hold("b", "k", 9, 30, 40);
+        let second = story.at(25).tries("a", "k", false);
+        story.at(50).granted("a", second, (8 << 10) + 1);
+        let (history, bounds) = (story.history(), Bounds::new(TTL, 2));
+        assert_eq!(look(&history, &bounds).violations.len(), 1);
+        assert_eq!(token_order::look(&history, &bounds).violations.len(), 0);
+    }
+
+    #[test]
+    fn handovers_in_a_row_are_well() {
+        let mut story = Story::new();
+        for (n, from) in [0, 10, 20].into_iter().enumerate() {
+            let attempt = story.at(from).tries("a", "k", false);
+            story.granted("a", attempt, (8 << 10) + n as u64);
+            story.at(from + 5).released("a", attempt);
+        }
+        let verdict = look(&story.history(), &Bounds::new(TTL, 2));
+        assert!(verdict.passed(), "{verdict:?}");
+        assert_eq!(verdict.checked, 2);
+    }
+}

@@ -1,0 +1,192 @@
+//! What is done to Redis servers, by name.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use latchwork_services::{
+    Cut, Data, Loss, Lost, Node, Proxy, RedisCluster, RedisServer, SentinelSet,
+};
+
+use super::repeated::Repeated;
+use super::{Set, the};
+use crate::faults::Nemesis;
+use crate::pause::pause;
+
+/// How long a set may take to come to a new master.
+const LIMIT: Duration = Duration::from_secs(30);
+
+const SINGLE: &str = "cuts, lost-answers, late-answers, lost-messages, flush-scripts, freeze, \
+                      restart, lose-data, old-data and flush-all";
+const SENTINEL: &str = "failover and hang";
+const CLUSTER: &str = "node-loss and node-hang";
+
+/// The fault of this name.
+pub(super) fn of(set: &Set, name: &str, ttl: Duration) -> Result<Box<dyn Nemesis>, String> {
+    let (fault, known) = match set {
+        Set::Single(server, proxy) => (single(server, proxy, name, ttl), SINGLE),
+        Set::Sentinel(set) => (sentinel(set, name, ttl), SENTINEL),
+        Set::Cluster(cluster) => (cluster_of(cluster, name, ttl), CLUSTER),
+    };
+    fault.ok_or_else(|| format!("{name:?} is no fault of these servers; {known} are"))
+}
+
+fn millis(from: u64, to: u64) -> std::ops::Range<Duration> {
+    Duration::from_millis(from)..Duration::from_millis(to)
+}
+
+fn single(
+    server: &Arc<Mutex<RedisServer>>,
+    proxy: &Arc<Proxy>,
+    name: &str,
+    ttl: Duration,
+) -> Option<Box<dyn Nemesis>> {
+    let (server, proxy) = (server.clone(), proxy.clone());
+    let often = ttl / 4..ttl;
+    Some(match name {
+        "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {
+            let how = if luck.percent(50) { Cut::Reset } else { Cut::Finish };
+            proxy.cut(how).map_err(io::Error::other)
+        }),
+        "lost-answers" => Repeated::boxed("lost-answers", millis(5, 50), move |luck| {
+            if luck.percent(95) {
+                let nth = 1 + luck.below(20) as u64;
+                let what = if luck.percent(70) { Lost::Answer } else { Lost::Command };
+                proxy.lose(Loss { of: None, nth, what, cut: Some(Cut::Reset) });
+                return Ok(());
+            }
+            proxy.lose_answers(true);
+            pause(luck.times(ttl, 0.05..0.5));
+            let cut = proxy.cut(Cut::Reset);
+            proxy.lose_answers(false);
+            cut.map_err(io::Error::other)
+        }),
+        "late-answers" => Repeated::boxed("late-answers", millis(1, 100), move |luck| {
+            use latchwork_services::Direction::ToClient;
+            proxy.delay(ToClient, luck.times(ttl, 0.05..0.2));
+            pause(luck.times(ttl, 0.1..0.5));
+            proxy.delay(ToClient, Duration::ZERO);
+            Ok(())
+        }),
+        "lost-messages" => Repeated::boxed("lost-messages", millis(1, 100), move |luck| {
+            proxy.lose_pushes(true);
+            pause(luck.times(ttl, 0.1..1.0));
+            proxy.lose_pushes(false);
+            Ok(())
+        }),
+        "flush-scripts" => Repeated::boxed("flush-scripts", millis(1, 50), move |_| {
+            told(&the(&server), &["SCRIPT", "FLUSH"])
+        }),
+        "freeze" => Repeated::boxed("freeze", often, move |luck| {
+            let mut server = the(&server);
+            server.stop().map_err(io::Error::other)?;
+            pause(luck.times(ttl, 0.1..1.2));
+            server.cont().map_err(io::Error::other)
+        }),
+        "restart" => Repeated::boxed("restart", often, move |_| {
+            the(&server).restart(Data::Kept).map_err(io::Error::other)
+        }),
+        "lose-data" => Repeated::boxed("lose-data", often, move |_| {
+            the(&server).restart(Data::Empty).map_err(io::Error::other)
+        }),
+        "old-data" => Repeated::boxed("old-data", often, move |luck| {
+            the(&server).save_snapshot().map_err(io::Error::other)?;
+            pause(luck.times(ttl, 0.1..0.8));
+            the(&server).restart(Data::OldSnapshot).map_err(io::Error::other)
+        }),
+        "flush-all" => {
+            Repeated::boxed("flush-all", often, move |_| told(&the(&server), &["FLUSHALL"]))
+        }
+        _ => return None,
+    })
+}
+
+fn told(server: &RedisServer, words: &[&str]) -> io::Result<()> {
+    let answer = server.command(words).and_then(|answer| answer.ok());
+    answer.map(drop).map_err(io::Error::other)
+}
+
+/// Kills a master that has served its clients for a while without its replicas, as one does whose
+/// links to them have broken.
+fn kill_ahead<S>(
+    set: &mut S,
+    node: fn(&mut S, usize) -> &mut Node,
+    master: usize,
+    replicas: &[usize],
+    lag: Duration,
+) -> io::Result<()> {
+    // What they were sent they would still read.
+    replicas.iter().try_for_each(|n| node(set, *n).stop()).map_err(io::Error::other)?;
+    told(node(set, master), &["CLIENT", "KILL", "TYPE", "replica"])?;
+    pause(lag);
+    node(set, master).kill();
+    replicas.iter().try_for_each(|n| node(set, *n).cont()).map_err(io::Error::other)
+}
+
+fn sentinel(set: &Arc<Mutex<SentinelSet>>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+    let set = set.clone();
+    Some(match name {
+        // The master dies ahead of its replicas, and comes back as an empty one.
+        "failover" => Repeated::boxed("failover", ttl..ttl * 2, move |luck| {
+            let mut set = the(&set);
+            let old = set.master().map_err(io::Error::other)?;
+            let replicas = set.replicas().map_err(io::Error::other)?;
+            let lag = luck.times(ttl, 0.3..0.7);
+            kill_ahead(&mut *set, SentinelSet::node_mut, old, &replicas, lag)?;
+            set.wait_for_new_master(old, LIMIT).map_err(io::Error::other)?;
+            pause(luck.times(ttl, 0.0..0.5));
+            set.node_mut(old).restart(Data::Kept).map_err(io::Error::other)?;
+            set.wait_settled(LIMIT).map_err(io::Error::other)
+        }),
+        // The master stands still, is replaced, and goes on without knowing it.
+        "hang" => Repeated::boxed("hang", ttl..ttl * 2, move |luck| {
+            let mut set = the(&set);
+            let old = set.master().map_err(io::Error::other)?;
+            set.node_mut(old).stop().map_err(io::Error::other)?;
+            let new = set.wait_for_new_master(old, LIMIT).map_err(io::Error::other);
+            pause(luck.times(ttl, 0.0..0.5));
+            set.node_mut(old).cont().map_err(io::Error::other)?;
+            new?;
+            set.wait_settled(LIMIT).map_err(io::Error::other)
+        }),
+        _ => return None,
+    })
+}
+
+fn cluster_of(
+    cluster: &Arc<Mutex<RedisCluster>>,
+    name: &str,
+    ttl: Duration,
+) -> Option<Box<dyn Nemesis>> {
+    let cluster = cluster.clone();
+    let kills = match name {
+        "node-loss" => true,
+        "node-hang" => false,
+        _ => return None,
+    };
+    let name = if kills { "node-loss" } else { "node-hang" };
+    Some(Repeated::boxed(name, ttl..ttl * 2, move |luck| {
+        let mut cluster = the(&cluster);
+        let slot = luck.below(16_384) as u16;
+        let old = cluster.node_of_slot(slot).map_err(io::Error::other)?;
+        if kills {
+            let nodes = cluster.nodes().iter().enumerate();
+            let slaves = nodes.filter(|(_, node)| node.info("role").is_ok_and(|r| r == "slave"));
+            let replicas: Vec<_> = slaves.map(|(n, _)| n).collect();
+            let lag = luck.times(ttl, 0.3..0.7);
+            kill_ahead(&mut *cluster, RedisCluster::node_mut, old, &replicas, lag)?;
+        } else {
+            cluster.node_mut(old).stop().map_err(io::Error::other)?;
+        }
+        let new = cluster.wait_for_new_master(slot, old, LIMIT).map_err(io::Error::other);
+        pause(luck.times(ttl, 0.0..0.5));
+        let node = cluster.node_mut(old);
+        if kills {
+            node.restart(Data::Kept).map_err(io::Error::other)?;
+        } else {
+            node.cont().map_err(io::Error::other)?;
+        }
+        new?;
+        cluster.wait_ok(LIMIT).map_err(io::Error::other)
+    }))
+}

@@ -1,0 +1,39 @@
+//! All keys of all masters, but for what may stay.
+
+use std::io;
+
+use latchwork_services::{RedisServer, Result};
+
+use super::{Set, the};
+use crate::faults::Lister;
+
+/// Lists what is left: everything but token counters and markers of the guard.
+pub(super) struct Leftovers(pub(super) Set);
+
+impl Lister for Leftovers {
+    fn leftovers(&mut self) -> io::Result<Vec<String>> {
+        let mut left = Vec::new();
+        let look = |server: &RedisServer, left: &mut Vec<String>| -> Result<()> {
+            if server.is_running() && server.info("role")? == "master" {
+                let keys = server.command(&["KEYS", "*"])?.ok()?;
+                left.extend(keys.list().iter().map(|key| key.text()).filter(|key| !may_stay(key)));
+            }
+            Ok(())
+        };
+        match &self.0 {
+            Set::Single(server, _) => look(&the(server), &mut left),
+            Set::Sentinel(set) => {
+                the(set).nodes().iter().try_for_each(|node| look(node, &mut left))
+            }
+            Set::Cluster(cluster) => {
+                the(cluster).nodes().iter().try_for_each(|node| look(node, &mut left))
+            }
+        }
+        .map_err(io::Error::other)?;
+        Ok(left)
+    }
+}
+
+fn may_stay(key: &str) -> bool {
+    key.contains(":lw:token") || key.contains(":lw:guard")
+}

@@ -1,0 +1,147 @@
+//! Redis servers of a run, what is done to them, and what they cannot promise then.
+//!
+//! [`Servers::start`] starts them, [`Servers::arm`] gives a plan the faults, the exceptions that
+//! the documentation of Latchwork names for them, and a look at all keys at the end.
+
+mod faults;
+mod leftovers;
+mod repeated;
+
+use std::io;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use latchwork_services::{
+    ClusterOptions, Persistence, Proxy, RedisCluster, RedisOptions, RedisServer, SentinelOptions,
+    SentinelSet,
+};
+
+use crate::checks::Allowed;
+use crate::faults::ClientFault;
+use crate::run::Plan;
+use leftovers::Leftovers;
+
+/// What is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One server that syncs every write to its disk, behind a proxy.
+    Single,
+    /// A master, two replicas and three Sentinels.
+    Sentinel,
+    /// Three masters with a replica each.
+    Cluster,
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "single" => Ok(Self::Single),
+            "sentinel" => Ok(Self::Sentinel),
+            "cluster" => Ok(Self::Cluster),
+            _ => Err(format!("{text:?} is unknown; single, sentinel and cluster are")),
+        }
+    }
+}
+
+/// Redis servers for one run. They end with this value and the plans that they have armed.
+#[derive(Debug)]
+pub struct Servers {
+    set: Set,
+    options: String,
+}
+
+#[derive(Debug, Clone)]
+enum Set {
+    Single(Arc<Mutex<RedisServer>>, Arc<Proxy>),
+    Sentinel(Arc<Mutex<SentinelSet>>),
+    Cluster(Arc<Mutex<RedisCluster>>),
+}
+
+impl Servers {
+    /// Starts servers, to be used with these options of a Latchwork address (`guard=true&...`).
+    ///
+    /// # Errors
+    ///
+    /// What kept them from starting.
+    pub fn start(kind: Kind, options: &str) -> io::Result<Self> {
+        let set = match kind {
+            Kind::Single => {
+                let kept = RedisOptions::new().persistence(Persistence::EveryWrite);
+                let server = RedisServer::start(&kept).map_err(io::Error::other)?;
+                let proxy = Proxy::redis(server.port()).map_err(io::Error::other)?;
+                Set::Single(Arc::new(Mutex::new(server)), Arc::new(proxy))
+            }
+            Kind::Sentinel => {
+                let down_after = Duration::from_millis(500);
+                let options = SentinelOptions { down_after, ..SentinelOptions::default() };
+                let set = SentinelSet::start(&options).map_err(io::Error::other)?;
+                Set::Sentinel(Arc::new(Mutex::new(set)))
+            }
+            Kind::Cluster => {
+                let node_timeout = Duration::from_secs(1);
+                let options = ClusterOptions { node_timeout, ..ClusterOptions::default() };
+                let cluster = RedisCluster::start(&options).map_err(io::Error::other)?;
+                Set::Cluster(Arc::new(Mutex::new(cluster)))
+            }
+        };
+        Ok(Self { set, options: options.to_owned() })
+    }
+
+    /// The address, as [`latchwork::connect`] takes it.
+    pub fn url(&self) -> String {
+        let url = match &self.set {
+            Set::Single(_, proxy) => proxy.url(),
+            Set::Sentinel(set) => the(set).url(),
+            Set::Cluster(cluster) => the(cluster).url(),
+        };
+        let mark = if self.options.is_empty() { "" } else { "?" };
+        format!("{url}{mark}{}", self.options)
+    }
+
+    /// Adds faults to a plan, by their names (`kill` and `stop` of workers, too), what may happen
+    /// under them, and the look at all keys at the end.
+    ///
+    /// # Errors
+    ///
+    /// A name that is no fault of these servers.
+    pub fn arm(&self, plan: &mut Plan, faults: &[&str]) -> Result<(), String> {
+        for name in faults {
+            if let Ok(fault) = name.parse::<ClientFault>() {
+                plan.faults.push(fault);
+                continue;
+            }
+            plan.nemeses.push(faults::of(&self.set, name, plan.ttl)?);
+            if self.overlaps(name) {
+                // Two claims at once, and holds that the forgotten one is handed over to meanwhile.
+                for check in ["exclusion", "forgotten_claim"] {
+                    let (check, fault) = (check.into(), (*name).into());
+                    plan.bounds.allowed.push(Allowed { check, fault, after: plan.ttl });
+                }
+            }
+        }
+        plan.lister = Some(Box::new(Leftovers(self.set.clone())));
+        Ok(())
+    }
+
+    /// Whether there may be two holders after this fault, as the documentation says: the server
+    /// has forgotten, the guard is off, and the replica that took over need not have known.
+    fn overlaps(&self, fault: &str) -> bool {
+        let has = |option: &str| self.options.split('&').any(|known| known == option);
+        let replicas = match &self.set {
+            Set::Single(..) => {
+                return matches!(fault, "lose-data" | "old-data" | "flush-all")
+                    && !has("guard=true");
+            }
+            Set::Sentinel(_) => "min_replicas=2",
+            Set::Cluster(_) => "min_replicas=1",
+        };
+        !has("guard=true") && !has(replicas)
+    }
+}
+
+fn the<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,144 @@
+//! Worker processes at real Redis servers that are cut off, restarted, emptied and replaced.
+
+#![cfg(target_os = "linux")]
+
+use std::time::Duration;
+
+use latchwork_nemesis::event::What;
+use latchwork_nemesis::redis::{Kind, Servers};
+use latchwork_nemesis::run::{Outcome, Plan};
+use latchwork_nemesis::schedule::Schedule;
+
+const TTL: Duration = Duration::from_secs(1);
+const GUARD: &str = "guard=true&max_ttl=1s";
+/// The masters that are replaced here are dead or told soon.
+const GUARD_OF_A_SET: &str = "guard=true&max_ttl=2s&deposed=1s";
+
+/// Plays a run with a window for each fault; where a check failed, the logs stay.
+fn play(kind: Kind, options: &str, faults: &[&str], change: impl FnOnce(&mut Plan)) -> Outcome {
+    play_with(TTL, kind, options, faults, change)
+}
+
+fn play_with(
+    ttl: Duration,
+    kind: Kind,
+    options: &str,
+    faults: &[&str],
+    change: impl FnOnce(&mut Plan),
+) -> Outcome {
+    let servers = Servers::start(kind, options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_latchwork-nemesis").into();
+    let mut plan = Plan::new(&servers.url(), program, folder.path().into()).ttl(ttl);
+    let (fault, calm) = (Duration::from_millis(2_000), Duration::from_millis(1_300));
+    // No longer than each fault's turn.
+    plan.schedule = Schedule { length: fault + calm * 2, fault, calm };
+    // The witness sees one thread's delays, and telling takes two of them one after the other.
+    plan.bounds.told = Duration::from_millis(100);
+    servers.arm(&mut plan, faults).unwrap();
+    change(&mut plan);
+    let outcome = plan.run(&mut |_| {}).unwrap();
+    let struck = |name: &&str| outcome.history.faults.iter().any(|fault| *fault.name == **name);
+    let all = faults.iter().all(struck);
+    if !outcome.passed() || !all {
+        let kept = folder.keep();
+        panic!("{outcome}\nlogs in {}", kept.display());
+    }
+    outcome
+}
+
+/// Long holds of several keys, so that some are held whenever something happens.
+fn many_long_holds(plan: &mut Plan) {
+    plan.keys = 3;
+    plan.tasks = 10;
+    plan.longest = 4.0;
+}
+
+/// As above, with leases that last longer than a fail-over takes.
+fn play_at_a_set(kind: Kind, options: &str, fault: &str) -> Outcome {
+    play_with(TTL * 2, kind, options, &[fault], |plan| {
+        plan.keys = 3;
+        plan.tasks = 10;
+    })
+}
+
+fn checked(outcome: &Outcome, check: &str) -> u64 {
+    outcome.verdict(check).unwrap().checked
+}
+
+fn overlaps(outcome: &Outcome) -> u64 {
+    outcome.verdict("exclusion").unwrap().exceptions
+}
+
+/// How many holders were told that the store did not know their claim any more.
+fn forgotten(outcome: &Outcome) -> usize {
+    let lost = outcome.history.attempts.iter().filter_map(|a| a.hold.as_ref()?.lost.as_ref());
+    lost.filter(|(.., reason)| &**reason == "taken").count()
+}
+
+fn alarms(outcome: &Outcome) -> usize {
+    outcome.history.events.iter().filter(|e| matches!(e.what, What::Alarm { .. })).count()
+}
+
+#[test]
+fn calm() {
+    let outcome = play(Kind::Single, "", &[], |_| {});
+    assert!(outcome.history.faults.is_empty());
+    assert!(checked(&outcome, "exclusion") > 100, "{outcome}");
+    assert!(checked(&outcome, "no_false_alarm") > 100, "{outcome}");
+}
+
+#[test]
+fn workers_are_killed_and_stopped() {
+    let outcome = play(Kind::Single, "", &["kill", "stop"], many_long_holds);
+    assert!(checked(&outcome, "takeover_bound") > 0, "{outcome}");
+}
+
+#[test]
+fn the_network_and_the_scripts_fail() {
+    let faults = ["cuts", "lost-answers", "flush-scripts"];
+    let outcome = play(Kind::Single, "", &faults, |_| {});
+    assert!(alarms(&outcome) > 0, "no fault was noticed: {outcome}");
+}
+
+#[test]
+fn a_server_that_keeps_its_data_costs_no_exclusion() {
+    let outcome = play(Kind::Single, "", &["restart", "freeze"], many_long_holds);
+    assert!(alarms(&outcome) > 0, "no fault was noticed: {outcome}");
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
+
+#[test]
+fn a_server_that_loses_its_data_lets_two_in_and_the_fence_orders_them() {
+    let outcome = play(Kind::Single, "", &["lose-data", "old-data"], many_long_holds);
+    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+}
+
+#[test]
+fn a_guarded_server_that_loses_its_data_lets_nobody_in() {
+    let outcome = play(Kind::Single, GUARD, &["lose-data", "old-data"], many_long_holds);
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
+
+#[test]
+fn a_failover_may_let_two_in_and_the_fence_orders_them() {
+    // How many claims are forgotten depends on what was granted in the master's last moments.
+    play_at_a_set(Kind::Sentinel, "", "failover");
+}
+
+#[test]
+fn a_failover_forgets_nothing_that_all_replicas_have() {
+    let outcome = play_at_a_set(Kind::Sentinel, "min_replicas=2", "failover");
+    assert_eq!((overlaps(&outcome), forgotten(&outcome)), (0, 0), "{outcome}");
+}
+
+#[test]
+fn a_guarded_failover_lets_nobody_in() {
+    let outcome = play_at_a_set(Kind::Sentinel, GUARD_OF_A_SET, "failover");
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
+
+#[test]
+fn a_node_of_a_cluster_is_lost() {
+    play_at_a_set(Kind::Cluster, "", "node-loss");
+}
