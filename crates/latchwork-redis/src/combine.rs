@@ -164,7 +164,6 @@ fn ended() -> BackendError {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};

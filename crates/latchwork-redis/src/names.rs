@@ -129,11 +129,14 @@ impl Names {
 }
 
 /// The names of keys that were asked for lately.
-pub(crate) struct Cache([Mutex<Option<(Key, Arc<Names>)>>; 256]);
+pub(crate) struct Cache(Box<[Place; 256]>);
+
+/// Where the names of one key are at hand.
+type Place = Mutex<Option<(Key, Arc<Names>)>>;
 
 impl Default for Cache {
     fn default() -> Self {
-        Self([const { Mutex::new(None) }; 256])
+        Self(Box::new([const { Mutex::new(None) }; 256]))
     }
 }
 

@@ -92,7 +92,7 @@ impl Shared {
         // From here on nothing is certainly not applied: the key is taken.
         let unknown = |error| BackendError { effect: Effect::Unknown, ..error };
         let counter = names.token();
-        let drawn = self.one_key(names, TOKEN, &counter, &[]).await.map_err(unknown)?;
+        let drawn = self.one_key(names, TOKEN, counter, &[]).await.map_err(unknown)?;
         let token = number(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
         let confirmed = self.one_key(names, CONFIRM, names.lock(), &[id, &token]).await;
         let confirmed = confirmed.map_err(unknown)?;
