@@ -88,9 +88,9 @@ impl Drive {
             if !std::mem::take(&mut first) {
                 return sending.as_mut().poll(cx);
             }
-            let outer = SENDING.replace((Arc::as_ptr(self).addr(), false));
+            let sender = Sender::begins(self);
             let polled = sending.as_mut().poll(cx);
-            let (_, woken) = SENDING.replace(outer);
+            let woken = sender.was_woken();
             if woken && self.pump().is_ready() {
                 self.wake_driver(); // its task ends too
             }
@@ -104,6 +104,25 @@ impl Drive {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+}
+
+/// While it lives, this thread sends on a connection. A panic ends that too.
+struct Sender((usize, bool));
+
+impl Sender {
+    fn begins(drive: &Arc<Drive>) -> Self {
+        Self(SENDING.replace((Arc::as_ptr(drive).addr(), false)))
+    }
+
+    fn was_woken(self) -> bool {
+        SENDING.get().1
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        SENDING.set(self.0);
     }
 }
 

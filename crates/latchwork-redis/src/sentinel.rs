@@ -178,8 +178,9 @@ impl Sentinels {
         }
     }
 
-    async fn listen(&self, endpoint: &Endpoint) {
+    async fn listen(self: &Arc<Self>, endpoint: &Endpoint) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let mut has_listened = false;
         loop {
             let (sender, mut pushes) = mpsc::unbounded_channel();
             let on_push = Arc::new(move |push: PushInfo| drop(sender.send(push)));
@@ -189,6 +190,12 @@ impl Sentinels {
                     self.poll(&link).await;
                 } else if link.subscribe("+switch-master", false).await.is_ok() {
                     backoff.reset();
+                    // What happened while nobody listened is asked of all of them.
+                    if std::mem::replace(&mut has_listened, true)
+                        && let Ok(master) = self.master().await
+                    {
+                        self.go_to(&master);
+                    }
                     while let Some(push) = pushes.recv().await {
                         if push.kind == PushKind::Disconnection {
                             break;
