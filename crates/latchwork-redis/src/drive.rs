@@ -192,7 +192,10 @@ mod tests {
         });
         standing.await.expect("it stands");
         for _ in 0..50 {
-            ask(&drive, &sender).await;
+            // Timers of Latchwork stand still as well.
+            #[expect(clippy::disallowed_methods, reason = "a limit beside Latchwork's thread")]
+            let asked = tokio::time::timeout(Duration::from_secs(2), ask(&drive, &sender));
+            asked.await.expect("it is moved without Latchwork's thread");
         }
         drop(stop);
     }
