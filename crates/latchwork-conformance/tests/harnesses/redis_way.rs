@@ -1,6 +1,7 @@
-//! The ways from one client to the servers of a set: a proxy in front of each.
+//! The ways from one client to the servers it talks to: a proxy in front of each.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
+#![allow(dead_code, reason = "each test uses its own")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +26,18 @@ impl Ways {
         (Self(proxies), config)
     }
 
+    /// One way, by a proxy whose address the client knows.
+    pub(crate) fn by(proxy: Proxy) -> Self {
+        Self(vec![proxy])
+    }
+
     fn cut(&self) {
         for proxy in &self.0 {
             let _ = proxy.cut(Cut::Reset);
         }
     }
 
-    fn disturb(&self, fault: Fault) {
+    fn disturb(&self, fault: Fault, ended: impl Fn()) {
         for proxy in &self.0 {
             match fault {
                 Fault::None => proxy.thaw(Direction::ToServer),
@@ -41,19 +47,33 @@ impl Ways {
         }
         if fault == Fault::None {
             // No stream goes on after bytes of it were lost: it ends, and the client has noticed
-            // when the trial goes on.
-            self.cut();
+            // when the trial goes on. Who connects again at once must not lose answers too.
             for proxy in &self.0 {
+                proxy.refuse_connections().expect("the port closes");
+                let _ = proxy.cut(Cut::Reset);
                 proxy.lose_answers(false);
+                proxy.accept_connections().expect("the port opens");
             }
+            ended();
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     /// A client that goes these ways.
     pub(crate) fn client(self, backend: Arc<dyn Backend>) -> Client {
+        self.client_that(backend, || {})
+    }
+
+    /// A client that goes these ways, and does this when the streams of a fault have ended.
+    pub(crate) fn client_that(
+        self,
+        backend: Arc<dyn Backend>,
+        ended: impl Fn() + Send + Sync + 'static,
+    ) -> Client {
         let ways = Arc::new(self);
         let held = ways.clone();
-        Client::new(backend).on_fault(move |fault| ways.disturb(fault)).on_kill(move || held.cut())
+        Client::new(backend)
+            .on_fault(move |fault| ways.disturb(fault, &ended))
+            .on_kill(move || held.cut())
     }
 }
