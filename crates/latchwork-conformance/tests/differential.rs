@@ -3,19 +3,13 @@
 //! `LATCHWORK_SEED=17` plays that one history; `LATCHWORK_HISTORIES=100000` plays so many.
 
 mod harnesses;
+#[path = "harnesses/histories.rs"]
+mod histories;
 
 use latchwork_conformance::{Harness, differential};
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
-}
-
 fn compare(harness: &dyn Harness, histories: u64, steps: usize) {
-    let seeds = match number("LATCHWORK_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("LATCHWORK_HISTORIES").unwrap_or(histories),
-    };
-    for seed in seeds {
+    for seed in histories::seeds(histories) {
         if let Err(difference) = differential::compare(harness, seed, steps) {
             panic!("{difference}");
         }

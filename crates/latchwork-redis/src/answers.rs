@@ -31,10 +31,10 @@ pub(crate) fn is_alone(mode: Mode) -> bool {
 pub(crate) enum Held {
     /// One claim alone.
     Alone { mode: Mode, id: String, token: u64, holder: Arc<str> },
-    /// Readers.
-    Readers,
-    /// Permits of a limit.
-    Permits { of: u32 },
+    /// Readers; nobody joins them until then (ms since 1970).
+    Readers { closed: u64 },
+    /// Permits of a limit, closed in the same way.
+    Permits { of: u32, closed: u64 },
     /// Nobody; it is kept closed.
     Closed,
     /// A client of another kind.
@@ -59,8 +59,12 @@ impl Held {
                 let token = parts.next()?.parse().ok()?;
                 Some(Self::Alone { mode, id, token, holder: parts.next()?.into() })
             }
-            "r" => Some(Self::Readers),
-            "p" => Some(Self::Permits { of: rest.split(':').nth(1)?.parse().ok()? }),
+            "r" => Some(Self::Readers { closed: rest.parse().ok()? }),
+            "p" => {
+                let mut parts = rest.split(':');
+                let closed = parts.next()?.parse().ok()?;
+                Some(Self::Permits { of: parts.next()?.parse().ok()?, closed })
+            }
             "c" => Some(Self::Closed),
             _ => None,
         }
@@ -69,8 +73,8 @@ impl Held {
     pub(crate) fn shape(&self) -> Option<Shape> {
         match self {
             Self::Alone { mode, .. } => Some(mode.shape()),
-            Self::Readers => Some(Shape::ReadWrite),
-            Self::Permits { of } => Some(Shape::Semaphore { of: *of }),
+            Self::Readers { .. } => Some(Shape::ReadWrite),
+            Self::Permits { of, .. } => Some(Shape::Semaphore { of: *of }),
             Self::Closed | Self::Foreign => None,
         }
     }
@@ -84,7 +88,7 @@ pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, Backend
     }
     let (cause, holder) = match held {
         Held::Alone { holder, .. } => (Cause::Held, Some(holder)),
-        Held::Readers | Held::Permits { .. } => (Cause::Held, None),
+        Held::Readers { .. } | Held::Permits { .. } => (Cause::Held, None),
         Held::Closed => (Cause::Linger, None),
         Held::Foreign => (Cause::Foreign, None),
     };
@@ -242,8 +246,8 @@ mod tests {
                 holder: "host:pid 7".into()
             }
         );
-        assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers);
-        assert_eq!(Held::read(b"lw:p:-:0:5:2"), Held::Permits { of: 5 });
+        assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers { closed: 0 });
+        assert_eq!(Held::read(b"lw:p:-:77:5:2"), Held::Permits { of: 5, closed: 77 });
         assert_eq!(Held::read(b"lw:c:-:"), Held::Closed);
         for foreign in [&b""[..], b"lw:", b"lw:x:-:zz", b"0123456789abcdef", b"\xff\xfe"] {
             assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");

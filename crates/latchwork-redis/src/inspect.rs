@@ -272,9 +272,9 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
         vec![kind.clone(), value.clone(), left.clone(), none(), none(), none(), none(), clock];
     let mut snapshot = read(&Value::Array(whole), key, names)?;
     let Value::BulkString(value) = &parts[1] else { return Some(snapshot) };
-    if let held @ (Held::Readers | Held::Permits { .. }) = Held::read(value) {
+    if let held @ (Held::Readers { .. } | Held::Permits { .. }) = Held::read(value) {
         let mode = match held {
-            Held::Permits { of } => Mode::Permits { take: 1, of },
+            Held::Permits { of, .. } => Mode::Permits { take: 1, of },
             _ => Mode::Read,
         };
         snapshot.shape = held.shape();
@@ -327,11 +327,13 @@ fn hold(
                 remaining: left,
             });
         }
-        Held::Readers | Held::Permits { .. } => {
+        Held::Readers { closed } | Held::Permits { closed, .. } => {
             let of = match held {
-                Held::Permits { of } => *of,
+                Held::Permits { of, .. } => *of,
                 _ => 0,
             };
+            let closed = closed.checked_sub(now).filter(|left| *left > 0);
+            snapshot.linger = closed.map(Duration::from_millis);
             for (id, ends) in scores(members)? {
                 let Some(detail) = details.get(&id) else { continue };
                 if ends >= now {

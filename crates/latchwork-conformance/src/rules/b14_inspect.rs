@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use latchwork_core::{Attempt, Key, Mode, Query};
+use latchwork_core::{Attempt, Cause, Key, Linger, Mode, Query};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -14,6 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(inspection_prolongs_nothing),
         case!(inspection_wakes_nobody),
         case!(inspection_makes_no_key),
+        case!(a_linger_beside_readers_is_shown, |e| e.linger && e.shared),
     ]
 }
 
@@ -51,6 +52,23 @@ async fn inspection_shows_what_is_there(stage: Stage) {
         stage.granted(&b, &waiter, "an inspection took nobody's turn").await;
         b.released(&waiter, "it was held").await;
         stage.soon_free(&a, &held.key, "all were released").await;
+    }
+}
+
+/// Why nobody joins a reader is shown: another has left with a linger.
+async fn a_linger_beside_readers_is_shown(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let (leaves, stays) = (stage.claim(Mode::Read), stage.claim(Mode::Read));
+    stage.granted(&a, &leaves, "the key is free").await;
+    stage.granted(&b, &stays, "readers share").await;
+    let linger = Linger::For(stage.short() * 100);
+    a.backend.release(&leaves, linger).await.expect("the backend can linger");
+    let blocked = a.blocked(&stage.passer(Mode::Read), "the key lingers").await;
+    assert_eq!(blocked.cause, Cause::Linger);
+    for client in [&a, &b] {
+        let shown = client.show(&stays.key).await;
+        assert_eq!(shown.holders.len(), 1, "{shown:?}");
+        assert!(shown.linger.is_some(), "{shown:?}");
     }
 }
 
