@@ -57,6 +57,19 @@ fn a_holder_without_a_ttl_is_named() {
     assert_eq!(value["holders"][0]["remaining_ms"], Value::Null);
 }
 
+/// Nobody is told that a lock was taken away which is still there.
+#[test]
+fn a_foreign_holder_is_not_taken_away_by_force() {
+    let (store, server) = (Store::new(), server());
+    server.command(&["SET", "nightly", "v"]).unwrap().ok().unwrap();
+    let done = latchwork(&store, &server, &["release", "nightly", "--force"]).finish();
+    assert_eq!(done.code(), 64, "{done:?}");
+    for part in ["\"nightly\"", "a client of another kind", "delete the key"] {
+        assert!(done.stderr.contains(part), "{done:?}");
+    }
+    assert_eq!(server.command(&["GET", "nightly"]).unwrap().text(), "v");
+}
+
 #[test]
 fn a_lock_of_redisson_is_another_kind() {
     let (store, server) = (Store::new(), server());

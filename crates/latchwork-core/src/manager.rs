@@ -9,7 +9,7 @@ use crate::backend::{
 use crate::capabilities::Capabilities;
 use crate::driver::Driver;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::io::Io;
 use crate::key::Key;
 use crate::local_queue::Handover;
@@ -171,7 +171,9 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Unreachable` if the store does not answer; then some holders may have been evicted.
+    /// `Unreachable` if the store does not answer, and `Unsupported` if a holder is none of
+    /// Latchwork's (a client of another kind that uses the same key), for nobody else's lock is
+    /// deleted; then other holders may have been evicted.
     ///
     /// # Cancel safety
     ///
@@ -194,7 +196,17 @@ impl LockManager {
             Mode::Exclusive => Mode::Exclusive,
         });
         let token = self.bump(&key, mode, &plan, limit).await?;
-        Ok(ForceReleased { evicted: seen.holders, token })
+        let (evicted, others): (Vec<_>, Vec<_>) =
+            seen.holders.into_iter().partition(|party| party.id.is_some());
+        if let (None, [stays, ..]) = (token, &others[..]) {
+            let message =
+                format!("still held, for its holder is not ours to evict: {}", stays.holder);
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .key(&key)
+                .store(engine.capabilities.store.clone())
+                .next_step("make sure that the holder is dead, then delete the key at the store"));
+        }
+        Ok(ForceReleased { evicted, token })
     }
 
     /// Takes a key and releases it, for the sake of its token.
