@@ -15,6 +15,7 @@ mod guard;
 mod init;
 mod inspect;
 mod link;
+mod locked;
 mod names;
 mod node;
 mod plain;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment};
@@ -20,6 +20,7 @@ use crate::config::{Credentials, Endpoint, Tls};
 use crate::confirm::Confirming;
 use crate::drive::Drive;
 use crate::errors::{Failure, Reaction, failure, strange};
+use crate::locked::lock;
 use crate::probe::{Scripts, probe};
 
 /// A connection that is silent for so long is probed by the system.
@@ -337,7 +338,7 @@ impl Link {
         if last.load(Ordering::Relaxed) == counter {
             return true;
         }
-        let known = lifted.lock().unwrap_or_else(PoisonError::into_inner).contains(&counter);
+        let known = lock(lifted).contains(&counter);
         if known {
             last.store(counter, Ordering::Relaxed);
         }
@@ -346,13 +347,13 @@ impl Link {
 
     /// Notes that a counter has been lifted to the clock.
     pub(crate) fn lifted(&self, counter: u64) {
-        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).insert(counter);
+        lock(&self.counters.lifted).insert(counter);
     }
 
     /// A slot has come here from a master that may have had more.
     pub(crate) fn forget_lifted(&self) {
         self.counters.last.store(0, Ordering::Relaxed);
-        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.counters.lifted).clear();
     }
 
     pub(crate) fn io(&self) -> &Io {
@@ -374,7 +375,7 @@ impl Link {
     }
 
     fn channel(&self, channel: &str) -> Option<bool> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).copied()
+        lock(&self.channels).get(channel).copied()
     }
 
     /// Asks for the messages of a channel.
@@ -392,7 +393,7 @@ impl Link {
         }
         let refused = |failure: &Failure| failure.error.kind == BackendErrorKind::Denied;
         if answer.as_ref().is_ok() || answer.as_ref().is_err_and(refused) {
-            let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut channels = lock(&self.channels);
             channels.insert(channel.to_owned(), answer.is_ok());
         }
         answer.map(drop)
@@ -400,7 +401,7 @@ impl Link {
 
     /// The server does not send the messages of a channel any more.
     pub(crate) fn forget(&self, channel: &str) {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
+        lock(&self.channels).remove(channel);
     }
 
     pub(crate) fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {

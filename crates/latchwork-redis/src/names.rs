@@ -6,9 +6,11 @@
 //! (`namespace:{-}name-` where braces around the name would be an empty tag, which is none).
 //! Helpers are the lock's name with a suffix, so a user limited to `~shop:*` needs no more.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
+
+use crate::locked::lock;
 
 /// What every helper's name ends with, after the lock's own name.
 const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"];
@@ -148,7 +150,7 @@ impl Cache {
         make: impl FnOnce(&Key) -> Result<Names, BackendError>,
     ) -> Result<Arc<Names>, BackendError> {
         let place = &self.0[hash(0, key.as_str()) as usize % self.0.len()];
-        let at_hand = || place.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_hand = || lock(place);
         if let Some((of, names)) = &*at_hand()
             && of == key
         {
