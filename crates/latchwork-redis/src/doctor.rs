@@ -19,7 +19,7 @@ use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io};
 use redis::{Cmd, Value, cmd};
 use tokio::sync::oneshot;
 
-use crate::answers::text;
+use crate::answers::{fields, pairs, text};
 use crate::backend::join_all;
 use crate::config::{Deployment, Endpoint, RedisConfig};
 use crate::link::{Access, Link, Probe};
@@ -132,7 +132,7 @@ impl Server {
         let link = open(at, &access(config), io).await?;
         let asked = link.send(cmd("INFO").arg("all")).await;
         let (info, no_info) = match asked {
-            Ok(answer) => (fields(&text(&answer).unwrap_or_default()), None),
+            Ok(answer) => (info(&answer), None),
             Err(failure) => (HashMap::new(), Some(failure.error.message)),
         };
         Ok(Self { link, part: at.to_string().into(), info, no_info })
@@ -154,11 +154,9 @@ impl Server {
     async fn setting(&self, name: &str) -> Option<String> {
         let mut get = cmd("CONFIG");
         get.arg("GET").arg(name);
-        match self.link.send(&get).await.ok()? {
-            Value::Array(pair) => text(pair.get(1)?),
-            Value::Map(pairs) => text(&pairs.first()?.1),
-            _ => None,
-        }
+        let answer = self.link.send(&get).await.ok()?;
+        let (_, value) = *pairs(&answer)?.first()?;
+        text(value)
     }
 
     /// What the server says to a command; its error as text.
@@ -182,7 +180,8 @@ fn command(words: &[&str]) -> Cmd {
     command
 }
 
-fn fields(text: &str) -> HashMap<String, String> {
-    let pairs = text.lines().filter_map(|line| line.trim().split_once(':'));
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+/// The fields of `INFO` or its like.
+fn info(answer: &Value) -> HashMap<String, String> {
+    let text = text(answer).unwrap_or_default();
+    fields(&text).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

@@ -9,7 +9,7 @@ use latchwork_core::{
 };
 use redis::{Value, cmd};
 
-use crate::answers::{Held, number, text, time};
+use crate::answers::{Held, number, pairs, text, time};
 use crate::backend::{Shared, join_all, keys};
 use crate::errors::{is_about_a_command, strange};
 use crate::init::Marker;
@@ -229,7 +229,8 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis),
         _ => return None,
     };
-    let details: HashMap<String, String> = pairs(details)?;
+    let details = pairs(details)?.into_iter().map(|(id, entry)| Some((text(id)?, text(entry)?)));
+    let details: HashMap<String, String> = details.collect::<Option<_>>()?;
     let mut snapshot = Snapshot::free(key.clone());
     if names.lock() != key.as_str() {
         snapshot.notes.push(format!("its name in Redis is {:?}", names.lock()));
@@ -388,16 +389,6 @@ fn mode_of(letter: &str, take: &str, of: u32) -> Option<Mode> {
         "w" => Some(Mode::Write),
         "r" => Some(Mode::Read),
         "p" => Some(Mode::Permits { take: take.parse().ok()?, of }),
-        _ => None,
-    }
-}
-
-fn pairs(value: &Value) -> Option<HashMap<String, String>> {
-    match value {
-        Value::Array(flat) => {
-            flat.chunks_exact(2).map(|c| Some((text(&c[0])?, text(&c[1])?))).collect()
-        }
-        Value::Map(pairs) => pairs.iter().map(|(n, v)| Some((text(n)?, text(v)?))).collect(),
         _ => None,
     }
 }

@@ -16,6 +16,7 @@ use redis::{
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use crate::answers::{fields, text};
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::confirm::Confirming;
 use crate::drive::Drive;
@@ -229,7 +230,7 @@ impl Link {
         let (id, info, probed) = tokio::join!(self.send(&id), self.send(&info), probe);
         let probed = probed?;
         let facts = match info {
-            Ok(text) => read_facts(&text_of(&text)),
+            Ok(info) => read_facts(&text(&info).unwrap_or_default()),
             Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
             Err(_) => Facts::default(),
         };
@@ -485,7 +486,7 @@ impl Drop for Waiting<'_> {
 fn confirms(answer: &Value, channel: &str) -> bool {
     match answer {
         Value::Push { kind: PushKind::Subscribe | PushKind::SSubscribe, data } => {
-            data.first().is_some_and(|name| text_of(name) == channel)
+            data.first().and_then(text).is_some_and(|name| name == channel)
         }
         _ => false,
     }
@@ -604,21 +605,10 @@ fn client(
         .map_err(|error| bad(format!("store: {error}")))
 }
 
-fn text_of(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
-    }
-}
-
 fn read_facts(info: &str) -> Facts {
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+    let field = |wanted: &str| {
+        let field = fields(info).find(|(name, _)| *name == wanted);
+        field.map_or("", |(_, value)| value.trim()).to_owned()
     };
     let version = field("redis_version");
     let mut numbers = version.split('.').map(|part| part.parse().ok());

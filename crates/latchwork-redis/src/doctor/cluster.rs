@@ -3,7 +3,7 @@
 use latchwork_core::doctor::Finding;
 use latchwork_core::{BackendError, Io};
 
-use super::{Server, command, fields, open};
+use super::{Server, command, info, open};
 use crate::answers::text;
 use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
@@ -53,7 +53,7 @@ pub(super) async fn examine(servers: &[Server]) -> Vec<Finding> {
 async fn one(server: &Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     let info = match server.ask(&["CLUSTER", "INFO"]).await {
-        Ok(info) => fields(&text(&info).unwrap_or_default()),
+        Ok(answer) => info(&answer),
         Err(said) => {
             return vec![
                 Finding::critical("cluster-state", said)

@@ -8,7 +8,7 @@ use latchwork_core::{BackendError, Io};
 use redis::Value;
 
 use super::{command, open};
-use crate::answers::text;
+use crate::answers::{pairs, text};
 use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
 use crate::link::{Access, Probe};
@@ -149,14 +149,6 @@ fn endpoint(fields: &HashMap<String, String>) -> Option<Endpoint> {
 }
 
 fn fields(answer: &Value) -> HashMap<String, String> {
-    match answer {
-        Value::Map(pairs) => {
-            pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
-        }
-        Value::Array(flat) => flat
-            .chunks_exact(2)
-            .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
-            .collect(),
-        _ => HashMap::new(),
-    }
+    let pairs = pairs(answer).unwrap_or_default().into_iter();
+    pairs.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
 }
