@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io};
-use redis::{Cmd, Value, cmd};
+use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
 use crate::answers::{fields, pairs, text};
 use crate::backend::join_all;
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::link::{Access, Link, Probe};
+use crate::link::{Access, Link, Probe, command};
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
 /// to be done.
@@ -170,14 +170,6 @@ impl Server {
         findings.extend(rights::examine(self, config).await);
         findings.into_iter().map(|finding| finding.part(self.part.clone())).collect()
     }
-}
-
-fn command(words: &[&str]) -> Cmd {
-    let mut command = cmd(words[0]);
-    for word in &words[1..] {
-        command.arg(word);
-    }
-    command
 }
 
 /// The fields of `INFO` or its like.

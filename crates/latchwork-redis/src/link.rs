@@ -482,6 +482,13 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// A command of these words.
+pub(crate) fn command(words: &[&str]) -> Cmd {
+    let mut command = cmd(words[0]);
+    command.arg(&words[1..]);
+    command
+}
+
 /// Whether this is the confirmation that messages of a channel come from now on.
 fn confirms(answer: &Value, channel: &str) -> bool {
     match answer {

@@ -3,10 +3,11 @@
 use latchwork_core::doctor::Finding;
 use latchwork_core::{BackendError, Io};
 
-use super::{Server, command, info, open};
+use super::{Server, info, open};
 use crate::answers::text;
 use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
+use crate::link::command;
 use crate::names::SLOTS;
 
 /// All nodes that the first seed to answer knows, but for those it is told to forget.

@@ -11,6 +11,7 @@ use redis::Value;
 use super::Server;
 use crate::answers::{pairs, text};
 use crate::config::{Deployment, RedisConfig};
+use crate::link::command;
 
 const NAME: &str = "lw:probe";
 const CHANNEL: &str = "lw:push:probe";
@@ -123,7 +124,7 @@ async fn tried(server: &Server, commands: &[&str], confined: &mut bool) -> Vec<S
 }
 
 async fn right(server: &Server, words: &[&str]) -> Right {
-    match server.link.send(&super::command(words)).await {
+    match server.link.send(&command(words)).await {
         Err(failure) if failure.error.kind == BackendErrorKind::Denied => {
             let said = &failure.error.message;
             let name = ["a key", "the keys", "a channel", "the channels"];

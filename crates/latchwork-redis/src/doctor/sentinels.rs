@@ -7,11 +7,11 @@ use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Io};
 use redis::Value;
 
-use super::{command, open};
+use super::open;
 use crate::answers::{pairs, text};
 use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
-use crate::link::{Access, Probe};
+use crate::link::{Access, Probe, command};
 
 /// What a Sentinel knows.
 struct Word {
