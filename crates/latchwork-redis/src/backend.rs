@@ -18,7 +18,7 @@ use crate::combine::Combiner;
 use crate::config::RedisConfig;
 use crate::durable::{Kept, Undone};
 use crate::errors::{Failure, Reaction, strange};
-use crate::free_path::{Free, Take, TakeRequest, head};
+use crate::free_path::{Free, Take, TakeRequest, head, up_to_id};
 use crate::guard::Rule;
 use crate::link::Link;
 use crate::names::Names;
@@ -461,8 +461,7 @@ impl Shared {
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;
         if simple && !waited && !self.crowds.is_crowded(&names) {
-            let value = format!("lw:{}:-:{}", letter(claim.mode), claim.id);
-            let request = (names.clone(), value);
+            let request = (names.clone(), up_to_id(claim));
             let freed = if self.topology.is_cluster() {
                 self.free.alone(&request).await?
             } else {

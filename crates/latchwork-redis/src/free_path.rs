@@ -47,7 +47,12 @@ fn sending(names: &Names) -> Sending {
 
 /// The value of a claim that holds alone, up to its token.
 pub(crate) fn head(claim: &Claim) -> String {
-    format!("lw:{}:-:{}:", letter(claim.mode), claim.id)
+    up_to_id(claim) + ":"
+}
+
+/// The value of a claim that holds alone, up to its id.
+pub(crate) fn up_to_id(claim: &Claim) -> String {
+    format!("lw:{}:-:{}", letter(claim.mode), claim.id)
 }
 
 /// Takes free keys. The answer is the token, or the value in the way, or nil if a line must be
