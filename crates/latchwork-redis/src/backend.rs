@@ -21,7 +21,7 @@ use crate::errors::{Failure, Reaction, strange};
 use crate::free_path::{Free, Take, TakeRequest, head, up_to_id};
 use crate::guard::Rule;
 use crate::link::Link;
-use crate::names::Names;
+use crate::names::{Names, hash};
 use crate::plain;
 use crate::probe::{Scripts, only_plain};
 use crate::push::{Mailbox, Pushes, Unclaimed};
@@ -577,10 +577,7 @@ impl Crowds {
     const MEMORY: u8 = 16;
 
     fn place(&self, names: &Names) -> &AtomicU8 {
-        let hash = names.lock().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        &self.0[(hash >> 32) as usize % self.0.len()]
+        &self.0[(hash(0, names.lock()) >> 32) as usize % self.0.len()]
     }
 
     fn note(&self, names: &Names) {
