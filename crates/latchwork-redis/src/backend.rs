@@ -161,7 +161,7 @@ impl Shared {
         kept: &mut Kept,
     ) -> Result<Attempt, BackendError> {
         let (start, end) = names.channel_parts();
-        let channel = format!("{start}{}{end}", self.pushes.process);
+        let channel = names.channel(&self.pushes.process);
         let hears = self.topology.hears(link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
         if claim.waits || known.is_some() {
@@ -184,7 +184,7 @@ impl Shared {
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
-            command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+            command.arg(millis(probation)).arg(start).arg(end).arg(self.publish());
             command.arg(u8::from(known.is_some()));
             if let Some(guard) = &self.guard {
                 guard.fill(command, link);
@@ -251,7 +251,7 @@ impl Shared {
         let sending = Sending { lifted: Some(names.counter()), ..self.sending(claim.ttl) };
         let run = self.topology.run_as(sending, names.slot(), &TRY_GUARDED, |command, link| {
             command.arg(4).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
-            command.arg(names.shared("guard"));
+            command.arg(names.guard());
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
             guard.fill(command, link);
         });
@@ -267,7 +267,7 @@ impl Shared {
             None => keys(command, names),
             Some(_) => {
                 whole(command, names, 7);
-                command.arg(names.shared("guard"));
+                command.arg(names.guard());
             }
         }
     }
@@ -282,8 +282,7 @@ impl Shared {
         let names = self.topology.names(&claim.key)?;
         let Some(mailbox) = self.pushes.find(claim.id) else { return Ok(Wake::Look) };
         let link = self.topology.ears(names.slot()).await?;
-        let (start, end) = names.channel_parts();
-        let channel = format!("{start}{}{end}", self.pushes.process);
+        let channel = names.channel(&self.pushes.process);
         if link.hears(&channel) {
             if !mailbox.is_reachable() {
                 return Ok(Wake::Look); // the next try says where to reach it
@@ -493,7 +492,7 @@ impl Shared {
             for _ in 5..=12 {
                 command.arg("");
             }
-            command.arg(&start).arg(&end).arg(self.publish());
+            command.arg(start).arg(end).arg(self.publish());
             if let Some(guard) = &self.guard {
                 guard.fill(command, link);
             }

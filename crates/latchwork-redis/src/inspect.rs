@@ -117,7 +117,7 @@ impl Shared {
                     let (namespace, slot) = stored.split_once("lw:guard")?;
                     let slot = slot.strip_prefix(':').unwrap_or("0");
                     let names = self.topology.names_of_stored(&format!("{namespace}{slot}"));
-                    (names.shared("guard") == stored).then_some(Marker { names, stored })
+                    (names.guard() == stored).then_some(Marker { names, stored })
                 }));
             }
         }
