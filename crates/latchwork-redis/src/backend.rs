@@ -16,9 +16,10 @@ use tokio::sync::watch;
 use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
 use crate::combine::Combiner;
 use crate::config::RedisConfig;
+use crate::confirm::Answer;
 use crate::durable::{Kept, Undone};
 use crate::errors::{Failure, Reaction, strange};
-use crate::free_path::{Free, Take, TakeRequest, head, up_to_id};
+use crate::free_path::{Free, Take, TakeRequest, head, nil_if_elsewhere, up_to_id};
 use crate::guard::Rule;
 use crate::link::Link;
 use crate::names::{Names, hash};
@@ -126,11 +127,7 @@ impl Shared {
         let counter = names.counter();
         let quick = alone && known.is_none() && link.has_lifted(counter);
         if quick && !self.crowds.is_crowded(&names) {
-            let answer = match &self.guard {
-                None => self.take_free(&names, claim, kept).await?,
-                Some(guard) => Box::pin(self.take_free_guarded(guard, &names, claim, kept)).await?,
-            };
-            match answer {
+            match self.take_free(&names, claim, kept).await? {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
@@ -213,52 +210,37 @@ impl Shared {
         attempt
     }
 
-    /// Takes a key that nobody holds, in the fewest steps at the server.
+    /// Takes a key that nobody holds, in the fewest steps at the server. The answer is that of
+    /// [`Take`].
     async fn take_free(
         &self,
         names: &Arc<Names>,
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
-        let lifted = Some(names.counter());
         let request = TakeRequest::new(names.clone(), claim);
-        if self.config.min_replicas == 0 {
-            if self.topology.is_cluster() {
-                return self.take.alone(&request).await; // each slot is a place of its own
-            }
-            return self.take.send(request).await;
+        if self.guard.is_some() || self.config.min_replicas > 0 {
+            return kept.note(Box::pin(self.take_apart(&request, claim)).await);
         }
-        let sending = Sending { lifted, ..self.sending(claim.ttl) };
-        let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
-            request.fill(command);
-        });
-        match Box::pin(run).await {
-            // Not by this script: see the caller.
-            Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
-            answer => kept.note(answer),
+        if self.topology.is_cluster() {
+            return self.take.alone(&request).await; // each slot is a place of its own
         }
+        self.take.send(request).await
     }
 
-    /// As [`Self::take_free`], unless the server is in quarantine; still in one trip.
-    async fn take_free_guarded(
-        &self,
-        guard: &Rule,
-        names: &Arc<Names>,
-        claim: &Claim,
-        kept: &mut Kept,
-    ) -> Result<Value, BackendError> {
-        let tail = format!(":{}", claim.holder);
+    /// Takes a free key apart from others, still in one trip: replicas are to confirm it, or the
+    /// guard looks first whether the server is in quarantine.
+    async fn take_apart(&self, request: &TakeRequest, claim: &Claim) -> Result<Answer, Failure> {
+        let names = &request.names;
         let sending = Sending { lifted: Some(names.counter()), ..self.sending(claim.ttl) };
-        let run = self.topology.run_as(sending, names.slot(), &TRY_GUARDED, |command, link| {
-            command.arg(4).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
-            command.arg(names.guard());
-            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
-            guard.fill(command, link);
+        let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
+        let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
+            request.fill(command, self.guard.as_ref().map(|_| names.guard()));
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
-        match run.await {
-            Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
-            answer => kept.note(answer),
-        }
+        nil_if_elsewhere(run.await)
     }
 
     /// The keys of a whole script, with the guard's marker while it is on.
