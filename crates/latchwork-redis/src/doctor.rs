@@ -20,8 +20,8 @@ use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
 use crate::answers::{fields, pairs, text};
-use crate::backend::join_all;
 use crate::config::{Deployment, Endpoint, RedisConfig};
+use crate::join_all::join_all;
 use crate::link::{Access, Link, Probe, command};
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is

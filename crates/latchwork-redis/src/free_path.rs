@@ -7,10 +7,11 @@ use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
 use redis::{Cmd, Value};
 
 use crate::answers::{letter, text};
-use crate::backend::{join_all, millis};
+use crate::backend::millis;
 use crate::combine::{Combined, LIMIT};
 use crate::confirm::Answer;
 use crate::errors::{Failure, strange};
+use crate::join_all::join_all;
 use crate::names::Names;
 use crate::scripts::{FREE, RELEASE, TAKE, TRY};
 use crate::topology::{Sending, Topology};

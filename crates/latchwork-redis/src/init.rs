@@ -9,9 +9,10 @@ use latchwork_core::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
 
 use crate::answers::number;
-use crate::backend::{RedisBackend, Shared, join_all};
+use crate::backend::{RedisBackend, Shared};
 use crate::config::RedisConfig;
 use crate::guard::Rule;
+use crate::join_all::join_all;
 use crate::names::{Names, SLOTS, slot_text};
 use crate::scripts::GUARD_INIT;
 

@@ -10,9 +10,10 @@ use latchwork_core::{
 use redis::{Value, cmd};
 
 use crate::answers::{Held, number, pairs, text, time};
-use crate::backend::{Shared, join_all, keys};
+use crate::backend::{Shared, keys};
 use crate::errors::{is_about_a_command, strange};
 use crate::init::Marker;
+use crate::join_all::join_all;
 use crate::link::Link;
 use crate::names::{Names, key_text_of_tagged, lock_of};
 use crate::scripts::INSPECT;

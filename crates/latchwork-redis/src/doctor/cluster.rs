@@ -5,8 +5,8 @@ use latchwork_core::{BackendError, Io};
 
 use super::{Server, info, open};
 use crate::answers::text;
-use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
+use crate::join_all::join_all;
 use crate::link::command;
 use crate::names::SLOTS;
 

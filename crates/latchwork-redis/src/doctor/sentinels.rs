@@ -9,8 +9,8 @@ use redis::Value;
 
 use super::open;
 use crate::answers::{pairs, text};
-use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
+use crate::join_all::join_all;
 use crate::link::{Access, Probe, command};
 
 /// What a Sentinel knows.
