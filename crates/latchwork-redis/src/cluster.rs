@@ -14,7 +14,8 @@ use redis::{Value, cmd};
 use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
-use crate::link::{Access, Facts, Link};
+use crate::connect::Access;
+use crate::link::{Facts, Link};
 use crate::locked::lock;
 use crate::names::{Cache, SLOTS};
 use crate::node::{Node, Target, Use};

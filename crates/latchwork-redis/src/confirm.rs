@@ -11,8 +11,9 @@ use redis::{Cmd, PushInfo, Value, cmd};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::answers::number;
+use crate::connect::Access;
 use crate::errors::{Failure, Reaction};
-use crate::link::{Access, Link};
+use crate::link::Link;
 use crate::locked::lock;
 
 /// The most commands that wait for replicas of one server at once.

@@ -21,8 +21,9 @@ use tokio::sync::oneshot;
 
 use crate::answers::{fields, pairs, text};
 use crate::config::{Deployment, Endpoint, RedisConfig};
+use crate::connect::{Access, Probe};
 use crate::join_all::join_all;
-use crate::link::{Access, Link, Probe, command};
+use crate::link::{Link, command};
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
 /// to be done.

@@ -6,6 +6,7 @@ mod cluster;
 mod combine;
 mod config;
 mod confirm;
+mod connect;
 mod crowds;
 mod doctor;
 mod drive;

@@ -13,7 +13,8 @@ use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 use crate::config::Endpoint;
-use crate::link::{Access, Link, Replaced};
+use crate::connect::Access;
+use crate::link::{Link, Replaced};
 use crate::locked::lock;
 use crate::names::slot_of;
 use crate::push::Pushes;

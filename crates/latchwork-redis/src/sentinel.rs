@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 
 use crate::answers::{pairs, text};
 use crate::config::Endpoint;
-use crate::link::{Access, Link};
+use crate::connect::Access;
+use crate::link::Link;
 use crate::node::Node;
 
 /// How long to wait for the Sentinels.

@@ -10,8 +10,9 @@ use redis::Value;
 use super::open;
 use crate::answers::{pairs, text};
 use crate::config::{Endpoint, RedisConfig};
+use crate::connect::{Access, Probe};
 use crate::join_all::join_all;
-use crate::link::{Access, Probe, command};
+use crate::link::command;
 
 /// What a Sentinel knows.
 struct Word {
