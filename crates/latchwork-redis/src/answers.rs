@@ -1,4 +1,4 @@
-//! The answers of the scripts, read.
+//! The answers of servers and scripts, read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,6 +221,20 @@ pub(crate) fn text(value: &Value) -> Option<String> {
         Value::Int(number) => Some(number.to_string()),
         _ => None,
     }
+}
+
+/// The names and values of a map, in either version of the protocol.
+pub(crate) fn pairs(value: &Value) -> Option<Vec<(&Value, &Value)>> {
+    match value {
+        Value::Map(pairs) => Some(pairs.iter().map(|(name, value)| (name, value)).collect()),
+        Value::Array(flat) => Some(flat.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect()),
+        _ => None,
+    }
+}
+
+/// The names and values in what `INFO` and its like say.
+pub(crate) fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
+    info.lines().filter_map(|line| line.trim().split_once(':'))
 }
 
 /// The server's clock, from seconds and microseconds.

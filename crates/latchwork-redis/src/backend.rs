@@ -1,8 +1,7 @@
-//! The five verbs: a script each.
+//! The five verbs: a script each. Renewals are in `renew.rs`, looks in `inspect.rs`.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use latchwork_core::{
@@ -11,28 +10,23 @@ use latchwork_core::{
     Verb, Wake,
 };
 use redis::{Cmd, Value};
-use tokio::sync::watch;
 
-use crate::answers::{attempt, blocked_by, is_alone, letter, released, renewals};
+use crate::answers::{attempt, blocked_by, is_alone, letter, released};
 use crate::combine::Combiner;
 use crate::config::RedisConfig;
+use crate::confirm::Answer;
+use crate::crowds::Crowds;
 use crate::durable::{Kept, Undone};
-use crate::errors::{Failure, Reaction, strange};
-use crate::free_path::{Free, Take, TakeRequest, head};
+use crate::errors::{Failure, strange};
+use crate::free_path::{Free, Take, TakeRequest, head, nil_if_elsewhere, up_to_id};
 use crate::guard::Rule;
 use crate::link::Link;
 use crate::names::Names;
 use crate::plain;
 use crate::probe::{Scripts, only_plain};
 use crate::push::{Mailbox, Pushes, Unclaimed};
-use crate::scripts::{RELEASE, RELEASE_GUARDED, RENEW, TRY, TRY_GUARDED};
+use crate::scripts::{RELEASE, RELEASE_GUARDED, TRY, TRY_GUARDED};
 use crate::topology::{Sending, Topology};
-
-/// How much longer than the first of several nodes the others may take to answer a renewal.
-const GRACE: Duration = Duration::from_millis(250);
-
-/// A slot, and claims there by their place in a list.
-type Group = (Option<u16>, Vec<(usize, Arc<Names>)>);
 
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
@@ -126,11 +120,7 @@ impl Shared {
         let counter = names.counter();
         let quick = alone && known.is_none() && link.has_lifted(counter);
         if quick && !self.crowds.is_crowded(&names) {
-            let answer = match &self.guard {
-                None => self.take_free(&names, claim, kept).await?,
-                Some(guard) => Box::pin(self.take_free_guarded(guard, &names, claim, kept)).await?,
-            };
-            match answer {
+            match self.take_free(&names, claim, kept).await? {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
@@ -161,7 +151,7 @@ impl Shared {
         kept: &mut Kept,
     ) -> Result<Attempt, BackendError> {
         let (start, end) = names.channel_parts();
-        let channel = format!("{start}{}{end}", self.pushes.process);
+        let channel = names.channel(&self.pushes.process);
         let hears = self.topology.hears(link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
         if claim.waits || known.is_some() {
@@ -184,7 +174,7 @@ impl Shared {
             command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
-            command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+            command.arg(millis(probation)).arg(start).arg(end).arg(self.publish());
             command.arg(u8::from(known.is_some()));
             if let Some(guard) = &self.guard {
                 guard.fill(command, link);
@@ -213,52 +203,37 @@ impl Shared {
         attempt
     }
 
-    /// Takes a key that nobody holds, in the fewest steps at the server.
+    /// Takes a key that nobody holds, in the fewest steps at the server. The answer is that of
+    /// [`Take`].
     async fn take_free(
         &self,
         names: &Arc<Names>,
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
-        let lifted = Some(names.counter());
         let request = TakeRequest::new(names.clone(), claim);
-        if self.config.min_replicas == 0 {
-            if self.topology.is_cluster() {
-                return self.take.alone(&request).await; // each slot is a place of its own
-            }
-            return self.take.send(request).await;
+        if self.guard.is_some() || self.config.min_replicas > 0 {
+            return kept.note(Box::pin(self.take_apart(&request, claim)).await);
         }
-        let sending = Sending { lifted, ..self.sending(claim.ttl) };
-        let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
-            request.fill(command);
-        });
-        match Box::pin(run).await {
-            // Not by this script: see the caller.
-            Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
-            answer => kept.note(answer),
+        if self.topology.is_cluster() {
+            return self.take.alone(&request).await; // each slot is a place of its own
         }
+        self.take.send(request).await
     }
 
-    /// As [`Self::take_free`], unless the server is in quarantine; still in one trip.
-    async fn take_free_guarded(
-        &self,
-        guard: &Rule,
-        names: &Arc<Names>,
-        claim: &Claim,
-        kept: &mut Kept,
-    ) -> Result<Value, BackendError> {
-        let tail = format!(":{}", claim.holder);
+    /// Takes a free key apart from others, still in one trip: replicas are to confirm it, or the
+    /// guard looks first whether the server is in quarantine.
+    async fn take_apart(&self, request: &TakeRequest, claim: &Claim) -> Result<Answer, Failure> {
+        let names = &request.names;
         let sending = Sending { lifted: Some(names.counter()), ..self.sending(claim.ttl) };
-        let run = self.topology.run_as(sending, names.slot(), &TRY_GUARDED, |command, link| {
-            command.arg(4).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
-            command.arg(names.shared("guard"));
-            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&tail);
-            guard.fill(command, link);
+        let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
+        let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
+            request.fill(command, self.guard.as_ref().map(|_| names.guard()));
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
         });
-        match run.await {
-            Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
-            answer => kept.note(answer),
-        }
+        nil_if_elsewhere(run.await)
     }
 
     /// The keys of a whole script, with the guard's marker while it is on.
@@ -267,7 +242,7 @@ impl Shared {
             None => keys(command, names),
             Some(_) => {
                 whole(command, names, 7);
-                command.arg(names.shared("guard"));
+                command.arg(names.guard());
             }
         }
     }
@@ -282,8 +257,7 @@ impl Shared {
         let names = self.topology.names(&claim.key)?;
         let Some(mailbox) = self.pushes.find(claim.id) else { return Ok(Wake::Look) };
         let link = self.topology.ears(names.slot()).await?;
-        let (start, end) = names.channel_parts();
-        let channel = format!("{start}{}{end}", self.pushes.process);
+        let channel = names.channel(&self.pushes.process);
         if link.hears(&channel) {
             if !mailbox.is_reachable() {
                 return Ok(Wake::Look); // the next try says where to reach it
@@ -307,151 +281,6 @@ impl Shared {
         }
     }
 
-    async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        if self.can.plain {
-            return self.renew_plain(claims).await;
-        }
-        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
-        let mut groups: Vec<Group> = Vec::new();
-        for (index, claim) in claims.iter().enumerate() {
-            let names = match &self.guard {
-                Some(guard) => guard.check(claim).and_then(|()| self.topology.names(&claim.key)),
-                None => self.topology.names(&claim.key),
-            };
-            match names {
-                Err(error) => answers[index] = Some(Err(error)),
-                Ok(names) => {
-                    let slot = names.slot();
-                    // Counters are one for a namespace, so a group has one namespace too.
-                    let fits = |(of, group): &&mut Group| {
-                        *of == slot && group[0].1.namespace() == names.namespace()
-                    };
-                    match groups.iter_mut().find(fits) {
-                        Some((_, group)) => group.push((index, names)),
-                        None => groups.push((slot, vec![(index, names)])),
-                    }
-                }
-            }
-        }
-        // A node that is stopped must not cost the claims on the others their renewal.
-        let (first, _) = watch::channel(false);
-        let mut running = Vec::new();
-        for (slot, group) in &groups {
-            let (several, first) = (groups.len() > 1, &first);
-            running.push(Box::pin(async move {
-                let renewal = self.renew_group(*slot, group, claims);
-                if !several {
-                    return renewal.await;
-                }
-                let late = async {
-                    let _ = first.subscribe().wait_for(|answered| *answered).await;
-                    self.io.sleep(GRACE).await;
-                };
-                tokio::select! {
-                    biased;
-                    renewals = renewal => {
-                        if renewals.iter().any(Result::is_ok) {
-                            first.send_replace(true);
-                        }
-                        renewals
-                    }
-                    () = late => vec![Err(BackendError::no_answer(GRACE)); group.len()],
-                }
-            }));
-        }
-        for ((_, group), renewals) in groups.iter().zip(join_all(running).await) {
-            for ((index, _), renewal) in group.iter().zip(renewals) {
-                if matches!(renewal, Ok(Renewal::Lost)) {
-                    self.pushes.close(claims[*index].id);
-                }
-                answers[*index] = Some(renewal);
-            }
-        }
-        answers.into_iter().flatten().collect()
-    }
-
-    /// Renews claims of one slot and namespace.
-    async fn renew_group(
-        &self,
-        slot: Option<u16>,
-        group: &[(usize, Arc<Names>)],
-        claims: &[Claim],
-    ) -> Vec<Result<Renewal, BackendError>> {
-        let all = |error: BackendError| vec![Err(error); group.len()];
-        match self.renew_together(true, slot, group, claims, false).await {
-            Ok(renewals) => renewals.into_iter().map(Ok).collect(),
-            Err(failure) if failure.reaction != Reaction::Again || slot.is_none() => {
-                all(failure.error)
-            }
-            // The slot is on its way, with some of the keys here and some there: one key alone is
-            // always found, and a claim that holds alone needs no other.
-            Err(_) => {
-                let mut renewals = Vec::new();
-                for member in group {
-                    let claim = &claims[member.0];
-                    let bare = is_alone(claim.mode) && claim.floor == 0;
-                    let one = std::slice::from_ref(member);
-                    let renewal = self.renew_together(false, slot, one, claims, bare).await;
-                    let renewal = renewal.map_err(|failure| failure.error);
-                    renewals.push(
-                        renewal.and_then(|mut one| one.pop().ok_or_else(|| strange(&Value::Nil))),
-                    );
-                }
-                renewals
-            }
-        }
-    }
-
-    /// Renews claims by one script; if `bare`, by their own keys alone.
-    async fn renew_together(
-        &self,
-        impatient: bool,
-        slot: Option<u16>,
-        group: &[(usize, Arc<Names>)],
-        claims: &[Claim],
-        bare: bool,
-    ) -> Result<Vec<Renewal>, Failure> {
-        let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
-        let shortest = members.iter().map(|claim| claim.ttl).min().unwrap_or_default();
-        let sending = Sending { impatient, ..self.sending(shortest) };
-        let run = self.topology.run_as(sending, slot, &RENEW, |command, _| {
-            command.arg(group.len() * 3 + 1);
-            for (_, names) in group {
-                let lock = names.lock();
-                if bare {
-                    command.arg(lock).arg(lock).arg(lock);
-                } else {
-                    command.arg(lock).arg(names.helper("claims")).arg(names.helper("held"));
-                }
-            }
-            let names = &group[0].1;
-            if bare {
-                command.arg(names.lock());
-            } else {
-                command.arg(names.token());
-            }
-            for claim in &members {
-                command.arg(claim.id.to_string()).arg(letter(claim.mode));
-                command.arg(millis(claim.ttl)).arg(claim.floor);
-            }
-        });
-        let refused = |error| Failure { error, reaction: Reaction::None };
-        let answer = run.await?;
-        self.is_kept(&answer).map_err(refused)?;
-        renewals(&answer.value, &members).map_err(refused)
-    }
-
-    /// Renews one claim, as [`Self::renew_all`] does.
-    pub(crate) async fn renew_one(
-        &self,
-        claim: &Claim,
-        names: &Arc<Names>,
-    ) -> Result<Renewal, BackendError> {
-        let group = [(0, names.clone())];
-        let mut one = self.renew_group(names.slot(), &group, std::slice::from_ref(claim)).await;
-        one.pop().unwrap_or_else(|| Err(strange(&Value::Nil)))
-    }
-
     pub(crate) async fn release_on_master(
         &self,
         claim: &Claim,
@@ -461,8 +290,7 @@ impl Shared {
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;
         if simple && !waited && !self.crowds.is_crowded(&names) {
-            let value = format!("lw:{}:-:{}", letter(claim.mode), claim.id);
-            let request = (names.clone(), value);
+            let request = (names.clone(), up_to_id(claim));
             let freed = if self.topology.is_cluster() {
                 self.free.alone(&request).await?
             } else {
@@ -494,7 +322,7 @@ impl Shared {
             for _ in 5..=12 {
                 command.arg("");
             }
-            command.arg(&start).arg(&end).arg(self.publish());
+            command.arg(start).arg(end).arg(self.publish());
             if let Some(guard) = &self.guard {
                 guard.fill(command, link);
             }
@@ -541,56 +369,6 @@ fn whole(command: &mut Cmd, names: &Names, count: usize) {
     command.arg(count).arg(names.lock()).arg(names.token());
     for helper in ["line", "claims", "held", "marks"] {
         command.arg(names.helper(helper));
-    }
-}
-
-pub(crate) async fn join_all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut outputs = Vec::with_capacity(futures.len());
-    let mut futures: Vec<_> = futures.into_iter().map(|f| (f, None)).collect();
-    std::future::poll_fn(|cx| {
-        let mut pending = false;
-        for (future, output) in &mut futures {
-            if output.is_none() {
-                match std::pin::Pin::new(future).poll(cx) {
-                    std::task::Poll::Ready(ready) => *output = Some(ready),
-                    std::task::Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
-    })
-    .await;
-    outputs.extend(futures.into_iter().filter_map(|(_, output)| output));
-    outputs
-}
-
-/// Which keys had a line lately. A wrong guess costs a round trip or a microsecond, no more.
-struct Crowds([AtomicU8; 1024]);
-
-impl Default for Crowds {
-    fn default() -> Self {
-        Self([const { AtomicU8::new(0) }; 1024])
-    }
-}
-
-impl Crowds {
-    /// For so many tries and releases a key that had a line is taken to have one.
-    const MEMORY: u8 = 16;
-
-    fn place(&self, names: &Names) -> &AtomicU8 {
-        let hash = names.lock().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        &self.0[(hash >> 32) as usize % self.0.len()]
-    }
-
-    fn note(&self, names: &Names) {
-        self.place(names).store(Self::MEMORY, Ordering::Relaxed);
-    }
-
-    fn is_crowded(&self, names: &Names) -> bool {
-        let less = |count: u8| count.checked_sub(1);
-        self.place(names).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 }
 

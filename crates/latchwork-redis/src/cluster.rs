@@ -6,7 +6,7 @@
 //! the others still tells of the past.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
@@ -14,7 +14,9 @@ use redis::{Value, cmd};
 use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
-use crate::link::{Access, Facts, Link};
+use crate::connect::Access;
+use crate::link::{Facts, Link};
+use crate::locked::lock;
 use crate::names::{Cache, SLOTS};
 use crate::node::{Node, Target, Use};
 use crate::push::Pushes;
@@ -95,7 +97,7 @@ impl Cluster {
     }
 
     fn lock(&self) -> MutexGuard<'_, Map> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.map)
     }
 
     pub(crate) fn io(&self) -> &Io {

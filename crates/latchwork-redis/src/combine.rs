@@ -9,11 +9,13 @@
 //! A request that is dropped while it gathers is never sent.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use latchwork_core::{BackendError, Io, Verb};
 use tokio::sync::oneshot;
+
+use crate::locked::lock;
 
 /// How many commands of one kind may be under way before others gather.
 const LANES: usize = 4;
@@ -69,7 +71,7 @@ impl<C: Combined> Combiner<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Sends a request, alone or with others.

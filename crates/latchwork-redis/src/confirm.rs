@@ -3,7 +3,7 @@
 //! `WAIT` blocks its connection. On the shared one it would hold up everybody else, so each such
 //! command has a connection of its own while it is under way; they are kept for the next ones.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect};
@@ -11,8 +11,10 @@ use redis::{Cmd, PushInfo, Value, cmd};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::answers::number;
+use crate::connect::Access;
 use crate::errors::{Failure, Reaction};
-use crate::link::{Access, Link};
+use crate::link::Link;
+use crate::locked::lock;
 
 /// The most commands that wait for replicas of one server at once.
 const MOST: usize = 64;
@@ -46,10 +48,6 @@ pub(crate) struct Confirming {
     turns: Semaphore,
     /// The numbers of connections whose command was given up: the server may not have read it yet.
     abandoned: Mutex<Vec<i64>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Confirming {

@@ -16,13 +16,14 @@ use std::sync::Arc;
 
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io};
-use redis::{Cmd, Value, cmd};
+use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
-use crate::answers::text;
-use crate::backend::join_all;
+use crate::answers::{fields, pairs, text};
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::link::{Access, Link, Probe};
+use crate::connect::{Access, Probe};
+use crate::join_all::join_all;
+use crate::link::{Link, command};
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
 /// to be done.
@@ -132,7 +133,7 @@ impl Server {
         let link = open(at, &access(config), io).await?;
         let asked = link.send(cmd("INFO").arg("all")).await;
         let (info, no_info) = match asked {
-            Ok(answer) => (fields(&text(&answer).unwrap_or_default()), None),
+            Ok(answer) => (info(&answer), None),
             Err(failure) => (HashMap::new(), Some(failure.error.message)),
         };
         Ok(Self { link, part: at.to_string().into(), info, no_info })
@@ -154,11 +155,9 @@ impl Server {
     async fn setting(&self, name: &str) -> Option<String> {
         let mut get = cmd("CONFIG");
         get.arg("GET").arg(name);
-        match self.link.send(&get).await.ok()? {
-            Value::Array(pair) => text(pair.get(1)?),
-            Value::Map(pairs) => text(&pairs.first()?.1),
-            _ => None,
-        }
+        let answer = self.link.send(&get).await.ok()?;
+        let (_, value) = *pairs(&answer)?.first()?;
+        text(value)
     }
 
     /// What the server says to a command; its error as text.
@@ -174,15 +173,8 @@ impl Server {
     }
 }
 
-fn command(words: &[&str]) -> Cmd {
-    let mut command = cmd(words[0]);
-    for word in &words[1..] {
-        command.arg(word);
-    }
-    command
-}
-
-fn fields(text: &str) -> HashMap<String, String> {
-    let pairs = text.lines().filter_map(|line| line.trim().split_once(':'));
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+/// The fields of `INFO` or its like.
+fn info(answer: &Value) -> HashMap<String, String> {
+    let text = text(answer).unwrap_or_default();
+    fields(&text).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

@@ -9,10 +9,12 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use latchwork_core::Io;
+
+use crate::locked::lock;
 
 /// How often a thread polls at most because others have something to move.
 const ROUNDS: u32 = 8;
@@ -124,10 +126,6 @@ impl Drop for Sender {
     fn drop(&mut self) {
         SENDING.set(self.0);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Wake for Drive {

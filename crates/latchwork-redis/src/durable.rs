@@ -6,7 +6,7 @@
 //! that a fail-over forgets ends by its ttl.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use latchwork_core::{
@@ -18,6 +18,7 @@ use redis::Value;
 use crate::backend::Shared;
 use crate::confirm::{Answer, Confirm};
 use crate::errors::Failure;
+use crate::locked::lock;
 use crate::names::Names;
 use crate::topology::Sending;
 
@@ -44,7 +45,7 @@ pub(crate) struct Undone(Mutex<HashSet<ClaimId>>);
 
 impl Undone {
     fn lock(&self) -> MutexGuard<'_, HashSet<ClaimId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -7,9 +7,11 @@ use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
 use redis::{Cmd, Value};
 
 use crate::answers::{letter, text};
-use crate::backend::{join_all, millis};
+use crate::backend::millis;
 use crate::combine::{Combined, LIMIT};
-use crate::errors::strange;
+use crate::confirm::Answer;
+use crate::errors::{Failure, strange};
+use crate::join_all::join_all;
 use crate::names::Names;
 use crate::scripts::{FREE, RELEASE, TAKE, TRY};
 use crate::topology::{Sending, Topology};
@@ -32,10 +34,11 @@ impl TakeRequest {
         }
     }
 
-    /// The keys and arguments of a try for a free key.
-    pub(crate) fn fill(&self, command: &mut Cmd) {
+    /// The keys and arguments of a try for a free key, with the guard's marker while it is on.
+    pub(crate) fn fill(&self, command: &mut Cmd, marker: Option<&str>) {
         let Self { names, head, ttl, tail } = self;
-        command.arg(3).arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+        command.arg(3 + usize::from(marker.is_some()));
+        command.arg(names.lock()).arg(names.token()).arg(names.helper("line")).arg(marker);
         command.arg(head).arg(ttl).arg(tail);
     }
 }
@@ -47,7 +50,21 @@ fn sending(names: &Names) -> Sending {
 
 /// The value of a claim that holds alone, up to its token.
 pub(crate) fn head(claim: &Claim) -> String {
-    format!("lw:{}:-:{}:", letter(claim.mode), claim.id)
+    up_to_id(claim) + ":"
+}
+
+/// The value of a claim that holds alone, up to its id.
+pub(crate) fn up_to_id(claim: &Claim) -> String {
+    format!("lw:{}:-:{}", letter(claim.mode), claim.id)
+}
+
+/// Nil where the server is not the right one for this script, and nothing was done: whoever goes on
+/// with the whole script finds the right one.
+pub(crate) fn nil_if_elsewhere(answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
+    match answer {
+        Err(failure) if failure.leads_elsewhere() => Ok(Answer::of_master(Value::Nil)),
+        answer => answer,
+    }
 }
 
 /// Takes free keys. The answer is the token, or the value in the way, or nil if a line must be
@@ -66,12 +83,10 @@ impl Combined for Take {
             let names = &request.names;
             let sending = sending(names);
             let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
-                request.fill(command);
+                request.fill(command, None);
             });
-            match run.await {
-                Err(failure) if failure.leads_elsewhere() => Ok(Value::Nil),
-                answer => answer.map(|answer| answer.value).map_err(|failure| failure.error),
-            }
+            let answer = nil_if_elsewhere(run.await);
+            answer.map(|answer| answer.value).map_err(|failure| failure.error)
         })
     }
 

@@ -111,7 +111,7 @@ impl Rule {
         names: &Names,
     ) -> Result<Look, BackendError> {
         let run = topology.run_at(names.slot(), &GUARD_LOOK, |command, link| {
-            command.arg(1).arg(names.shared("guard"));
+            command.arg(1).arg(names.guard());
             self.fill(command, link);
         });
         let answer = run.await?;

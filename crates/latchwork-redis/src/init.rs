@@ -9,9 +9,10 @@ use latchwork_core::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
 
 use crate::answers::number;
-use crate::backend::{RedisBackend, Shared, join_all};
+use crate::backend::{RedisBackend, Shared};
 use crate::config::RedisConfig;
 use crate::guard::Rule;
+use crate::join_all::join_all;
 use crate::names::{Names, SLOTS, slot_text};
 use crate::scripts::GUARD_INIT;
 
@@ -88,7 +89,7 @@ async fn mark(
     // Any lock of the namespace and the slot names the marker.
     let names = shared.topology.names_of_stored(&format!("{namespace}{{{}}}", slot_text(slot)));
     let run = shared.topology.run_at(names.slot(), &GUARD_INIT, |command, link| {
-        command.arg(2).arg(names.token()).arg(names.shared("guard"));
+        command.arg(2).arg(names.token()).arg(names.guard());
         rule.fill(command, link);
     });
     Ok(match &run.await? {

@@ -9,10 +9,12 @@ use latchwork_core::{
 };
 use redis::{Value, cmd};
 
-use crate::answers::{Held, number, text, time};
+use crate::answers::{Held, number, pairs, text, time};
 use crate::backend::{Shared, keys};
 use crate::errors::{is_about_a_command, strange};
 use crate::init::Marker;
+use crate::join_all::join_all;
+use crate::link::Link;
 use crate::names::{Names, key_text_of_tagged, lock_of};
 use crate::scripts::INSPECT;
 
@@ -67,32 +69,20 @@ impl Shared {
     /// it longer than one step takes.
     async fn list(&self, prefix: &str) -> Result<Vec<Snapshot>, BackendError> {
         let mut locks = BTreeSet::new();
+        let pattern = self.pattern(prefix);
         for node in self.topology.nodes().await? {
-            let mut cursor = 0;
-            loop {
-                let mut scan = cmd("SCAN");
-                scan.arg(cursor).arg("COUNT").arg(STEP);
-                let pattern = self.pattern(prefix);
-                scan.arg("MATCH").arg(&pattern);
+            let mut scan = Scan::of(&pattern);
+            while !scan.is_over {
                 let link = node.link().await?;
-                let answer =
-                    link.send(&scan).await.map_err(|failure| cannot_list(failure.error))?;
-                let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
                 let mut ours = Vec::new();
-                for name in found {
+                for name in scan.step(&link).await.map_err(cannot_list)? {
                     match lock_of(&name) {
                         Some((lock, false)) => drop(locks.insert(lock.to_owned())),
                         Some((_, true)) => ours.push(name),
                         None => {}
                     }
                 }
-                for lock in self.only_ours(&link, ours).await? {
-                    locks.insert(lock);
-                }
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
+                locks.extend(self.only_ours(&link, ours).await?);
             }
         }
         let mut snapshots = Vec::new();
@@ -120,24 +110,16 @@ impl Shared {
     pub(crate) async fn markers(&self) -> Result<Vec<Marker>, BackendError> {
         let mut markers = Vec::new();
         for node in self.topology.nodes().await? {
-            let mut cursor = 0;
-            loop {
-                let mut scan = cmd("SCAN");
-                scan.arg(cursor).arg("COUNT").arg(STEP).arg("MATCH").arg("*lw:guard*");
-                let link = node.link().await?;
-                let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
-                let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
+            let mut scan = Scan::of("*lw:guard*");
+            while !scan.is_over {
+                let found = scan.step(&*node.link().await?).await?;
                 markers.extend(found.into_iter().filter_map(|stored| {
                     // Any lock of the namespace and the slot will do to name the marker.
                     let (namespace, slot) = stored.split_once("lw:guard")?;
                     let slot = slot.strip_prefix(':').unwrap_or("0");
                     let names = self.topology.names_of_stored(&format!("{namespace}{slot}"));
-                    (names.shared("guard") == stored).then_some(Marker { names, stored })
+                    (names.guard() == stored).then_some(Marker { names, stored })
                 }));
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
             }
         }
         markers.sort_unstable_by(|a, b| a.stored.cmp(&b.stored));
@@ -165,7 +147,7 @@ impl Shared {
     /// Of these names, those whose value is a lock of ours; the others are data of somebody.
     async fn only_ours(
         &self,
-        link: &crate::link::Link,
+        link: &Link,
         names: Vec<String>,
     ) -> Result<Vec<String>, BackendError> {
         let mut asked = Vec::new();
@@ -183,8 +165,33 @@ impl Shared {
             });
         }
         let asked = asked.into_iter().map(Box::pin).collect();
-        let answers = crate::backend::join_all(asked).await;
+        let answers = join_all(asked).await;
         answers.into_iter().filter_map(Result::transpose).collect()
+    }
+}
+
+/// A look through the names of one server, a step at a time.
+struct Scan<'a> {
+    pattern: &'a str,
+    /// Where the next step begins.
+    cursor: u64,
+    is_over: bool,
+}
+
+impl<'a> Scan<'a> {
+    fn of(pattern: &'a str) -> Self {
+        Self { pattern, cursor: 0, is_over: false }
+    }
+
+    /// The matching names of the next step.
+    async fn step(&mut self, link: &Link) -> Result<Vec<String>, BackendError> {
+        let mut scan = cmd("SCAN");
+        scan.arg(self.cursor).arg("COUNT").arg(STEP).arg("MATCH").arg(self.pattern);
+        let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+        let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
+        self.cursor = next;
+        self.is_over = next == 0;
+        Ok(found)
     }
 }
 
@@ -223,7 +230,8 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis),
         _ => return None,
     };
-    let details: HashMap<String, String> = pairs(details)?;
+    let details = pairs(details)?.into_iter().map(|(id, entry)| Some((text(id)?, text(entry)?)));
+    let details: HashMap<String, String> = details.collect::<Option<_>>()?;
     let mut snapshot = Snapshot::free(key.clone());
     if names.lock() != key.as_str() {
         snapshot.notes.push(format!("its name in Redis is {:?}", names.lock()));
@@ -384,16 +392,6 @@ fn mode_of(letter: &str, take: &str, of: u32) -> Option<Mode> {
         "w" => Some(Mode::Write),
         "r" => Some(Mode::Read),
         "p" => Some(Mode::Permits { take: take.parse().ok()?, of }),
-        _ => None,
-    }
-}
-
-fn pairs(value: &Value) -> Option<HashMap<String, String>> {
-    match value {
-        Value::Array(flat) => {
-            flat.chunks_exact(2).map(|c| Some((text(&c[0])?, text(&c[1])?))).collect()
-        }
-        Value::Map(pairs) => pairs.iter().map(|(n, v)| Some((text(n)?, text(v)?))).collect(),
         _ => None,
     }
 }

@@ -1,62 +1,27 @@
 //! One connection to one server, and what the server said of itself when it was made.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, cmd,
-};
-use tokio::net::TcpStream;
+use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, Value, cmd};
 use tokio::sync::Notify;
 
-use crate::config::{Credentials, Endpoint, Tls};
+use crate::answers::{fields, text};
+use crate::config::Endpoint;
 use crate::confirm::Confirming;
+use crate::connect::{Access, CONNECT_LIMIT, Probe, client, connect, refuses_hello, unreachable};
 use crate::drive::Drive;
 use crate::errors::{Failure, Reaction, failure, strange};
+use crate::locked::lock;
 use crate::probe::{Scripts, probe};
 
-/// A connection that is silent for so long is probed by the system.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How long a connection may take to be made.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.
 const SILENCE: Duration = Duration::from_millis(1_500);
-
-/// Who we are to the server.
-#[derive(Debug, Clone)]
-pub(crate) struct Access {
-    pub(crate) credentials: Credentials,
-    pub(crate) database: i64,
-    pub(crate) tls: Option<Tls>,
-    /// Where servers are reached that are not at the address by which the others call them.
-    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
-    pub(crate) probe: Probe,
-}
-
-/// What is asked of a new connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probe {
-    /// Nothing: it leads to no store.
-    No,
-    /// What the store can do.
-    Store,
-    /// The same, with the subscriptions of a Cluster.
-    Cluster,
-}
-
-impl Access {
-    fn user(&self) -> &str {
-        self.credentials.user.as_deref().unwrap_or("default")
-    }
-}
 
 /// A connection that another one replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -228,7 +193,7 @@ impl Link {
         let (id, info, probed) = tokio::join!(self.send(&id), self.send(&info), probe);
         let probed = probed?;
         let facts = match info {
-            Ok(text) => read_facts(&text_of(&text)),
+            Ok(info) => read_facts(&text(&info).unwrap_or_default()),
             Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
             Err(_) => Facts::default(),
         };
@@ -337,7 +302,7 @@ impl Link {
         if last.load(Ordering::Relaxed) == counter {
             return true;
         }
-        let known = lifted.lock().unwrap_or_else(PoisonError::into_inner).contains(&counter);
+        let known = lock(lifted).contains(&counter);
         if known {
             last.store(counter, Ordering::Relaxed);
         }
@@ -346,13 +311,13 @@ impl Link {
 
     /// Notes that a counter has been lifted to the clock.
     pub(crate) fn lifted(&self, counter: u64) {
-        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).insert(counter);
+        lock(&self.counters.lifted).insert(counter);
     }
 
     /// A slot has come here from a master that may have had more.
     pub(crate) fn forget_lifted(&self) {
         self.counters.last.store(0, Ordering::Relaxed);
-        self.counters.lifted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.counters.lifted).clear();
     }
 
     pub(crate) fn io(&self) -> &Io {
@@ -374,7 +339,7 @@ impl Link {
     }
 
     fn channel(&self, channel: &str) -> Option<bool> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).copied()
+        lock(&self.channels).get(channel).copied()
     }
 
     /// Asks for the messages of a channel.
@@ -392,7 +357,7 @@ impl Link {
         }
         let refused = |failure: &Failure| failure.error.kind == BackendErrorKind::Denied;
         if answer.as_ref().is_ok() || answer.as_ref().is_err_and(refused) {
-            let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut channels = lock(&self.channels);
             channels.insert(channel.to_owned(), answer.is_ok());
         }
         answer.map(drop)
@@ -400,7 +365,7 @@ impl Link {
 
     /// The server does not send the messages of a channel any more.
     pub(crate) fn forget(&self, channel: &str) {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
+        lock(&self.channels).remove(channel);
     }
 
     pub(crate) fn read(&self, answer: redis::RedisResult<Value>) -> Result<Value, Failure> {
@@ -480,144 +445,27 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// A command of these words.
+pub(crate) fn command(words: &[&str]) -> Cmd {
+    let mut command = cmd(words[0]);
+    command.arg(&words[1..]);
+    command
+}
+
 /// Whether this is the confirmation that messages of a channel come from now on.
 fn confirms(answer: &Value, channel: &str) -> bool {
     match answer {
         Value::Push { kind: PushKind::Subscribe | PushKind::SSubscribe, data } => {
-            data.first().is_some_and(|name| text_of(name) == channel)
+            data.first().and_then(text).is_some_and(|name| name == channel)
         }
         _ => false,
     }
 }
 
-/// Makes the connection itself.
-async fn connect(
-    client: &Client,
-    endpoint: &Endpoint,
-    access: &Access,
-    config: AsyncConnectionConfig,
-    io: &Io,
-) -> redis::RedisResult<(MultiplexedConnection, Option<Arc<Drive>>)> {
-    if access.tls.is_some() {
-        let conn = client.get_multiplexed_async_connection_with_config(&config).await?;
-        return Ok((conn, None));
-    }
-    let made = async {
-        let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
-        let stream = TcpStream::connect((host.as_str(), *port)).await?;
-        stream.set_nodelay(true)?;
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let settings = client.get_connection_info().redis_settings();
-        MultiplexedConnection::new_with_config(settings, stream, config).await
-    };
-    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let (conn, moving) = io.within(CONNECT_LIMIT, made).await.ok_or_else(late)??;
-    Ok((conn, Some(Drive::start(moving, io))))
-}
-
-fn refuses_hello(error: &redis::RedisError) -> bool {
-    let text = error.to_string();
-    let auth = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code));
-    !auth
-        && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
-}
-
-fn unreachable(endpoint: &Endpoint, access: &Access, error: &redis::RedisError) -> BackendError {
-    let said = failure(error, endpoint).error;
-    let kind = match said.kind {
-        BackendErrorKind::Denied => BackendErrorKind::Denied,
-        _ if is_denied(error) => BackendErrorKind::Denied,
-        _ => BackendErrorKind::Unreachable,
-    };
-    let (whom, step) = if kind == BackendErrorKind::Denied {
-        let whom = format!(" as user {:?}", access.user());
-        (whom, "look at the user and the password in the address")
-    } else if access.tls.is_some() {
-        let step = "look whether the server runs and speaks TLS, and whether its certificate is for \
-                    this name and from an authority that is trusted (ca=/path)";
-        (String::new(), step)
-    } else {
-        (String::new(), "look whether the server runs and the address is right")
-    };
-    let message = format!("cannot connect to {endpoint}{whom}: {error}");
-    BackendError::new(kind, Effect::NotApplied, message).next_step(step)
-}
-
-fn is_denied(error: &redis::RedisError) -> bool {
-    let text = error.to_string();
-    matches!(error.kind(), redis::ErrorKind::AuthenticationFailed)
-        || ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code))
-}
-
-fn client(
-    endpoint: &Endpoint,
-    access: &Access,
-    protocol: ProtocolVersion,
-) -> Result<Client, BackendError> {
-    let bad =
-        |message: String| BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message);
-    let mut settings = RedisConnectionInfo::default()
-        .set_db(access.database)
-        .set_protocol(protocol)
-        .set_skip_set_lib_name();
-    if let Some(user) = &access.credentials.user {
-        settings = settings.set_username(user);
-    }
-    if let Some(password) = &access.credentials.password {
-        settings = settings.set_password(password);
-    }
-    let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint).clone();
-    let addr = match &access.tls {
-        None => ConnectionAddr::Tcp(host, port),
-        Some(tls) => {
-            ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None }
-        }
-    };
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    let info = addr
-        .into_connection_info()
-        .map_err(|error| bad(format!("store: {error}")))?
-        .set_tcp_settings(tcp)
-        .set_redis_settings(settings);
-    let Some(tls) = &access.tls else {
-        return Client::open(info).map_err(|error| bad(format!("store: {error}")));
-    };
-    let read = |what: &str, path: &std::path::Path| {
-        std::fs::read(path)
-            .map_err(|error| bad(format!("store: {what}: cannot read {}: {error}", path.display())))
-    };
-    let root_cert = tls.ca.as_deref().map(|path| read("ca", path)).transpose()?;
-    let client_tls = match (&tls.certificate, &tls.key) {
-        (Some(certificate), Some(key)) => Some(ClientTlsConfig {
-            client_cert: read("cert", certificate)?,
-            client_key: read("key", key)?,
-        }),
-        (None, None) => None,
-        _ => return Err(bad("store: cert and key are needed together".into())),
-    };
-    // One provider for the process, unless its owner has chosen another before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
-        .map_err(|error| bad(format!("store: {error}")))
-}
-
-fn text_of(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
-    }
-}
-
 fn read_facts(info: &str) -> Facts {
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+    let field = |wanted: &str| {
+        let field = fields(info).find(|(name, _)| *name == wanted);
+        field.map_or("", |(_, value)| value.trim()).to_owned()
     };
     let version = field("redis_version");
     let mut numbers = version.split('.').map(|part| part.parse().ok());

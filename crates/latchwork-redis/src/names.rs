@@ -6,9 +6,11 @@
 //! (`namespace:{-}name-` where braces around the name would be an empty tag, which is none).
 //! Helpers are the lock's name with a suffix, so a user limited to `~shop:*` needs no more.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
+
+use crate::locked::lock;
 
 /// What every helper's name ends with, after the lock's own name.
 const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"];
@@ -17,7 +19,7 @@ const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"]
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The names of one key in Redis.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Names {
     lock: String,
     /// How much of `lock` is the namespace with its separator.
@@ -25,6 +27,9 @@ pub(crate) struct Names {
     slot: Option<u16>,
     token: String,
     helpers: [String; 4],
+    /// Made when they are asked for: most keys never need them.
+    guard: OnceLock<String>,
+    channel_parts: OnceLock<(String, String)>,
 }
 
 impl Names {
@@ -42,8 +47,15 @@ impl Names {
     fn new(lock: &str, slot: Option<u16>) -> Self {
         let namespace = lock.find(':').map_or(0, |at| at + 1);
         let helpers = std::array::from_fn(|n| format!("{lock}:lw:{}", HELPERS[n]));
-        let mut names =
-            Self { lock: lock.to_owned(), namespace, slot, token: String::new(), helpers };
+        let mut names = Self {
+            lock: lock.to_owned(),
+            namespace,
+            slot,
+            token: String::new(),
+            helpers,
+            guard: OnceLock::new(),
+            channel_parts: OnceLock::new(),
+        };
         names.token = names.shared("token");
         names
     }
@@ -113,18 +125,32 @@ impl Names {
         hash.max(1)
     }
 
-    /// A name that all keys of the namespace (and slot) share.
-    pub(crate) fn shared(&self, kind: &str) -> String {
-        match self.slot {
-            None => format!("{}lw:{kind}", self.namespace()),
-            Some(slot) => format!("{}lw:{kind}:{{{}}}", self.namespace(), slot_text(slot)),
-        }
+    /// The marker of the guard, one for as many keys as the counter of tokens.
+    pub(crate) fn guard(&self) -> &str {
+        self.guard.get_or_init(|| self.shared("guard"))
+    }
+
+    /// The channel of a process.
+    pub(crate) fn channel(&self, process: &str) -> String {
+        let (start, end) = self.channel_parts();
+        format!("{start}{process}{end}")
     }
 
     /// What the channels of all processes start and end with.
-    pub(crate) fn channel_parts(&self) -> (String, String) {
-        let end = self.slot.map_or_else(String::new, |slot| format!(":{{{}}}", slot_text(slot)));
-        (format!("{}lw:push:", self.namespace()), end)
+    pub(crate) fn channel_parts(&self) -> (&str, &str) {
+        let make = || (format!("{}lw:push:", self.namespace()), self.slot_tag());
+        let (start, end) = self.channel_parts.get_or_init(make);
+        (start, end)
+    }
+
+    /// A name that all keys of the namespace (and slot) share.
+    fn shared(&self, kind: &str) -> String {
+        format!("{}lw:{kind}{}", self.namespace(), self.slot_tag())
+    }
+
+    /// What brings a name into the slot on Cluster.
+    fn slot_tag(&self) -> String {
+        self.slot.map_or_else(String::new, |slot| format!(":{{{}}}", slot_text(slot)))
     }
 }
 
@@ -148,7 +174,7 @@ impl Cache {
         make: impl FnOnce(&Key) -> Result<Names, BackendError>,
     ) -> Result<Arc<Names>, BackendError> {
         let place = &self.0[hash(0, key.as_str()) as usize % self.0.len()];
-        let at_hand = || place.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_hand = || lock(place);
         if let Some((of, names)) = &*at_hand()
             && of == key
         {
@@ -277,7 +303,7 @@ mod tests {
         assert_eq!(names.lock(), "shop:stock/42");
         assert_eq!(names.helper("line"), "shop:stock/42:lw:line");
         assert_eq!(names.token(), "shop:lw:token");
-        assert_eq!(names.channel_parts(), ("shop:lw:push:".into(), String::new()));
+        assert_eq!(names.channel_parts(), ("shop:lw:push:", ""));
         assert_eq!(Names::plain(&key("job")).unwrap().token(), "lw:token");
     }
 
@@ -315,8 +341,7 @@ mod tests {
                 assert_eq!(slot_of(names.helper(helper)), slot, "{text}");
             }
             assert_eq!(slot_of(names.token()), slot, "{text}");
-            let (start, end) = names.channel_parts();
-            assert_eq!(slot_of(&format!("{start}0123{end}")), slot, "{text}");
+            assert_eq!(slot_of(&names.channel("0123")), slot, "{text}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! next command needs it, or at once while somebody waits for messages on it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use latchwork_core::{BackendError, Backoff, Io};
@@ -13,7 +13,9 @@ use tokio::sync::watch;
 
 use crate::cluster::Cluster;
 use crate::config::Endpoint;
-use crate::link::{Access, Link, Replaced};
+use crate::connect::Access;
+use crate::link::{Link, Replaced};
+use crate::locked::lock;
 use crate::names::slot_of;
 use crate::push::Pushes;
 use crate::sentinel::Sentinels;
@@ -127,7 +129,7 @@ impl Node {
             State::Up(link) if link.is_alive() => false,
             _ => {
                 if let State::Up(old) = state {
-                    *self.last.lock().unwrap_or_else(PoisonError::into_inner) = old.as_replaced();
+                    *lock(&self.last) = old.as_replaced();
                 }
                 again = !matches!(state, State::Idle);
                 *state = State::Connecting;
@@ -137,11 +139,11 @@ impl Node {
         let Some(me) = self.me.upgrade().filter(|_| start) else { return };
         // The task keeps the node for as long as a connection may take to be made.
         self.io.spawn(async move {
-            let replaces = me.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let replaces = lock(&me.last).clone();
             let state = match me.open(replaces.as_ref()).await {
                 Ok(link) => {
                     let link = Arc::new(link);
-                    let mut made = me.made();
+                    let mut made = lock(&me.made);
                     made.retain(|link| link.strong_count() > 0);
                     made.push(Arc::downgrade(&link));
                     drop(made);
@@ -157,19 +159,11 @@ impl Node {
         });
     }
 
-    fn made(&self) -> MutexGuard<'_, Vec<Weak<Link>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn named(&self) -> MutexGuard<'_, Option<Endpoint>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn open(&self, replaces: Option<&Replaced>) -> Result<Link, BackendError> {
         let endpoint = match &self.target {
             Target::Fixed(endpoint) => endpoint.clone(),
             Target::Master(sentinels) => {
-                let named = self.named().take();
+                let named = lock(&self.named).take();
                 match named {
                     Some(named) => named,
                     None => sentinels.master().await?,
@@ -198,7 +192,7 @@ impl Node {
         if let Target::Master(sentinels) = &self.target {
             sentinels.check(&link)?;
             // A master of the past says that it is one, until somebody tells it.
-            let mut named = self.named();
+            let mut named = lock(&self.named);
             named.take_if(|named| named == link.endpoint());
             if let Some(named) = &*named {
                 return Err(sentinels.overtaken(link.endpoint(), named));
@@ -240,8 +234,8 @@ impl Node {
         if self.current().is_some_and(|link| link.endpoint() == master) {
             return;
         }
-        *self.named() = Some(master.clone());
-        let made: Vec<_> = self.made().iter().filter_map(Weak::upgrade).collect();
+        *lock(&self.named) = Some(master.clone());
+        let made: Vec<_> = lock(&self.made).iter().filter_map(Weak::upgrade).collect();
         for link in made.iter().filter(|link| link.endpoint() != master) {
             link.is_succeeded();
         }
@@ -250,7 +244,7 @@ impl Node {
 
     /// Other servers have all that this one had.
     pub(crate) fn is_succeeded(&self) {
-        let made: Vec<_> = self.made().iter().filter_map(Weak::upgrade).collect();
+        let made: Vec<_> = lock(&self.made).iter().filter_map(Weak::upgrade).collect();
         made.iter().for_each(|link| link.is_succeeded());
     }
 

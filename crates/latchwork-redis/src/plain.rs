@@ -19,9 +19,10 @@ use latchwork_core::{
 use redis::{Value, cmd};
 
 use crate::answers::{blocked_by, number, text};
-use crate::backend::{Shared, join_all, millis};
+use crate::backend::{Shared, millis};
 use crate::errors::strange;
 use crate::inspect::read_plain;
+use crate::join_all::join_all;
 use crate::link::Link;
 use crate::names::Names;
 use crate::probe::only_plain;

@@ -8,10 +8,10 @@
 use std::fmt;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect};
-use redis::{Cmd, Value, cmd};
+use redis::Value;
 
 use crate::errors::{Failure, Reaction, is_about_a_command};
-use crate::link::Link;
+use crate::link::{Link, command};
 
 /// The scripts that a store runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub(crate) struct Probed {
 pub(crate) async fn probe(link: &Link, sharded: bool) -> Result<Probed, BackendError> {
     let channel = "lw:push:probe";
     let (subscribe, unsubscribe) = match sharded {
-        true => (words(&["SSUBSCRIBE", channel]), words(&["SUNSUBSCRIBE", channel])),
-        false => (words(&["SUBSCRIBE", channel]), words(&["UNSUBSCRIBE", channel])),
+        true => (command(&["SSUBSCRIBE", channel]), command(&["SUNSUBSCRIBE", channel])),
+        false => (command(&["SUBSCRIBE", channel]), command(&["UNSUBSCRIBE", channel])),
     };
     // In the older protocol a subscription would take the whole connection.
     let listen = async {
@@ -51,8 +51,8 @@ pub(crate) async fn probe(link: &Link, sharded: bool) -> Result<Probed, BackendE
             tokio::join!(link.send(&subscribe), link.send(&unsubscribe));
         (Answer::of(subscribed), Some(Answer::of(unsubscribed)))
     };
-    let two = words(&["EVAL", "return 1", "2", "{lw:probe}:1", "{lw:probe}:2"]);
-    let one = words(&["EVAL", "return 1", "1", "{lw:probe}:1"]);
+    let two = command(&["EVAL", "return 1", "2", "{lw:probe}:1", "{lw:probe}:2"]);
+    let one = command(&["EVAL", "return 1", "1", "{lw:probe}:1"]);
     let (two, one, (subscribed, unsubscribed)) =
         tokio::join!(link.send(&two), link.send(&one), listen);
     let (two, one) = (Answer::of(two), Answer::of(one));
@@ -150,14 +150,6 @@ impl Answer {
             _ => Self::Can,
         }
     }
-}
-
-fn words(words: &[&str]) -> Cmd {
-    let mut command = cmd(words[0]);
-    for word in &words[1..] {
-        command.arg(word);
-    }
-    command
 }
 
 #[cfg(test)]

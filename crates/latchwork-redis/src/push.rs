@@ -8,12 +8,14 @@
 //! - `l <id> <ms>`: looking pays, after this long.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use latchwork_core::{ClaimId, Grant, Io, Moment, Stamp, Wake, random_u128};
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
+
+use crate::locked::lock;
 
 /// The claims of this process that wait, or that have waited and hold.
 pub(crate) struct Pushes {
@@ -53,10 +55,6 @@ impl std::fmt::Debug for Pushes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pushes").field("process", &self.process).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pushes {

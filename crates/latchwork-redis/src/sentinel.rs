@@ -12,9 +12,10 @@ use latchwork_core::{BackendError, BackendErrorKind, Backoff, Effect, Io};
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 
-use crate::answers::text;
+use crate::answers::{pairs, text};
 use crate::config::Endpoint;
-use crate::link::{Access, Link};
+use crate::connect::Access;
+use crate::link::Link;
 use crate::node::Node;
 
 /// How long to wait for the Sentinels.
@@ -115,14 +116,15 @@ impl Sentinels {
         let mut address = cmd("SENTINEL");
         address.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let (epoch, address) = tokio::join!(link.send(&epoch), link.send(&address));
-        let fields = pairs(&epoch.map_err(|failure| failure.error)?);
+        let epoch = epoch.map_err(|failure| failure.error)?;
         let address = address.map_err(|failure| failure.error)?;
         let word = || {
-            let (_, epoch) = fields.iter().find(|(name, _)| name == "config-epoch")?;
+            let is_epoch = |name| text(name).as_deref() == Some("config-epoch");
+            let (_, epoch) = pairs(&epoch)?.into_iter().find(|(name, _)| is_epoch(name))?;
             let Value::Array(parts) = &address else { return None };
             let [host, port] = &parts[..] else { return None };
             Some(Word {
-                epoch: epoch.parse().ok()?,
+                epoch: text(epoch)?.parse().ok()?,
                 master: Endpoint { host: text(host)?, port: text(port)?.parse().ok()? },
             })
         };
@@ -238,15 +240,5 @@ impl Sentinels {
         let [_, _, host, port] = words[..] else { return None };
         let master = Endpoint { host: host.to_owned(), port: port.parse().ok()? };
         (push.kind == PushKind::Message).then_some(master)
-    }
-}
-
-/// The fields of an answer that is a map, in either version of the protocol.
-fn pairs(answer: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| text(value).unwrap_or_default();
-    match answer {
-        Value::Map(fields) => fields.iter().map(|(n, v)| (text(n), text(v))).collect(),
-        Value::Array(flat) => flat.chunks_exact(2).map(|c| (text(&c[0]), text(&c[1]))).collect(),
-        _ => Vec::new(),
     }
 }

@@ -83,8 +83,7 @@ impl Queue {
 
     /// How long the client behind waits after the release, with a fault right before it.
     async fn behind_waits(&mut self, fault: impl FnOnce(&mut Process)) -> Duration {
-        let next = waiter(&self.behind, "k");
-        until("it waits", 5 * SEC, || self.behind.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&self.behind, "k").await;
         fault(&mut self.ahead);
         let released = Instant::now();
         self.guard.take().unwrap().release().await.unwrap();
@@ -149,8 +148,7 @@ fn h76_a_waiter_that_nobody_can_reach_costs_its_probation() {
         let dead = connect(&world.server.url()).await;
         blocked(&dead, &claim("k", 3 * TTL)).await;
         drop(dead);
-        let next = waiter(&behind, "k");
-        until("it waits", 5 * SEC, || behind.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&behind, "k").await;
         let released = Instant::now();
         guard.release().await.unwrap();
         let (guard, at) = next.await.unwrap();
@@ -169,10 +167,8 @@ fn a_disconnected_waiter_is_passed_over_and_served_when_it_is_back() {
         let cut_off = Client::warm(&world.proxy.url(), TTL).await;
         let behind = Client::warm(&world.server.url(), TTL).await;
         let guard = holder.acquire("k").await;
-        let first = waiter(&cut_off, "k");
-        until("it waits", 5 * SEC, || cut_off.story.waiting() >= 2).await;
-        let second = waiter(&behind, "k");
-        until("it waits", 5 * SEC, || behind.story.waiting() >= 2).await;
+        let first = subscribed_waiter(&cut_off, "k").await;
+        let second = subscribed_waiter(&behind, "k").await;
         world.proxy.refuse_connections().unwrap();
         world.proxy.cut(Cut::Reset).unwrap();
         until("the server knows", 5 * SEC, || {
@@ -200,8 +196,7 @@ fn a_cancelled_waiter_leaves_the_line() {
         let mut waiters = Vec::new();
         for _ in 0..5 {
             let client = Client::warm(&world.server.url(), TTL).await;
-            let next = waiter(&client, "k");
-            until("it waits", 5 * SEC, || client.story.waiting() >= 2).await;
+            let next = subscribed_waiter(&client, "k").await;
             waiters.push((client, next));
         }
         for (_, next) in &waiters[..4] {
@@ -215,18 +210,22 @@ fn a_cancelled_waiter_leaves_the_line() {
     });
 }
 
+/// Another process that holds the key, and a client whose own ttl is long: only the holder's end
+/// makes it look.
+async fn holder_and_client(world: &World, ttl: Duration) -> (Process, Client) {
+    let mut holder = Process::start(&format!("hold {}", ttl.as_millis()), &world.server.url());
+    assert_eq!(holder.line(), "held");
+    (holder, Client::warm(&world.server.url(), 60 * SEC).await)
+}
+
 /// H27: a holder that is killed tells nobody; who waits notices the end of its ttl.
 #[test]
 fn an_expiry_that_nobody_announces_is_noticed() {
     run(async {
         let world = World::new();
         let ttl = 2 * SEC;
-        let mut holder = Process::start(&format!("hold {}", ttl.as_millis()), &world.server.url());
-        assert_eq!(holder.line(), "held");
-        // Its own ttl is long: only the holder's end makes it look.
-        let client = Client::warm(&world.server.url(), 60 * SEC).await;
-        let next = waiter(&client, "k");
-        until("it waits", 5 * SEC, || client.story.waiting() >= 2).await;
+        let (mut holder, client) = holder_and_client(&world, ttl).await;
+        let next = subscribed_waiter(&client, "k").await;
         holder.kill();
         let killed = Instant::now();
         let (guard, at) = within("admitted", ttl + SLACK, next).await.unwrap();
@@ -243,11 +242,8 @@ fn h01_a_stopped_holder_has_lost_the_lock_when_it_goes_on() {
     run(async {
         let world = World::new();
         let ttl = 2 * SEC;
-        let mut holder = Process::start(&format!("hold {}", ttl.as_millis()), &world.server.url());
-        assert_eq!(holder.line(), "held");
-        let client = Client::warm(&world.server.url(), 60 * SEC).await;
-        let next = waiter(&client, "k");
-        until("it waits", 5 * SEC, || client.story.waiting() >= 2).await;
+        let (mut holder, client) = holder_and_client(&world, ttl).await;
+        let next = subscribed_waiter(&client, "k").await;
         holder.stop();
         let (guard, _) = within("admitted", ttl + SLACK, next).await.unwrap();
         // It is told to go on before it goes on.
@@ -268,8 +264,7 @@ fn a_cut_while_waiting_costs_no_place_and_no_message() {
         let holder = Client::warm(&world.server.url(), 30 * SEC).await;
         let other = Client::warm(&world.proxy.url(), 30 * SEC).await;
         let guard = holder.acquire("k").await;
-        let next = waiter(&other, "k");
-        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&other, "k").await;
         for how in [Cut::Reset, Cut::Finish] {
             let looks = other.story.waiting();
             world.proxy.cut(how).unwrap();
@@ -295,8 +290,7 @@ fn nothing_stays_after_the_last_release() {
         client.acquire("k").await.release().await.unwrap();
         assert!(!world.is_held("k"), "deleted by the release itself");
         let guard = client.acquire("k").await;
-        let next = waiter(&other, "k");
-        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&other, "k").await;
         guard.release().await.unwrap();
         let (guard, _) = next.await.unwrap();
         assert_eq!(guard.release().await.unwrap(), Released::Yes);

@@ -94,8 +94,7 @@ fn h19_a_full_try_with_a_lost_answer_keeps_one_place() {
         let guard = holder.acquire("k").await;
         // The first finds the key held, the second takes the place.
         world.proxy.lose_answer_of("EVALSHA", 2);
-        let next = waiter(&other, "k");
-        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&other, "k").await;
         assert_eq!(world.proxy.counts().lost, 1);
         assert_eq!(world.in_line("k"), 1);
         assert_eq!(guard.release().await.unwrap(), Released::Yes);

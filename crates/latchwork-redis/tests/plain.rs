@@ -2,61 +2,27 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
+mod common;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::bare::{Bare, LONG};
 use latchwork_core::{
-    Attempt, Backend, BackendError, BackendErrorKind, Cause, Claim, ClaimId, Driver, Effect, Error,
-    ErrorKind, Fencing, Key, Linger, LockManager, Mode, Order, Query, Released, Stamp,
+    Attempt, Backend, BackendError, BackendErrorKind, Cause, Claim, Driver, Effect, Error,
+    ErrorKind, Fencing, Linger, LockManager, Mode, Query,
 };
 use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{Cut, Proxy, RedisOptions, RedisServer};
 
-const LONG: Duration = Duration::from_secs(30);
-
-struct Client {
-    backend: Arc<RedisBackend>,
-    driver: Driver,
+/// A client whose claims do not wait.
+async fn connect(url: &str) -> Result<Bare, Error> {
+    Ok(Bare { waits: false, ..Bare::connect(url).await? })
 }
 
-impl Client {
-    async fn connect(url: &str) -> Result<Self, Error> {
-        let driver = Driver::start()?;
-        let backend = RedisBackend::connect(RedisConfig::parse(url)?, driver.io()).await?;
-        Ok(Self { backend, driver })
-    }
-
-    fn claim(&self, name: &str, mode: Mode) -> Claim {
-        Claim {
-            key: Key::new(name).unwrap(),
-            id: ClaimId::random(),
-            mode,
-            order: Order::Fifo,
-            ttl: LONG,
-            holder: "a test".into(),
-            waits: false,
-            floor: 0,
-            stamp: Stamp::new(self.driver.io().now()),
-        }
-    }
-
-    async fn granted(&self, claim: &Claim) -> u64 {
-        match self.backend.try_acquire(claim).await.unwrap() {
-            Attempt::Granted(grant) => grant.token,
-            Attempt::Blocked(blocked) => panic!("{blocked:?}"),
-        }
-    }
-
+impl Bare {
     async fn cause(&self, claim: &Claim) -> Cause {
-        match self.backend.try_acquire(claim).await.unwrap() {
-            Attempt::Blocked(blocked) => blocked.cause,
-            Attempt::Granted(_) => panic!("{:?} is free", claim.key),
-        }
-    }
-
-    async fn released(&self, claim: &Claim) {
-        let released = self.backend.release(claim, Linger::None).await.unwrap();
-        assert_eq!(released, Released::Yes);
+        self.blocked(claim).await.unwrap().cause
     }
 }
 
@@ -79,7 +45,7 @@ fn plain_url(server: &RedisServer) -> String {
 async fn the_probes_cost_no_round_trip_of_their_own() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
-    let client = Client::connect(&proxy.url()).await.unwrap();
+    let client = connect(&proxy.url()).await.unwrap();
     let counts = proxy.counts();
     let count = |name| counts[name];
     let asked = ["HELLO", "CLIENT", "INFO", "EVAL", "SUBSCRIBE", "UNSUBSCRIBE"].map(count);
@@ -95,8 +61,8 @@ async fn the_probes_cost_no_round_trip_of_their_own() {
 #[tokio::test]
 async fn plain_and_whole_clients_share_locks_and_tokens() {
     let server = server();
-    let whole = Client::connect(&server.url()).await.unwrap();
-    let plain = Client::connect(&plain_url(&server)).await.unwrap();
+    let whole = connect(&server.url()).await.unwrap();
+    let plain = connect(&plain_url(&server)).await.unwrap();
     let can = plain.backend.capabilities();
     assert!(!can.shared && !can.permits && !can.fifo && !can.linger && !can.push);
     assert_eq!(can.fencing, Fencing::WhileDataSurvives);
@@ -104,7 +70,7 @@ async fn plain_and_whole_clients_share_locks_and_tokens() {
     for _ in 0..5 {
         for (one, other) in [(&whole, &plain), (&plain, &whole), (&plain, &plain)] {
             let held = one.claim("app:k", Mode::Exclusive);
-            let token = one.granted(&held).await;
+            let token = one.granted(&held).await.unwrap();
             assert!(token > last, "{token} after {last}");
             last = token;
             assert_eq!(other.cause(&other.claim("app:k", Mode::Exclusive)).await, Cause::Held);
@@ -114,19 +80,19 @@ async fn plain_and_whole_clients_share_locks_and_tokens() {
             assert_eq!(shown.holders[0].token, Some(token));
             assert_eq!(&*shown.holders[0].holder, "a test");
             // The id is all that a release needs, in any mode.
-            other.released(&held).await;
+            other.released(&held).await.unwrap();
         }
     }
     for mode in [Mode::Read, Mode::Write, Mode::Permits { take: 1, of: 2 }] {
         let held = whole.claim("app:k", mode);
-        whole.granted(&held).await;
+        whole.granted(&held).await.unwrap();
         let own = plain.claim("app:k", Mode::Exclusive);
         let error = plain.backend.try_acquire(&own).await.unwrap_err();
         assert_eq!(error.kind, BackendErrorKind::Mismatch, "{mode:?}");
         let shown = plain.backend.inspect(&Query::Key(own.key.clone())).await.unwrap().remove(0);
         assert_eq!(shown.shape, Some(mode.shape()));
         assert_eq!(shown.holders.len(), 1);
-        whole.released(&held).await;
+        whole.released(&held).await.unwrap();
     }
 }
 
@@ -134,7 +100,7 @@ async fn plain_and_whole_clients_share_locks_and_tokens() {
 #[tokio::test]
 async fn a_holder_in_plain_mode_is_followed_at_once() {
     let server = server();
-    let plain = Client::connect(&plain_url(&server)).await.unwrap();
+    let plain = connect(&plain_url(&server)).await.unwrap();
     let driver = Driver::start().unwrap();
     let config = RedisConfig::parse(&server.url()).unwrap();
     let backend = RedisBackend::connect(config, driver.io()).await.unwrap();
@@ -142,7 +108,7 @@ async fn a_holder_in_plain_mode_is_followed_at_once() {
     let mut best = Duration::MAX;
     for _ in 0..10 {
         let held = plain.claim("k", Mode::Exclusive);
-        plain.granted(&held).await;
+        plain.granted(&held).await.unwrap();
         let mutex = locks.mutex("k");
         let waiting = tokio::spawn(async move {
             let guard = mutex.acquire().await.unwrap();
@@ -151,7 +117,7 @@ async fn a_holder_in_plain_mode_is_followed_at_once() {
         tokio::time::sleep(Duration::from_millis(333)).await;
         assert!(!waiting.is_finished());
         let freed = Instant::now();
-        plain.released(&held).await;
+        plain.released(&held).await.unwrap();
         let (taken, guard) = waiting.await.unwrap();
         guard.release().await.unwrap();
         best = best.min(taken.duration_since(freed));
@@ -167,7 +133,7 @@ async fn what_plain_mode_cannot_do_is_refused_before_anything_is_sent() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
     one_key_only(&proxy);
-    let client = Client::connect(&proxy.url()).await.unwrap();
+    let client = connect(&proxy.url()).await.unwrap();
     proxy.reset_counts();
     for mode in [Mode::Read, Mode::Write, Mode::Permits { take: 1, of: 2 }] {
         let error = client.backend.try_acquire(&client.claim("k", mode)).await.unwrap_err();
@@ -179,7 +145,7 @@ async fn what_plain_mode_cannot_do_is_refused_before_anything_is_sent() {
     let own = client.claim("k", Mode::Exclusive);
     clear(&client.backend.release(&own, linger).await.unwrap_err(), "plain mode");
     assert_eq!(proxy.counts().total(), 0);
-    let Client { backend, driver } = client;
+    let Bare { backend, driver, .. } = client;
     let locks = LockManager::new(backend, driver);
     let error = locks.mutex("k").fair().acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -199,7 +165,7 @@ async fn without_scripts_at_all_connecting_is_refused_with_the_reason() {
     let proxy = Proxy::redis(server.port()).unwrap();
     proxy.refuse("EVAL", "ERR unknown command 'EVAL'");
     proxy.refuse("EVALSHA", "ERR unknown command 'EVALSHA'");
-    let Err(error) = Client::connect(&proxy.url()).await else { panic!("connected") };
+    let Err(error) = connect(&proxy.url()).await else { panic!("connected") };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("compare and delete"), "{error}");
     assert!(error.hint().unwrap().contains("EVAL"), "{error}");
@@ -211,14 +177,14 @@ async fn a_store_that_lists_no_keys_says_so_and_shows_one() {
     let proxy = Proxy::redis(server.port()).unwrap();
     one_key_only(&proxy);
     proxy.refuse("SCAN", "ERR unknown command 'SCAN'");
-    let client = Client::connect(&proxy.url()).await.unwrap();
+    let client = connect(&proxy.url()).await.unwrap();
     let held = client.claim("k", Mode::Exclusive);
-    client.granted(&held).await;
+    client.granted(&held).await.unwrap();
     let error = client.backend.inspect(&Query::Prefix("".into())).await.unwrap_err();
     clear(&error, "list its keys");
     let shown = client.backend.inspect(&Query::Key(held.key.clone())).await.unwrap();
     assert_eq!(shown[0].holders[0].id, Some(held.id));
-    client.released(&held).await;
+    client.released(&held).await.unwrap();
 }
 
 /// What was promised at the connect is not taken back in silence.
@@ -226,7 +192,7 @@ async fn a_store_that_lists_no_keys_says_so_and_shows_one() {
 async fn a_store_that_can_less_after_a_reconnect_says_so() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
-    let client = Client::connect(&proxy.url()).await.unwrap();
+    let client = connect(&proxy.url()).await.unwrap();
     let promised = client.backend.capabilities();
     one_key_only(&proxy);
     proxy.refuse("SUBSCRIBE", "ERR unknown command 'SUBSCRIBE'");
@@ -246,10 +212,10 @@ async fn a_store_that_can_less_after_a_reconnect_says_so() {
     assert!(error.next_step.unwrap().contains("connect again"));
     assert_eq!(client.backend.capabilities(), promised);
     // A new connect takes what there is.
-    let again = Client::connect(&proxy.url()).await.unwrap();
+    let again = connect(&proxy.url()).await.unwrap();
     assert!(!again.backend.capabilities().shared);
-    again.granted(&own).await;
-    again.released(&own).await;
+    again.granted(&own).await.unwrap();
+    again.released(&own).await.unwrap();
 }
 
 /// The answer to any of the three steps is lost: the same id gives one grant, and one release ends it.
@@ -257,8 +223,8 @@ async fn a_store_that_can_less_after_a_reconnect_says_so() {
 async fn a_lost_answer_of_any_step_is_settled_by_the_same_name() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
-    let client = Client::connect(&format!("{}?plain=true", proxy.url())).await.unwrap();
-    let other = Client::connect(&plain_url(&server)).await.unwrap();
+    let client = connect(&format!("{}?plain=true", proxy.url())).await.unwrap();
+    let other = connect(&plain_url(&server)).await.unwrap();
     let mut last = 0;
     for step in 1..=3 {
         for again in [true, false] {
@@ -267,17 +233,17 @@ async fn a_lost_answer_of_any_step_is_settled_by_the_same_name() {
             let error = client.backend.try_acquire(&own).await.unwrap_err();
             assert_eq!(error.kind, BackendErrorKind::Unreachable, "{error:?}");
             if again {
-                let token = client.granted(&own).await;
+                let token = client.granted(&own).await.unwrap();
                 assert!(token > last, "{token} after {last}");
-                assert_eq!(client.granted(&own).await, token);
+                assert_eq!(client.granted(&own).await.unwrap(), token);
                 last = token;
-                client.released(&own).await;
+                client.released(&own).await.unwrap();
             } else {
                 client.backend.release(&own, Linger::None).await.unwrap();
             }
             let next = other.claim("k", Mode::Exclusive);
-            last = last.max(other.granted(&next).await);
-            other.released(&next).await;
+            last = last.max(other.granted(&next).await.unwrap());
+            other.released(&next).await.unwrap();
         }
     }
 }
@@ -288,8 +254,8 @@ async fn a_lost_answer_of_any_step_is_settled_by_the_same_name() {
 async fn a_claim_that_lost_its_key_before_its_token_is_not_granted() {
     let server = server();
     let proxy = Arc::new(Proxy::redis(server.port()).unwrap());
-    let slow = Arc::new(Client::connect(&format!("{}?plain=true", proxy.url())).await.unwrap());
-    let quick = Client::connect(&plain_url(&server)).await.unwrap();
+    let slow = Arc::new(connect(&format!("{}?plain=true", proxy.url())).await.unwrap());
+    let quick = connect(&plain_url(&server)).await.unwrap();
     proxy.reset_counts();
     proxy.hold_answers(true);
     let late = slow.claim("k", Mode::Exclusive);
@@ -304,12 +270,12 @@ async fn a_claim_that_lost_its_key_before_its_token_is_not_granted() {
     }
     server.command(&["DEL", "k"]).unwrap();
     let held = quick.claim("k", Mode::Exclusive);
-    let token = quick.granted(&held).await;
+    let token = quick.granted(&held).await.unwrap();
     proxy.hold_answers(false);
     match trying.await.unwrap().unwrap() {
         Attempt::Blocked(blocked) => assert_eq!(blocked.cause, Cause::Held),
         granted => panic!("two holders: {granted:?}"),
     }
-    assert_eq!(quick.granted(&held).await, token, "its token was touched");
-    quick.released(&held).await;
+    assert_eq!(quick.granted(&held).await.unwrap(), token, "its token was touched");
+    quick.released(&held).await.unwrap();
 }

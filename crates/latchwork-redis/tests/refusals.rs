@@ -5,8 +5,6 @@
 
 mod common;
 
-use std::sync::Arc;
-
 use common::*;
 use latchwork_core::*;
 use latchwork_redis::{RedisBackend, RedisConfig};
@@ -86,6 +84,15 @@ async fn misconf(world: &World) {
     .await;
 }
 
+/// A lock that was taken before the server found out that it cannot save.
+async fn hold_that_cannot_be_saved() -> (World, Client, Guard) {
+    let world = cannot_save().await;
+    let client = Client::warm(&world.server.url(), TTL).await;
+    let guard = client.acquire("k").await;
+    misconf(&world).await;
+    (world, client, guard)
+}
+
 async fn can_save_again(world: &World) {
     let data = world.server.folder().join("data");
     std::fs::create_dir_all(&data).unwrap();
@@ -97,10 +104,7 @@ async fn can_save_again(world: &World) {
 #[test]
 fn h41_a_hold_outlives_a_server_that_could_not_save_for_a_while() {
     run(async {
-        let world = cannot_save().await;
-        let client = Client::warm(&world.server.url(), TTL).await;
-        let guard = client.acquire("k").await;
-        misconf(&world).await;
+        let (world, client, guard) = hold_that_cannot_be_saved().await;
         let backend = connect(&world.server.url()).await;
         let error = refused(&backend, &passing("new", TTL)).await;
         is(&error, BackendErrorKind::Unreachable, Effect::NotApplied, "MISCONF");
@@ -119,16 +123,22 @@ fn h41_a_hold_outlives_a_server_that_could_not_save_for_a_while() {
 #[test]
 fn h41_a_hold_that_cannot_be_renewed_ends_with_its_validity_and_names_the_cause() {
     run(async {
-        let world = cannot_save().await;
-        let client = Client::warm(&world.server.url(), TTL).await;
-        let guard = client.acquire("k").await;
-        misconf(&world).await;
+        let (world, client, guard) = hold_that_cannot_be_saved().await;
         let lost = within("the validity ends", TTL + SLACK, guard.lost()).await;
         assert_eq!(lost.reason, LostReason::Expired);
         assert!(client.story.tells_of("MISCONF"));
         can_save_again(&world).await;
         world.empties(TTL + SLACK).await;
     });
+}
+
+/// Has a script block the server until it is killed there.
+fn keep_busy(world: &World) -> std::process::Child {
+    std::process::Command::new("redis-cli")
+        .args(["-p", &world.server.port().to_string(), "EVAL", "while true do end", "0"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// H42: BUSY: a script blocks the server.
@@ -138,12 +148,7 @@ fn h42_busy_is_no_effect_and_passes() {
         let world = World::with(&RedisOptions::new().config("busy-reply-threshold 50"));
         let backend = connect(&world.server.url()).await;
         granted(&backend, &claim("warm", TTL)).await;
-        let port = world.server.port().to_string();
-        let mut busy = std::process::Command::new("redis-cli")
-            .args(["-p", &port, "EVAL", "while true do end", "0"])
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut busy = keep_busy(&world);
         until("it is busy", 5 * SEC, || world.ask(&["GET", "k"]).ok().is_err()).await;
         let error = refused(&backend, &passing("k", TTL)).await;
         is(&error, BackendErrorKind::Unreachable, Effect::NotApplied, "BUSY");
@@ -160,12 +165,7 @@ fn h42_a_hold_outlives_a_busy_server() {
         let world = World::with(&RedisOptions::new().config("busy-reply-threshold 50"));
         let client = Client::warm(&world.server.url(), TTL).await;
         let guard = client.acquire("k").await;
-        let port = world.server.port().to_string();
-        let mut busy = std::process::Command::new("redis-cli")
-            .args(["-p", &port, "EVAL", "while true do end", "0"])
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut busy = keep_busy(&world);
         until("a renewal is refused", TTL, || client.story.tells_of("BUSY")).await;
         world.ask(&["SCRIPT", "KILL"]);
         busy.wait().unwrap();
@@ -225,28 +225,23 @@ fn h42_a_replica_grants_nothing() {
         let master = World::new();
         let options = RedisOptions::new().replica_of(master.server.port());
         let replica = World::with(&options.clone().config("replica-serve-stale-data no"));
-        until("it follows", 10 * SEC, || {
-            replica.server.info("master_link_status").unwrap().trim() == "up"
-        })
-        .await;
+        let link_is = |state| replica.server.info("master_link_status").unwrap().trim() == state;
+        until("it follows", 10 * SEC, || link_is("up")).await;
         let backend = connect(&replica.server.url()).await;
         for claim in [passing("k", TTL), claim("k", TTL), with_mode("k", TTL, Mode::Read)] {
             let error = refused(&backend, &claim).await;
             is(&error, BackendErrorKind::Unreachable, Effect::NotApplied, "READONLY");
         }
         drop(master);
-        until("it notices", 10 * SEC, || {
-            replica.server.info("master_link_status").unwrap().trim() == "down"
-        })
-        .await;
+        until("it notices", 10 * SEC, || link_is("down")).await;
         let error = refused(&backend, &passing("k", TTL)).await;
         is(&error, BackendErrorKind::Unreachable, Effect::NotApplied, "MASTERDOWN");
     });
 }
 
-async fn as_user(world: &World) -> Arc<RedisBackend> {
-    let url = world.server.url().replace("://", "://app:pw@");
-    connect(&url).await
+/// The address for the user `app`.
+fn url_of_user(world: &World) -> String {
+    world.server.url().replace("://", "://app:pw@")
 }
 
 /// H42: NOPERM: a user that may not touch the key, or not run scripts.
@@ -255,7 +250,7 @@ fn h42_missing_rights_are_denied_without_effect() {
     run(async {
         let options = RedisOptions::new().user("app on >pw ~app:* &* +@all");
         let world = World::with(&options);
-        let backend = as_user(&world).await;
+        let backend = connect(&url_of_user(&world)).await;
         granted(&backend, &claim("app:k", TTL)).await;
         for claim in [passing("other:k", TTL), claim("other:k", TTL)] {
             let error = refused(&backend, &claim).await;
@@ -282,14 +277,18 @@ fn h42_a_wrong_password_is_denied() {
     });
 }
 
+/// A server whose user `app` may use no channel.
+fn without_channels() -> World {
+    World::with(&RedisOptions::new().user("app on >pw ~* resetchannels +@all"))
+}
+
 /// H29: without rights on channels nobody can be told; the key is not left to a claim that does
 /// not know of it, and who waits looks by itself.
 #[test]
 fn h29_a_user_without_channels_stalls_no_line() {
     run(async {
-        let options = RedisOptions::new().user("app on >pw ~* resetchannels +@all");
-        let world = World::with(&options);
-        let url = world.server.url().replace("://", "://app:pw@");
+        let world = without_channels();
+        let url = url_of_user(&world);
         let holder = Client::warm(&url, 2 * TTL).await;
         let other = Client::warm(&url, 2 * TTL).await;
         let guard = holder.acquire("k").await;
@@ -308,16 +307,14 @@ fn h29_a_user_without_channels_stalls_no_line() {
 #[test]
 fn h29_a_release_without_the_right_to_publish_leaves_the_key_free() {
     run(async {
-        let options = RedisOptions::new().user("app on >pw ~* resetchannels +@all");
-        let world = World::with(&options);
-        let url = world.server.url().replace("://", "://app:pw@");
+        let world = without_channels();
+        let url = url_of_user(&world);
         let ttl = 3 * SEC;
         let mute = Client::warm(&url, ttl).await;
         let other = Client::warm(&world.proxy.url(), ttl).await;
         // The default user may everything.
         let guard = mute.acquire("k").await;
-        let next = waiter(&other, "k");
-        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&other, "k").await;
         assert_eq!(guard.release().await.unwrap(), Released::Yes);
         assert!(!world.is_held("k") || next.is_finished());
         let (guard, _) = within("admitted", ttl / 3 + SLACK, next).await.unwrap();

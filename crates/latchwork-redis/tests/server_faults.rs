@@ -36,8 +36,7 @@ fn a_killed_server_that_kept_its_data_costs_no_lock() {
             Client::warm(&world.server.url(), ttl).await,
         );
         let guard = holder.acquire("k").await;
-        let next = waiter(&other, "k");
-        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&other, "k").await;
         world.server.kill();
         world.server.restart(Data::Kept).unwrap();
         let renewed = holder.story.renewed();
@@ -63,8 +62,7 @@ fn h35_a_server_that_lost_its_data_tells_the_holder_and_the_token_rises() {
             Client::warm(&world.server.url(), TTL).await,
         );
         let guard = holder.acquire("k").await;
-        let next = waiter(&other, "k");
-        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&other, "k").await;
         world.server.restart(Data::Empty).unwrap();
         let back = Instant::now();
         let lost = told_within(&guard, TOLD).await;
@@ -211,8 +209,7 @@ fn h39_evicted_helpers_lose_no_waiter_and_no_hold() {
         let holder = Client::warm(&world.server.url(), TTL).await;
         let other = Client::warm(&world.server.url(), TTL).await;
         let guard = holder.acquire("k").await;
-        let next = waiter(&other, "k");
-        until("it waits", 5 * SEC, || other.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&other, "k").await;
         for _ in 0..2 {
             world.ask(&["DEL", "k:lw:line"]);
             until("its place is there again", TTL / 3 + SLACK, || world.in_line("k") == 1).await;
@@ -348,8 +345,7 @@ fn a_long_line_on_one_key_keeps_no_other_waiting() {
         let client = Client::warm(&world.server.url(), 30 * SEC).await;
         let holder = Client::warm(&world.server.url(), 30 * SEC).await;
         let guard = holder.acquire("k").await;
-        let next = waiter(&client, "k");
-        until("it waits", 5 * SEC, || client.story.waiting() >= 2).await;
+        let next = subscribed_waiter(&client, "k").await;
         for n in 0..50 {
             let free = client.mutex(&format!("other {n}"));
             let free = within("another key", SLACK, free.acquire()).await.unwrap();

@@ -2,73 +2,27 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use common::bare::{Bare, LONG};
 use latchwork_core::{
-    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Driver, Error,
-    ErrorKind, Key, Linger, Mode, Order, Query, Released, Renewal, Stamp, Wake,
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Error, ErrorKind,
+    Linger, Mode, Order, Query, Released, Renewal, Wake,
 };
-use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{RedisOptions, RedisServer};
 
-const LONG: Duration = Duration::from_secs(30);
 const SECRET: &str = "very-secret-word";
 
-/// One process as the store sees it.
-struct Client {
-    backend: Arc<RedisBackend>,
-    driver: Driver,
-}
-
-impl Client {
-    async fn connect(url: &str) -> Result<Self, Error> {
-        let driver = Driver::start()?;
-        let backend = RedisBackend::connect(RedisConfig::parse(url)?, driver.io()).await?;
-        Ok(Self { backend, driver })
-    }
-
-    fn claim(&self, name: &str, mode: Mode) -> Claim {
-        Claim {
-            key: Key::new(name).unwrap(),
-            id: ClaimId::random(),
-            mode,
-            order: Order::Fifo,
-            ttl: LONG,
-            holder: "a test".into(),
-            waits: true,
-            floor: 0,
-            stamp: Stamp::new(self.driver.io().now()),
-        }
-    }
-
-    async fn granted(&self, claim: &Claim) -> Result<u64, BackendError> {
-        match self.backend.try_acquire(claim).await? {
-            Attempt::Granted(grant) => Ok(grant.token),
-            Attempt::Blocked(blocked) => panic!("{:?} is blocked: {blocked:?}", claim.key),
-        }
-    }
-
-    async fn blocked(&self, claim: &Claim) -> Result<Blocked, BackendError> {
-        match self.backend.try_acquire(claim).await? {
-            Attempt::Blocked(blocked) => Ok(blocked),
-            Attempt::Granted(_) => panic!("{:?} is free", claim.key),
-        }
-    }
-
+impl Bare {
     async fn held(&self, claim: &Claim) -> Result<(), BackendError> {
         let answer = self.backend.renew_all(std::slice::from_ref(claim)).await.remove(0)?;
         assert!(matches!(answer, Renewal::Held { .. }), "{:?} is lost", claim.key);
-        Ok(())
-    }
-
-    async fn released(&self, claim: &Claim) -> Result<(), BackendError> {
-        let released = self.backend.release(claim, Linger::None).await?;
-        assert_eq!(released, Released::Yes, "{:?}", claim.key);
         Ok(())
     }
 
@@ -98,7 +52,7 @@ impl Client {
 
 /// Everything that a namespace can be used for.
 async fn round(url: &str, pushes: bool) -> Result<(), Error> {
-    let (a, b) = (Client::connect(url).await?, Client::connect(url).await?);
+    let (a, b) = (Bare::connect(url).await?, Bare::connect(url).await?);
     let store = a.backend.capabilities().store;
     let done = async {
         many_at_once(&a).await?;
@@ -110,7 +64,7 @@ async fn round(url: &str, pushes: bool) -> Result<(), Error> {
 }
 
 /// So many at the same time that one script takes, and one frees, several keys.
-async fn many_at_once(client: &Client) -> Result<(), BackendError> {
+async fn many_at_once(client: &Bare) -> Result<(), BackendError> {
     let warm = client.claim("app:warm", Mode::Exclusive);
     client.granted(&warm).await?;
     client.released(&warm).await?;
@@ -135,7 +89,7 @@ async fn many_at_once(client: &Client) -> Result<(), BackendError> {
     Ok(())
 }
 
-async fn mutex_with_a_line(a: &Client, b: &Client, pushes: bool) -> Result<(), BackendError> {
+async fn mutex_with_a_line(a: &Bare, b: &Bare, pushes: bool) -> Result<(), BackendError> {
     let first = a.claim("app:mutex", Mode::Exclusive);
     let token = a.granted(&first).await?;
     assert_eq!(a.granted(&first).await?, token);
@@ -169,7 +123,7 @@ async fn mutex_with_a_line(a: &Client, b: &Client, pushes: bool) -> Result<(), B
     b.released(&second).await
 }
 
-async fn shared_and_permits(a: &Client, b: &Client) -> Result<(), BackendError> {
+async fn shared_and_permits(a: &Bare, b: &Bare) -> Result<(), BackendError> {
     for (one, other, rival) in [
         (Mode::Read, Mode::Read, Mode::Write),
         (
@@ -202,7 +156,7 @@ async fn shared_and_permits(a: &Client, b: &Client) -> Result<(), BackendError> 
     b.released(&lasting).await
 }
 
-async fn marks_linger_and_lists(a: &Client, b: &Client) -> Result<(), BackendError> {
+async fn marks_linger_and_lists(a: &Bare, b: &Bare) -> Result<(), BackendError> {
     let first = a.claim("app:other", Mode::Exclusive);
     let barging = Claim { order: Order::Barging, ..b.claim("app:other", Mode::Exclusive) };
     a.granted(&first).await?;
@@ -291,7 +245,7 @@ async fn every_right_of_the_page_is_needed() {
         }
         // What the round has left when it was stopped belongs to a claim that it can release.
         server.command(&["ACL", "SETUSER", "app", right]).unwrap().ok().unwrap();
-        let client = Client::connect(&url).await.unwrap();
+        let client = Bare::connect(&url).await.unwrap();
         for shown in client.backend.inspect(&Query::Prefix("app:".into())).await.unwrap() {
             for party in shown.holders.iter().chain(&shown.waiters) {
                 let id = party.id.unwrap_or_else(|| panic!("{right}: nobody's: {shown:?}"));
@@ -317,9 +271,9 @@ async fn h29_without_the_channels_locks_work_and_nothing_is_held_by_nobody() {
         .unwrap();
     round(&url_of(&server), false).await.unwrap();
 
-    let mute = Client::connect(&url_of(&server)).await.unwrap();
+    let mute = Bare::connect(&url_of(&server)).await.unwrap();
     let able = format!("redis://able:word@127.0.0.1:{}", server.port());
-    let able = Client::connect(&able).await.unwrap();
+    let able = Bare::connect(&able).await.unwrap();
     let holder = mute.claim("app:k", Mode::Exclusive);
     mute.granted(&holder).await.unwrap();
     // This one can hear, and is in line.
@@ -343,7 +297,7 @@ async fn a_wrong_password_is_denied_and_names_the_user() {
     let wrong = format!("redis://app:{SECRET}-not@127.0.0.1:{port}");
     let unknown = format!("redis://nobody:{SECRET}@127.0.0.1:{port}");
     for (url, user) in [(wrong, "\"app\""), (unknown, "\"nobody\"")] {
-        let Err(error) = Client::connect(&url).await else { panic!("let in") };
+        let Err(error) = Bare::connect(&url).await else { panic!("let in") };
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains(user), "{error}");
         assert!(error.hint().unwrap().contains("password"));
@@ -352,11 +306,11 @@ async fn a_wrong_password_is_denied_and_names_the_user() {
     let options = RedisOptions::new().requirepass(SECRET);
     let server = RedisServer::start(&options).unwrap();
     for url in [server.url(), format!("redis://:wrong@127.0.0.1:{}", server.port())] {
-        let Err(error) = Client::connect(&url).await else { panic!("let in") };
+        let Err(error) = Bare::connect(&url).await else { panic!("let in") };
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains("\"default\""), "{error}");
     }
-    let client = Client::connect(&format!("redis://:{SECRET}@127.0.0.1:{}", server.port())).await;
+    let client = Bare::connect(&format!("redis://:{SECRET}@127.0.0.1:{}", server.port())).await;
     let client = client.unwrap();
     let shown = format!("{:?} {:?}", client.backend, client.backend.capabilities());
     assert!(!shown.contains(SECRET), "{shown}");
@@ -390,18 +344,18 @@ async fn tls_trusts_the_authority_that_is_named_and_no_other() {
     let unnamed = server.url();
     let wrong = format!("{}?ca={}", server.url(), ca(&other));
     for url in [unnamed, wrong] {
-        let Err(error) = Client::connect(&url).await else { panic!("trusted: {url}") };
+        let Err(error) = Bare::connect(&url).await else { panic!("trusted: {url}") };
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
         assert!(error.hint().unwrap().contains("ca="), "{error}");
     }
     round(&format!("{}?insecure=true", server.url()), true).await.unwrap();
     let missing = format!("{}?ca=/nowhere/ca.pem", server.url());
-    let Err(error) = Client::connect(&missing).await else { panic!("no file") };
+    let Err(error) = Bare::connect(&missing).await else { panic!("no file") };
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("/nowhere/ca.pem"), "{error}");
     // The address says no TLS, the server says TLS.
-    let Err(error) = Client::connect(&server.url().replacen("rediss", "redis", 1)).await else {
+    let Err(error) = Bare::connect(&server.url().replacen("rediss", "redis", 1)).await else {
         panic!("spoke without TLS")
     };
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
@@ -414,12 +368,12 @@ async fn a_client_certificate_is_shown_where_it_is_asked_for() {
     let files = server.certificates().unwrap();
     let ca = files.ca_cert.display();
     let without = format!("{}?ca={ca}", server.url());
-    let Err(error) = Client::connect(&without).await else { panic!("let in") };
+    let Err(error) = Bare::connect(&without).await else { panic!("let in") };
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     // The server's own certificate is as good as any that the authority has signed.
     let (cert, key) = (files.server_cert.display(), files.server_key.display());
     round(&format!("{without}&cert={cert}&key={key}"), true).await.unwrap();
-    let Err(error) = Client::connect(&format!("{without}&cert={cert}")).await else {
+    let Err(error) = Bare::connect(&format!("{without}&cert={cert}")).await else {
         panic!("half a pair")
     };
     assert_eq!(error.kind(), ErrorKind::Invalid);

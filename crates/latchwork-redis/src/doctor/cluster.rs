@@ -3,10 +3,11 @@
 use latchwork_core::doctor::Finding;
 use latchwork_core::{BackendError, Io};
 
-use super::{Server, command, fields, open};
+use super::{Server, info, open};
 use crate::answers::text;
-use crate::backend::join_all;
 use crate::config::{Endpoint, RedisConfig};
+use crate::join_all::join_all;
+use crate::link::command;
 use crate::names::SLOTS;
 
 /// All nodes that the first seed to answer knows, but for those it is told to forget.
@@ -53,7 +54,7 @@ pub(super) async fn examine(servers: &[Server]) -> Vec<Finding> {
 async fn one(server: &Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     let info = match server.ask(&["CLUSTER", "INFO"]).await {
-        Ok(info) => fields(&text(&info).unwrap_or_default()),
+        Ok(answer) => info(&answer),
         Err(said) => {
             return vec![
                 Finding::critical("cluster-state", said)

@@ -9,8 +9,9 @@ use latchwork_core::doctor::Finding;
 use redis::Value;
 
 use super::Server;
-use crate::answers::text;
+use crate::answers::{pairs, text};
 use crate::config::{Deployment, RedisConfig};
+use crate::link::command;
 
 const NAME: &str = "lw:probe";
 const CHANNEL: &str = "lw:push:probe";
@@ -123,7 +124,7 @@ async fn tried(server: &Server, commands: &[&str], confined: &mut bool) -> Vec<S
 }
 
 async fn right(server: &Server, words: &[&str]) -> Right {
-    match server.link.send(&super::command(words)).await {
+    match server.link.send(&command(words)).await {
         Err(failure) if failure.error.kind == BackendErrorKind::Denied => {
             let said = &failure.error.message;
             let name = ["a key", "the keys", "a channel", "the channels"];
@@ -191,18 +192,11 @@ async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Find
 async fn has_no_channels(server: &Server) -> bool {
     let Ok(user) = server.ask(&["ACL", "WHOAMI"]).await else { return false };
     let Some(user) = text(&user) else { return false };
-    let rules: Vec<(String, Value)> = match server.ask(&["ACL", "GETUSER", &user]).await {
-        Ok(Value::Map(pairs)) => {
-            pairs.into_iter().filter_map(|(name, value)| Some((text(&name)?, value))).collect()
-        }
-        Ok(Value::Array(flat)) => flat
-            .chunks_exact(2)
-            .filter_map(|pair| Some((text(&pair[0])?, pair[1].clone())))
-            .collect(),
-        _ => return false,
+    let Ok(rules) = server.ask(&["ACL", "GETUSER", &user]).await else { return false };
+    let is_none = |value: &Value| match value {
+        Value::Array(list) => list.is_empty(),
+        value => text(value).is_some_and(|text| text.is_empty()),
     };
-    rules.iter().any(|(name, value)| match value {
-        Value::Array(list) => name == "channels" && list.is_empty(),
-        value => name == "channels" && text(value).is_some_and(|text| text.is_empty()),
-    })
+    let mut rules = pairs(&rules).unwrap_or_default().into_iter();
+    rules.any(|(name, value)| text(name).as_deref() == Some("channels") && is_none(value))
 }

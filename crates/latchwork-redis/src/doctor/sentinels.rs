@@ -7,11 +7,12 @@ use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Io};
 use redis::Value;
 
-use super::{command, open};
-use crate::answers::text;
-use crate::backend::join_all;
+use super::open;
+use crate::answers::{pairs, text};
 use crate::config::{Endpoint, RedisConfig};
-use crate::link::{Access, Probe};
+use crate::connect::{Access, Probe};
+use crate::join_all::join_all;
+use crate::link::command;
 
 /// What a Sentinel knows.
 struct Word {
@@ -149,14 +150,6 @@ fn endpoint(fields: &HashMap<String, String>) -> Option<Endpoint> {
 }
 
 fn fields(answer: &Value) -> HashMap<String, String> {
-    match answer {
-        Value::Map(pairs) => {
-            pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
-        }
-        Value::Array(flat) => flat
-            .chunks_exact(2)
-            .filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)))
-            .collect(),
-        _ => HashMap::new(),
-    }
+    let pairs = pairs(answer).unwrap_or_default().into_iter();
+    pairs.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
 }

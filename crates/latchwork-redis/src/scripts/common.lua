@@ -21,9 +21,10 @@ local now_us = time[1] * 1000000 + time[2]
 -- lease must not lose them.
 local now = math.floor(now_us / 1000)
 
--- How long after the moment at which it promised to look a waiter is taken for stopped.
+-- How long after the moment at which it promised to look a waiter is taken for stopped;
+-- release.lua has it too.
 local LATE = 500
--- The longest pause between two looks of a waiter.
+-- The longest pause between two looks of a waiter; try.lua has it too.
 local REST = 10000
 
 local hold = {}

@@ -30,10 +30,10 @@ if is_open and ARGV[3] == '0' then
     local time = call('TIME')
     local now_us = time[1] * 1000000 + time[2]
     local now = math.floor(now_us / 1000)
-    local promised = tonumber(ends) > now and tonumber(look) + 500 >= now
+    local promised = tonumber(ends) > now and tonumber(look) + 500 >= now -- LATE of common.lua
     for i = 2, #entries do
       local by = tonumber(string.match(entries[i], '^%x+ (%d+)'))
-      promised = promised and by and by <= now + p * (i - 1) + 500
+      promised = promised and by and by <= now + p * (i - 1) + 500 -- LATE again
     end
     if promised then
       -- First: a full server lets a script write after it has freed something.

@@ -36,7 +36,7 @@ if ARGV[8] == 'f' and ARGV[16] == '0' then
     local left = redis.call('PTTL', KEYS[1])
     local ttl, ahead = tonumber(ARGV[2]), redis.call('LLEN', KEYS[3])
     local retry = left >= 0 and left + 1 + math.min(ahead * 10, 1000) or -1
-    local rest = math.min(math.floor(ttl / 3), 10000)
+    local rest = math.min(math.floor(ttl / 3), 10000) -- REST of common.lua
     rest = retry >= 0 and math.min(rest, retry) or rest
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     redis.call('RPUSH', KEYS[3], string.format('%s %.0f %.0f %s 0 0 %s %s %s%06d %s %s %s',

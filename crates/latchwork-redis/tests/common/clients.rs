@@ -143,6 +143,16 @@ pub fn waiter(client: &Client, name: &str) -> tokio::task::JoinHandle<(Guard, In
     })
 }
 
+/// The same, once messages can reach it: then it has looked twice.
+pub async fn subscribed_waiter(
+    client: &Client,
+    name: &str,
+) -> tokio::task::JoinHandle<(Guard, Instant)> {
+    let next = waiter(client, name);
+    until("it waits", 5 * SEC, || client.story.waiting() >= 2).await;
+    next
+}
+
 pub fn claim(key: &str, ttl: Duration) -> Claim {
     Claim {
         key: Key::new(key).unwrap(),

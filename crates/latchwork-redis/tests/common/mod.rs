@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses a part")]
 
+pub mod bare;
 pub mod clients;
 pub mod process;
 pub mod world;

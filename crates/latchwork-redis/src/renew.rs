@@ -1,0 +1,169 @@
+//! Renewals: many claims of a process by one script.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::{BackendError, Claim, Renewal};
+use redis::Value;
+use tokio::sync::watch;
+
+use crate::answers::{is_alone, letter, renewals};
+use crate::backend::{Shared, millis};
+use crate::errors::{Failure, Reaction, strange};
+use crate::join_all::join_all;
+use crate::names::Names;
+use crate::scripts::RENEW;
+use crate::topology::Sending;
+
+/// How much longer than the first of several nodes the others may take to answer a renewal.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A slot, and claims there by their place in a list.
+type Group = (Option<u16>, Vec<(usize, Arc<Names>)>);
+
+impl Shared {
+    pub(crate) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        if self.is_plain() {
+            return self.renew_plain(claims).await;
+        }
+        let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
+        let mut groups: Vec<Group> = Vec::new();
+        for (index, claim) in claims.iter().enumerate() {
+            let names = match &self.guard {
+                Some(guard) => guard.check(claim).and_then(|()| self.topology.names(&claim.key)),
+                None => self.topology.names(&claim.key),
+            };
+            match names {
+                Err(error) => answers[index] = Some(Err(error)),
+                Ok(names) => {
+                    let slot = names.slot();
+                    // Counters are one for a namespace, so a group has one namespace too.
+                    let fits = |(of, group): &&mut Group| {
+                        *of == slot && group[0].1.namespace() == names.namespace()
+                    };
+                    match groups.iter_mut().find(fits) {
+                        Some((_, group)) => group.push((index, names)),
+                        None => groups.push((slot, vec![(index, names)])),
+                    }
+                }
+            }
+        }
+        // A node that is stopped must not cost the claims on the others their renewal.
+        let (first, _) = watch::channel(false);
+        let mut running = Vec::new();
+        for (slot, group) in &groups {
+            let (several, first) = (groups.len() > 1, &first);
+            running.push(Box::pin(async move {
+                let renewal = self.renew_group(*slot, group, claims);
+                if !several {
+                    return renewal.await;
+                }
+                let late = async {
+                    let _ = first.subscribe().wait_for(|answered| *answered).await;
+                    self.io.sleep(GRACE).await;
+                };
+                tokio::select! {
+                    biased;
+                    renewals = renewal => {
+                        if renewals.iter().any(Result::is_ok) {
+                            first.send_replace(true);
+                        }
+                        renewals
+                    }
+                    () = late => vec![Err(BackendError::no_answer(GRACE)); group.len()],
+                }
+            }));
+        }
+        for ((_, group), renewals) in groups.iter().zip(join_all(running).await) {
+            for ((index, _), renewal) in group.iter().zip(renewals) {
+                if matches!(renewal, Ok(Renewal::Lost)) {
+                    self.pushes.close(claims[*index].id);
+                }
+                answers[*index] = Some(renewal);
+            }
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    /// Renews claims of one slot and namespace.
+    async fn renew_group(
+        &self,
+        slot: Option<u16>,
+        group: &[(usize, Arc<Names>)],
+        claims: &[Claim],
+    ) -> Vec<Result<Renewal, BackendError>> {
+        let all = |error: BackendError| vec![Err(error); group.len()];
+        match self.renew_together(true, slot, group, claims, false).await {
+            Ok(renewals) => renewals.into_iter().map(Ok).collect(),
+            Err(failure) if failure.reaction != Reaction::Again || slot.is_none() => {
+                all(failure.error)
+            }
+            // The slot is on its way, with some of the keys here and some there: one key alone is
+            // always found, and a claim that holds alone needs no other.
+            Err(_) => {
+                let mut renewals = Vec::new();
+                for member in group {
+                    let claim = &claims[member.0];
+                    let bare = is_alone(claim.mode) && claim.floor == 0;
+                    let one = std::slice::from_ref(member);
+                    let renewal = self.renew_together(false, slot, one, claims, bare).await;
+                    let renewal = renewal.map_err(|failure| failure.error);
+                    renewals.push(
+                        renewal.and_then(|mut one| one.pop().ok_or_else(|| strange(&Value::Nil))),
+                    );
+                }
+                renewals
+            }
+        }
+    }
+
+    /// Renews claims by one script; if `bare`, by their own keys alone.
+    async fn renew_together(
+        &self,
+        impatient: bool,
+        slot: Option<u16>,
+        group: &[(usize, Arc<Names>)],
+        claims: &[Claim],
+        bare: bool,
+    ) -> Result<Vec<Renewal>, Failure> {
+        let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
+        let shortest = members.iter().map(|claim| claim.ttl).min().unwrap_or_default();
+        let sending = Sending { impatient, ..self.sending(shortest) };
+        let run = self.topology.run_as(sending, slot, &RENEW, |command, _| {
+            command.arg(group.len() * 3 + 1);
+            for (_, names) in group {
+                let lock = names.lock();
+                if bare {
+                    command.arg(lock).arg(lock).arg(lock);
+                } else {
+                    command.arg(lock).arg(names.helper("claims")).arg(names.helper("held"));
+                }
+            }
+            let names = &group[0].1;
+            if bare {
+                command.arg(names.lock());
+            } else {
+                command.arg(names.token());
+            }
+            for claim in &members {
+                command.arg(claim.id.to_string()).arg(letter(claim.mode));
+                command.arg(millis(claim.ttl)).arg(claim.floor);
+            }
+        });
+        let refused = |error| Failure { error, reaction: Reaction::None };
+        let answer = run.await?;
+        self.is_kept(&answer).map_err(refused)?;
+        renewals(&answer.value, &members).map_err(refused)
+    }
+
+    /// Renews one claim, as [`Self::renew_all`] does.
+    pub(crate) async fn renew_one(
+        &self,
+        claim: &Claim,
+        names: &Arc<Names>,
+    ) -> Result<Renewal, BackendError> {
+        let group = [(0, names.clone())];
+        let mut one = self.renew_group(names.slot(), &group, std::slice::from_ref(claim)).await;
+        one.pop().unwrap_or_else(|| Err(strange(&Value::Nil)))
+    }
+}
