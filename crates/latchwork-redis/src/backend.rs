@@ -1,7 +1,7 @@
 //! The five verbs: a script each. Renewals are in `renew.rs`, looks in `inspect.rs`.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use latchwork_core::{
@@ -20,7 +20,7 @@ use crate::durable::{Kept, Undone};
 use crate::errors::{Failure, strange};
 use crate::free_path::{Free, Take, TakeRequest, head, nil_if_elsewhere, up_to_id};
 use crate::guard::Rule;
-use crate::link::Link;
+use crate::link::{Facts, Link};
 use crate::names::Names;
 use crate::plain;
 use crate::probe::{Scripts, only_plain};
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) guard: Option<Rule>,
     pub(crate) undone: Undone,
     /// What the store can do; asked once, so that what was promised stays true to the letter.
-    can: Can,
+    can: OnceLock<Can>,
     crowds: Crowds,
     take: Arc<Combiner<Take>>,
     free: Arc<Combiner<Free>>,
@@ -54,6 +54,9 @@ struct Can {
     push: bool,
 }
 
+/// What a server can do that nothing was left out of.
+const EVERYTHING: Can = Can { plain: false, push: true };
+
 impl RedisBackend {
     /// Connects, and finds out what the server can do.
     ///
@@ -61,20 +64,16 @@ impl RedisBackend {
     ///
     /// `Unreachable`, `Denied` or `Invalid`, with the server and the next step.
     pub async fn connect(config: RedisConfig, io: Io) -> Result<Arc<Self>, Error> {
-        let store: Arc<str> = config.shown().into();
+        let backend = Self::unconnected(config, io);
+        backend.reach().await?;
+        Ok(backend)
+    }
+
+    /// A backend that connects when it is first used. Until it has [reached](Self::reach) its
+    /// server it is taken for one that leaves nothing out.
+    pub(crate) fn unconnected(config: RedisConfig, io: Io) -> Arc<Self> {
         let pushes = Pushes::new(io.clone());
         let topology = Arc::new(Topology::new(&config, &io, &pushes));
-        let facts = topology.reach().await;
-        let facts = facts.map_err(|error| Error::from_backend(error, None, &store))?;
-        let plain = config.plain || facts.scripts == Scripts::OneKey;
-        for (option, asked) in [("guard", config.guard), ("min_replicas", config.min_replicas > 0)]
-        {
-            if plain && asked {
-                let error = only_plain(format_args!("no {option}"));
-                return Err(Error::from_backend(error, None, &store));
-            }
-        }
-        let can = Can { plain, push: facts.pushes && !plain };
         let take = Take { topology: topology.clone(), io: io.clone() };
         let free = Free { topology: topology.clone(), io: io.clone() };
         let guard = Rule::of(&config);
@@ -87,19 +86,41 @@ impl RedisBackend {
             io,
             guard,
             undone: Undone::default(),
-            can,
+            can: OnceLock::new(),
             crowds: Crowds::default(),
         });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
-        Ok(Arc::new(Self(shared)))
+        Arc::new(Self(shared))
+    }
+
+    /// Connects now, and finds out what the server can do.
+    pub(crate) async fn reach(&self) -> Result<Facts, Error> {
+        let Shared { config, topology, can, .. } = &*self.0;
+        let store: Arc<str> = config.shown().into();
+        let facts = topology.reach().await;
+        let facts = facts.map_err(|error| Error::from_backend(error, None, &store))?;
+        let plain = config.plain || facts.scripts == Scripts::OneKey;
+        for (option, asked) in [("guard", config.guard), ("min_replicas", config.min_replicas > 0)]
+        {
+            if plain && asked {
+                let error = only_plain(format_args!("no {option}"));
+                return Err(Error::from_backend(error, None, &store));
+            }
+        }
+        let _ = can.set(Can { plain, push: facts.pushes && !plain });
+        Ok(facts)
     }
 }
 
 impl Shared {
     /// Whether only what one key can do is done.
     pub(crate) fn is_plain(&self) -> bool {
-        self.can.plain
+        self.can().plain
+    }
+
+    fn can(&self) -> Can {
+        *self.can.get().unwrap_or(&EVERYTHING)
     }
 
     /// Tries at the master; `kept` tells how many replicas have confirmed what it did.
@@ -113,7 +134,7 @@ impl Shared {
             guard.check(claim)?;
         }
         let link = self.topology.link(names.slot()).await?;
-        let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
+        let alone = is_alone(claim.mode) && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
         // Whoever is the first to come to a server asks with the whole script, which knows of
         // tokens that a master before it gave.
@@ -215,8 +236,9 @@ impl Shared {
         if self.guard.is_some() || self.config.min_replicas > 0 {
             return kept.note(Box::pin(self.take_apart(&request, claim)).await);
         }
-        if self.topology.is_cluster() {
-            return self.take.alone(&request).await; // each slot is a place of its own
+        // On a Cluster each slot is a place of its own; together the tokens only count up.
+        if self.topology.is_cluster() || claim.floor > 0 {
+            return self.take.alone(&request).await;
         }
         self.take.send(request).await
     }
@@ -248,7 +270,7 @@ impl Shared {
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
-        if self.can.plain {
+        if self.can().plain {
             return self.wait_plain(claim).await;
         }
         if !claim.waits {
@@ -374,7 +396,7 @@ fn whole(command: &mut Cmd, names: &Names, count: usize) {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        let Can { plain, push } = self.0.can;
+        let Can { plain, push } = self.0.can();
         let longest = Duration::from_secs(24 * 60 * 60);
         let longest = self.0.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
         Capabilities {

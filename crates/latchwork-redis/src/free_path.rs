@@ -22,6 +22,7 @@ pub(crate) struct TakeRequest {
     pub(crate) head: String,
     pub(crate) ttl: u64,
     pub(crate) tail: String,
+    pub(crate) floor: u64,
 }
 
 impl TakeRequest {
@@ -31,15 +32,16 @@ impl TakeRequest {
             head: head(claim),
             ttl: millis(claim.ttl),
             tail: format!(":{}", claim.holder),
+            floor: claim.floor,
         }
     }
 
     /// The keys and arguments of a try for a free key, with the guard's marker while it is on.
     pub(crate) fn fill(&self, command: &mut Cmd, marker: Option<&str>) {
-        let Self { names, head, ttl, tail } = self;
+        let Self { names, head, ttl, tail, floor } = self;
         command.arg(3 + usize::from(marker.is_some()));
         command.arg(names.lock()).arg(names.token()).arg(names.helper("line")).arg(marker);
-        command.arg(head).arg(ttl).arg(tail);
+        command.arg(head).arg(ttl).arg(tail).arg(floor);
     }
 }
 

@@ -24,6 +24,7 @@ mod node;
 mod plain;
 mod probe;
 mod push;
+pub mod redlock;
 mod renew;
 mod scripts;
 mod sentinel;
