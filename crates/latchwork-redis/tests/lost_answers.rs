@@ -255,6 +255,26 @@ fn a_late_push_counts_from_when_it_was_made() {
     });
 }
 
+/// The same for a push by the whole script, which readers leave by.
+#[test]
+fn a_push_after_a_reader_counts_from_the_try() {
+    run(async {
+        let world = World::new();
+        let (reads, writes) =
+            (connect(&world.server.url()).await, connect(&world.server.url()).await);
+        let reader = with_mode("k", 10 * SEC, Mode::Read);
+        let writer = with_mode("k", 10 * SEC, Mode::Write);
+        granted(&reads, &reader).await;
+        let tried = io().now();
+        let blocked = in_line(&writes, &writer).await;
+        assert_eq!(release(&reads, &reader).await, Released::Yes);
+        let wake = writes.wait(&writer, &blocked).await.unwrap();
+        let Wake::Admitted { since_try, .. } = wake else { panic!("{wake:?}") };
+        let passed = io().now().since(tried);
+        assert!(since_try <= passed, "{since_try:?} of {passed:?}");
+    });
+}
+
 /// A push for a claim that nobody knows any more is given back at once.
 #[test]
 fn an_unwanted_push_is_given_back() {

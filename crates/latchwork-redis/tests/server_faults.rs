@@ -134,9 +134,13 @@ fn h38_a_flush_is_told_by_the_next_renewal_and_the_token_rises() {
     run(async {
         let world = World::new();
         let holder = Client::warm(&world.server.url(), TTL).await;
+        let other = Client::warm(&world.server.url(), TTL).await;
         let guard = holder.acquire("k").await;
         world.ask(&["FLUSHALL"]);
         let flushed = Instant::now();
+        // Whose connection goes on takes free keys by the short script.
+        let first = other.acquire("other").await;
+        assert!(first.token() > guard.token(), "{:?} after {:?}", first.token(), guard.token());
         let next = next_is_newer(&world, &guard).await;
         let lost = told_within(&guard, TOLD).await;
         assert_eq!(lost.reason, LostReason::Taken);
