@@ -227,11 +227,11 @@ fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn N
         "partition" => Repeated::boxed("partition", often, move |luck| {
             let away = few(luck);
             for n in &away {
-                [ToServer, ToClient].map(|way| voters[*n].proxy.freeze(way));
+                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.freeze(*way));
             }
             pause(luck.times(ttl, 0.1..1.2));
             for n in &away {
-                [ToServer, ToClient].map(|way| voters[*n].proxy.thaw(way));
+                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.thaw(*way));
             }
             Ok(())
         }),
