@@ -20,6 +20,7 @@ use crate::durable::{Kept, Undone};
 use crate::errors::{Failure, strange};
 use crate::free_path::{Free, Take, TakeRequest, head, nil_if_elsewhere, up_to_id};
 use crate::guard::Rule;
+use crate::holder;
 use crate::link::{Facts, Link};
 use crate::names::Names;
 use crate::plain;
@@ -175,9 +176,13 @@ impl Shared {
         let channel = names.channel(&self.pushes.process);
         let hears = self.topology.hears(link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
+        let mut since = self.io.clock().wall();
         if claim.waits || known.is_some() {
-            self.pushes.open(claim.id, names.slot()).tries(hears);
+            let mailbox = self.pushes.open(claim.id, names.slot());
+            mailbox.tries(hears);
+            since = mailbox.since;
         }
+        let holder = holder::stored(since, &claim.holder);
         let place = match (claim.waits, claim.order) {
             (false, _) => "n",
             (true, Order::Fifo) => "f",
@@ -192,7 +197,7 @@ impl Shared {
         let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
         let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
             self.keys(command, names);
-            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
+            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
             command.arg(millis(probation)).arg(start).arg(end).arg(self.publish());
@@ -232,7 +237,7 @@ impl Shared {
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
-        let request = TakeRequest::new(names.clone(), claim);
+        let request = TakeRequest::new(names.clone(), claim, self.io.clock().wall());
         if self.guard.is_some() || self.config.min_replicas > 0 {
             return kept.note(Box::pin(self.take_apart(&request, claim)).await);
         }

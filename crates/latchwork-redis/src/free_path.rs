@@ -2,6 +2,7 @@
 //! time when many ask.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
 use redis::{Cmd, Value};
@@ -11,6 +12,7 @@ use crate::backend::millis;
 use crate::combine::{Combined, LIMIT};
 use crate::confirm::Answer;
 use crate::errors::{Failure, strange};
+use crate::holder;
 use crate::join_all::join_all;
 use crate::names::Names;
 use crate::scripts::{FREE, RELEASE, TAKE, TRY};
@@ -26,12 +28,12 @@ pub(crate) struct TakeRequest {
 }
 
 impl TakeRequest {
-    pub(crate) fn new(names: Arc<Names>, claim: &Claim) -> Self {
+    pub(crate) fn new(names: Arc<Names>, claim: &Claim, now: Duration) -> Self {
         Self {
             names,
             head: head(claim),
             ttl: millis(claim.ttl),
-            tail: format!(":{}", claim.holder),
+            tail: format!(":{}", holder::stored(now, &claim.holder)),
             floor: claim.floor,
         }
     }

@@ -14,6 +14,7 @@ mod durable;
 mod errors;
 mod free_path;
 mod guard;
+mod holder;
 mod init;
 mod inspect;
 mod join_all;
