@@ -190,8 +190,12 @@ impl Quorum {
             Kind::Try | Kind::Plant => true,
             Kind::Release => false,
             // A renewal may find out that the claim must be planted there again.
-            Kind::Renew => renewing || may_renew || self.rules.renewal_counts_replanted,
-            Kind::Confirm => may_renew || renewing || self.rules.confirm == Confirm::Anywhere,
+            Kind::Renew | Kind::Confirm => {
+                renewing
+                    || may_renew
+                    || self.rules.renewal_counts_replanted
+                    || self.rules.confirm == Confirm::Anywhere
+            }
         }
     }
 }

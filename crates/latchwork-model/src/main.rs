@@ -9,7 +9,7 @@ use latchwork_model::{Found, Search, Variant, all, named, story};
 
 const HELP: &str = "\
 latchwork-model list
-latchwork-model search [VARIANT...] [--threads 1] [--limit 500000000]
+latchwork-model search [VARIANT...] [--threads 1] [--limit 200000000]
 latchwork-model tell VARIANT...
 
   list      the variants, and what each is about
@@ -75,10 +75,9 @@ fn tell(names: impl Iterator<Item = String>) -> Result<bool, String> {
     Ok(true)
 }
 
-fn search(words: impl Iterator<Item = String>) -> Result<bool, String> {
-    let (mut threads, mut limit) = (1, 500_000_000);
+fn search(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
+    let (mut threads, mut limit) = (1, 200_000_000);
     let mut variants = Vec::new();
-    let mut words = words.peekable();
     while let Some(word) = words.next() {
         let flag = match word.as_str() {
             "--threads" => &mut threads,

@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 use crate::action::Action;
 use crate::properties;
 use crate::rules::{Confirm, Quorum};
-use crate::state::{CLIENTS, Claim, Kind, Lease, NODES, Phase, State, TTL, Vote};
+use crate::state::{CLIENTS, Claim, Kind, NODES, Phase, State, Vote};
 
 impl Quorum {
     /// The state in which everything begins.
@@ -24,9 +24,7 @@ impl Quorum {
             let who = &state.clients[client];
             match who.phase {
                 Phase::Idle if who.round < world.rounds => steps.push(Action::Try { client }),
-                // In its last round a client that gives up does no more harm than one whose
-                // messages are all late.
-                Phase::Trying { .. } | Phase::Confirming { .. } if who.round + 1 < world.rounds => {
+                Phase::Trying { .. } | Phase::Confirming { .. } => {
                     steps.push(Action::GiveUp { client });
                 }
                 Phase::Renewing { .. } => steps.push(Action::Release { client }),
@@ -123,25 +121,15 @@ impl Quorum {
                 self.grant(state, node, claim, floor);
             }
             Kind::Confirm => {
-                let mut done = self.renew(state, node, claim, floor);
-                if self.rules.confirm == Confirm::Anywhere {
-                    let node = &mut state.nodes[node];
-                    node.largest = node.largest.max(floor);
-                    done = true;
-                }
-                if done && heard {
+                let live = self.renew(state, node, claim, floor);
+                if heard && (live || self.rules.confirm == Confirm::Anywhere) {
                     self.hear_confirmed(state, node, client);
                 }
             }
             Kind::Renew => {
-                let mut done = self.renew(state, node, claim, floor);
-                let at = &mut state.nodes[node];
-                if self.rules.renewal_counts_replanted && at.key.is_none() {
-                    at.key = Some(Lease { claim, until: state.now + at.ahead + TTL });
-                    done = true;
-                }
+                let live = self.renew(state, node, claim, floor);
                 if heard {
-                    let vote = if done { Vote::Present } else { Vote::Gone };
+                    let vote = if live { Vote::Present } else { Vote::Gone };
                     self.hear_renewal(state, node, client, vote);
                 }
             }

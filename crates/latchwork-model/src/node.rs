@@ -1,7 +1,7 @@
 //! What a node does with a request: `try.lua`, `renew.lua`, `release.lua` and `guard*.lua` of
 //! `latchwork-redis`, without the lines of waiters.
 
-use crate::rules::{Guard, Quorum, Relearn, Tokens};
+use crate::rules::{Confirm, Guard, Quorum, Relearn, Tokens};
 use crate::state::{Claim, Lease, Marker, Snapshot, State, TTL, Tick, Token};
 
 /// How many tokens the clock moves on in a tick: more than are given in one.
@@ -44,14 +44,17 @@ impl Quorum {
         Some(node.largest)
     }
 
-    /// Makes a node remember a token where the claim is live, and starts the ttl anew: a
-    /// confirmation is a renewal. False if the claim is not there.
+    /// Starts the ttl anew and makes the node remember a token, where the claim is live. False if
+    /// it is not there: a renewal brings nothing back.
     pub(crate) fn renew(&self, state: &mut State, node: usize, claim: Claim, floor: Token) -> bool {
         let clock = self.clock(state, node);
         let node = &mut state.nodes[node];
-        let live = node.holds(claim);
+        let replanted = self.rules.renewal_counts_replanted && node.key.is_none();
+        let live = node.holds(claim) || replanted;
         if live {
             node.key = Some(Lease { claim, until: clock + TTL });
+        }
+        if live || self.rules.confirm == Confirm::Anywhere {
             node.largest = node.largest.max(floor);
         }
         live

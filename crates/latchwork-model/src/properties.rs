@@ -4,7 +4,7 @@
 use stateright::Property;
 
 use crate::rules::{Confirm, Guard, Quorum, Tokens};
-use crate::state::{Kind, Marker, Phase, State};
+use crate::state::{Kind, Lease, Marker, Node, Phase, State};
 
 /// No two clients would say at one moment that they hold the key.
 pub const EXCLUSION: &str = "exclusion";
@@ -14,28 +14,39 @@ pub const TOKEN_ORDER: &str = "token order";
 pub const NO_REENTRY: &str = "no silent re-entry";
 
 type Rule = Property<Quorum>;
-type Condition = fn(&State) -> bool;
 
-const ALWAYS: [(&str, Condition); 3] = [
-    (EXCLUSION, |state| {
-        state.clients.iter().filter(|client| client.is_valid(state.now)).count() <= 1
-    }),
-    (TOKEN_ORDER, |state| !state.judge.token_fell),
-    (NO_REENTRY, |state| !state.judge.reentered),
-];
+fn exclusion(state: &State) -> bool {
+    state.clients.iter().filter(|client| client.is_valid(state.now)).count() <= 1
+}
+
+fn token_order(state: &State) -> bool {
+    !state.judge.token_fell
+}
+
+fn no_reentry(state: &State) -> bool {
+    !state.judge.reentered
+}
 
 /// The property that a state violates.
 pub fn violated(state: &State) -> Option<&'static str> {
-    ALWAYS.iter().find(|(_, holds)| !holds(state)).map(|(name, _)| *name)
+    if !exclusion(state) {
+        Some(EXCLUSION)
+    } else if !token_order(state) {
+        Some(TOKEN_ORDER)
+    } else if !no_reentry(state) {
+        Some(NO_REENTRY)
+    } else {
+        None
+    }
 }
 
-/// All properties of a model: what can happen sometimes depends on its world.
+/// All properties of a model. What can happen sometimes depends on its world.
 pub(crate) fn of(quorum: &Quorum) -> Vec<Rule> {
     let (world, rules) = (&quorum.world, &quorum.rules);
     let mut all = vec![
-        Rule::always(EXCLUSION, |_, state| ALWAYS[0].1(state)),
-        Rule::always(TOKEN_ORDER, |_, state| ALWAYS[1].1(state)),
-        Rule::always(NO_REENTRY, |_, state| ALWAYS[2].1(state)),
+        Rule::always(EXCLUSION, |_, state| exclusion(state)),
+        Rule::always(TOKEN_ORDER, |_, state| token_order(state)),
+        Rule::always(NO_REENTRY, |_, state| no_reentry(state)),
         Rule::sometimes("a grant", |_, state| state.judge.latest.is_some()),
         Rule::sometimes("two holders, one after the other", |_, state| state.judge.succession),
     ];
@@ -58,13 +69,13 @@ pub(crate) fn of(quorum: &Quorum) -> Vec<Rule> {
             state.nodes.iter().any(|node| matches!(node.marker, Marker::Closed(_)))
         }));
         all.push(Rule::sometimes("a grant after a quarantine", |_, state| {
-            let again = |node: &&crate::state::Node| node.marker == Marker::Served;
+            let again = |node: &&Node| node.marker == Marker::Served;
             state.nodes.iter().filter(again).any(|node| node.key.is_some())
         }));
     }
     if world.slow_ends {
         all.push(Rule::sometimes("a key that nobody wants any more", |_, state| {
-            let ghost = |key: crate::state::Lease| !state.is_current(key.claim);
+            let ghost = |key: Lease| !state.is_current(key.claim);
             state.nodes.iter().any(|node| node.key.is_some_and(ghost))
         }));
     }

@@ -3,7 +3,7 @@
 use super::{Variant, variant};
 use crate::rules::World;
 
-const SLOW_ENDS: World = World { slow_ends: true, ..World::CALM };
+const SLOW_ENDS: World = World { slow_ends: true, end: 3, ..World::CALM };
 const EVERYTHING: World = World {
     restarts: 1,
     old_snapshots: true,
@@ -11,6 +11,7 @@ const EVERYTHING: World = World {
     renewals: 1,
     lost_answers: true,
     slow_ends: true,
+    end: 3,
     ..World::CALM
 };
 
@@ -24,9 +25,9 @@ pub(super) fn all() -> Vec<Variant> {
         }),
         variant("L2", "rounds that are over leave keys and messages").world(SLOW_ENDS),
         variant("L3", "rounds that are over leave keys and messages, a node restarts")
-            .world(World { restarts: 1, old_snapshots: true, ..SLOW_ENDS }),
+            .world(World { restarts: 1, old_snapshots: true, end: 4, ..SLOW_ENDS }),
         variant("L4", "rounds that are over leave keys and messages, each client tries twice")
-            .world(World { rounds: 2, end: 3, ..SLOW_ENDS }),
+            .world(World { rounds: 2, ..SLOW_ENDS }),
         variant("Z1", "a restart, a snapshot, renewals, lost answers, and what old rounds leave")
             .world(EVERYTHING),
     ]
