@@ -141,7 +141,7 @@ impl Quorum {
         ended.phase = Phase::Idle;
         ended.round += 1;
         ended.renewals = 0;
-        if ended.round == self.world.rounds {
+        if ended.round == self.world.rounds[client] {
             ended.largest = 0; // nobody will ask for it any more
         }
     }

@@ -9,7 +9,7 @@ use latchwork_model::{Found, Search, Variant, all, named, story};
 
 const HELP: &str = "\
 latchwork-model list
-latchwork-model search [VARIANT...] [--threads 1] [--limit 200000000]
+latchwork-model search [VARIANT...] [--threads 1] [--limit 100000000]
 latchwork-model tell VARIANT...
 
   list      the variants, and what each is about
@@ -17,7 +17,7 @@ latchwork-model tell VARIANT...
             a broken one the shortest way to what it violates, as it is recorded in stories/
   tell      prints a recorded story, with what each step changes
 
-  --threads N   more than one: faster, but a way found need not be the shortest
+  --threads N   for the variants that should hold; a shortest way is looked for by one thread
   --limit N     gives up after so many steps
 
 Exits 1 if a variant that should hold does not, or a broken one is not found out.
@@ -76,7 +76,7 @@ fn tell(names: impl Iterator<Item = String>) -> Result<bool, String> {
 }
 
 fn search(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
-    let (mut threads, mut limit) = (1, 200_000_000);
+    let (mut threads, mut limit) = (1, 100_000_000);
     let mut variants = Vec::new();
     while let Some(word) = words.next() {
         let flag = match word.as_str() {
@@ -97,7 +97,10 @@ fn search(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
     let mut stories = String::new();
     let mut as_expected = true;
     for variant in &variants {
-        let search = Search { nearest_first: variant.broken.is_some(), threads, limit };
+        let search = match variant.broken {
+            Some(_) => Search { nearest_first: true, threads: 1, limit },
+            None => Search { nearest_first: false, threads, limit },
+        };
         let found = search.run(&variant.model, |so_far| {
             eprint!("\r{}: {} states in {} s ", variant.name, so_far.unique, so_far.took.as_secs());
             let _ = std::io::stderr().flush();

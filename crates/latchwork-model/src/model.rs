@@ -23,7 +23,9 @@ impl Quorum {
         for client in 0..CLIENTS {
             let who = &state.clients[client];
             match who.phase {
-                Phase::Idle if who.round < world.rounds => steps.push(Action::Try { client }),
+                Phase::Idle if who.round < world.rounds[client] => {
+                    steps.push(Action::Try { client })
+                }
                 Phase::Trying { .. } | Phase::Confirming { .. } => {
                     steps.push(Action::GiveUp { client });
                 }

@@ -17,7 +17,7 @@ pub struct World {
     /// The last moment.
     pub end: Tick,
     /// How many rounds each client may begin.
-    pub rounds: u8,
+    pub rounds: [u8; CLIENTS],
     /// How many renewals each hold may begin.
     pub renewals: u8,
     /// How many restarts there may be, of all nodes together.
@@ -113,7 +113,7 @@ impl World {
     /// Nothing goes wrong, and everybody tries once.
     pub const CALM: Self = Self {
         end: 4,
-        rounds: 1,
+        rounds: [1; CLIENTS],
         renewals: 0,
         restarts: 0,
         old_snapshots: false,

@@ -62,7 +62,7 @@ fn write(quorum: &Quorum, story: &[Action]) -> String {
         if let Some(property) = properties::violated(&next) {
             remarks.push(format!("VIOLATED: {property}"));
         }
-        let line = format!("{:<24}  # {}", action.to_string(), remarks.join("; "));
+        let line = format!("{:<26}  # {}", action.to_string(), remarks.join("; "));
         text += line.trim_end_matches([' ', '#']);
         text.push('\n');
         state = next;

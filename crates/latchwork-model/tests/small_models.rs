@@ -37,6 +37,7 @@ macro_rules! searches {
 
 searches! {
     holds a1_when_nothing_goes_wrong: "A1",
+    holds a1b_with_two_rounds: "A1b",
     holds a3_with_a_marker_where_data_are_lost: "A3",
     holds a5_with_old_snapshots: "A5",
     holds a7_with_two_restarts: "A7",
@@ -45,6 +46,7 @@ searches! {
     holds e4_with_clocks_of_clients_alone: "E4",
     holds e6_with_a_longer_quarantine: "E6",
     holds e9_with_a_late_client: "E9",
+    holds e10_with_a_client_ahead: "E10",
     holds l2_with_leftovers: "L2",
     holds r1_with_renewals: "R1",
     holds r4_with_renewals_and_a_restart: "R4",

@@ -7,7 +7,7 @@ use crate::state::TTL;
 
 const EMPTY: World = World { restarts: 1, ..World::CALM };
 const OLD_DATA: World = World { restarts: 1, old_snapshots: true, ..World::CALM };
-const TWO_ROUNDS: World = World { rounds: 2, end: 3, ..OLD_DATA };
+const TWO_ROUNDS: World = World { rounds: [2, 2], end: 3, ..OLD_DATA };
 const ANY_SNAPSHOT: World = World { snapshots: 1, ..OLD_DATA };
 
 const NO_GUARD: Rules = Rules { guard: Guard::Off, ..Rules::LATCHWORK };
@@ -17,6 +17,8 @@ const SHORT_QUARANTINE: Rules = Rules { quarantine: TTL - 1, ..Rules::LATCHWORK 
 pub(super) fn all() -> Vec<Variant> {
     vec![
         variant("A1", "nothing goes wrong"),
+        variant("A1b", "nothing goes wrong, and each client tries twice")
+            .world(World { restarts: 0, ..TWO_ROUNDS }),
         variant("A2", "a node restarts empty, and there is no guard")
             .world(EMPTY)
             .rules(NO_GUARD)

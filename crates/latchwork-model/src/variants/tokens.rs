@@ -75,6 +75,8 @@ pub(super) fn all() -> Vec<Variant> {
             .violates(TOKEN_ORDER, include_str!("../../stories/E8.txt"))
             .allowed_for(ahead(0)),
         variant("E9", "a restart, a client's clock is three ticks late").world(ahead(-3)),
+        variant("E10", "a restart, a client's clock is ahead by less than the quarantine is long")
+            .world(ahead(TTL - 1)),
         variant("J1", "the clock of a node jumps ahead by a ttl")
             .world(JUMP)
             .violates(EXCLUSION, include_str!("../../stories/J1.txt"))
