@@ -12,8 +12,8 @@ use crate::state::State;
 /// How a search is made.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// Nearest states first: a violation is found by a shortest way, if there is one thread. That
-    /// takes much more memory than the other order.
+    /// Nearest states first: a violation is told by a shortest way. That takes much more memory than
+    /// the other order, and more than one thread may not keep to it.
     pub nearest_first: bool,
     /// How many threads visit states.
     pub threads: usize,
@@ -45,9 +45,25 @@ pub struct Found {
 
 impl Search {
     /// Visits all states, unless a property is violated or the limit is reached first.
-    pub fn run(&self, quorum: &Quorum, report: impl FnMut(Progress)) -> Found {
+    pub fn run(&self, quorum: &Quorum, mut report: impl FnMut(Progress)) -> Found {
+        let mut found = self.look(quorum, usize::MAX, &mut report);
+        // The checker goes on for a while after the first violation, and tells the last one.
+        while let (true, Some((_, steps))) = (self.nearest_first, &found.violation) {
+            let shorter = self.look(quorum, steps.len(), &mut report).violation;
+            if shorter.is_none() {
+                break;
+            }
+            found.violation = shorter;
+        }
+        found
+    }
+
+    /// Visits the states that fewer steps than `end` lead to.
+    fn look(&self, quorum: &Quorum, end: usize, report: &mut impl FnMut(Progress)) -> Found {
         let builder = quorum.clone().checker().threads(self.threads);
         let builder = builder.finish_when(HasDiscoveries::AnyFailures);
+        // The checker counts states, one more than steps, and leaves out those at its depth.
+        let builder = builder.target_max_depth(end.saturating_add(1));
         let builder = builder.target_state_count(self.limit);
         if self.nearest_first {
             self.watch(builder.spawn_bfs(), report)
