@@ -139,7 +139,8 @@ fn row(variant: &Variant, found: &Found) -> String {
     };
     let mut result = match &found.violation {
         Some((property, _)) => format!("violates {property}"),
-        None => "holds".to_owned(),
+        None if found.complete => "holds".to_owned(),
+        None => "no violation found".to_owned(),
     };
     if found.violation.is_none() && !found.unseen.is_empty() {
         result += &format!("; never seen: {}", found.unseen.join(", "));
