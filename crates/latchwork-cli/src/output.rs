@@ -86,7 +86,7 @@ impl Output {
             to_stderr("latchwork: no lock is held or waited for");
             return 0;
         }
-        let head = ["NAME", "HOLDER", "TOKEN", "LEFT", "WAITING"].map(str::to_owned);
+        let head = ["NAME", "HOLDER", "TOKEN", "AGE", "LEFT", "WAITING"].map(str::to_owned);
         let rows: Vec<_> = std::iter::once(head).chain(all.iter().map(row)).collect();
         let mut text = String::new();
         for row in &rows {
@@ -122,6 +122,9 @@ impl Output {
         }
         for party in &one.waiters {
             let _ = write!(text, "\n  waiting  {}", party_text(party));
+        }
+        if let (false, Some(left)) = (one.holders.is_empty(), one.linger) {
+            let _ = write!(text, "\n  closed   to others for {}", coarse(left));
         }
         if one.token != 0 {
             let _ = write!(text, "\n  token    {}", token_text(one.token));
@@ -178,7 +181,7 @@ impl Output {
     }
 }
 
-fn row(one: &Snapshot) -> [String; 5] {
+fn row(one: &Snapshot) -> [String; 6] {
     let first = one.holders.first();
     let holder = match (first, one.holders.len()) {
         (None, _) if one.linger.is_some() => "(kept closed)".to_owned(),
@@ -192,9 +195,14 @@ fn row(one: &Snapshot) -> [String; 5] {
         plain(one.key.as_str()),
         holder,
         if token == 0 { "-".to_owned() } else { token_text(token) },
-        left.map_or_else(|| "-".to_owned(), coarse),
+        or_dash(first.and_then(|party| party.age)),
+        or_dash(left),
         one.waiters.len().to_string(),
     ]
+}
+
+fn or_dash(length: Option<Duration>) -> String {
+    length.map_or_else(|| "-".to_owned(), coarse)
 }
 
 fn party_text(party: &Party) -> String {
@@ -206,6 +214,9 @@ fn party_text(party: &Party) -> String {
         Mode::Permits { take, of } => {
             let _ = write!(text, ", {take} of {of} permits");
         }
+    }
+    if let Some(age) = party.age {
+        let _ = write!(text, ", came {} ago", coarse(age));
     }
     if let Some(left) = party.remaining {
         let _ = write!(text, ", {} left unless renewed", coarse(left));
@@ -248,6 +259,7 @@ fn party_json(party: &Party) -> Value {
             _ => None,
         },
         "token": party.token.map(token_text),
+        "age_ms": party.age.map(millis),
         "remaining_ms": party.remaining.map(millis),
     })
 }

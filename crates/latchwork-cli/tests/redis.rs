@@ -70,6 +70,30 @@ fn a_foreign_holder_is_not_taken_away_by_force() {
     assert_eq!(server.command(&["GET", "nightly"]).unwrap().text(), "v");
 }
 
+/// How long it has held, or waited: also after a waiter has looked again, which it does each third
+/// of its ttl.
+#[test]
+fn holder_and_waiter_are_shown_with_their_age() {
+    let (store, server) = (Store::new(), server());
+    let start = Instant::now();
+    let held = latchwork(&store, &server, &["-v", "run", "nightly", "--", "sleep", "60"]);
+    held.stderr.until("acquired");
+    let waits = ["-v", "run", "nightly", "--ttl", "1s", "--", "true"];
+    let waiter = latchwork(&store, &server, &waits);
+    waiter.stderr.until("waiting for");
+    let asked = Instant::now();
+    std::thread::sleep(Duration::from_millis(1_500));
+    let least = asked.elapsed();
+    let json = latchwork(&store, &server, &["--json", "show", "nightly"]).finish().stdout;
+    let value: Value = serde_json::from_str(&json).unwrap();
+    for party in [&value["holders"][0], &value["waiters"][0]] {
+        let age = Duration::from_millis(party["age_ms"].as_u64().unwrap());
+        assert!(age >= least && age <= start.elapsed(), "{least:?} {json}");
+    }
+    let text = latchwork(&store, &server, &["show", "nightly"]).finish().stdout;
+    assert!(text.contains("came 1s ago") || text.contains("came 2s ago"), "{text}");
+}
+
 #[test]
 fn a_lock_of_redisson_is_another_kind() {
     let (store, server) = (Store::new(), server());

@@ -130,7 +130,9 @@ fn timed_out(
         Patience::Once | Patience::Endless => String::new(),
     };
     let step = match &in_the_way {
-        Some(InTheWay::Quarantine(_)) => "wait until the quarantine has ended",
+        Some(InTheWay::Quarantine(_)) => {
+            "wait until the quarantine has ended; if nobody can hold a lock there, latchwork init ends it"
+        }
         _ => "wait longer, or look who holds it and why",
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();

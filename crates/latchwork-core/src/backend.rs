@@ -427,4 +427,7 @@ pub struct Party {
     pub token: Option<u64>,
     /// What is left of its ttl by the store's clock; `None` if it never ends by itself.
     pub remaining: Option<Duration>,
+    /// How long ago it first asked, by the wall clocks of its process and of whoever looks; `None`
+    /// if the store does not keep that.
+    pub age: Option<Duration>,
 }

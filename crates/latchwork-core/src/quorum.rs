@@ -73,8 +73,32 @@ impl Quorum {
     ///
     /// `Invalid` if there is no node, or no ttl that all nodes can grant.
     pub fn new(nodes: Vec<Arc<dyn Backend>>, io: Io) -> Result<Arc<Quorum>, Error> {
+        Self::make(nodes, None, io)
+    }
+
+    /// As [`new`](Self::new), under an address of its own instead of the list of the nodes'.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn named(
+        store: impl Into<Arc<str>>,
+        nodes: Vec<Arc<dyn Backend>>,
+        io: Io,
+    ) -> Result<Arc<Quorum>, Error> {
+        Self::make(nodes, Some(store.into()), io)
+    }
+
+    fn make(
+        nodes: Vec<Arc<dyn Backend>>,
+        store: Option<Arc<str>>,
+        io: Io,
+    ) -> Result<Arc<Quorum>, Error> {
         let size = Size::of(nodes.len());
-        let capabilities = combine(&nodes, size)?;
+        let mut capabilities = combine(&nodes, size)?;
+        if let Some(store) = store {
+            capabilities.store = store;
+        }
         let (book, largest) = (Mutex::new(Book::new()), AtomicU64::new(0));
         Ok(Arc::new(Self {
             shared: Arc::new(Shared { nodes, size, capabilities, io, book, largest }),

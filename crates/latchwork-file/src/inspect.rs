@@ -106,6 +106,7 @@ fn unreadable(path: &Path, error: BackendError) -> Result<Snapshot, BackendError
         holder: UNREADABLE.into(),
         token: None,
         remaining: None,
+        age: None,
     };
     let notes = [Some(error.message), error.next_step].into_iter().flatten().collect();
     Ok(Snapshot { holders: vec![holder], notes, ..Snapshot::free(key) })

@@ -17,7 +17,7 @@ use latchwork_nemesis::worker::{Orders, work};
 
 const HELP: &str = "\
 latchwork-nemesis run --store URL [options]
-latchwork-nemesis run --redis single|sentinel|cluster [options]
+latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
 
   --store URL       file:///DIR, a server's URL, or mem: (with --processes 1)
   --redis KIND      starts Redis servers for the run, and breaks them
@@ -25,7 +25,8 @@ latchwork-nemesis run --redis single|sentinel|cluster [options]
   --for 60s         length of the run
   --faults LIST     kill,stop; none if not given. With --redis single also cuts,lost-answers,
                     late-answers,lost-messages,flush-scripts,freeze,restart,lose-data,old-data,
-                    flush-all; sentinel: failover,hang; cluster: node-loss,node-hang
+                    flush-all; sentinel: failover,hang; cluster: node-loss,node-hang; redlock:
+                    cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data
   --fault 5s        length of a fault window
   --calm 5s         length of the calm before each
   --ttl 2s          ttl of all locks

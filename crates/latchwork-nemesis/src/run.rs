@@ -181,7 +181,7 @@ impl Plan {
         if fair && fair_tasks >= 3 * self.keys {
             expected.push("fair_order");
         }
-        if self.processes > 1 {
+        if self.processes > 1 && self.bounds.queues {
             expected.push("unfairness_bound");
         }
         if self.faults.contains(&ClientFault::Kill) {

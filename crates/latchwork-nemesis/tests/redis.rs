@@ -142,3 +142,25 @@ fn a_guarded_failover_lets_nobody_in() {
 fn a_node_of_a_cluster_is_lost() {
     play_at_a_set(Kind::Cluster, "", "node-loss");
 }
+
+/// Some of five are cut off, slow, stopped or started anew; sometimes so many that none can vote.
+#[test]
+fn a_majority_needs_not_all_of_its_servers() {
+    let faults = ["cuts", "late-answers", "partition", "freeze", "freeze-most"];
+    let outcome = play(Kind::Redlock, "max_ttl=1s", &faults, |_| {});
+    assert!(alarms(&outcome) > 0, "no fault was noticed: {outcome}");
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
+
+#[test]
+fn servers_that_vote_and_lose_their_data_let_nobody_in() {
+    let faults = ["restart", "lose-data", "old-data"];
+    let outcome = play(Kind::Redlock, "max_ttl=1s", &faults, many_long_holds);
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
+
+#[test]
+fn servers_that_vote_without_a_guard_let_two_in_and_the_fence_orders_them() {
+    let outcome = play(Kind::Redlock, "guard=false", &["lose-data", "old-data"], many_long_holds);
+    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+}

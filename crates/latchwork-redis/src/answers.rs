@@ -10,6 +10,7 @@ use latchwork_core::{
 use redis::Value;
 
 use crate::errors::strange;
+use crate::holder;
 
 /// The letter of a mode in the scripts.
 pub(crate) fn letter(mode: Mode) -> &'static str {
@@ -30,7 +31,7 @@ pub(crate) fn is_alone(mode: Mode) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Held {
     /// One claim alone.
-    Alone { mode: Mode, id: String, token: u64, holder: Arc<str> },
+    Alone { mode: Mode, id: String, token: u64, holder: Arc<str>, since: Option<Duration> },
     /// Readers; nobody joins them until then (ms since 1970).
     Readers { closed: u64 },
     /// Permits of a limit, closed in the same way.
@@ -57,7 +58,8 @@ impl Held {
                 let mut parts = rest.splitn(3, ':');
                 let id = parts.next()?.to_owned();
                 let token = parts.next()?.parse().ok()?;
-                Some(Self::Alone { mode, id, token, holder: parts.next()?.into() })
+                let (holder, since) = holder::read(parts.next()?);
+                Some(Self::Alone { mode, id, token, holder, since })
             }
             "r" => Some(Self::Readers { closed: rest.parse().ok()? }),
             "p" => {
@@ -151,7 +153,9 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                     retry_after: number(retry).map(Duration::from_millis),
                     ahead: number(ahead).and_then(|n| u32::try_from(n).ok()),
                     cause,
-                    holder: Some(text(holder)?).filter(|h| !h.is_empty()).map(Into::into),
+                    holder: Some(text(holder)?)
+                        .filter(|stored| !stored.is_empty())
+                        .map(|stored| holder::read(&stored).0),
                     resume: None,
                     store_time: Some(time(seconds, micros)?),
                 })))
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn reads_the_values_of_keys() {
         let id = "0".repeat(31) + "7";
-        let value = format!("lw:x:+:{id}:1790000000000001:host:pid 7");
+        let value = format!("lw:x:+:{id}:1790000000000001:1790000000007|host:pid 7");
         let held = Held::read(value.as_bytes());
         assert_eq!(
             held,
@@ -257,7 +261,8 @@ mod tests {
                 mode: Mode::Exclusive,
                 id,
                 token: 1_790_000_000_000_001,
-                holder: "host:pid 7".into()
+                holder: "host:pid 7".into(),
+                since: Some(Duration::from_millis(1_790_000_000_007)),
             }
         );
         assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers { closed: 0 });

@@ -1,7 +1,7 @@
 //! The five verbs: a script each. Renewals are in `renew.rs`, looks in `inspect.rs`.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use latchwork_core::{
@@ -20,7 +20,8 @@ use crate::durable::{Kept, Undone};
 use crate::errors::{Failure, strange};
 use crate::free_path::{Free, Take, TakeRequest, head, nil_if_elsewhere, up_to_id};
 use crate::guard::Rule;
-use crate::link::Link;
+use crate::holder;
+use crate::link::{Facts, Link};
 use crate::names::Names;
 use crate::plain;
 use crate::probe::{Scripts, only_plain};
@@ -42,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) guard: Option<Rule>,
     pub(crate) undone: Undone,
     /// What the store can do; asked once, so that what was promised stays true to the letter.
-    can: Can,
+    can: OnceLock<Can>,
     crowds: Crowds,
     take: Arc<Combiner<Take>>,
     free: Arc<Combiner<Free>>,
@@ -54,6 +55,9 @@ struct Can {
     push: bool,
 }
 
+/// What a server can do that nothing was left out of.
+const EVERYTHING: Can = Can { plain: false, push: true };
+
 impl RedisBackend {
     /// Connects, and finds out what the server can do.
     ///
@@ -61,20 +65,16 @@ impl RedisBackend {
     ///
     /// `Unreachable`, `Denied` or `Invalid`, with the server and the next step.
     pub async fn connect(config: RedisConfig, io: Io) -> Result<Arc<Self>, Error> {
-        let store: Arc<str> = config.shown().into();
+        let backend = Self::unconnected(config, io);
+        backend.reach().await?;
+        Ok(backend)
+    }
+
+    /// A backend that connects when it is first used. Until it has [reached](Self::reach) its
+    /// server it is taken for one that leaves nothing out.
+    pub(crate) fn unconnected(config: RedisConfig, io: Io) -> Arc<Self> {
         let pushes = Pushes::new(io.clone());
         let topology = Arc::new(Topology::new(&config, &io, &pushes));
-        let facts = topology.reach().await;
-        let facts = facts.map_err(|error| Error::from_backend(error, None, &store))?;
-        let plain = config.plain || facts.scripts == Scripts::OneKey;
-        for (option, asked) in [("guard", config.guard), ("min_replicas", config.min_replicas > 0)]
-        {
-            if plain && asked {
-                let error = only_plain(format_args!("no {option}"));
-                return Err(Error::from_backend(error, None, &store));
-            }
-        }
-        let can = Can { plain, push: facts.pushes && !plain };
         let take = Take { topology: topology.clone(), io: io.clone() };
         let free = Free { topology: topology.clone(), io: io.clone() };
         let guard = Rule::of(&config);
@@ -87,19 +87,41 @@ impl RedisBackend {
             io,
             guard,
             undone: Undone::default(),
-            can,
+            can: OnceLock::new(),
             crowds: Crowds::default(),
         });
         let taker: Arc<dyn Unclaimed> = shared.clone();
         shared.pushes.unclaimed_go_to(Arc::downgrade(&taker));
-        Ok(Arc::new(Self(shared)))
+        Arc::new(Self(shared))
+    }
+
+    /// Connects now, and finds out what the server can do.
+    pub(crate) async fn reach(&self) -> Result<Facts, Error> {
+        let Shared { config, topology, can, .. } = &*self.0;
+        let store: Arc<str> = config.shown().into();
+        let facts = topology.reach().await;
+        let facts = facts.map_err(|error| Error::from_backend(error, None, &store))?;
+        let plain = config.plain || facts.scripts == Scripts::OneKey;
+        for (option, asked) in [("guard", config.guard), ("min_replicas", config.min_replicas > 0)]
+        {
+            if plain && asked {
+                let error = only_plain(format_args!("no {option}"));
+                return Err(Error::from_backend(error, None, &store));
+            }
+        }
+        let _ = can.set(Can { plain, push: facts.pushes && !plain });
+        Ok(facts)
     }
 }
 
 impl Shared {
     /// Whether only what one key can do is done.
     pub(crate) fn is_plain(&self) -> bool {
-        self.can.plain
+        self.can().plain
+    }
+
+    fn can(&self) -> Can {
+        *self.can.get().unwrap_or(&EVERYTHING)
     }
 
     /// Tries at the master; `kept` tells how many replicas have confirmed what it did.
@@ -113,7 +135,7 @@ impl Shared {
             guard.check(claim)?;
         }
         let link = self.topology.link(names.slot()).await?;
-        let alone = is_alone(claim.mode) && claim.floor == 0 && link.facts.set_nx_get();
+        let alone = is_alone(claim.mode) && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
         // Whoever is the first to come to a server asks with the whole script, which knows of
         // tokens that a master before it gave.
@@ -154,9 +176,13 @@ impl Shared {
         let channel = names.channel(&self.pushes.process);
         let hears = self.topology.hears(link, names.slot(), &channel);
         let process = if hears { self.pushes.process.as_str() } else { "-" };
+        let mut since = self.io.clock().wall();
         if claim.waits || known.is_some() {
-            self.pushes.open(claim.id, names.slot()).tries(hears);
+            let mailbox = self.pushes.open(claim.id, names.slot());
+            mailbox.tries(hears);
+            since = mailbox.since;
         }
+        let holder = holder::stored(since, &claim.holder);
         let place = match (claim.waits, claim.order) {
             (false, _) => "n",
             (true, Order::Fifo) => "f",
@@ -171,7 +197,7 @@ impl Shared {
         let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
         let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
             self.keys(command, names);
-            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&*claim.holder);
+            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
             command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
             command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
             command.arg(millis(probation)).arg(start).arg(end).arg(self.publish());
@@ -211,12 +237,13 @@ impl Shared {
         claim: &Claim,
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
-        let request = TakeRequest::new(names.clone(), claim);
+        let request = TakeRequest::new(names.clone(), claim, self.io.clock().wall());
         if self.guard.is_some() || self.config.min_replicas > 0 {
             return kept.note(Box::pin(self.take_apart(&request, claim)).await);
         }
-        if self.topology.is_cluster() {
-            return self.take.alone(&request).await; // each slot is a place of its own
+        // On a Cluster each slot is a place of its own; together the tokens only count up.
+        if self.topology.is_cluster() || claim.floor > 0 {
+            return self.take.alone(&request).await;
         }
         self.take.send(request).await
     }
@@ -248,7 +275,7 @@ impl Shared {
     }
 
     async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
-        if self.can.plain {
+        if self.can().plain {
             return self.wait_plain(claim).await;
         }
         if !claim.waits {
@@ -374,7 +401,7 @@ fn whole(command: &mut Cmd, names: &Names, count: usize) {
 
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
-        let Can { plain, push } = self.0.can;
+        let Can { plain, push } = self.0.can();
         let longest = Duration::from_secs(24 * 60 * 60);
         let longest = self.0.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
         Capabilities {

@@ -11,6 +11,8 @@ mod rights;
 mod sentinels;
 mod server;
 
+pub(crate) use clock::spread;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -37,12 +39,18 @@ use crate::link::{Link, command};
 ///
 /// May be dropped at any time.
 pub async fn doctor(config: RedisConfig, io: Io) -> Result<Report, Error> {
+    on_io(&io.clone(), examine(config, io)).await
+}
+
+/// Examines where the `Io` runs: that is where connections are made. Ends when nobody waits.
+pub(crate) async fn on_io(
+    io: &Io,
+    examination: impl Future<Output = Result<Report, Error>> + Send + 'static,
+) -> Result<Report, Error> {
     let (mut sender, report) = oneshot::channel();
-    let own = io.clone();
-    // Connections are made where the `Io` runs.
     io.spawn(async move {
         let report = tokio::select! {
-            report = examine(config, own) => report,
+            report = examination => report,
             () = sender.closed() => return,
         };
         let _ = sender.send(report);
@@ -52,7 +60,7 @@ pub async fn doctor(config: RedisConfig, io: Io) -> Result<Report, Error> {
     })
 }
 
-async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error> {
+pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error> {
     let store: Arc<str> = config.shown().into();
     let mut report = Report::new(store.clone());
     let mut problems = Vec::new();
@@ -88,7 +96,7 @@ async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error> {
     for findings in join_all(examined).await {
         report.findings.extend(findings);
     }
-    report.findings.extend(clock::spread(&report));
+    report.findings.extend(spread(&report));
     if let Deployment::Cluster(_) = config.deployment {
         report.findings.extend(cluster::examine(&servers).await);
     }

@@ -2,6 +2,7 @@
 //! time when many ask.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
 use redis::{Cmd, Value};
@@ -11,6 +12,7 @@ use crate::backend::millis;
 use crate::combine::{Combined, LIMIT};
 use crate::confirm::Answer;
 use crate::errors::{Failure, strange};
+use crate::holder;
 use crate::join_all::join_all;
 use crate::names::Names;
 use crate::scripts::{FREE, RELEASE, TAKE, TRY};
@@ -22,24 +24,26 @@ pub(crate) struct TakeRequest {
     pub(crate) head: String,
     pub(crate) ttl: u64,
     pub(crate) tail: String,
+    pub(crate) floor: u64,
 }
 
 impl TakeRequest {
-    pub(crate) fn new(names: Arc<Names>, claim: &Claim) -> Self {
+    pub(crate) fn new(names: Arc<Names>, claim: &Claim, now: Duration) -> Self {
         Self {
             names,
             head: head(claim),
             ttl: millis(claim.ttl),
-            tail: format!(":{}", claim.holder),
+            tail: format!(":{}", holder::stored(now, &claim.holder)),
+            floor: claim.floor,
         }
     }
 
     /// The keys and arguments of a try for a free key, with the guard's marker while it is on.
     pub(crate) fn fill(&self, command: &mut Cmd, marker: Option<&str>) {
-        let Self { names, head, ttl, tail } = self;
+        let Self { names, head, ttl, tail, floor } = self;
         command.arg(3 + usize::from(marker.is_some()));
         command.arg(names.lock()).arg(names.token()).arg(names.helper("line")).arg(marker);
-        command.arg(head).arg(ttl).arg(tail);
+        command.arg(head).arg(ttl).arg(tail).arg(floor);
     }
 }
 

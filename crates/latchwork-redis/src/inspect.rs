@@ -12,6 +12,7 @@ use redis::{Value, cmd};
 use crate::answers::{Held, number, pairs, text, time};
 use crate::backend::{Shared, keys};
 use crate::errors::{is_about_a_command, strange};
+use crate::holder;
 use crate::init::Marker;
 use crate::join_all::join_all;
 use crate::link::Link;
@@ -252,6 +253,7 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
                 holder: format!("a {other} that is no lock of this family").into(),
                 token: None,
                 remaining: left,
+                age: None,
             });
         }
     }
@@ -292,6 +294,7 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
             holder: "one or more that plain mode cannot name".into(),
             token: None,
             remaining: snapshot.linger.take(),
+            age: None,
         });
     }
     if snapshot.shape.is_some() {
@@ -310,12 +313,13 @@ fn hold(
 ) -> Option<()> {
     snapshot.shape = held.shape();
     match held {
-        Held::Alone { mode, id, token, holder } => snapshot.holders.push(Party {
+        Held::Alone { mode, id, token, holder, since } => snapshot.holders.push(Party {
             id: ClaimId::parse(id),
             mode: *mode,
             holder: holder.clone(),
             token: Some(*token),
             remaining: left,
+            age: age(*since, now),
         }),
         Held::Closed => snapshot.linger = left,
         Held::Foreign => {
@@ -333,6 +337,7 @@ fn hold(
                 holder: Arc::from("a client of another kind"),
                 token: None,
                 remaining: left,
+                age: None,
             });
         }
         Held::Readers { closed } | Held::Permits { closed, .. } => {
@@ -345,7 +350,7 @@ fn hold(
             for (id, ends) in scores(members)? {
                 let Some(detail) = details.get(&id) else { continue };
                 if ends >= now {
-                    snapshot.holders.extend(member(&id, detail, of, ends - now));
+                    snapshot.holders.extend(member(&id, detail, of, now, ends));
                 }
             }
             if snapshot.holders.is_empty() {
@@ -358,16 +363,18 @@ fn hold(
 }
 
 /// `m <mode> <take> <token> <holder>`
-fn member(id: &str, detail: &str, of: u32, left: u64) -> Option<Party> {
+fn member(id: &str, detail: &str, of: u32, now: u64, ends: u64) -> Option<Party> {
     let mut words = detail.splitn(5, ' ');
     let (_, mode, take) = (words.next()?, words.next()?, words.next()?);
     let token = words.next()?.parse().ok()?;
+    let (holder, since) = holder::read(words.next()?);
     Some(Party {
         id: ClaimId::parse(id),
         mode: mode_of(mode, take, of)?,
-        holder: words.next()?.into(),
+        holder,
         token: Some(token),
-        remaining: Some(Duration::from_millis(left)),
+        remaining: Some(Duration::from_millis(ends - now)),
+        age: age(since, now),
     })
 }
 
@@ -377,13 +384,20 @@ fn waiting(entry: &str, now: u64) -> Option<Party> {
     let words: Vec<&str> = entry.splitn(12, ' ').collect();
     let [id, _, ends, mode, take, of, .., holder] = &words[..] else { return None };
     let left = ends.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
+    let (holder, since) = holder::read(holder);
     Some(Party {
         id: ClaimId::parse(id),
         mode: mode_of(mode, take, of.parse().ok()?)?,
-        holder: (*holder).into(),
+        holder,
         token: None,
         remaining: Some(Duration::from_millis(left)),
+        age: age(since, now),
     })
+}
+
+/// How long ago that was, by the server's clock; in plain mode it does not tell its time.
+fn age(since: Option<Duration>, now: u64) -> Option<Duration> {
+    since.filter(|_| now > 0).map(|since| Duration::from_millis(now).saturating_sub(since))
 }
 
 fn mode_of(letter: &str, take: &str, of: u32) -> Option<Mode> {

@@ -21,6 +21,7 @@ use redis::{Value, cmd};
 use crate::answers::{blocked_by, number, text};
 use crate::backend::{Shared, millis};
 use crate::errors::strange;
+use crate::holder;
 use crate::inspect::read_plain;
 use crate::join_all::join_all;
 use crate::link::Link;
@@ -56,7 +57,8 @@ impl Shared {
         }
         let names = self.topology.names(&claim.key)?;
         // The flag says that this holder can tell nobody when it goes.
-        let value = format!("lw:x:.:{}:{NONE}:{}", claim.id, claim.holder);
+        let holder = holder::stored(self.io.clock().wall(), &claim.holder);
+        let value = format!("lw:x:.:{}:{NONE}:{holder}", claim.id);
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
         for _ in 0..TRIES {
             let taken = self.one_key(&names, TAKE, names.lock(), &[&value, &ttl, &id]).await?;

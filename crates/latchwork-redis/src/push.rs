@@ -37,6 +37,8 @@ pub(crate) trait Unclaimed: Send + Sync {
 pub(crate) struct Mailbox {
     /// The slot of the claim's key on Cluster.
     slot: Option<u16>,
+    /// Since when the claim has asked, on the wall clock.
+    pub(crate) since: Duration,
     mail: Mutex<Mail>,
     news: Notify,
 }
@@ -74,7 +76,8 @@ impl Pushes {
 
     /// The mailbox of a claim that is about to ask for a place; the same one each time.
     pub(crate) fn open(&self, id: ClaimId, slot: Option<u16>) -> Arc<Mailbox> {
-        let make = || Arc::new(Mailbox { slot, ..Mailbox::default() });
+        let since = self.io.clock().wall();
+        let make = || Arc::new(Mailbox { slot, since, ..Mailbox::default() });
         lock(&self.boxes).entry(id).or_insert_with(make).clone()
     }
 

@@ -13,10 +13,12 @@ pub(crate) enum Address {
     File(PathBuf),
     /// Redis: one server, behind Sentinels, or a Cluster. Its own crate reads the rest.
     Redis(String),
+    /// Several Redis servers that vote.
+    Redlock(String),
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
-                     redis+cluster://h1,h2, mem:";
+                     redis+cluster://h1,h2, redlock://h1,h2,h3, mem:";
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
@@ -41,7 +43,8 @@ impl Address {
             ),
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
             | "rediss+cluster" => Ok(Self::Redis(url.into())),
-            "redlock" | "etcd" | "zk" | "postgres" => Err(Error::new(
+            "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url.into())),
+            "etcd" | "zk" | "postgres" => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("store: {scheme} is not built into this version"),
             )

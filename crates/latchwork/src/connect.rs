@@ -15,6 +15,7 @@ use crate::address::Address;
 /// | `redis://[user:password@]host[:port][/database]` | one Redis server |
 /// | `redis+sentinel://h1,h2,h3/service` | the Redis master that Sentinels name |
 /// | `redis+cluster://h1,h2,h3` | a Redis Cluster |
+/// | `redlock://h1,h2,h3` | a majority of independent Redis servers |
 /// | `mem:` | this process alone; a fresh store with each call |
 ///
 /// # Errors
@@ -48,8 +49,13 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
             let config = latchwork_redis::RedisConfig::parse(&url)?;
             latchwork_redis::RedisBackend::connect(config, driver.io()).await?
         }
+        #[cfg(feature = "redis")]
+        Address::Redlock(url) => {
+            let config = latchwork_redis::redlock::Config::parse(&url)?;
+            latchwork_redis::redlock::connect(config, driver.io()).await?
+        }
         #[cfg(not(feature = "redis"))]
-        Address::Redis(_) => {
+        Address::Redis(_) | Address::Redlock(_) => {
             return Err(no_redis_backend());
         }
     };

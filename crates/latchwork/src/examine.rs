@@ -52,15 +52,21 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
             let driver = latchwork_core::Driver::start()?;
             latchwork_redis::doctor(config, driver.io()).await
         }
+        #[cfg(feature = "redis")]
+        Address::Redlock(url) => {
+            let config = latchwork_redis::redlock::Config::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            latchwork_redis::redlock::doctor(config, driver.io()).await
+        }
         #[cfg(not(feature = "redis"))]
-        Address::Redis(_) => Err(no_redis_backend()),
+        Address::Redis(_) | Address::Redlock(_) => Err(no_redis_backend()),
     }
 }
 
 /// Prepares a store for its first locks, where it needs that, and says what was done.
 ///
 /// To be called by whoever sets the store up and knows that no lock is held there. Neither a
-/// directory nor memory needs it, and Redis only with `guard=true`: then the quarantine is taken
+/// directory nor memory needs it, and Redis only with `guard=true`, which redlock has on by itself: then the quarantine is taken
 /// off, which a server that is new is in.
 ///
 /// # Errors
@@ -79,8 +85,14 @@ pub async fn init(url: &str) -> Result<Prepared, Error> {
             let driver = latchwork_core::Driver::start()?;
             return latchwork_redis::init(config, driver.io()).await;
         }
+        #[cfg(feature = "redis")]
+        Address::Redlock(url) => {
+            let config = latchwork_redis::redlock::Config::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            return latchwork_redis::redlock::init(config, driver.io()).await;
+        }
         #[cfg(not(feature = "redis"))]
-        Address::Redis(_) => return Err(no_redis_backend()),
+        Address::Redis(_) | Address::Redlock(_) => return Err(no_redis_backend()),
     };
     Ok(Prepared { store, steps: Vec::new() })
 }

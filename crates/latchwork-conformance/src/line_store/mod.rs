@@ -157,6 +157,7 @@ impl LineBackend {
                 holder: node.holder.clone(),
                 token: holds.then_some(node.revision),
                 remaining: Some(node.ends.since(self.io.now())),
+                age: None,
             };
             if holds {
                 snapshot.token = node.revision;

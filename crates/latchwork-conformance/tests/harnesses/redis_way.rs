@@ -31,6 +31,11 @@ impl Ways {
         Self(vec![proxy])
     }
 
+    /// A way to each of these servers, by proxies whose addresses the client knows.
+    pub(crate) fn by_each(proxies: Vec<Proxy>) -> Self {
+        Self(proxies)
+    }
+
     fn cut(&self) {
         for proxy in &self.0 {
             let _ = proxy.cut(Cut::Reset);

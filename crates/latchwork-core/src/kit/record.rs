@@ -445,6 +445,7 @@ impl Record {
                     holder: m.holder.clone(),
                     token: Some(m.token),
                     remaining: remaining(m.expires),
+                    age: None,
                 })
                 .collect(),
             waiters: live
@@ -456,6 +457,7 @@ impl Record {
                     holder: w.holder.clone(),
                     token: None,
                     remaining: remaining(w.expires),
+                    age: None,
                 })
                 .collect(),
             token: live.token,

@@ -47,6 +47,8 @@ pub struct Bounds {
     pub takeover: Duration,
     /// How long a waiter that could come may let others wait before it is passed over.
     pub patience: Duration,
+    /// Whether processes that wait stand in a line at the store.
+    pub queues: bool,
     /// How long after a fault nothing is judged that a fault may delay.
     pub settle: Duration,
     /// How long the run itself holds back answers of the store.
@@ -68,6 +70,7 @@ impl Bounds {
             wake: ttl / 2,
             takeover: ttl + Duration::from_millis(300),
             patience: Duration::from_secs(2),
+            queues: true,
             settle: ttl,
             travel: Duration::ZERO,
             slack: Duration::from_millis(300),
@@ -81,6 +84,10 @@ impl Bounds {
         if url.starts_with("file:") {
             // A dead process is noticed at once, long before its ttl is over.
             return Self { takeover: (ttl / 2).min(Duration::from_secs(1)), ..bounds };
+        }
+        if url.starts_with("redlock") {
+            // Nobody queues where each server might see another first.
+            return Self { settle: ttl + quarantine(url), queues: false, ..bounds };
         }
         if url.starts_with("redis") {
             // What a guarded server may have forgotten keeps it closed for a quarantine.
@@ -98,7 +105,8 @@ fn quarantine(url: &str) -> Duration {
         let option = options.iter().find(|(known, _)| *known == name);
         option.and_then(|(_, text)| duration(text))
     };
-    if !options.contains(&("guard", "true")) {
+    let votes = url.starts_with("redlock");
+    if options.contains(&("guard", "false")) || !(votes || options.contains(&("guard", "true"))) {
         return Duration::ZERO;
     }
     let usual = match url.split(':').next() {
@@ -244,6 +252,8 @@ mod tests {
         let url = "redis+sentinel://a,b/main?max_ttl=1s&guard=true";
         assert_eq!(settle(&format!("{url}&deposed=2s")), ttl + q + two);
         assert_eq!(settle(url), ttl + q + Duration::from_secs(12));
+        assert_eq!(settle("redlock://a,b,c?max_ttl=1s"), ttl + q);
+        assert_eq!(settle("redlock://a,b,c?guard=false"), ttl);
         let bounds = Bounds::of_store("redis+cluster://a,b", ttl, 2);
         assert_eq!(bounds.takeover, Duration::from_millis(1_300));
     }

@@ -13,6 +13,9 @@ use crate::history::{History, Span};
 
 pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
+    if !bounds.queues {
+        return verdict;
+    }
     let longest = longest_holds(history);
     // Since when the line of a process waits at the store for a key.
     let mut since: HashMap<(Arc<str>, Arc<str>), Moment> = HashMap::new();

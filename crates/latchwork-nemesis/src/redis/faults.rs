@@ -9,8 +9,9 @@ use latchwork_services::{
 };
 
 use super::repeated::Repeated;
-use super::{Set, the};
+use super::{Set, VOTERS, Voter, the};
 use crate::faults::Nemesis;
+use crate::luck::Luck;
 use crate::pause::pause;
 
 /// How long a set may take to come to a new master.
@@ -20,6 +21,8 @@ const SINGLE: &str = "cuts, lost-answers, late-answers, lost-messages, flush-scr
                       restart, lose-data, old-data and flush-all";
 const SENTINEL: &str = "failover and hang";
 const CLUSTER: &str = "node-loss and node-hang";
+const REDLOCK: &str = "cuts, late-answers, partition, freeze, freeze-most, restart, lose-data and \
+                       old-data";
 
 /// The fault of this name.
 pub(super) fn of(set: &Set, name: &str, ttl: Duration) -> Result<Box<dyn Nemesis>, String> {
@@ -27,6 +30,7 @@ pub(super) fn of(set: &Set, name: &str, ttl: Duration) -> Result<Box<dyn Nemesis
         Set::Single(server, proxy) => (single(server, proxy, name, ttl), SINGLE),
         Set::Sentinel(set) => (sentinel(set, name, ttl), SENTINEL),
         Set::Cluster(cluster) => (cluster_of(cluster, name, ttl), CLUSTER),
+        Set::Redlock(voters) => (redlock(voters, name, ttl), REDLOCK),
     };
     fault.ok_or_else(|| format!("{name:?} is no fault of these servers; {known} are"))
 }
@@ -189,4 +193,87 @@ fn cluster_of(
         new?;
         cluster.wait_ok(LIMIT).map_err(io::Error::other)
     }))
+}
+
+/// Some of the servers that vote, by lot.
+fn some(luck: &mut Luck, count: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..VOTERS).collect();
+    (0..count).map(|_| all.swap_remove(luck.below(all.len()))).collect()
+}
+
+/// Of the five, one or two are disturbed, or, to stop all locks, three.
+fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+    use latchwork_services::Direction::{ToClient, ToServer};
+    let voters = voters.clone();
+    let often = ttl / 4..ttl;
+    let few = |luck: &mut Luck| {
+        let count = 1 + luck.below(2);
+        some(luck, count)
+    };
+    Some(match name {
+        "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {
+            let how = if luck.percent(50) { Cut::Reset } else { Cut::Finish };
+            let cut = |n: usize| voters[n].proxy.cut(how).map_err(io::Error::other);
+            few(luck).into_iter().try_for_each(|n| cut(n).map(drop))
+        }),
+        "late-answers" => Repeated::boxed("late-answers", millis(1, 100), move |luck| {
+            let slow = few(luck);
+            let late = luck.times(ttl, 0.05..0.5);
+            slow.iter().for_each(|n| voters[*n].proxy.delay(ToClient, late));
+            pause(luck.times(ttl, 0.1..0.5));
+            slow.iter().for_each(|n| voters[*n].proxy.delay(ToClient, Duration::ZERO));
+            Ok(())
+        }),
+        "partition" => Repeated::boxed("partition", often, move |luck| {
+            let away = few(luck);
+            for n in &away {
+                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.freeze(*way));
+            }
+            pause(luck.times(ttl, 0.1..1.2));
+            for n in &away {
+                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.thaw(*way));
+            }
+            Ok(())
+        }),
+        "freeze" | "freeze-most" => {
+            let most = name == "freeze-most";
+            let name = if most { "freeze-most" } else { "freeze" };
+            Repeated::boxed(name, often, move |luck| {
+                let stopped = if most { some(luck, 3) } else { few(luck) };
+                let each = |then: fn(&mut RedisServer) -> latchwork_services::Result<()>| {
+                    let all = stopped.iter().map(|n| then(&mut the(&voters[*n].server)));
+                    all.collect::<Result<Vec<()>, _>>().map_err(io::Error::other)
+                };
+                each(|server| server.stop())?;
+                pause(luck.times(ttl, 0.1..1.2));
+                each(|server| server.cont()).map(drop)
+            })
+        }
+        "restart" => restarts("restart", &voters, often, |_| Ok(Data::Kept)),
+        "lose-data" => restarts("lose-data", &voters, often, |_| Ok(Data::Empty)),
+        "old-data" => restarts("old-data", &voters, often, move |server| {
+            server.save_snapshot().map_err(io::Error::other)?;
+            pause(ttl / 2);
+            Ok(Data::OldSnapshot)
+        }),
+        _ => return None,
+    })
+}
+
+/// Restarts three servers, one after the other: more than enough to forget a lock.
+fn restarts(
+    name: &'static str,
+    voters: &Arc<[Voter]>,
+    often: std::ops::Range<Duration>,
+    with: impl Fn(&mut RedisServer) -> io::Result<Data> + Send + Sync + 'static,
+) -> Box<dyn Nemesis> {
+    let voters = voters.clone();
+    Repeated::boxed(name, often, move |luck| {
+        for n in some(luck, 3) {
+            let mut server = the(&voters[n].server);
+            let data = with(&mut server)?;
+            server.restart(data).map_err(io::Error::other)?;
+        }
+        Ok(())
+    })
 }

@@ -28,6 +28,9 @@ impl Lister for Leftovers {
             Set::Cluster(cluster) => {
                 the(cluster).nodes().iter().try_for_each(|node| look(node, &mut left))
             }
+            Set::Redlock(voters) => {
+                voters.iter().try_for_each(|voter| look(&the(&voter.server), &mut left))
+            }
         }
         .map_err(io::Error::other)?;
         Ok(left)
@@ -35,5 +38,5 @@ impl Lister for Leftovers {
 }
 
 fn may_stay(key: &str) -> bool {
-    key.contains(":lw:token") || key.contains(":lw:guard")
+    key.contains("lw:token") || key.contains("lw:guard")
 }

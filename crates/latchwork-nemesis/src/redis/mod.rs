@@ -31,6 +31,8 @@ pub enum Kind {
     Sentinel,
     /// Three masters with a replica each.
     Cluster,
+    /// Five servers that know nothing of each other, each behind a proxy, and vote.
+    Redlock,
 }
 
 impl FromStr for Kind {
@@ -41,7 +43,8 @@ impl FromStr for Kind {
             "single" => Ok(Self::Single),
             "sentinel" => Ok(Self::Sentinel),
             "cluster" => Ok(Self::Cluster),
-            _ => Err(format!("{text:?} is unknown; single, sentinel and cluster are")),
+            "redlock" => Ok(Self::Redlock),
+            _ => Err(format!("{text:?} is unknown; single, sentinel, cluster and redlock are")),
         }
     }
 }
@@ -58,7 +61,17 @@ enum Set {
     Single(Arc<Mutex<RedisServer>>, Arc<Proxy>),
     Sentinel(Arc<Mutex<SentinelSet>>),
     Cluster(Arc<Mutex<RedisCluster>>),
+    Redlock(Arc<[Voter]>),
 }
+
+/// One of the servers that vote, and the way to it.
+#[derive(Debug)]
+struct Voter {
+    server: Mutex<RedisServer>,
+    proxy: Proxy,
+}
+
+const VOTERS: usize = 5;
 
 impl Servers {
     /// Starts servers, to be used with these options of a Latchwork address (`guard=true&...`).
@@ -86,8 +99,29 @@ impl Servers {
                 let cluster = RedisCluster::start(&options).map_err(io::Error::other)?;
                 Set::Cluster(Arc::new(Mutex::new(cluster)))
             }
+            Kind::Redlock => {
+                let kept = RedisOptions::new().persistence(Persistence::EveryWrite);
+                let voter = |_| {
+                    let server = RedisServer::start(&kept)?;
+                    let proxy = Proxy::redis(server.port())?;
+                    Ok::<_, latchwork_services::Error>(Voter { server: Mutex::new(server), proxy })
+                };
+                let voters: Result<_, _> = (0..VOTERS).map(voter).collect();
+                Set::Redlock(voters.map_err(io::Error::other)?)
+            }
         };
-        Ok(Self { set, options: options.to_owned() })
+        let servers = Self { set, options: options.to_owned() };
+        servers.prepare()?;
+        Ok(servers)
+    }
+
+    /// Takes the quarantine off servers that cannot prove yet that they have lost nothing.
+    fn prepare(&self) -> io::Result<()> {
+        if let Set::Redlock(_) = self.set {
+            let url = self.url();
+            latchwork_core::block_on(None, latchwork::init(&url)).map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     /// The address, as [`latchwork::connect`] takes it.
@@ -96,6 +130,10 @@ impl Servers {
             Set::Single(_, proxy) => proxy.url(),
             Set::Sentinel(set) => the(set).url(),
             Set::Cluster(cluster) => the(cluster).url(),
+            Set::Redlock(voters) => {
+                let at = |voter: &Voter| format!("127.0.0.1:{}", voter.proxy.port());
+                format!("redlock://{}", voters.iter().map(at).collect::<Vec<_>>().join(","))
+            }
         };
         let mark = if self.options.is_empty() { "" } else { "?" };
         format!("{url}{mark}{}", self.options)
@@ -134,6 +172,9 @@ impl Servers {
             Set::Single(..) => {
                 return matches!(fault, "lose-data" | "old-data" | "flush-all")
                     && !has("guard=true");
+            }
+            Set::Redlock(_) => {
+                return matches!(fault, "lose-data" | "old-data") && has("guard=false");
             }
             Set::Sentinel(_) => "min_replicas=2",
             Set::Cluster(_) => "min_replicas=1",

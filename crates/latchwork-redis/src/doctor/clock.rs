@@ -88,7 +88,7 @@ fn rate(first: &Look, last: &Look) -> Finding {
 }
 
 /// Whether the servers' clocks agree with one another.
-pub(super) fn spread(report: &Report) -> Option<Finding> {
+pub(crate) fn spread(report: &Report) -> Option<Finding> {
     let ahead = |finding: &Finding| {
         let first = finding.found.split(' ').next()?;
         first.parse::<f64>().ok()

@@ -5,13 +5,18 @@
 -- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 publish command, 16 whether it may
 -- stand in line from an earlier try (1) or not (0)
 --
--- With three keys and three arguments it only takes a free key for one claim: the answer is the
--- token, or the value in the way, or nil if a line must be asked.
+-- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
+-- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
+-- must be asked.
 if #KEYS == 3 then
   local token = redis.call('INCR', KEYS[2])
+  local least = tonumber(ARGV[4])
   if token < 1e15 then
     local time = redis.call('TIME')
-    token = time[1] * 1000000 + time[2]
+    least = math.max(least, time[1] * 1000000 + time[2])
+  end
+  if token < least then
+    token = least
     redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
   end
   local value = ARGV[1] .. string.format('%.0f', token) .. ARGV[3]

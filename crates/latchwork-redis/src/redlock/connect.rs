@@ -1,0 +1,96 @@
+//! Connecting to as many servers as decide.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::{Backend, Error, ErrorKind, Io, Quorum};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::config::{Config, endpoint};
+use crate::backend::RedisBackend;
+use crate::link::Facts;
+
+/// When a majority is reached, the others have so much longer; then they are connected when they
+/// are first asked.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// Connects to a majority of the servers at least. The others may be down: each is connected as
+/// soon as it answers.
+///
+/// # Errors
+///
+/// If no majority can be used, the servers that cannot with the reason of each: `Unreachable`, or
+/// what all of them say. `Invalid` if two addresses lead to one server.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+pub async fn connect(config: Config, io: Io) -> Result<Arc<Quorum>, Error> {
+    let nodes: Vec<Arc<RedisBackend>> = config
+        .nodes
+        .iter()
+        .map(|node| RedisBackend::unconnected(node.clone(), io.clone()))
+        .collect();
+    reach(&config, &nodes, &io).await?;
+    let nodes = nodes.into_iter().map(|node| node as Arc<dyn Backend>).collect();
+    Quorum::named(config.shown(), nodes, io)
+}
+
+/// Waits until a majority is reached or cannot be.
+async fn reach(config: &Config, nodes: &[Arc<RedisBackend>], io: &Io) -> Result<(), Error> {
+    let (sender, mut reached) = unbounded_channel();
+    for (index, node) in nodes.iter().enumerate() {
+        let (node, sender) = (node.clone(), sender.clone());
+        io.spawn(async move {
+            let _ = sender.send((index, node.reach().await));
+        });
+    }
+    drop(sender);
+    let majority = nodes.len() / 2 + 1;
+    let mut usable: Vec<(usize, Facts)> = Vec::new();
+    let mut failures: Vec<(usize, Error)> = Vec::new();
+    loop {
+        let next = if usable.len() < majority {
+            reached.recv().await
+        } else {
+            io.within(GRACE, reached.recv()).await.flatten()
+        };
+        match next {
+            Some((index, Ok(facts))) => {
+                let twin = usable.iter().find(|(_, known)| known.run_id == facts.run_id);
+                if let Some((twin, _)) = twin.filter(|_| !facts.run_id.is_empty()) {
+                    return Err(one_server(config, *twin, index));
+                }
+                usable.push((index, facts));
+            }
+            Some((index, Err(error))) => failures.push((index, error)),
+            None => break,
+        }
+    }
+    if usable.len() >= majority { Ok(()) } else { Err(too_few(config, failures)) }
+}
+
+fn one_server(config: &Config, one: usize, other: usize) -> Error {
+    let [one, other] = [one, other].map(|index| endpoint(&config.nodes[index]));
+    let message = format!("store: {one} and {other} are the same server, which has one vote");
+    Error::new(ErrorKind::Invalid, message)
+        .store(config.shown().into())
+        .next_step("name each server once; they must not fail together")
+}
+
+/// The error that too few can be used; it names those that cannot.
+fn too_few(config: &Config, mut failures: Vec<(usize, Error)>) -> Error {
+    failures.sort_unstable_by_key(|(index, _)| *index);
+    let mut kinds = failures.iter().map(|(_, error)| error.kind());
+    let first = kinds.next().unwrap_or(ErrorKind::Unreachable);
+    let kind = if kinds.all(|kind| kind == first) { first } else { ErrorKind::Unreachable };
+    let each: Vec<String> = failures.iter().map(|(_, error)| error.message().to_owned()).collect();
+    let (some, all) = (failures.len(), config.nodes.len());
+    let message = format!("{some} of {all} nodes cannot be used: {}", each.join("; "));
+    let step = failures.iter().find_map(|(_, error)| error.hint().map(str::to_owned));
+    let error = Error::new(kind, message).store(config.shown().into());
+    match step {
+        Some(step) => error.next_step(step),
+        None => error,
+    }
+}
