@@ -1,0 +1,65 @@
+//! What locks cost at each node, counted between client and servers, with the guard on.
+
+use latchwork_core::*;
+
+use crate::common::*;
+use crate::world::*;
+
+const TTL: Duration = Duration::from_secs(30);
+const QUERY: &str = "max_ttl=30s";
+
+/// Commands and round trips at each node since the last time, when no more come.
+async fn costs(way: &Way) -> Vec<(u64, u64)> {
+    let total = || way.proxies.iter().map(|proxy| proxy.counts().total()).sum::<u64>();
+    let mut last = u64::MAX;
+    // Whatever is answered after the decision, and what follows from that.
+    while last != total() {
+        last = total();
+        pause(60 * MS).await;
+    }
+    let costs = way.proxies.iter().map(|proxy| proxy.reset_counts());
+    costs.map(|counts| (counts.total(), counts.round_trips)).collect()
+}
+
+#[test]
+fn a_free_acquire_is_one_command_in_one_trip_at_each_node_and_so_are_renewal_and_release() {
+    run(async {
+        let five = Five::new(QUERY).await;
+        let way = five.way();
+        let voter = way.voter().await;
+        for n in 0..5 {
+            let one = passing("k", TTL);
+            voter.granted(&one).await;
+            let acquire = costs(&way).await;
+            voter.renewed(&one).await;
+            let renewal = costs(&way).await;
+            voter.released(&one).await;
+            let release = costs(&way).await;
+            // Connections and scripts are made and sent in the first round.
+            if n > 0 {
+                assert_eq!(acquire, [(1, 1); 5], "acquire");
+                assert_eq!(renewal, [(1, 1); 5], "renewal");
+                assert_eq!(release, [(1, 1); 5], "release");
+            }
+        }
+    });
+}
+
+/// Claims that are renewed together share a command.
+#[test]
+fn the_renewal_of_many_is_one_command_at_each_node() {
+    run(async {
+        let five = Five::new(QUERY).await;
+        let way = five.way();
+        let voter = way.voter().await;
+        let claims: Vec<Claim> = (0..20).map(|n| passing(&format!("k{n}"), TTL)).collect();
+        for claim in &claims {
+            voter.granted(claim).await;
+        }
+        voter.0.renew_all(&claims[..1]).await;
+        costs(&way).await;
+        let renewals = voter.0.renew_all(&claims).await;
+        assert!(renewals.iter().all(|one| matches!(one, Ok(Renewal::Held { .. }))));
+        assert_eq!(costs(&way).await, [(1, 1); 5]);
+    });
+}

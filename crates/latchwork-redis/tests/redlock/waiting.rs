@@ -1,0 +1,59 @@
+//! Waiters are woken by messages, not by their own clock.
+
+use crate::common::*;
+use crate::world::*;
+
+/// A waiter looks by itself after a third of it, ten seconds.
+const TTL: Duration = Duration::from_secs(30);
+const QUERY: &str = "max_ttl=30s";
+
+/// Three clients wait for the key until the process ends.
+pub(crate) async fn wait(store: &str) {
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let client = client(store, TTL).await;
+        let next = subscribed_waiter(&client, "k").await;
+        all.push((client, next));
+    }
+    say("waiting");
+    hear();
+}
+
+#[test]
+fn a_release_wakes_a_waiter_of_another_client() {
+    run(async {
+        let five = Five::new(QUERY).await;
+        let (holder, client) = (five.client(TTL).await, five.client(TTL).await);
+        for _ in 0..3 {
+            let guard = holder.acquire("k").await;
+            let next = subscribed_waiter(&client, "k").await;
+            pause(200 * MS).await;
+            let released = Instant::now();
+            guard.release().await.unwrap();
+            let (guard, at) = within("admitted", SLACK, next).await.unwrap();
+            assert!(at - released < SLACK);
+            guard.release().await.unwrap();
+            five.empties(SEC).await;
+        }
+    });
+}
+
+/// Marks are no places in line: whoever left one and cannot come is not waited for.
+#[test]
+fn dead_waiters_stall_nobody() {
+    run(async {
+        let five = Five::new(QUERY).await;
+        let (holder, client) = (five.client(TTL).await, five.client(TTL).await);
+        let guard = holder.acquire("k").await;
+        let url = five.url();
+        let (mut dead, mut stopped) = (Process::start("wait", &url), Process::start("wait", &url));
+        assert_eq!([dead.line(), stopped.line()], ["waiting", "waiting"]);
+        let next = subscribed_waiter(&client, "k").await;
+        dead.kill();
+        stopped.stop();
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (_, at) = within("admitted", SLACK, next).await.unwrap();
+        assert!(at - released < SLACK);
+    });
+}
