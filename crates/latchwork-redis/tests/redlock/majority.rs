@@ -51,6 +51,31 @@ fn a_dead_majority_is_an_error_that_names_it() {
     });
 }
 
+/// The requests that were under way land when the nodes are reached again, and so do their
+/// releases.
+#[test]
+fn a_majority_that_is_cut_off_keeps_nothing_of_what_was_given_up() {
+    run(async {
+        let five = Five::new("max_ttl=20s").await;
+        let way = five.way();
+        let client = warm(way.client(20 * SEC).await).await;
+        five.empties(SEC).await;
+        let lost = [1, 2, 3];
+        way.cut_off(&lost);
+        let start = Instant::now();
+        let error = client.mutex("k").acquire_within(SEC).await.unwrap_err();
+        assert!(start.elapsed() < SEC + SLACK, "{:?}", start.elapsed());
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        names_the_lost(&error, &ports(&way), &lost);
+        until("nothing at the others", 2 * SEC, || five.having("k").is_empty()).await;
+        way.thaw(&lost);
+        pause(200 * MS).await;
+        five.empties(4 * SEC).await;
+        pause(300 * MS).await;
+        assert_eq!(five.left(), []);
+    });
+}
+
 /// H10: the holder is told by its own clock, and until then its failed renewals release nothing.
 #[test]
 fn a_holder_without_a_majority_is_told_in_time_and_the_minority_keeps_its_key() {

@@ -11,8 +11,8 @@ use crate::common::*;
 
 pub(crate) const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// One node may take so long where the ttl is 2.5 s or more.
-pub(crate) const NODE_LIMIT: Duration = Duration::from_millis(250);
+/// One node may take so long where the ttl is 2 s or more.
+pub(crate) const NODE_LIMIT: Duration = Duration::from_millis(200);
 
 /// What is done at once is done in much less than a node may take.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(100);
