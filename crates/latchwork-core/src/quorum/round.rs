@@ -10,7 +10,7 @@ use super::flight::Ask;
 use crate::backend::*;
 use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::error::BackendError;
+use crate::error::{BackendError, Effect};
 
 /// One vote on a claim, under a name of its own at the nodes.
 ///
@@ -34,6 +34,15 @@ impl Round {
 
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the round may be alive at a node that answered so.
+    fn may_be_left_by(&self, answer: &Result<Attempt, BackendError>) -> bool {
+        match answer {
+            Ok(Attempt::Granted(_)) => true,
+            Ok(Attempt::Blocked(_)) => self.claim.waits,
+            Err(error) => error.effect == Effect::Unknown,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -192,8 +201,8 @@ impl Shared {
     ) {
         let (shared, round) = (self.clone(), round.clone());
         self.io.spawn(async move {
-            let _ = ask.await;
-            if round.is_over() {
+            let answer = ask.await;
+            if round.is_over() && round.may_be_left_by(&answer) {
                 shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
             }
         });

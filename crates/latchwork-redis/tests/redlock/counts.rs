@@ -63,3 +63,22 @@ fn the_renewal_of_many_is_one_command_at_each_node() {
         assert_eq!(costs(&way).await, [(1, 1); 5]);
     });
 }
+
+/// Also at nodes that answer after the decision.
+#[test]
+fn a_try_at_a_held_key_is_one_command_at_each_node() {
+    run(async {
+        let five = Five::new(QUERY).await;
+        let (way, holder) = (five.way(), five.voter().await);
+        let held = passing("k", TTL);
+        holder.granted(&held).await;
+        let voter = way.voter().await;
+        for n in 0..5 {
+            voter.blocked(&passing("k", TTL)).await;
+            let each = costs(&way).await;
+            if n > 0 {
+                assert_eq!(each, [(1, 1); 5]);
+            }
+        }
+    });
+}
