@@ -103,7 +103,7 @@ impl Shared {
         match state {
             State::Blocked(standing) => {
                 let claim = Arc::new(old.claim.clone());
-                for (node, _) in standing.marks.iter().filter(|_| old.claim.waits) {
+                for (node, _) in standing.leave().iter().filter(|_| old.claim.waits) {
                     self.spawn_clear(*node, &claim, Linger::None);
                 }
                 standing.splits
@@ -135,19 +135,30 @@ impl Shared {
             pause.await;
             return Wake::Look;
         };
-        let asks = standing.marks.iter().enumerate().map(|(index, (node, _))| {
-            let (node, round) = (self.nodes[*node].clone(), round.clone());
-            let standing = standing.clone();
-            let ask = async move { node.wait(&round.claim, &standing.marks[index].1).await };
-            (index, Box::pin(ask) as _)
-        });
-        let mut flight: Flight<Result<Wake, BackendError>> = Flight::new(asks);
+        let mut flight: Flight<Result<Wake, BackendError>> = Flight::new(std::iter::empty());
         let woken = async {
-            let mut free = standing.free;
-            while free < self.size.majority {
-                match flight.land().await {
-                    Some(landed) => free += landed.iter().filter(|(_, wake)| wake.is_ok()).count(),
-                    None => std::future::pending().await,
+            let (mut asked, mut woken) = (0, 0);
+            loop {
+                let news = standing.news.notified();
+                tokio::pin!(news);
+                // Enlist before looking, or what comes in between would go unnoticed.
+                news.as_mut().enable();
+                let seen = standing.seen();
+                if seen.free + woken >= self.size.majority {
+                    return;
+                }
+                for (node, mark) in seen.marks.iter().skip(asked).cloned() {
+                    let (backend, round) = (self.nodes[node].clone(), round.clone());
+                    let ask = async move { backend.wait(&round.claim, &mark).await };
+                    flight.push(node, Box::pin(ask));
+                }
+                asked = asked.max(seen.marks.len());
+                tokio::select! {
+                    landed = flight.land(), if !flight.is_empty() => {
+                        let landed = landed.unwrap_or_default();
+                        woken += landed.iter().filter(|(_, wake)| wake.is_ok()).count();
+                    }
+                    () = news => {}
                 }
             }
         };
@@ -237,12 +248,16 @@ impl Vote<'_> {
         let answer = self.answer(split.then_some(splits));
         let marks = std::mem::take(&mut self.blocks);
         let free = self.grants.len();
-        let standing = Arc::new(Standing { marks, free, split, splits });
         if self.round.claim.waits {
+            let standing = Arc::new(Standing::new(marks, free, split, splits));
             let now = self.shared.io.now();
             let state = State::Blocked(standing.clone());
-            if !self.shared.book().advance(self.id, &self.round, state, now) {
-                self.blocks = standing.marks.clone(); // nobody waits for them any more
+            if self.shared.book().advance(self.id, &self.round, state, now) {
+                for (node, ask) in self.flight.take_pending() {
+                    self.shared.straggle_to(node, &self.round, &standing, ask);
+                }
+            } else {
+                self.blocks = standing.leave(); // nobody waits for them any more
             }
             self.kept = true;
         }

@@ -82,3 +82,35 @@ fn a_try_at_a_held_key_is_one_command_at_each_node() {
         }
     });
 }
+
+/// A try that waits leaves a mark where it was blocked and hears of the release there. From the
+/// release to the grant each node sees two commands of the waiter: the next try, and the taking
+/// back of the mark. Where the holder's release comes after that try, at two nodes at most, the try
+/// leaves another mark, which is taken back by two more. While it waits, there are none.
+#[test]
+fn a_waiter_costs_nothing_while_it_waits_and_two_commands_at_each_node_to_be_admitted() {
+    run(async {
+        let five = Five::new(QUERY).await;
+        let (way, holder) = (five.way(), five.client(TTL).await);
+        let client = warm(way.client(TTL).await).await;
+        for n in 0..3 {
+            let guard = holder.acquire("k").await;
+            until("all have it", SEC, || five.having("k") == ALL).await;
+            let looks = client.story.waiting();
+            let next = waiter(&client, "k");
+            // The first time it subscribes, and looks again when it has.
+            let looks = looks + if n == 0 { 2 } else { 1 };
+            until("it waits", 5 * SEC, || client.story.waiting() >= looks).await;
+            costs(&way).await;
+            pause(300 * MS).await;
+            assert_eq!(costs(&way).await, [(0, 0); 5], "while it waits");
+            guard.release().await.unwrap();
+            let (guard, _) = next.await.unwrap();
+            let each = costs(&way).await;
+            assert!(each.iter().all(|(commands, _)| (2..=4).contains(commands)), "{each:?}");
+            assert!(each.iter().filter(|(commands, _)| *commands > 2).count() <= 2, "{each:?}");
+            guard.release().await.unwrap();
+            five.empties(2 * SEC).await;
+        }
+    });
+}

@@ -38,6 +38,26 @@ fn a_release_wakes_a_waiter_of_another_client() {
     });
 }
 
+/// Two nodes die, which were the first to say that the lock is held: the others are enough to be
+/// woken.
+#[test]
+fn a_release_wakes_a_waiter_while_two_nodes_are_dead() {
+    run(async {
+        let mut five = Five::new(QUERY).await;
+        let way = five.way();
+        let (holder, client) = (five.client(TTL).await, way.client(TTL).await);
+        way.delay(&[0, 2, 4], 30 * MS);
+        let guard = holder.acquire("k").await;
+        let next = subscribed_waiter(&client, "k").await;
+        five.kill(&[1, 3]);
+        pause(300 * MS).await;
+        guard.release().await.unwrap();
+        let (guard, _) = within("admitted", SLACK, next).await.unwrap();
+        guard.release().await.unwrap();
+        five.empties(SEC).await;
+    });
+}
+
 /// Marks are no places in line: whoever left one and cannot come is not waited for.
 #[test]
 fn dead_waiters_stall_nobody() {
