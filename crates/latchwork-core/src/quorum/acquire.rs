@@ -235,11 +235,17 @@ impl Vote<'_> {
         true
     }
 
-    /// Whether nobody else is known to have a majority.
+    /// Whether nobody else can have a majority, as far as is known. A node in quarantine does not
+    /// say who holds the key there.
     fn is_split(&self) -> bool {
-        let holders = self.blocks.iter().map(|(_, blocked)| &blocked.holder);
+        let blocks = self.blocks.iter().map(|(_, blocked)| blocked);
+        let holders = blocks.filter(|b| b.cause != Cause::Quarantine).map(|b| &b.holder);
         let most = holders.clone().map(|one| holders.clone().filter(|h| *h == one).count()).max();
-        most.unwrap_or(0) < self.shared.size.majority
+        most.unwrap_or(0) + self.quarantined() < self.shared.size.majority
+    }
+
+    fn quarantined(&self) -> usize {
+        self.blocks.iter().filter(|(_, blocked)| blocked.cause == Cause::Quarantine).count()
     }
 
     /// Gives back what was granted, and leaves the marks that ask for a wake-up.
@@ -268,7 +274,10 @@ impl Vote<'_> {
     fn answer(&self, splits: Option<u32>) -> Blocked {
         let said = |one: &Blocked| (one.cause, one.holder.clone());
         let agree = |one: &Blocked| self.blocks.iter().filter(|b| said(&b.1) == said(one)).count();
-        let most = self.blocks.iter().map(|(_, blocked)| blocked).max_by_key(|b| agree(b));
+        // Too few nodes in quarantine are not what is in the way.
+        let closed = self.shared.size.blocks(self.quarantined());
+        let weight = |one: &Blocked| ((one.cause == Cause::Quarantine) == closed, agree(one));
+        let most = self.blocks.iter().map(|(_, blocked)| blocked).max_by_key(|b| weight(b));
         let retry_after = match splits {
             Some(attempt) => Some(self.pause(attempt)),
             None => {

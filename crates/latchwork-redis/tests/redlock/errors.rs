@@ -82,6 +82,23 @@ fn a_wait_in_quarantine_says_so_and_for_how_long() {
     });
 }
 
+/// Too few are in quarantine to be what is in the way.
+#[test]
+fn with_two_nodes_in_quarantine_a_wait_still_says_who_holds_the_lock() {
+    run(async {
+        let mut five = Five::new("max_ttl=30s").await;
+        five.restart(&[0, 1], Data::Empty);
+        let way = five.way();
+        let (client, other) = (five.client(5 * SEC).await, way.client(5 * SEC).await);
+        way.delay(&[2, 3, 4], 30 * MS);
+        let _guard = client.acquire("k").await;
+        for _ in 0..5 {
+            let error = other.mutex("k").acquire_within(300 * MS).await.unwrap_err();
+            assert!(error.to_string().contains("held by "), "{error}");
+        }
+    });
+}
+
 /// Three of five are in quarantine: the time that is told is theirs.
 #[test]
 fn with_a_majority_in_quarantine_the_others_grant_nothing() {

@@ -1,5 +1,7 @@
 //! Waiters are woken by messages, not by their own clock.
 
+use latchwork_services::Data;
+
 use crate::common::*;
 use crate::world::*;
 
@@ -55,6 +57,30 @@ fn a_release_wakes_a_waiter_while_two_nodes_are_dead() {
         let (guard, _) = within("admitted", SLACK, next).await.unwrap();
         guard.release().await.unwrap();
         five.empties(SEC).await;
+    });
+}
+
+/// Two nodes are in quarantine and answer first: they are not taken for a split vote, in which
+/// nobody holds the lock and all come again soon.
+#[test]
+fn a_release_wakes_a_waiter_while_two_nodes_are_in_quarantine() {
+    run(async {
+        let mut five = Five::new(QUERY).await;
+        five.restart(&[1, 3], Data::Empty);
+        let way = five.way();
+        let (holder, client) = (five.client(TTL).await, way.client(TTL).await);
+        way.delay(&[0, 2, 4], 30 * MS);
+        let guard = holder.acquire("k").await;
+        assert_eq!(five.having("k"), [0, 2, 4]);
+        let next = subscribed_waiter(&client, "k").await;
+        let looks = client.story.waiting();
+        pause(500 * MS).await;
+        let more = client.story.waiting() - looks;
+        assert!(more <= 2, "{more} looks within half a second");
+        guard.release().await.unwrap();
+        let (guard, _) = within("admitted", SLACK, next).await.unwrap();
+        guard.release().await.unwrap();
+        five.empties(2 * SEC).await;
     });
 }
 
