@@ -103,7 +103,7 @@ impl Shared {
         match state {
             State::Blocked(standing) => {
                 let claim = Arc::new(old.claim.clone());
-                for (node, _) in standing.marks.iter().filter(|_| old.claim.waits) {
+                for (node, _) in standing.leave().iter().filter(|_| old.claim.waits) {
                     self.spawn_clear(*node, &claim, Linger::None);
                 }
                 standing.splits
@@ -135,19 +135,30 @@ impl Shared {
             pause.await;
             return Wake::Look;
         };
-        let asks = standing.marks.iter().enumerate().map(|(index, (node, _))| {
-            let (node, round) = (self.nodes[*node].clone(), round.clone());
-            let standing = standing.clone();
-            let ask = async move { node.wait(&round.claim, &standing.marks[index].1).await };
-            (index, Box::pin(ask) as _)
-        });
-        let mut flight: Flight<Result<Wake, BackendError>> = Flight::new(asks);
+        let mut flight: Flight<Result<Wake, BackendError>> = Flight::new(std::iter::empty());
         let woken = async {
-            let mut free = standing.free;
-            while free < self.size.majority {
-                match flight.land().await {
-                    Some(landed) => free += landed.iter().filter(|(_, wake)| wake.is_ok()).count(),
-                    None => std::future::pending().await,
+            let (mut asked, mut woken) = (0, 0);
+            loop {
+                let news = standing.news.notified();
+                tokio::pin!(news);
+                // Enlist before looking, or what comes in between would go unnoticed.
+                news.as_mut().enable();
+                let seen = standing.seen();
+                if seen.free + woken >= self.size.majority {
+                    return;
+                }
+                for (node, mark) in seen.marks.iter().skip(asked).cloned() {
+                    let (backend, round) = (self.nodes[node].clone(), round.clone());
+                    let ask = async move { backend.wait(&round.claim, &mark).await };
+                    flight.push(node, Box::pin(ask));
+                }
+                asked = asked.max(seen.marks.len());
+                tokio::select! {
+                    landed = flight.land(), if !flight.is_empty() => {
+                        let landed = landed.unwrap_or_default();
+                        woken += landed.iter().filter(|(_, wake)| wake.is_ok()).count();
+                    }
+                    () = news => {}
                 }
             }
         };
@@ -224,11 +235,17 @@ impl Vote<'_> {
         true
     }
 
-    /// Whether nobody else is known to have a majority.
+    /// Whether nobody else can have a majority, as far as is known. A node in quarantine does not
+    /// say who holds the key there.
     fn is_split(&self) -> bool {
-        let holders = self.blocks.iter().map(|(_, blocked)| &blocked.holder);
+        let blocks = self.blocks.iter().map(|(_, blocked)| blocked);
+        let holders = blocks.filter(|b| b.cause != Cause::Quarantine).map(|b| &b.holder);
         let most = holders.clone().map(|one| holders.clone().filter(|h| *h == one).count()).max();
-        most.unwrap_or(0) < self.shared.size.majority
+        most.unwrap_or(0) + self.quarantined() < self.shared.size.majority
+    }
+
+    fn quarantined(&self) -> usize {
+        self.blocks.iter().filter(|(_, blocked)| blocked.cause == Cause::Quarantine).count()
     }
 
     /// Gives back what was granted, and leaves the marks that ask for a wake-up.
@@ -237,12 +254,16 @@ impl Vote<'_> {
         let answer = self.answer(split.then_some(splits));
         let marks = std::mem::take(&mut self.blocks);
         let free = self.grants.len();
-        let standing = Arc::new(Standing { marks, free, split, splits });
         if self.round.claim.waits {
+            let standing = Arc::new(Standing::new(marks, free, split, splits));
             let now = self.shared.io.now();
             let state = State::Blocked(standing.clone());
-            if !self.shared.book().advance(self.id, &self.round, state, now) {
-                self.blocks = standing.marks.clone(); // nobody waits for them any more
+            if self.shared.book().advance(self.id, &self.round, state, now) {
+                for (node, ask) in self.flight.take_pending() {
+                    self.shared.straggle_to(node, &self.round, &standing, ask);
+                }
+            } else {
+                self.blocks = standing.leave(); // nobody waits for them any more
             }
             self.kept = true;
         }
@@ -253,7 +274,10 @@ impl Vote<'_> {
     fn answer(&self, splits: Option<u32>) -> Blocked {
         let said = |one: &Blocked| (one.cause, one.holder.clone());
         let agree = |one: &Blocked| self.blocks.iter().filter(|b| said(&b.1) == said(one)).count();
-        let most = self.blocks.iter().map(|(_, blocked)| blocked).max_by_key(|b| agree(b));
+        // Too few nodes in quarantine are not what is in the way.
+        let closed = self.shared.size.blocks(self.quarantined());
+        let weight = |one: &Blocked| ((one.cause == Cause::Quarantine) == closed, agree(one));
+        let most = self.blocks.iter().map(|(_, blocked)| blocked).max_by_key(|b| weight(b));
         let retry_after = match splits {
             Some(attempt) => Some(self.pause(attempt)),
             None => {

@@ -17,6 +17,15 @@ impl<T> Flight<T> {
         Self { pending: asks.collect() }
     }
 
+    /// Sends one question more with the next look at the answers.
+    pub(super) fn push(&mut self, node: usize, ask: Ask<T>) {
+        self.pending.push((node, ask));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// All answers that have come since, at least one; `None` if no question is left.
     ///
     /// Every question is sent before the first answer is returned. Nothing is lost if this is

@@ -139,8 +139,11 @@ impl Shared {
     ) -> Result<Released, BackendError> {
         let known = self.look_up(claim.id);
         let asked = match &known {
-            Some((round, _)) => {
+            Some((round, state)) => {
                 round.end();
+                if let State::Blocked(standing) = state {
+                    standing.leave();
+                }
                 Claim { ttl: claim.ttl.max(round.claim.ttl), ..round.claim.clone() }
             }
             None => claim.clone(),

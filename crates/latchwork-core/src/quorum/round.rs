@@ -1,16 +1,18 @@
 //! Rounds: the claims as the nodes know them, and the clearing up after them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::Shared;
 use super::flight::Ask;
 use crate::backend::*;
 use crate::backoff::Backoff;
 use crate::clock::Moment;
-use crate::error::BackendError;
+use crate::error::{BackendError, Effect};
 
 /// One vote on a claim, under a name of its own at the nodes.
 ///
@@ -36,6 +38,15 @@ impl Round {
         self.over.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the round may be alive at a node that answered so.
+    fn may_be_left_by(&self, answer: &Result<Attempt, BackendError>) -> bool {
+        match answer {
+            Ok(Attempt::Granted(_)) => true,
+            Ok(Attempt::Blocked(_)) => self.claim.waits,
+            Err(error) => error.effect == Effect::Unknown,
+        }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
@@ -53,17 +64,70 @@ pub(super) enum State {
 }
 
 /// Where a blocked claim stands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Standing {
+    seen: Mutex<Seen>,
+    /// Tells of answers that came after the decision.
+    pub(super) news: Notify,
+    /// Whether nobody else can have had a majority either.
+    pub(super) split: bool,
+    /// How many rounds in a row ended so.
+    pub(super) splits: u32,
+}
+
+/// What the nodes have said to a blocked claim.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
     /// The nodes that were in the way, and what they said. They keep a mark that asks for a
     /// wake-up if the claim waits.
     pub(super) marks: Vec<(usize, Blocked)>,
     /// How many nodes had granted it.
     pub(super) free: usize,
-    /// Whether nobody else can have had a majority either.
-    pub(super) split: bool,
-    /// How many rounds in a row ended so.
-    pub(super) splits: u32,
+    /// Nobody waits any more; what comes now is cleared up by whoever finds it.
+    over: bool,
+}
+
+impl Standing {
+    pub(super) fn new(marks: Vec<(usize, Blocked)>, free: usize, split: bool, splits: u32) -> Self {
+        let seen = Mutex::new(Seen { marks, free, over: false });
+        Self { seen, news: Notify::new(), split, splits }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        self.lock().clone()
+    }
+
+    /// Takes an answer that came after the decision; whether its mark is kept.
+    pub(super) fn note(&self, node: usize, answer: &Attempt) -> bool {
+        let mut seen = self.lock();
+        if seen.over {
+            return false;
+        }
+        let kept = match answer {
+            Attempt::Granted(_) => {
+                seen.free += 1;
+                false
+            }
+            Attempt::Blocked(blocked) => {
+                seen.marks.push((node, blocked.clone()));
+                true
+            }
+        };
+        drop(seen);
+        self.news.notify_waiters();
+        kept
+    }
+
+    /// Ends the waiting, and takes the marks that are to be cleared.
+    pub(super) fn leave(&self) -> Vec<(usize, Blocked)> {
+        let mut seen = self.lock();
+        seen.over = true;
+        std::mem::take(&mut seen.marks)
+    }
 }
 
 #[derive(Debug)]
@@ -192,8 +256,27 @@ impl Shared {
     ) {
         let (shared, round) = (self.clone(), round.clone());
         self.io.spawn(async move {
-            let _ = ask.await;
-            if round.is_over() {
+            let answer = ask.await;
+            if round.is_over() && round.may_be_left_by(&answer) {
+                shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
+            }
+        });
+    }
+
+    /// Lets a try of a claim that waits go on in the background: its mark is one more that may wake
+    /// the claim. A wait must not hang on the few nodes that answered first.
+    pub(super) fn straggle_to(
+        self: &Arc<Self>,
+        node: usize,
+        round: &Arc<Round>,
+        standing: &Arc<Standing>,
+        ask: Ask<Result<Attempt, BackendError>>,
+    ) {
+        let (shared, round, standing) = (self.clone(), round.clone(), standing.clone());
+        self.io.spawn(async move {
+            let answer = ask.await;
+            let kept = answer.as_ref().is_ok_and(|answer| standing.note(node, answer));
+            if !kept && round.may_be_left_by(&answer) {
                 shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
             }
         });
@@ -215,7 +298,8 @@ impl Shared {
     }
 }
 
-/// How long one node may take: short against the ttl, so that a stopped node costs little of it.
+/// How long one node may take: short against the ttl, so that a stopped node costs little of it, and
+/// shorter than the shortest time that core gives a try, so that the caller hears which nodes failed.
 pub(super) fn node_limit(ttl: Duration) -> Duration {
-    (ttl / 10).min(Duration::from_millis(250))
+    (ttl / 10).min(Duration::from_millis(200))
 }

@@ -36,7 +36,7 @@ impl Size {
     }
 
     /// Whether so many nodes are enough to keep all others from a majority.
-    fn blocks(self, nodes: usize) -> bool {
+    pub(super) fn blocks(self, nodes: usize) -> bool {
         nodes > self.nodes - self.majority
     }
 

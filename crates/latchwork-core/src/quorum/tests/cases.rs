@@ -13,7 +13,7 @@ use crate::testing::{claim, paused_io};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const SEC: Duration = Duration::from_secs(1);
-const LIMIT: Duration = Duration::from_millis(250);
+const LIMIT: Duration = Duration::from_millis(200);
 
 pub(super) fn world(size: usize) -> (Io, Vec<Arc<Node>>) {
     let (io, _) = paused_io();
