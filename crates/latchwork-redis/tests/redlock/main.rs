@@ -9,6 +9,7 @@ mod common;
 mod clocks;
 mod connecting;
 mod counts;
+mod doctor;
 mod errors;
 mod late;
 mod majority;
