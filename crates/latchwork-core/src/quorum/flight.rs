@@ -17,6 +17,11 @@ impl<T> Flight<T> {
         Self { pending: asks.collect() }
     }
 
+    /// Asks more.
+    pub(super) fn join(&mut self, asks: impl Iterator<Item = (usize, Ask<T>)>) {
+        self.pending.extend(asks);
+    }
+
     /// All answers that have come since, at least one; `None` if no question is left.
     ///
     /// Every question is sent before the first answer is returned. Nothing is lost if this is
