@@ -133,8 +133,8 @@ pub(crate) fn splits() -> Outcome {
     let five = Five::start()?;
     let folder = latchwork_services::Folder::new()?;
     println!(
-        "Counted in the clients, by their observers: a vote is a try at all five servers; it is \
-         split if nobody has a majority.\n"
+        "Counted in the clients, by their observers: a vote is a try at the five servers, at one of \
+         them first if others are expected; it is split if nobody has a majority.\n"
     );
     head(&[
         "processes",

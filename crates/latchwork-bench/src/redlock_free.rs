@@ -25,6 +25,9 @@ pub(crate) fn run() -> Outcome {
     let there = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let bare = BareFive::connect(&five, &there)?;
     let locks = here.block_on(latchwork::connect(&five.url))?;
+    // To see what the guard costs. In a namespace of its own: one is guarded by all, or by none.
+    let unguarded = format!("{}?guard=false", five.url);
+    let unguarded = here.block_on(latchwork::connect(&unguarded))?.namespace("unguarded");
     let (kinds, missing) =
         peers::install(vec![peers::RSLOCK, peers::REDLOCK_MUTEX, peers::NODE_REDLOCK]);
     let mut others = Vec::new();
@@ -33,10 +36,11 @@ pub(crate) fn run() -> Outcome {
     }
     for tasks in [1, 64] {
         let mut other_rows: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
-        let (mut bare_rows, mut ours) = (vec![], vec![]);
+        let (mut bare_rows, mut ours, mut unguarded_rows) = (vec![], vec![], vec![]);
         for _ in 0..shortened(ROUNDS, 3) {
             bare_rows.push(sample(&here, tasks, |n| bare.clone().cycles(n)));
             ours.push(sample(&here, tasks, |n| latchwork_cycles(locks.clone(), n)));
+            unguarded_rows.push(sample(&here, tasks, |n| latchwork_cycles(unguarded.clone(), n)));
             for ((_, worker), rows) in others.iter_mut().zip(&mut other_rows) {
                 rows.push(other_sample(worker, tasks)?);
             }
@@ -54,6 +58,7 @@ pub(crate) fn run() -> Outcome {
         let own = [
             ("bare, connections on their own thread", &bare_rows),
             ("latchwork, guard on, with fencing token", &ours),
+            ("latchwork, guard off, with fencing token", &unguarded_rows),
         ];
         let others = others.iter().map(|(name, _)| *name).zip(&other_rows);
         for (name, rows) in own.into_iter().chain(others) {
