@@ -5,7 +5,7 @@ const { default: Redis } = require("ioredis");
 const { default: Redlock, ExecutionError } = require("redlock");
 const roles = require("./roles.js");
 
-const redlock = new Redlock([new Redis(process.argv[3])]);
+const redlock = new Redlock(roles.servers((url) => new Redis(url)));
 
 async function take(key) {
   for (;;) {

@@ -1,8 +1,8 @@
 // What a process of a measurement does, for locks in JavaScript.
 //
 // A lock is a function of a key that takes it and returns the function that gives it back.
-// `contend URL SCENE TASKS NUMBER`, `handoff URL` and `held URL COUNT TTL` speak the words of the
-// Rust child.
+// `contend URL SCENE TASKS NUMBER`, `handoff URL`, `free URL`, `timed URL` and `held URL COUNT TTL`
+// speak the words of the Rust child.
 "use strict";
 
 const fs = require("node:fs");
@@ -65,6 +65,47 @@ async function handoff(take) {
   }
 }
 
+// As in Rust. For each line `TASKS MILLISECONDS` says how many cycles a second, and the processor time of one.
+async function free(take) {
+  await (await take("warm"))();
+  say("ready");
+  for (let text = await line(); text !== undefined; text = await line()) {
+    const [tasks, length] = text.split(" ").map(Number);
+    const [before, start] = [process.cpuUsage(), now()];
+    const until = start + BigInt(length) * 1000000n;
+    let done = 0;
+    const cycles = async (key) => {
+      while (now() < until) {
+        await (await take(key))();
+        done += 1;
+      }
+    };
+    await Promise.all(Array.from({ length: tasks }, (_, n) => cycles(`bench/${n}`)));
+    const took = Number(now() - start);
+    const { user, system } = process.cpuUsage(before);
+    say(done / (took / 1e9), (user + system) / done);
+  }
+}
+
+// As in Rust. For each line of milliseconds says how many cycles one task did, and what an acquire took.
+async function timed(take) {
+  await (await take("warm"))();
+  say("ready");
+  for (let text = await line(); text !== undefined; text = await line()) {
+    const until = now() + BigInt(text) * 1000000n;
+    const took = [];
+    while (now() < until) {
+      const start = now();
+      const release = await take("bench");
+      took.push(Number(now() - start) / 1e3);
+      await release();
+    }
+    took.sort((a, b) => a - b);
+    const at = (part) => took[Math.round((took.length - 1) * part)];
+    say(took.length, at(0.5), at(0.99), at(1));
+  }
+}
+
 // As in Rust. Takes many with `hold(key, ttl)`, which returns the function that tells whether it still holds.
 async function held(hold, count, ttl) {
   const locks = [];
@@ -77,10 +118,18 @@ async function held(hold, count, ttl) {
   say(locks.filter((still) => still()).length);
 }
 
+// A client for each server of `redis://HOST:PORT` or `redlock://HOST:PORT,HOST:PORT,...`.
+exports.servers = (connect) => {
+  const [, hosts] = process.argv[3].split("://");
+  return hosts.split(",").map((host) => connect(`redis://${host}`));
+};
+
 exports.main = async (lock) => {
   const [role, , ...rest] = process.argv.slice(2);
   if (role === "contend") await contend(lock.take, rest[0], Number(rest[1]), Number(rest[2]));
   else if (role === "handoff") await handoff(lock.take);
+  else if (role === "free") await free(lock.take);
+  else if (role === "timed") await timed(lock.take);
   else await held(lock.hold, Number(rest[0]), Number(rest[1]));
   process.exit(0);
 };

@@ -18,6 +18,11 @@ mod redis_contend;
 mod redis_free;
 mod redis_handoff;
 mod redis_held;
+mod redlock_commands;
+mod redlock_contend;
+mod redlock_free;
+mod redlock_servers;
+mod redlock_slow;
 mod roles;
 mod stats;
 mod takeover;
@@ -54,6 +59,23 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         redis_handoff::run,
     ),
     ("redis-held", "10,000 held locks on Redis, and other locks that renew", redis_held::run),
+    (
+        "redlock-free",
+        "free locks over five servers, against the bare commands to all five, and other locks",
+        redlock_free::run,
+    ),
+    ("redlock-slow", "one stopped server of five: acquires, and other locks", redlock_slow::run),
+    (
+        "redlock-contend",
+        "8 processes that want one key over five servers, and other locks",
+        redlock_contend::run,
+    ),
+    (
+        "redlock-splits",
+        "2, 8 and 32 processes that want one key over five servers: votes that nobody wins",
+        redlock_contend::splits,
+    ),
+    ("redlock-commands", "commands of a free cycle at each of five servers", redlock_commands::run),
     ("held", "10,000 held guards: memory and processor time", held::run),
 ];
 
@@ -64,9 +86,9 @@ fn main() -> ExitCode {
     }
     if args.is_empty() {
         for (name, what, _) in BENCHES {
-            println!("{name:>13}  {what}");
+            println!("{name:>16}  {what}");
         }
-        println!("{:>13}  all of them", "all");
+        println!("{:>16}  all of them", "all");
         return ExitCode::SUCCESS;
     }
     for (name, what, bench) in BENCHES {

@@ -62,6 +62,15 @@ pub(crate) const REDIS_SEMAPHORE: Kind = Kind {
     program: Program::Node("redis_semaphore.js"),
     sends: SET_AND_SCRIPTS,
 };
+/// The lock of redis-semaphore for several servers.
+pub(crate) const REDLOCK_MUTEX: Kind = Kind {
+    name: "RedlockMutex",
+    program: Program::Node("redlock_mutex.js"),
+    sends: SET_AND_SCRIPTS,
+};
+/// Latchwork that tells how its votes ended.
+pub(crate) const LATCHWORK_VOTES: Kind =
+    Kind { name: "latchwork-votes", program: Program::Own, sends: SCRIPTS };
 pub(crate) const RSLOCK: Kind =
     Kind { name: "rslock", program: Program::Rust, sends: SET_AND_SCRIPTS };
 pub(crate) const ASYNC_REDIS_LOCK: Kind =

@@ -1,10 +1,10 @@
 //! Latchwork, and a client that spins on `SET NX`, in the roles of the measurements on Redis.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_core::Handover;
+use latchwork_core::{Event, Handover};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::Builder;
@@ -22,8 +22,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             return roles::run(&role, |key| Spin { key: key.into(), ..spin.clone() }).await;
         }
         let mut locks = latchwork::connect(url).await?;
-        if kind == "latchwork" {
+        if kind != "latchwork-handover" {
             locks = locks.handover(Handover::OFF);
+        }
+        if kind == "latchwork-votes" {
+            let votes = Arc::new(Votes::default());
+            let locks = locks.observer(votes.clone());
+            roles::run(&role, |key| locks.mutex(key)).await?;
+            println!("{}", votes.told());
+            return Ok(());
         }
         match &role[..] {
             [role, count, ttl] if role == "held" => {
@@ -37,6 +44,56 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             _ => roles::run(&role, |key| locks.mutex(key)).await,
         }
     })
+}
+
+/// Counts, for each grant of the contested key, the votes before it that nobody won. For one task.
+///
+/// Core tells its observer of each try that was blocked, and when looking again may pay. Where
+/// somebody holds the key that is the rest of the lease of 30 s, or a quarter of a second at least if
+/// only one server was asked; after a split vote it is a pause by lot of milliseconds.
+#[derive(Default)]
+struct Votes(Mutex<Counted>);
+
+#[derive(Default)]
+struct Counted {
+    /// Of the grant that is being waited for.
+    splits: usize,
+    /// How many grants had so many.
+    grants: Vec<u64>,
+    /// Votes that found a holder.
+    held: u64,
+}
+
+impl Votes {
+    /// Longer than the pauses, and shorter than all else.
+    const REST: Duration = Duration::from_millis(249);
+
+    /// How many votes found a holder; then how many grants had no split vote, one, two...
+    fn told(&self) -> String {
+        let Counted { held, grants, .. } = &*self.0.lock().expect("nothing panics with it");
+        let grants: Vec<String> = grants.iter().map(ToString::to_string).collect();
+        format!("{held} {}", grants.join(" "))
+    }
+}
+
+impl latchwork_core::Observer for Votes {
+    fn event(&self, event: &Event<'_>) {
+        let mut counted = self.0.lock().expect("nothing panics with it");
+        match event {
+            Event::Waiting { blocked, .. } => match blocked.retry_after {
+                Some(after) if after < Self::REST => counted.splits += 1,
+                _ => counted.held += 1,
+            },
+            Event::Acquired { key, .. } if key.as_str() == "bench" => {
+                let splits = std::mem::take(&mut counted.splits);
+                if counted.grants.len() <= splits {
+                    counted.grants.resize(splits + 1, 0);
+                }
+                counted.grants[splits] += 1;
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Lock for latchwork::Mutex {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use latchwork_services::{RedisOptions, RedisServer};
 
 use crate::Outcome;
+use crate::child::Worker;
 use crate::peers::{self, Kind};
 use crate::roles::now;
 use crate::stats::{head, median, row, shortened};
@@ -22,13 +23,14 @@ const ROUNDS: usize = 3;
 const LENGTH: Duration = Duration::from_secs(2);
 const FAIR: f64 = 0.95;
 
-struct Round {
-    handovers: f64,
-    pairs: f64,
-    fair_processes: f64,
-    fair_tasks: f64,
-    cpu: f64,
-    commands: f64,
+/// What came of a contest; processor time and commands are those of one handover.
+pub(crate) struct Round {
+    pub(crate) handovers: f64,
+    pub(crate) pairs: f64,
+    pub(crate) fair_processes: f64,
+    pub(crate) fair_tasks: f64,
+    pub(crate) cpu: f64,
+    pub(crate) commands: f64,
 }
 
 /// How many times its handovers Latchwork's should be.
@@ -58,7 +60,15 @@ pub(crate) fn run() -> Outcome {
         let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
         for _ in 0..shortened(ROUNDS, 1) {
             for (kind, rounds) in kinds.iter().zip(&mut rounds) {
-                rounds.push(round(kind, tasks, &server, folder.path())?);
+                server.command(&["FLUSHALL"])?;
+                let contest = Contest {
+                    url: &server.url(),
+                    folder: folder.path(),
+                    processes: PROCESSES,
+                    tasks,
+                    length: LENGTH,
+                };
+                rounds.push(contest.run(kind, || kind.commands(&server))?.0);
             }
         }
         println!("{PROCESSES} processes of {tasks} task(s), one key:\n");
@@ -116,48 +126,60 @@ fn jain(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>().powi(2) / (shares.len() as f64 * squares)
 }
 
-fn round(
-    kind: &Kind,
-    tasks: usize,
-    server: &RedisServer,
-    folder: &Path,
-) -> Result<Round, Box<dyn std::error::Error>> {
-    server.command(&["FLUSHALL"])?;
-    let scene = folder.join("scene");
-    File::create(&scene)?.write_all_at(&[0; 16], 0)?;
-    let scene = scene.to_str().ok_or("a path of ASCII")?;
-    let mut workers = Vec::new();
-    for n in 0..PROCESSES {
-        let args = [scene, &tasks.to_string(), &n.to_string()];
-        workers.push(kind.start("contend", &server.url(), &args)?);
-    }
-    let before = kind.commands(server)?;
-    let length = shortened(LENGTH, LENGTH / 2);
-    let until = now() + length.as_nanos() as u64;
-    for worker in &mut workers {
-        worker.tell(&until.to_string())?;
-    }
-    let (mut handovers, mut overlaps, mut cpu) = (0.0, 0.0, 0.0);
-    let (mut by_process, mut by_task) = (Vec::new(), Vec::new());
-    for worker in &mut workers {
-        let text = worker.line()?;
-        let numbers: Vec<f64> =
-            text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-        let [changes, both, time, pairs @ ..] = &numbers[..] else {
-            return Err(format!("{}: a process said {text:?}", kind.name).into());
+/// Processes that want one key.
+pub(crate) struct Contest<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) folder: &'a Path,
+    pub(crate) processes: usize,
+    pub(crate) tasks: usize,
+    pub(crate) length: Duration,
+}
+
+impl Contest<'_> {
+    /// Lets them compete. `commands` tells how many the servers have got so far; the processes may
+    /// have more to say.
+    pub(crate) fn run(
+        &self,
+        kind: &Kind,
+        commands: impl Fn() -> Result<f64, Box<dyn std::error::Error>>,
+    ) -> Result<(Round, Vec<Worker>), Box<dyn std::error::Error>> {
+        let scene = self.folder.join("scene");
+        File::create(&scene)?.write_all_at(&[0; 16], 0)?;
+        let scene = scene.to_str().ok_or("a path of ASCII")?;
+        let mut workers = Vec::new();
+        for n in 0..self.processes {
+            let args = [scene, &self.tasks.to_string(), &n.to_string()];
+            workers.push(kind.start("contend", self.url, &args)?);
+        }
+        let before = commands()?;
+        let length = shortened(self.length, self.length / 2);
+        let until = now() + length.as_nanos() as u64;
+        for worker in &mut workers {
+            worker.tell(&until.to_string())?;
+        }
+        let (mut handovers, mut overlaps, mut cpu) = (0.0, 0.0, 0.0);
+        let (mut by_process, mut by_task) = (Vec::new(), Vec::new());
+        for worker in &mut workers {
+            let text = worker.line()?;
+            let numbers: Vec<f64> =
+                text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+            let [changes, both, time, pairs @ ..] = &numbers[..] else {
+                return Err(format!("{}: a process said {text:?}", kind.name).into());
+            };
+            (handovers, overlaps, cpu) = (handovers + changes, overlaps + both, cpu + time);
+            by_process.push(pairs.iter().sum());
+            by_task.extend_from_slice(pairs);
+        }
+        assert_eq!(overlaps, 0.0, "{}: two owners at once", kind.name);
+        let commands = commands()? - before;
+        let round = Round {
+            handovers: handovers / length.as_secs_f64(),
+            pairs: by_process.iter().sum::<f64>() / length.as_secs_f64(),
+            fair_processes: jain(&by_process),
+            fair_tasks: jain(&by_task),
+            cpu: cpu / handovers,
+            commands: commands / handovers,
         };
-        (handovers, overlaps, cpu) = (handovers + changes, overlaps + both, cpu + time);
-        by_process.push(pairs.iter().sum());
-        by_task.extend_from_slice(pairs);
+        Ok((round, workers))
     }
-    assert_eq!(overlaps, 0.0, "{}: two owners at once", kind.name);
-    let commands = kind.commands(server)? - before;
-    Ok(Round {
-        handovers: handovers / length.as_secs_f64(),
-        pairs: by_process.iter().sum::<f64>() / length.as_secs_f64(),
-        fair_processes: jain(&by_process),
-        fair_tasks: jain(&by_task),
-        cpu: cpu / handovers,
-        commands: commands / handovers,
-    })
 }

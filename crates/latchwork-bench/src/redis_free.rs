@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use latchwork_services::{RedisOptions, RedisServer};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
+use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
@@ -19,12 +19,12 @@ use crate::child::Worker;
 use crate::peers;
 use crate::stats::{head, median, row, shortened};
 
-const ROUNDS: usize = 15;
+pub(crate) const ROUNDS: usize = 15;
 const LENGTH: Duration = Duration::from_millis(300);
 pub(crate) const DELETE_IF_MINE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
                               return redis.call('del',KEYS[1]) else return 0 end";
 
-struct Sample {
+pub(crate) struct Sample {
     rate: f64,
     cpu: f64,
 }
@@ -78,23 +78,26 @@ pub(crate) fn run() -> Outcome {
 }
 
 /// Lets another process run so many tasks for a while.
-fn other_sample(worker: &mut Worker, tasks: usize) -> Result<Sample, Box<dyn std::error::Error>> {
+pub(crate) fn other_sample(
+    worker: &mut Worker,
+    tasks: usize,
+) -> Result<Sample, Box<dyn std::error::Error>> {
     worker.tell(&format!("{tasks} {}", LENGTH.as_millis()))?;
     let line = worker.line()?;
     let (rate, cpu) = line.split_once(' ').ok_or("two numbers")?;
     Ok(Sample { rate: rate.parse()?, cpu: cpu.parse()? })
 }
 
-fn rate(rows: &[Sample]) -> f64 {
+pub(crate) fn rate(rows: &[Sample]) -> f64 {
     median(&mut rows.iter().map(|s| s.rate).collect::<Vec<_>>())
 }
 
-fn cpu(rows: &[Sample]) -> f64 {
+pub(crate) fn cpu(rows: &[Sample]) -> f64 {
     median(&mut rows.iter().map(|s| s.cpu).collect::<Vec<_>>())
 }
 
 /// Runs so many tasks for a while.
-fn sample<F>(runtime: &Runtime, tasks: usize, cycles: impl Fn(Work) -> F) -> Sample
+pub(crate) fn sample<F>(runtime: &Runtime, tasks: usize, cycles: impl Fn(Work) -> F) -> Sample
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -122,20 +125,20 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-struct Work {
-    name: usize,
+pub(crate) struct Work {
+    pub(crate) name: usize,
     until: Instant,
     done: Arc<AtomicU64>,
 }
 
 impl Work {
-    fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         self.done.fetch_add(1, Ordering::Relaxed);
         Instant::now() < self.until
     }
 }
 
-async fn latchwork_cycles(locks: latchwork::LockManager, work: Work) {
+pub(crate) async fn latchwork_cycles(locks: latchwork::LockManager, work: Work) {
     let mutex = locks.mutex(format!("bench/{}", work.name));
     while work.goes_on() {
         let guard = mutex.try_acquire().await.expect("the store answers");
@@ -143,14 +146,18 @@ async fn latchwork_cycles(locks: latchwork::LockManager, work: Work) {
     }
 }
 
+/// A connection, and the hash of the script that releases.
 #[derive(Clone)]
-struct Bare {
-    connection: MultiplexedConnection,
-    hash: Arc<str>,
+pub(crate) struct Bare {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) hash: Arc<str>,
 }
 
 impl Bare {
-    fn connect(server: &RedisServer, on: &Runtime) -> Result<Self, Box<dyn std::error::Error>> {
+    pub(crate) fn connect(
+        server: &RedisServer,
+        on: &Runtime,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         let tcp = TcpSettings::default().set_nodelay(true);
         let info = server.url().into_connection_info()?.set_tcp_settings(tcp);
         let client = Client::open(info)?;
@@ -174,14 +181,26 @@ impl Bare {
                 return;
             }
             let value = format!("{:016x}{n:016x}", work.name);
-            let mut set = cmd("SET");
-            set.arg(&key).arg(&value).arg("NX").arg("PX").arg(30_000);
+            let set = take(&key, &value);
             let taken = connection.send_packed_command(&set).await.expect("the server answers");
             assert_eq!(taken, Value::Okay);
-            let mut delete = cmd("EVALSHA");
-            delete.arg(&*self.hash).arg(1).arg(&key).arg(&value);
+            let delete = give_back(&self.hash, &key, &value);
             let freed = connection.send_packed_command(&delete).await.expect("the server answers");
             assert_eq!(freed, Value::Int(1));
         }
     }
+}
+
+/// The bare way to take a key.
+pub(crate) fn take(key: &str, value: &str) -> Cmd {
+    let mut set = cmd("SET");
+    set.arg(key).arg(value).arg("NX").arg("PX").arg(30_000);
+    set
+}
+
+/// The bare way to give it back, by the hash of the script.
+pub(crate) fn give_back(hash: &str, key: &str, value: &str) -> Cmd {
+    let mut delete = cmd("EVALSHA");
+    delete.arg(hash).arg(1).arg(key).arg(value);
+    delete
 }

@@ -49,7 +49,7 @@ pub(crate) fn input() -> UnboundedReceiver<String> {
     lines
 }
 
-/// `contend SCENE TASKS NUMBER` or `handoff`, with a lock on the key that it is given.
+/// `contend SCENE TASKS NUMBER`, `handoff` or `timed`, with a lock on the key that it is given.
 pub(crate) async fn run<L: Lock>(args: &[String], make: impl Fn(&str) -> L) -> Outcome {
     let warm = make(&format!("warm/{}", std::process::id()));
     warm.release(warm.acquire().await).await;
@@ -67,6 +67,7 @@ pub(crate) async fn run<L: Lock>(args: &[String], make: impl Fn(&str) -> L) -> O
             contend(make, tasks.collect()).await
         }
         [role] if role == "handoff" => handoff(make("bench")).await,
+        [role] if role == "timed" => timed(make("bench")).await,
         _ => Err(format!("no role: {args:?}").into()),
     }
 }
@@ -139,6 +140,28 @@ async fn handoff<L: Lock>(lock: L) -> Outcome {
         let released = now();
         lock.release(held).await;
         println!("released {released}");
+    }
+    Ok(())
+}
+
+/// For each line of milliseconds says how many cycles it did, and the median, the 99th percentile and
+/// the longest of its acquires in microseconds.
+async fn timed<L: Lock>(lock: L) -> Outcome {
+    let mut lines = input();
+    println!("ready");
+    while let Some(line) = lines.recv().await {
+        let until = now() + line.parse::<u64>()? * 1_000_000;
+        let mut took = Vec::new();
+        while now() < until {
+            let start = now();
+            let held = lock.acquire().await;
+            took.push((now() - start) as f64 / 1e3);
+            lock.release(held).await;
+        }
+        took.sort_by(f64::total_cmp);
+        let last = took.len().saturating_sub(1) as f64;
+        let at = |part: f64| took.get((last * part).round() as usize).copied().unwrap_or(f64::NAN);
+        println!("{} {} {} {}", took.len(), at(0.5), at(0.99), at(1.0));
     }
     Ok(())
 }

@@ -4,6 +4,8 @@
 //!
 //! - All nodes are asked at once, and the answer is given as soon as the others cannot change it
 //!   (`tally`). The majority is counted of all nodes, never of those that answer.
+//! - Who waited, and comes when the key may be free, asks one node before the others, so that not
+//!   everyone gets a part of the votes (`turn`).
 //! - Each vote on a claim is a round under a fresh name (`round`). What a vote leaves behind is
 //!   released in the background until its node answers or the ttl is over, also when the caller
 //!   went away.
@@ -19,6 +21,7 @@ mod round;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod view;
 
 use std::fmt;
@@ -28,6 +31,7 @@ use std::time::Duration;
 
 use self::round::{Book, Round, State};
 use self::tally::Size;
+use self::turn::Turns;
 use crate::backend::*;
 use crate::capabilities::{Capabilities, Fencing};
 use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
@@ -64,6 +68,7 @@ struct Shared {
     book: Mutex<Book>,
     /// The largest token seen, over all keys: a proposal above it is above that of each key.
     largest: AtomicU64,
+    turns: Turns,
 }
 
 impl Quorum {
@@ -99,9 +104,11 @@ impl Quorum {
         if let Some(store) = store {
             capabilities.store = store;
         }
+        let names: Vec<_> = nodes.iter().map(|node| node.capabilities().store).collect();
+        let turns = Turns::new(names.iter().map(|name| &**name));
         let (book, largest) = (Mutex::new(Book::new()), AtomicU64::new(0));
         Ok(Arc::new(Self {
-            shared: Arc::new(Shared { nodes, size, capabilities, io, book, largest }),
+            shared: Arc::new(Shared { nodes, size, capabilities, io, book, largest, turns }),
         }))
     }
 }

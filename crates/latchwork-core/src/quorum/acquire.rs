@@ -1,6 +1,7 @@
 //! Trying and waiting: one round of votes, and the confirmation of its token.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Shared;
@@ -49,23 +50,55 @@ impl Shared {
                 Renewal::Lost => {}
             }
         }
+        let before = match self.look_up(claim.id) {
+            Some((round, State::Blocked(standing))) => Some((round, standing)),
+            _ => None,
+        };
+        let contested = claim.waits && self.turns.is_contested(&claim.key, self.io.now());
+        if contested && before.is_none() {
+            // Who has just released is nearer than anybody who has to be woken.
+            self.io.sleep(self.turns.courtesy()).await;
+        }
+        let expects_others = match &before {
+            Some((_, standing)) => standing.split || standing.woken.load(Ordering::SeqCst),
+            None => contested,
+        };
+        let now = self.io.now();
+        let first = (claim.waits && expects_others).then(|| self.turns.first(&claim.key, now));
         let floor = claim.floor.max(self.propose());
-        let round = Round::of(claim, floor);
+        let round = match (&before, first) {
+            (Some((old, standing)), Some(first)) if standing.is_at(first) => {
+                old.again(claim, floor)
+            }
+            _ => Round::of(claim, floor, before.is_some()),
+        };
         let splits = self.replace(claim.id, &round);
+        let ask = |n: usize| (n, self.ask_try(n, &round));
+        let nodes = 0..self.size.nodes;
         let mut vote = Vote {
             shared: self,
             id: claim.id,
-            sent_at: self.io.now(),
-            flight: Flight::new((0..self.size.nodes).map(|n| (n, self.ask_try(n, &round)))),
-            round,
+            sent_at: now,
+            flight: Flight::new(nodes.clone().filter(|n| first.is_none_or(|f| f == *n)).map(ask)),
+            round: round.clone(),
             grants: Vec::new(),
             blocks: Vec::new(),
             failures: Vec::new(),
             trips: Vec::new(),
             kept: false,
         };
+        if let Some(first) = first {
+            if let Some(blocked) = vote.ask_first(first).await {
+                return Ok(Attempt::Blocked(blocked));
+            }
+            vote.flight.join(nodes.filter(|n| *n != first).map(ask));
+        }
         match vote.count().await {
             Verdict::Yes => {
+                let alone = before.iter().filter(|(_, standing)| standing.alone && first.is_none());
+                for (node, _) in alone.flat_map(|(_, standing)| standing.seen().marks) {
+                    self.turns.doubt(node, now); // it went on saying no while the key was free
+                }
                 let (token, ttl) = self.size.grant(&vote.grants).expect("a majority granted");
                 if !vote.confirm(token).await {
                     return Ok(Attempt::Blocked(vote.block(splits, true)));
@@ -102,6 +135,9 @@ impl Shared {
         old.end();
         match state {
             State::Blocked(standing) => {
+                if old.claim.id == round.claim.id {
+                    return standing.splits; // it goes on under this name
+                }
                 let claim = Arc::new(old.claim.clone());
                 for (node, _) in standing.leave().iter().filter(|_| old.claim.waits) {
                     self.spawn_clear(*node, &claim, Linger::None);
@@ -144,14 +180,15 @@ impl Shared {
                 // Enlist before looking, or what comes in between would go unnoticed.
                 news.as_mut().enable();
                 let seen = standing.seen();
-                if seen.free + woken >= self.size.majority {
-                    return;
+                if seen.free + woken >= standing.needs {
+                    break;
                 }
-                for (node, mark) in seen.marks.iter().skip(asked).cloned() {
+                let marks = seen.marks.iter().skip(asked).cloned();
+                flight.join(marks.map(|(node, mark)| {
                     let (backend, round) = (self.nodes[node].clone(), round.clone());
                     let ask = async move { backend.wait(&round.claim, &mark).await };
-                    flight.push(node, Box::pin(ask));
-                }
+                    (node, Box::pin(ask) as _)
+                }));
                 asked = asked.max(seen.marks.len());
                 tokio::select! {
                     landed = flight.land(), if !flight.is_empty() => {
@@ -161,6 +198,7 @@ impl Shared {
                     () = news => {}
                 }
             }
+            standing.woken.store(true, Ordering::SeqCst);
         };
         tokio::select! {
             () = woken => {}
@@ -174,25 +212,64 @@ impl Vote<'_> {
     /// Takes answers until they decide.
     async fn count(&mut self) -> Verdict {
         loop {
-            let landed = self.flight.land().await.unwrap_or_default();
-            let trip = self.shared.io.now().since(self.sent_at);
-            for (node, answer) in landed {
-                self.trips.push(trip);
-                match answer {
-                    Ok(Attempt::Granted(grant)) => self.grants.push((node, grant)),
-                    Ok(Attempt::Blocked(blocked)) => self.blocks.push((node, blocked)),
-                    Err(error) => self.failures.push((node, error)),
-                }
-            }
+            self.land().await;
             let count = Count {
                 yes: self.grants.len(),
                 no: self.blocks.len(),
                 failed: self.failures.len(),
             };
             if let Some(verdict) = self.shared.size.vote(count) {
+                self.shared.turns.learn(self.trip());
                 return verdict;
             }
         }
+    }
+
+    async fn land(&mut self) {
+        let landed = self.flight.land().await.unwrap_or_default();
+        let trip = self.shared.io.now().since(self.sent_at);
+        for (node, answer) in landed {
+            self.trips.push(trip);
+            match answer {
+                Ok(Attempt::Granted(grant)) => self.grants.push((node, grant)),
+                Ok(Attempt::Blocked(blocked)) => self.blocks.push((node, blocked)),
+                Err(error) => self.failures.push((node, error)),
+            }
+        }
+    }
+
+    /// Waits a little for the node that was asked first. If it knows a holder, nobody else is asked:
+    /// it tells when that one goes, and if it does not soon, the next round asks all.
+    async fn ask_first(&mut self, first: usize) -> Option<Blocked> {
+        let (io, turns) = (&self.shared.io, &self.shared.turns);
+        let patience = turns.patience();
+        let _ = io.within(patience, self.land()).await;
+        let now = io.now();
+        match (&self.grants[..], &self.blocks[..]) {
+            ([_], _) => None,
+            (_, [(_, blocked)]) if blocked.cause == Cause::Held => {
+                let limit = node_limit(self.round.claim.ttl);
+                let doubt = random_between(limit, limit * 2);
+                let told = blocked.retry_after.unwrap_or(doubt);
+                let mut answer = blocked.clone();
+                answer.retry_after = Some(told.min(doubt));
+                (answer.ahead, answer.resume, answer.store_time) = (None, None, None);
+                let marks = std::mem::take(&mut self.blocks);
+                self.leave(Standing::at_first(marks));
+                Some(answer)
+            }
+            _ => {
+                turns.doubt(first, now);
+                None
+            }
+        }
+    }
+
+    /// The median of the trips so far.
+    fn trip(&self) -> Duration {
+        let mut trips = self.trips.clone();
+        trips.sort_unstable();
+        trips.get(trips.len() / 2).copied().unwrap_or_default()
     }
 
     /// Makes sure that a majority remembers the token, counting only nodes where the claim is
@@ -253,9 +330,15 @@ impl Vote<'_> {
         let splits = if split { splits + 1 } else { 0 };
         let answer = self.answer(split.then_some(splits));
         let marks = std::mem::take(&mut self.blocks);
-        let free = self.grants.len();
+        let needs = self.shared.size.majority.saturating_sub(self.grants.len());
+        self.leave(Standing::new(marks, needs, split, splits));
+        answer
+    }
+
+    /// Leaves the round as it stands, and ends what of it is of no use any more.
+    fn leave(&mut self, standing: Standing) {
+        let standing = Arc::new(standing);
         if self.round.claim.waits {
-            let standing = Arc::new(Standing::new(marks, free, split, splits));
             let now = self.shared.io.now();
             let state = State::Blocked(standing.clone());
             if self.shared.book().advance(self.id, &self.round, state, now) {
@@ -268,7 +351,6 @@ impl Vote<'_> {
             self.kept = true;
         }
         self.clear_up();
-        answer
     }
 
     fn answer(&self, splits: Option<u32>) -> Blocked {
@@ -298,10 +380,7 @@ impl Vote<'_> {
 
     /// A pause by lot, long enough for one of the losers to finish before another begins.
     fn pause(&self, attempt: u32) -> Duration {
-        let mut trips = self.trips.clone();
-        trips.sort_unstable();
-        let trip = trips.get(trips.len() / 2).copied().unwrap_or_default();
-        let longest = trip.max(Duration::from_millis(1)).saturating_mul(2 * attempt);
+        let longest = self.trip().max(Duration::from_millis(1)).saturating_mul(2 * attempt);
         let longest = longest.min(self.round.claim.ttl / 4);
         random_between(longest / 100, longest)
     }
@@ -312,7 +391,8 @@ impl Vote<'_> {
         let claim = Arc::new(self.round.claim.clone());
         let granted = self.grants.iter().map(|(node, _)| *node);
         let marked = self.blocks.iter().filter(|_| claim.waits).map(|(node, _)| *node);
-        let unknown = self.failures.iter().filter(|(_, e)| e.effect == Effect::Unknown);
+        let again = self.round.again;
+        let unknown = self.failures.iter().filter(|(_, e)| again || e.effect == Effect::Unknown);
         for node in granted.chain(marked).chain(unknown.map(|(node, _)| *node)) {
             self.shared.spawn_clear(node, &claim, Linger::None);
         }

@@ -17,9 +17,9 @@ impl<T> Flight<T> {
         Self { pending: asks.collect() }
     }
 
-    /// Sends one question more with the next look at the answers.
-    pub(super) fn push(&mut self, node: usize, ask: Ask<T>) {
-        self.pending.push((node, ask));
+    /// Asks more, with the next look at the answers.
+    pub(super) fn join(&mut self, asks: impl Iterator<Item = (usize, Ask<T>)>) {
+        self.pending.extend(asks);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -140,16 +140,23 @@ impl Shared {
         let known = self.look_up(claim.id);
         let asked = match &known {
             Some((round, state)) => {
-                round.end();
-                if let State::Blocked(standing) = state {
-                    standing.leave();
+                round.release();
+                match state {
+                    State::Blocked(standing) => drop(standing.leave()),
+                    State::Held(_) if round.waited => {
+                        self.turns.contest(&claim.key, self.io.now());
+                    }
+                    _ => {}
                 }
                 Claim { ttl: claim.ttl.max(round.claim.ttl), ..round.claim.clone() }
             }
             None => claim.clone(),
         };
         let asked = Arc::new(asked);
-        let asks = (0..self.size.nodes).map(|n| (n, self.ask_release(n, &asked, linger)));
+        let asks = (0..self.size.nodes).map(|n| match &known {
+            Some((round, _)) => (n, self.ask_end(n, round, &asked, linger)),
+            None => (n, self.ask_release(n, &asked, linger)),
+        });
         let mut farewell =
             Farewell { shared: self, claim: asked.clone(), linger, flight: Flight::new(asks) };
         let mut count = Count::default();

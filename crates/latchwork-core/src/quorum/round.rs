@@ -22,16 +22,52 @@ use crate::error::{BackendError, Effect};
 pub(super) struct Round {
     /// The claim that the nodes see.
     pub(super) claim: Claim,
+    /// It has the name of a round that got no further than the node that was asked first, which has
+    /// its mark.
+    pub(super) again: bool,
+    /// A round before it was blocked: others wanted the key, and may still.
+    pub(super) waited: bool,
     /// No hold comes of it any more: whoever finds it alive at a node ends it there.
     over: AtomicBool,
+    ends: Mutex<Ends>,
+}
+
+/// How a round ends at nodes whose try nobody waited for: a release that found it there has ended it,
+/// and nothing more need be sent. One bit for each of the first 64 nodes.
+#[derive(Debug, Default)]
+struct Ends {
+    /// A release was sent to all nodes.
+    sent: bool,
+    /// Where it did not find the round.
+    missed: u64,
+    /// Where the try was answered after the release was sent.
+    landed: u64,
 }
 
 impl Round {
-    pub(super) fn of(claim: &Claim, floor: u64) -> Arc<Self> {
+    pub(super) fn of(claim: &Claim, floor: u64, waited: bool) -> Arc<Self> {
         // Nodes neither queue nor push a grant: they would choose different heads.
         let id = ClaimId::random();
         let claim = Claim { id, order: Order::Barging, floor, ..claim.clone() };
-        Arc::new(Self { claim, over: AtomicBool::new(false) })
+        Arc::new(Self {
+            claim,
+            again: false,
+            waited,
+            over: AtomicBool::new(false),
+            ends: Mutex::default(),
+        })
+    }
+
+    /// A round under the same name. No release of the name has been sent, so none can come late.
+    pub(super) fn again(&self, claim: &Claim, floor: u64) -> Arc<Self> {
+        let claim = Claim { id: self.claim.id, order: Order::Barging, floor, ..claim.clone() };
+        Arc::new(Self {
+            claim,
+            again: true,
+            waited: true,
+            over: AtomicBool::new(false),
+            ends: Mutex::default(),
+        })
     }
 
     pub(super) fn end(&self) {
@@ -50,6 +86,42 @@ impl Round {
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A release is sent to all nodes.
+    pub(super) fn release(&self) {
+        self.end();
+        self.ends().sent = true;
+    }
+
+    /// A try that nobody waited for was answered; whether the round has to be ended at its node.
+    fn lands(&self, node: usize) -> bool {
+        if !self.is_over() {
+            return false;
+        }
+        let (bit, mut ends) = (bit(node), self.ends());
+        ends.landed |= bit;
+        // A release has found it, or is still on its way: then its answer tells.
+        let released = ends.sent && bit != 0 && ends.missed & bit == 0;
+        !released
+    }
+
+    /// The release was answered; whether the round has to be ended at this node once more.
+    fn released(&self, node: usize, found: bool) -> bool {
+        if found {
+            return false;
+        }
+        let (bit, mut ends) = (bit(node), self.ends());
+        ends.missed |= bit;
+        ends.landed & bit != 0
+    }
+}
+
+fn bit(node: usize) -> u64 {
+    1u64.checked_shl(node as u32).unwrap_or(0)
 }
 
 /// What became of the latest round of a claim.
@@ -69,6 +141,12 @@ pub(super) struct Standing {
     seen: Mutex<Seen>,
     /// Tells of answers that came after the decision.
     pub(super) news: Notify,
+    /// How many of those who keep a mark have to say that the key may be free.
+    pub(super) needs: usize,
+    /// Whether only the node that was asked first has answered, and the others know nothing.
+    pub(super) alone: bool,
+    /// Whether so many have said so.
+    pub(super) woken: AtomicBool,
     /// Whether nobody else can have had a majority either.
     pub(super) split: bool,
     /// How many rounds in a row ended so.
@@ -81,16 +159,39 @@ pub(super) struct Seen {
     /// The nodes that were in the way, and what they said. They keep a mark that asks for a
     /// wake-up if the claim waits.
     pub(super) marks: Vec<(usize, Blocked)>,
-    /// How many nodes had granted it.
+    /// How many nodes have granted it since the decision.
     pub(super) free: usize,
     /// Nobody waits any more; what comes now is cleared up by whoever finds it.
     over: bool,
 }
 
 impl Standing {
-    pub(super) fn new(marks: Vec<(usize, Blocked)>, free: usize, split: bool, splits: u32) -> Self {
-        let seen = Mutex::new(Seen { marks, free, over: false });
-        Self { seen, news: Notify::new(), split, splits }
+    pub(super) fn new(
+        marks: Vec<(usize, Blocked)>,
+        needs: usize,
+        split: bool,
+        splits: u32,
+    ) -> Self {
+        let seen = Mutex::new(Seen { marks, ..Seen::default() });
+        Self {
+            seen,
+            news: Notify::new(),
+            needs,
+            alone: false,
+            woken: AtomicBool::new(false),
+            split,
+            splits,
+        }
+    }
+
+    /// Only the node that was asked first has answered.
+    pub(super) fn at_first(marks: Vec<(usize, Blocked)>) -> Self {
+        Self { alone: true, ..Self::new(marks, 1, false, 0) }
+    }
+
+    /// Whether this node was asked alone, and has the only mark.
+    pub(super) fn is_at(&self, node: usize) -> bool {
+        self.alone && self.lock().marks.iter().all(|(marked, _)| *marked == node)
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -247,6 +348,27 @@ impl Shared {
         limited(self, limit, async move { backend.release(&claim, linger).await })
     }
 
+    /// As [`Self::ask_release`], for a round whose tries may not all be answered.
+    pub(super) fn ask_end(
+        self: &Arc<Self>,
+        node: usize,
+        round: &Arc<Round>,
+        claim: &Arc<Claim>,
+        linger: Linger,
+    ) -> Ask<Result<Released, BackendError>> {
+        let ask = self.ask_release(node, claim, linger);
+        let (shared, round, claim) = (self.clone(), round.clone(), claim.clone());
+        Box::pin(async move {
+            let answer = ask.await;
+            // Whoever asked repeats what has failed.
+            let again = round.released(node, matches!(answer, Ok(Released::Yes)));
+            if again && answer.is_ok() {
+                shared.spawn_clear(node, &claim, linger);
+            }
+            answer
+        })
+    }
+
     /// Lets a try go on in the background, and ends the round at its node if it is over by then.
     pub(super) fn straggle(
         self: &Arc<Self>,
@@ -257,7 +379,7 @@ impl Shared {
         let (shared, round) = (self.clone(), round.clone());
         self.io.spawn(async move {
             let answer = ask.await;
-            if round.is_over() && round.may_be_left_by(&answer) {
+            if round.may_be_left_by(&answer) && round.lands(node) {
                 shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
             }
         });
@@ -276,7 +398,7 @@ impl Shared {
         self.io.spawn(async move {
             let answer = ask.await;
             let kept = answer.as_ref().is_ok_and(|answer| standing.note(node, answer));
-            if !kept && round.may_be_left_by(&answer) {
+            if !kept && round.may_be_left_by(&answer) && round.lands(node) {
                 shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
             }
         });

@@ -3,4 +3,5 @@
 mod cases;
 mod histories;
 mod tokens;
+mod turns;
 mod world;

@@ -101,6 +101,8 @@ fn a_waiter_costs_nothing_while_it_waits_and_two_commands_at_each_node_to_be_adm
             // The first time it subscribes, and looks again when it has.
             let looks = looks + if n == 0 { 2 } else { 1 };
             until("it waits", 5 * SEC, || client.story.waiting() >= looks).await;
+            // Whoever was told to look asks one node, and soon after, if that was of no use, all.
+            pause(600 * MS).await;
             costs(&way).await;
             pause(300 * MS).await;
             assert_eq!(costs(&way).await, [(0, 0); 5], "while it waits");
@@ -111,6 +113,8 @@ fn a_waiter_costs_nothing_while_it_waits_and_two_commands_at_each_node_to_be_adm
             assert!(each.iter().filter(|(commands, _)| *commands > 2).count() <= 2, "{each:?}");
             guard.release().await.unwrap();
             five.empties(2 * SEC).await;
+            // Until nobody expects others at the key any more, and asks one node first.
+            pause(300 * MS).await;
         }
     });
 }

@@ -21,11 +21,17 @@ fn main() -> Outcome {
     let rest: Vec<String> = std::iter::once(role).chain(rest).cloned().collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-    let client = Client::open(url.as_str().into_connection_info()?.set_tcp_settings(tcp))?;
+    // One server, or several: redlock://HOST:PORT,HOST:PORT,...
+    let (_, hosts) = url.split_once("://").ok_or("an address")?;
+    let open = |host| {
+        let info = format!("redis://{host}").into_connection_info()?;
+        Client::open(info.set_tcp_settings(tcp.clone()))
+    };
+    let clients = hosts.split(',').map(open).collect::<Result<Vec<_>, _>>()?;
     runtime.block_on(async {
         match kind.as_str() {
             "rslock" => {
-                let locks = LockManager::from_clients(vec![client]);
+                let locks = LockManager::from_clients(clients);
                 let make = |key: &str| Rslock { locks: locks.clone(), key: key.into() };
                 match role.as_str() {
                     "free" => free::run(make).await,
@@ -33,7 +39,8 @@ fn main() -> Outcome {
                 }
             }
             "async-redis-lock" => {
-                let locks = Locker::from_client(client).await?;
+                let [client] = &clients[..] else { return Err("one server".into()) };
+                let locks = Locker::from_client(client.clone()).await?;
                 // As its documents advise; the default is a ttl of 3 s.
                 let options = Options::new().ttl(TTL).extend(TTL / 3);
                 let make = |key: &str| Async {

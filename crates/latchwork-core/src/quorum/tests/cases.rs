@@ -29,7 +29,7 @@ pub(super) async fn holders(nodes: &[Arc<Node>]) -> Vec<usize> {
     holders
 }
 
-async fn free(nodes: &[Arc<Node>]) -> bool {
+pub(super) async fn free(nodes: &[Arc<Node>]) -> bool {
     for node in nodes {
         if !node.snapshot("k").await.is_free() {
             return false;

@@ -1,0 +1,187 @@
+//! Processes that want one key over five servers, and what their votes come to.
+
+use std::time::Duration;
+
+use crate::Outcome;
+use crate::peers::{self, Kind};
+use crate::redis_contend::{Contest, Round, stands};
+use crate::redlock_servers::Five;
+use crate::stats::{head, median, row, shortened};
+
+const PROCESSES: usize = 8;
+const ROUNDS: usize = 5;
+const LENGTH: Duration = Duration::from_secs(3);
+const FAIR: f64 = 0.95;
+/// The most split votes before a grant, in the median.
+const WASTED: usize = 1;
+
+/// How many times its handovers Latchwork's should be.
+fn goal(kind: &str) -> Option<f64> {
+    match kind {
+        "rslock" => Some(20.0),
+        "RedlockMutex" => Some(5.0),
+        _ => None,
+    }
+}
+
+pub(crate) fn run() -> Outcome {
+    let five = Five::start()?;
+    let folder = latchwork_services::Folder::new()?;
+    let (kinds, missing) = peers::install(vec![
+        peers::LATCHWORK,
+        peers::LATCHWORK_HANDOVER,
+        peers::RSLOCK,
+        peers::REDLOCK_MUTEX,
+        peers::NODE_REDLOCK,
+    ]);
+    let contest = Contest {
+        url: &five.url,
+        folder: folder.path(),
+        processes: PROCESSES,
+        tasks: 1,
+        length: LENGTH,
+    };
+    let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
+    for number in 0..shortened(ROUNDS, 1) {
+        for (kind, rounds) in kinds.iter().zip(&mut rounds) {
+            // Its losers keep each other out for minutes at the end of a round.
+            if kind.name == "node-redlock" && number > 0 {
+                continue;
+            }
+            five.clear()?;
+            rounds.push(contest.run(kind, || five.commands_each(kind))?.0);
+        }
+    }
+    println!("{PROCESSES} processes of one task, one key, five servers:\n");
+    head(&[
+        "what",
+        "handovers a second",
+        "latchwork to it",
+        "goal",
+        "pairs a second",
+        "Jain of processes",
+        "client CPU a handover",
+        "commands a handover, each server",
+    ]);
+    let of = |rounds: &[Round], what: fn(&Round) -> f64| {
+        median(&mut rounds.iter().map(what).collect::<Vec<_>>())
+    };
+    let ours = of(&rounds[0], |r| r.handovers);
+    for (kind, rounds) in kinds.iter().zip(&rounds) {
+        let handovers = of(rounds, |r| r.handovers);
+        let fair = of(rounds, |r| r.fair_processes);
+        let verdict = match goal(kind.name) {
+            Some(goal) => stands(format!(">= {goal}"), ours / handovers >= goal),
+            None if kind.name.starts_with("latchwork") => {
+                stands(format!("Jain > {FAIR}"), fair > FAIR)
+            }
+            None => "-".into(),
+        };
+        row(&[
+            kind.name.into(),
+            format!("{handovers:.1}"),
+            format!("{:.2}", ours / handovers),
+            verdict,
+            format!("{:.1}", of(rounds, |r| r.pairs)),
+            format!("{fair:.3}"),
+            format!("{:.1} us", of(rounds, |r| r.cpu)),
+            format!("{:.2}", of(rounds, |r| r.commands)),
+        ]);
+    }
+    peers::missing_rows(&missing, 8);
+    Ok(())
+}
+
+/// How the votes of a contest ended.
+#[derive(Default)]
+struct Votes {
+    held: f64,
+    /// How many grants had no split vote before them, one, two...
+    grants: Vec<f64>,
+}
+
+impl Votes {
+    fn add(&mut self, line: &str) -> Outcome {
+        let numbers: Vec<f64> =
+            line.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let [held, grants @ ..] = &numbers[..] else {
+            return Err(format!("a process said {line:?}").into());
+        };
+        self.held += held;
+        self.grants.resize(self.grants.len().max(grants.len()), 0.0);
+        self.grants.iter_mut().zip(grants).for_each(|(sum, more)| *sum += more);
+        Ok(())
+    }
+
+    fn granted(&self) -> f64 {
+        self.grants.iter().sum()
+    }
+
+    fn split(&self) -> f64 {
+        self.grants.iter().enumerate().map(|(splits, grants)| splits as f64 * grants).sum()
+    }
+
+    /// The number of split votes that `part` of the grants do not exceed.
+    fn quantile(&self, part: f64) -> usize {
+        let wanted = self.granted() * part;
+        let mut seen = 0.0;
+        let enough = |grants: &f64| {
+            seen += grants;
+            seen >= wanted
+        };
+        self.grants.iter().position(enough).unwrap_or_default()
+    }
+}
+
+pub(crate) fn splits() -> Outcome {
+    let five = Five::start()?;
+    let folder = latchwork_services::Folder::new()?;
+    println!(
+        "Counted in the clients, by their observers: a vote is a try at the five servers, at one of \
+         them first if others are expected; it is split if nobody has a majority.\n"
+    );
+    head(&[
+        "processes",
+        "split votes before a grant: median",
+        "goal",
+        "90 %",
+        "99 %",
+        "mean",
+        "votes that found a holder, a grant",
+        "of all votes split",
+        "handovers a second",
+        "Jain",
+    ]);
+    for processes in [2, 8, 32] {
+        let contest =
+            Contest { url: &five.url, folder: folder.path(), processes, tasks: 1, length: LENGTH };
+        let mut votes = Votes::default();
+        let mut rounds = Vec::new();
+        for _ in 0..shortened(ROUNDS, 1) {
+            five.clear()?;
+            let kind: &Kind = &peers::LATCHWORK_VOTES;
+            let (round, mut workers) = contest.run(kind, || five.commands_each(kind))?;
+            rounds.push(round);
+            for worker in &mut workers {
+                votes.add(&worker.line()?)?;
+            }
+        }
+        let (granted, split, mid) = (votes.granted(), votes.split(), votes.quantile(0.5));
+        row(&[
+            processes.to_string(),
+            mid.to_string(),
+            stands(format!("<= {WASTED}"), mid <= WASTED),
+            votes.quantile(0.9).to_string(),
+            votes.quantile(0.99).to_string(),
+            format!("{:.2}", split / granted),
+            format!("{:.2}", votes.held / granted),
+            format!("{:.0} %", 100.0 * split / (granted + split + votes.held)),
+            format!("{:.0}", median(&mut rounds.iter().map(|r| r.handovers).collect::<Vec<_>>())),
+            format!(
+                "{:.3}",
+                median(&mut rounds.iter().map(|r| r.fair_processes).collect::<Vec<_>>())
+            ),
+        ]);
+    }
+    Ok(())
+}
