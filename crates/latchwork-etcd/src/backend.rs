@@ -17,6 +17,7 @@ use crate::errors::{Failure, Reaction, strange, unsupported};
 use crate::join_all::join_all;
 use crate::keep_alive::Lane;
 use crate::line::{Line, value};
+use crate::link::Link;
 use crate::members::{Members, error};
 use crate::names;
 use crate::pool::{Lease, Pool};
@@ -55,14 +56,10 @@ impl EtcdBackend {
             pool: Pool::default(),
             io,
         });
-        let seconds = whole_seconds(DEFAULT_TTL);
-        match shared.grant(seconds).await {
-            Ok(lease) => drop(shared.pool.put(seconds, lease)),
-            Err(failure) => {
-                return Err(Error::from_backend(error(failure), None, &shared.store));
-            }
+        match shared.reach().await {
+            Ok(()) => Ok(Arc::new(Self(shared))),
+            Err(failure) => Err(Error::from_backend(error(failure), None, &shared.store)),
         }
-        Ok(Arc::new(Self(shared)))
     }
 }
 
@@ -76,6 +73,19 @@ enum Round {
 }
 
 impl Shared {
+    /// Finds out whether a majority answers, and whether it knows us.
+    async fn reach(&self) -> Result<(), Failure> {
+        let seconds = whole_seconds(DEFAULT_TTL);
+        let lease = self.grant(seconds).await?;
+        self.pool.put(seconds, lease);
+        // Anybody may have a lease. Who may not read this key may read others.
+        let read = |link: Arc<Link>| async move { link.range(requests::one(b"latchwork")).await };
+        match self.members.ask(read).await {
+            Err(failure) if failure.reaction != Reaction::NoRight => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
     async fn try_claim(self: &Arc<Self>, claim: &Claim) -> Result<Attempt, BackendError> {
         if claim.floor > 0 {
             return Err(unsupported("etcd cannot lift its revision to a floor"));

@@ -23,6 +23,8 @@ pub(crate) enum Reaction {
     Elsewhere,
     /// The token that proves who we are has ended.
     LogIn,
+    /// This user may not do this to this key.
+    NoRight,
     /// There is no such lease, or no more.
     LeaseGone,
 }
@@ -89,8 +91,11 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
             make(Unreachable, NotApplied, step, Reaction::Elsewhere)
         }
         _ if busy => make(Unreachable, NotApplied, "look at the server's alarms", Reaction::None),
-        Code::PermissionDenied | Code::Unauthenticated => {
-            make(Denied, NotApplied, "look at the user's roles", Reaction::None)
+        Code::Unauthenticated => {
+            make(Denied, NotApplied, "look at the user and the password", Reaction::None)
+        }
+        Code::PermissionDenied => {
+            make(Denied, NotApplied, "look at the user's roles", Reaction::NoRight)
         }
         Code::InvalidArgument if said.contains("authentication") => {
             make(Denied, NotApplied, "look at the user and the password", Reaction::None)

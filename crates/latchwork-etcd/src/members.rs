@@ -13,7 +13,7 @@ use crate::link::{Link, Proof};
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
 /// there is another one.
-const SILENCE: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_millis(300);
 
 pub(crate) struct Members {
     links: Vec<Arc<Link>>,
