@@ -223,7 +223,10 @@ impl Shared {
         if clash.is_none() && admission == Admission::Granted {
             return Ok(Round::Seen(line));
         }
-        if let Some(own) = self.claims.forget(claim.id, lease) {
+        // A request without answer may still put the key: then the release has to know of it.
+        if self.claims.get(claim.id).is_some_and(|own| own.unsure == 0)
+            && let Some(own) = self.claims.forget(claim.id, lease)
+        {
             self.give_back(own);
         }
         match clash {

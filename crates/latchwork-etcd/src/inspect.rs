@@ -54,7 +54,12 @@ impl Shared {
         let left = line.places.iter().map(|place| Box::pin(self.left(place)));
         let left = join_all(left.collect()).await;
         let now = self.io.clock().wall();
+        let name = names::escape(key.as_str());
         let mut snapshot = Snapshot::free(key);
+        if name != snapshot.key.as_str().as_bytes() {
+            let name = String::from_utf8_lossy(&name);
+            snapshot.notes.push(format!("its name for etcdctl is {name:?}"));
+        }
         snapshot.shape = line.places.first().map(|place| place.mode.shape());
         for (me, (place, left)) in line.places.iter().zip(left).enumerate() {
             let holds = line.admission(me) == Admission::Granted;

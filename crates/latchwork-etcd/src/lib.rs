@@ -3,6 +3,7 @@
 mod backend;
 mod claims;
 mod config;
+mod doctor;
 mod errors;
 mod inspect;
 mod join_all;
@@ -21,3 +22,4 @@ mod watch;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
+pub use doctor::doctor;

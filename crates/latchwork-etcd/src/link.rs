@@ -16,10 +16,11 @@ use crate::keep_alive::{KeepAlives, Lane};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
+use crate::proto::maintenance_client::MaintenanceClient;
 use crate::proto::{
     AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, TxnRequest,
-    TxnResponse,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, StatusRequest,
+    StatusResponse, TxnRequest, TxnResponse,
 };
 use crate::watch::Watches;
 
@@ -167,6 +168,12 @@ impl Link {
     ) -> Result<LeaseTimeToLiveResponse, Failure> {
         let request = self.proof.request(LeaseTimeToLiveRequest { id: lease });
         let answer = self.leases().lease_time_to_live(request).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+    }
+
+    pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        let answer = client.status(self.proof.request(StatusRequest {})).await;
         answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
     }
 

@@ -74,7 +74,32 @@ fn h66_without_a_majority_nothing_is_held_or_granted() {
         for member in 1..3 {
             cluster.member_mut(member).cont().unwrap();
         }
-        let next = waiter.mutex("k").acquire_within(30 * SEC).await.unwrap();
+        // A leader has to be elected first, and core gives up on a silent store after a ttl.
+        let next = client(&cluster.url()).await.ttl(30 * SEC);
+        let next = next.mutex("k").acquire_within(30 * SEC).await.unwrap();
         next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn the_doctor_names_a_member_that_is_gone() {
+    let mut cluster = cluster();
+    run(async {
+        let driver = latchwork_core::Driver::start().unwrap();
+        let config = latchwork_etcd::EtcdConfig::parse(&cluster.url()).unwrap();
+        let examine = || latchwork_etcd::doctor(config.clone(), driver.io());
+        let report = examine().await.unwrap();
+        let of = |code: &str| report.findings.iter().filter(|one| one.code == code).count();
+        assert_eq!((of("version"), of("leader"), of("reachable")), (3, 3, 0), "{report:?}");
+        let gone = format!("127.0.0.1:{}", cluster.members()[1].port());
+        cluster.member_mut(1).kill();
+        let report = examine().await.unwrap();
+        let missing = report.find("reachable").expect("one does not answer");
+        assert_eq!(missing.part.as_deref(), Some(&*gone));
+        for member in [0, 2] {
+            cluster.member_mut(member).kill();
+        }
+        let error = examine().await.expect_err("none is there");
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
     });
 }
