@@ -197,7 +197,8 @@ impl Shared {
             self.withdraw(claim).await?;
             return Err(mismatch(used, claim.mode.shape()));
         }
-        let admission = line.admission(me);
+        let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
+        let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
         if admission == Admission::Granted {
             let token = place.revision as u64;
             self.claims.granted(claim.id, place.lease);
@@ -275,7 +276,7 @@ impl Shared {
         }
     }
 
-    async fn grant(&self, seconds: i64) -> Result<Lease, Failure> {
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<Lease, Failure> {
         let alive_at = self.io.now();
         let answer = self.members.ask(|link| async move { link.grant(seconds).await }).await;
         let answer = answer.map_err(|mut failure| {
@@ -302,7 +303,7 @@ impl Backend for EtcdBackend {
             shared: true,
             permits: true,
             fifo: true,
-            linger: false,
+            linger: true,
             push: true,
             fencing: Fencing::Linearizable,
             ttl: SHORTEST..=LONGEST,
@@ -340,10 +341,10 @@ impl Backend for EtcdBackend {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move {
-            if linger != Linger::None {
-                return Err(unsupported("keeping a key closed is not there yet on etcd"));
+            match linger {
+                Linger::None => self.0.release_claim(claim).await,
+                Linger::For(length) => self.0.close(claim, length).await,
             }
-            self.0.release_claim(claim).await
         })
     }
 
@@ -359,7 +360,7 @@ impl fmt::Debug for EtcdBackend {
 }
 
 /// etcd counts whole seconds; a claim must not end early.
-fn whole_seconds(ttl: Duration) -> i64 {
+pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
     (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)) as i64
 }
 

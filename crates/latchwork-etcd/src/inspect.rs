@@ -25,8 +25,11 @@ impl Shared {
             Query::Prefix(prefix) => self.read(requests::all(&names::escape(prefix))).await?,
         };
         for entry in found.kvs {
-            // What does not look like a claim is data of somebody.
-            if let Some(key) = names::lock_of(&entry.key, entry.lease) {
+            // What does not look like a claim is data of somebody. A place that keeps a key closed
+            // has another lease than the claim that it was.
+            let closed = Place::read(entry.clone()).closed.is_some();
+            let lease = if closed { names::lease_in(&entry.key) } else { Some(entry.lease) };
+            if let Some(key) = lease.and_then(|lease| names::lock_of(&entry.key, lease)) {
                 lines.entry(key).or_default().push(entry);
             }
         }
@@ -60,8 +63,13 @@ impl Shared {
             let name = String::from_utf8_lossy(&name);
             snapshot.notes.push(format!("its name for etcdctl is {name:?}"));
         }
-        snapshot.shape = line.places.first().map(|place| place.mode.shape());
+        let open = line.places.iter().find(|place| place.closed.is_none());
+        snapshot.shape = open.map(|place| place.mode.shape());
         for (me, (place, left)) in line.places.iter().zip(left).enumerate() {
+            if place.closed.is_some() {
+                snapshot.linger = snapshot.linger.max(left?);
+                continue;
+            }
             let holds = line.admission(me) == Admission::Granted;
             let token = holds.then_some(place.revision as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));

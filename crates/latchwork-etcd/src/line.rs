@@ -1,7 +1,9 @@
 //! The line of a key as etcd tells it, and what follows from it for a claim.
 //!
 //! The value of a claim's key is `lw1 <claim id> <mode> <since, ms> <holder>`; other clients leave
-//! it empty, or write what they like, and are mutex claims.
+//! it empty, or write what they like, and are mutex claims. The place of a claim that was released
+//! with a linger stays, under a lease of its own, with `lwc` in front: it lets nobody pass who was
+//! not there before, and keeps its create revision, so that clients of all kinds respect it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,8 @@ pub(crate) struct Place {
     pub(crate) key: Vec<u8>,
     /// Its create revision: its order, and its token.
     pub(crate) revision: i64,
+    /// Since which revision it only keeps the key closed.
+    pub(crate) closed: Option<i64>,
     pub(crate) lease: i64,
     pub(crate) mode: Mode,
     /// `None` for a client of another kind.
@@ -30,13 +34,22 @@ pub(crate) struct Place {
 
 /// What is stored in the key of a claim.
 pub(crate) fn value(claim: &Claim, now: Duration) -> Vec<u8> {
+    written("lw1", claim, now)
+}
+
+/// What is stored in the key of a claim that has left the key closed.
+pub(crate) fn closed_value(claim: &Claim, now: Duration) -> Vec<u8> {
+    written("lwc", claim, now)
+}
+
+fn written(kind: &str, claim: &Claim, now: Duration) -> Vec<u8> {
     let mode = match claim.mode {
         Mode::Exclusive => "x".into(),
         Mode::Read => "r".into(),
         Mode::Write => "w".into(),
         Mode::Permits { take, of } => format!("p{take}/{of}"),
     };
-    format!("lw1 {} {mode} {} {}", claim.id, now.as_millis(), claim.holder).into_bytes()
+    format!("{kind} {} {mode} {} {}", claim.id, now.as_millis(), claim.holder).into_bytes()
 }
 
 fn read_mode(text: &str) -> Option<Mode> {
@@ -56,16 +69,22 @@ impl Place {
     pub(crate) fn read(entry: KeyValue) -> Self {
         let ours = std::str::from_utf8(&entry.value).ok().and_then(|text| {
             let mut words = text.splitn(5, ' ');
-            (words.next() == Some("lw1")).then_some(())?;
+            let closes = match words.next()? {
+                "lw1" => false,
+                "lwc" => true,
+                _ => return None,
+            };
             let id = ClaimId::parse(words.next()?)?;
             let mode = read_mode(words.next()?)?;
             let since = words.next()?.parse().ok().map(Duration::from_millis);
-            Some((Some(id), mode, Arc::from(words.next()?), since))
+            Some((Some(id), mode, Arc::from(words.next()?), since, closes))
         });
-        let foreign = || (None, Mode::Exclusive, Arc::from("a client of another kind"), None);
-        let (id, mode, holder, since) = ours.unwrap_or_else(foreign);
+        let foreign =
+            || (None, Mode::Exclusive, Arc::from("a client of another kind"), None, false);
+        let (id, mode, holder, since, closes) = ours.unwrap_or_else(foreign);
+        let closed = closes.then_some(entry.mod_revision);
         let KeyValue { key, create_revision: revision, lease, .. } = entry;
-        Self { key, revision, lease, mode, id, holder, since }
+        Self { key, revision, closed, lease, mode, id, holder, since }
     }
 }
 
@@ -89,29 +108,55 @@ impl Line {
     }
 
     pub(crate) fn find_claim(&self, id: ClaimId) -> Option<&Place> {
-        self.places.iter().find(|place| place.id == Some(id))
+        self.places.iter().find(|place| place.id == Some(id) && place.closed.is_none())
     }
 
     /// What the first of another kind than `mode` uses the key as.
     pub(crate) fn clash(&self, mode: Mode, ahead_of: usize) -> Option<Shape> {
-        let first = self.places[..ahead_of].first()?.mode.shape();
+        let mut ahead = self.places[..ahead_of].iter().filter(|place| place.closed.is_none());
+        let first = ahead.next()?.mode.shape();
         (first != mode.shape()).then_some(first)
     }
 
-    fn nodes(&self) -> Vec<Node<()>> {
-        self.places.iter().map(|place| Node { id: (), mode: place.mode }).collect()
+    /// The line as a claim sees it that came at this revision. Who was there when a place was
+    /// closed stands behind the claim that it was; others pass by no closed place.
+    fn seen_at(&self, revision: i64) -> Vec<Node<()>> {
+        let mode = |place: &Place| match place.closed {
+            Some(closed) if revision > closed => Mode::Exclusive,
+            _ => place.mode,
+        };
+        self.places.iter().map(|place| Node { id: (), mode: mode(place) }).collect()
     }
 
     /// Judges a place in the line.
     pub(crate) fn admission(&self, me: usize) -> Admission {
-        lineup::admission(&self.nodes(), me)
+        lineup::admission(&self.seen_at(self.places[me].revision), me)
+    }
+
+    /// Judges a place that has not been told yet that it holds the key.
+    pub(crate) fn admission_of_waiter(&self, me: usize) -> Admission {
+        let alone = matches!(self.places[me].mode, Mode::Exclusive | Mode::Write);
+        if !alone && let Some(closed) = self.closed() {
+            return closed;
+        }
+        self.admission(me)
     }
 
     /// Judges a claim as if it came last.
     pub(crate) fn admission_of_newcomer(&self, mode: Mode) -> Admission {
-        let mut nodes = self.nodes();
+        if let Some(closed) = self.closed() {
+            return closed;
+        }
+        let mut nodes = self.seen_at(i64::MAX);
         nodes.push(Node { id: (), mode });
         lineup::admission(&nodes, self.places.len())
+    }
+
+    /// What keeps the key closed, if anything does.
+    fn closed(&self) -> Option<Admission> {
+        let is_closed = |place: &usize| self.places[*place].closed.is_some();
+        let closed: Vec<_> = (0..self.places.len()).filter(is_closed).collect();
+        (!closed.is_empty()).then_some(Admission::BehindAny(closed))
     }
 
     /// What a claim at `me` is told that stands behind others.
@@ -121,16 +166,20 @@ impl Line {
             Admission::Behind(place) => vec![place],
             Admission::BehindAny(places) => places,
         };
-        let nodes = self.nodes();
-        let waits = |place: &usize| lineup::admission(&nodes, *place) != Admission::Granted;
+        let waits = |place: &usize| self.admission(*place) != Admission::Granted;
         let resume =
             behind.iter().map(|place| Target::of(&self.places[*place], prefix).to_string());
         let first = &self.places[0];
+        let cause = match first.id {
+            _ if self.closed().is_some() => Cause::Linger,
+            Some(_) => Cause::Held,
+            None => Cause::Foreign,
+        };
         Blocked {
             retry_after: None,
             ahead: Some((0..me).filter(waits).count() as u32),
-            cause: if first.id.is_some() { Cause::Held } else { Cause::Foreign },
-            holder: Some(first.holder.clone()),
+            cause,
+            holder: first.closed.is_none().then(|| first.holder.clone()),
             resume: Some(resume.collect::<Vec<_>>().join(" ").into()),
             store_time: None,
         }

@@ -47,6 +47,12 @@ pub(crate) fn lock_of(name: &[u8], lease: i64) -> Option<Key> {
     (escape(key.as_str()) == lock).then_some(key)
 }
 
+/// The lease that this key of etcd was named after.
+pub(crate) fn lease_in(name: &[u8]) -> Option<i64> {
+    let suffix = name.rsplit(|byte| *byte == b'/').next()?;
+    i64::from_str_radix(std::str::from_utf8(suffix).ok()?, 16).ok()
+}
+
 /// The end of the range of all keys that start so.
 pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();

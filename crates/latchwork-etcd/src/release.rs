@@ -1,12 +1,15 @@
 //! The release: by create revision where all is known, by revoking the lease where not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{BackendError, Claim, Released};
 
-use crate::backend::Shared;
+use crate::backend::{Shared, whole_seconds};
 use crate::claims::Own;
 use crate::errors::Reaction;
+use crate::line::{Line, Place, closed_value};
 use crate::members::error;
 use crate::{names, requests};
 
@@ -23,6 +26,62 @@ impl Shared {
             Some(own) => self.revoke(claim, own.lease.id).await,
             None => self.release_of_another(claim, &prefix).await,
         }
+    }
+
+    /// Ends a claim and keeps the key closed, if the claim held it: its place stays, under a new
+    /// lease. A request of this kind may be sent again, for it changes only that place.
+    pub(crate) async fn close(
+        self: &Arc<Self>,
+        claim: &Claim,
+        length: Duration,
+    ) -> Result<Released, BackendError> {
+        let prefix = names::line(&claim.key);
+        let known = self.claims.get(claim.id);
+        let (key, revision, old) = match known {
+            Some(Own { granted: true, revision: Some(revision), lease, .. }) => {
+                (names::claim(&prefix, lease.id), revision, lease.id)
+            }
+            Some(_) => return self.release_claim(claim).await,
+            None => {
+                let line = self.line(&prefix).await?;
+                let is_it = |place: &Place| place.id == Some(claim.id) && place.closed.is_none();
+                let Some(me) = line.places.iter().position(is_it) else {
+                    return Ok(Released::NotHeld);
+                };
+                if line.admission(me) != Admission::Granted {
+                    return self.release_claim(claim).await;
+                }
+                let place = &line.places[me];
+                (place.key.clone(), place.revision, place.lease)
+            }
+        };
+        // Granted now, so that it lasts its measure from now.
+        let lease = self.grant(whole_seconds(length)).await.map_err(error)?;
+        if let Some(own) = known {
+            self.claims.begin(claim.id, own.lease, own.seconds);
+        }
+        let value = closed_value(claim, self.io.clock().wall());
+        let closing = self.members.ask(|link| {
+            let request = requests::close(&key, revision, &value, lease.id);
+            async move { link.txn(request).await }
+        });
+        let closed = closing.await.map_err(error)?.succeeded;
+        self.claims.forget(claim.id, old);
+        if !closed {
+            return Ok(Released::NotHeld);
+        }
+        // Its name is taken by the place that stays. If this fails it ends by itself.
+        let _ = self.members.ask(|link| async move { link.revoke(old).await }).await;
+        Ok(Released::Yes)
+    }
+
+    /// The line as a majority has it.
+    async fn line(&self, prefix: &[u8]) -> Result<Line, BackendError> {
+        let answer = self.members.ask(|link| {
+            let request = requests::line(prefix);
+            async move { link.range(request).await }
+        });
+        Ok(requests::line_in(answer.await.map_err(error)?))
     }
 
     /// One transaction; the lease is used again.
@@ -74,12 +133,7 @@ impl Shared {
         claim: &Claim,
         prefix: &[u8],
     ) -> Result<Released, BackendError> {
-        let read = || requests::line(prefix);
-        let answer = self.members.ask(|link| {
-            let request = read();
-            async move { link.range(request).await }
-        });
-        let line = requests::line_in(answer.await.map_err(error)?);
+        let line = self.line(prefix).await?;
         let Some(place) = line.find_claim(claim.id) else { return Ok(Released::NotHeld) };
         let answer = self.members.ask(|link| {
             let request = requests::delete(&place.key, place.revision);

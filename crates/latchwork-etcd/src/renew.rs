@@ -28,13 +28,11 @@ impl Shared {
             async move { link.range(request).await }
         });
         let line = requests::line_in(answer.await.map_err(error)?);
-        let Some(me) = line.places.iter().position(|place| place.id == Some(claim.id)) else {
-            return Ok(Renewal::Lost);
-        };
-        if line.admission(me) != Admission::Granted {
+        let Some(place) = line.find_claim(claim.id) else { return Ok(Renewal::Lost) };
+        let me = line.find(&place.key);
+        if me.is_none_or(|me| line.admission(me) != Admission::Granted) {
             return Ok(Renewal::Lost);
         }
-        let place = &line.places[me];
         self.keep(claim, &place.key, place.revision, place.lease).await
     }
 

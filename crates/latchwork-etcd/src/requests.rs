@@ -86,6 +86,16 @@ pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
     }
 }
 
+/// Leaves a place in line that keeps the key closed until this lease ends.
+pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnRequest {
+    let put = PutRequest { key: key.to_vec(), value: value.to_vec(), lease };
+    TxnRequest {
+        compare: vec![created(key, revision)],
+        success: vec![op(Request::RequestPut(put))],
+        failure: Vec::new(),
+    }
+}
+
 /// The line that a transaction has read.
 pub(crate) fn line_of(answer: TxnResponse) -> Option<Line> {
     let revision = answer.header.as_ref()?.revision;

@@ -28,7 +28,7 @@ impl OneEtcd {
 impl Harness for OneEtcd {
     fn expected(&self) -> Expected {
         let fencing = Fencing::Linearizable;
-        Expected { fencing, linger: false, floor: false, ..Expected::EVERYTHING }
+        Expected { fencing, floor: false, ..Expected::EVERYTHING }
     }
 
     fn time(&self) -> Time {
