@@ -6,5 +6,5 @@ mod etcd_server;
 mod namespaced;
 
 fn main() {
-    latchwork_conformance::main("etcd", etcd_server::OneEtcd::start());
+    latchwork_conformance::main("etcd", etcd_server::Etcd::start(1));
 }
