@@ -279,11 +279,7 @@ impl Shared {
     pub(crate) async fn grant(&self, seconds: i64) -> Result<Lease, Failure> {
         let alive_at = self.io.now();
         let answer = self.members.ask(|link| async move { link.grant(seconds).await }).await;
-        let answer = answer.map_err(|mut failure| {
-            // A lease that nobody knows of holds nothing, and ends by itself.
-            failure.error.effect = Effect::NotApplied;
-            failure
-        })?;
+        let answer = answer?;
         let ttl = Duration::from_secs(answer.ttl.try_into().unwrap_or(0));
         Ok(Lease { id: answer.id, ttl, alive_at })
     }

@@ -30,6 +30,13 @@ pub(crate) enum Reaction {
 }
 
 impl Failure {
+    /// As [`Self::error`] of a request that changes nothing, or nothing that anybody could notice:
+    /// it may as well be sent to another member.
+    pub(crate) fn of_a_read(mut self) -> Self {
+        self.error.effect = Effect::NotApplied;
+        self
+    }
+
     /// A stream has ended before it answered.
     pub(crate) fn broken(from: &Endpoint, what: &str) -> Self {
         let message = format!("{from}: the stream of {what} ended before the answer came");

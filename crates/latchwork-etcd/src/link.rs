@@ -141,7 +141,7 @@ impl Link {
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let mut client = self.kv();
         let answer = client.range(self.proof.request(request)).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
@@ -150,10 +150,11 @@ impl Link {
         answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
     }
 
+    /// A lease that nobody has heard of holds nothing, and ends by itself.
     pub(crate) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Failure> {
         let request = self.proof.request(LeaseGrantRequest { ttl: seconds, id: 0 });
         let answer = self.leases().lease_grant(request).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
     }
 
     pub(crate) async fn revoke(&self, lease: i64) -> Result<(), Failure> {
@@ -168,13 +169,13 @@ impl Link {
     ) -> Result<LeaseTimeToLiveResponse, Failure> {
         let request = self.proof.request(LeaseTimeToLiveRequest { id: lease });
         let answer = self.leases().lease_time_to_live(request).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
     }
 
     pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
         let mut client = MaintenanceClient::new(self.channel.clone());
         let answer = client.status(self.proof.request(StatusRequest {})).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
     }
 
     /// Starts the ttl of a lease anew; its length, or `None` if there is no such lease.

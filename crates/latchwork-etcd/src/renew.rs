@@ -4,10 +4,10 @@
 //! deleted, and the key may have been deleted by hand.
 
 use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{BackendError, Claim, Renewal};
+use latchwork_core::{BackendError, Claim, Effect, Renewal};
 
 use crate::backend::Shared;
-use crate::errors::unsupported;
+use crate::errors::{Failure, unsupported};
 use crate::keep_alive::Lane;
 use crate::members::error;
 use crate::{names, requests};
@@ -54,11 +54,13 @@ impl Shared {
                 let request = requests::one(key);
                 async move {
                     let alive = link.keep_alive(Lane::Renew, lease);
-                    tokio::try_join!(link.range(request), alive)
+                    // Whatever became of a keep-alive, another one does no harm.
+                    tokio::try_join!(link.range(request), alive).map_err(Failure::of_a_read)
                 }
             })
             .await
-            .map_err(error)?;
+            // It may have been kept alive all the same.
+            .map_err(|failure| BackendError { effect: Effect::Unknown, ..error(failure) })?;
         let is_there = found.kvs.first().is_some_and(|entry| entry.create_revision == revision);
         match alive {
             Some(ttl) if is_there => {

@@ -69,7 +69,7 @@ impl Watches {
 
 impl Watch {
     pub(crate) async fn notice(&mut self, from: &Endpoint) -> Result<Notice, Failure> {
-        self.notices.recv().await.ok_or_else(|| Failure::broken(from, "watches"))
+        self.notices.recv().await.ok_or_else(|| Failure::broken(from, "watches").of_a_read())
     }
 }
 

@@ -52,6 +52,23 @@ fn a_hold_survives_a_member_that_stands_still() {
     });
 }
 
+#[test]
+fn a_client_gets_past_members_that_do_not_answer() {
+    let mut cluster = cluster();
+    cluster.member_mut(0).stop().unwrap();
+    run(async {
+        let locks = client(&cluster.url()).await.ttl(8 * SEC);
+        let guard = locks.mutex("k").acquire_within(10 * SEC).await.unwrap();
+        guard.release().await.unwrap();
+    });
+    cluster.member_mut(0).kill();
+    run(async {
+        let locks = client(&cluster.url()).await.ttl(8 * SEC);
+        let guard = locks.mutex("k").acquire_within(10 * SEC).await.unwrap();
+        guard.release().await.unwrap();
+    });
+}
+
 /// H66: without a majority the holder is lost by its own clock, and nobody is granted anything.
 #[test]
 fn h66_without_a_majority_nothing_is_held_or_granted() {
