@@ -25,6 +25,8 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("redis-server"), "redis-server"),
     (Program("redis-sentinel"), "redis-sentinel"),
     (Program("redis-cli"), "redis-tools"),
+    (Program("etcd"), "etcd-server"),
+    (Program("etcdctl"), "etcd-client"),
     (PythonModule("redis"), "python3-redis"),
 ];
 

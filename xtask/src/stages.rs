@@ -64,6 +64,13 @@ pub(crate) fn bench(names: &[String]) -> Result<(), String> {
     cargo("bench", &args, &[])
 }
 
+pub(crate) fn stubs() -> Result<(), String> {
+    let etcd = "crates/latchwork-etcd";
+    let (proto, out) = (format!("{etcd}/proto/etcd.proto"), format!("{etcd}/src/proto"));
+    let tool = ["run", "--quiet", "--manifest-path", "xtask/etcd-stubs/Cargo.toml", "--"];
+    cargo("stubs", &[&tool[..], &[&proto, &out]].concat(), &[])
+}
+
 fn run(stages: &[Stage]) -> Result<Duration, String> {
     let mut table = Vec::new();
     let start = Instant::now();

@@ -16,6 +16,7 @@
 mod clock_shim;
 mod cluster;
 mod error;
+mod etcd;
 mod folder;
 mod node;
 mod port;
@@ -30,6 +31,7 @@ mod wait;
 pub use clock_shim::ServerClock;
 pub use cluster::{ClusterOptions, Migration, RedisCluster};
 pub use error::{Error, Result};
+pub use etcd::{EtcdCluster, EtcdOptions, EtcdServer, etcdctl};
 pub use folder::Folder;
 pub use node::Node;
 pub use port::Port;

@@ -15,10 +15,12 @@ pub(crate) enum Address {
     Redis(String),
     /// Several Redis servers that vote.
     Redlock(String),
+    /// etcd. Its own crate reads the rest.
+    Etcd(String),
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
-                     redis+cluster://h1,h2, redlock://h1,h2,h3, mem:";
+                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, mem:";
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
@@ -44,7 +46,8 @@ impl Address {
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
             | "rediss+cluster" => Ok(Self::Redis(url.into())),
             "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url.into())),
-            "etcd" | "zk" | "postgres" => Err(Error::new(
+            "etcd" => Ok(Self::Etcd(url.into())),
+            "zk" | "postgres" => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("store: {scheme} is not built into this version"),
             )
@@ -110,6 +113,6 @@ mod tests {
             assert!(error.to_string().starts_with("store: "), "{error}");
             assert!(error.hint().is_some());
         }
-        assert_eq!(Address::parse("etcd://h1").unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(Address::parse("zk://h1").unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

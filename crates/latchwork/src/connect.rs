@@ -16,6 +16,7 @@ use crate::address::Address;
 /// | `redis+sentinel://h1,h2,h3/service` | the Redis master that Sentinels name |
 /// | `redis+cluster://h1,h2,h3` | a Redis Cluster |
 /// | `redlock://h1,h2,h3` | a majority of independent Redis servers |
+/// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster |
 /// | `mem:` | this process alone; a fresh store with each call |
 ///
 /// # Errors
@@ -58,6 +59,15 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
         Address::Redis(_) | Address::Redlock(_) => {
             return Err(no_redis_backend());
         }
+        #[cfg(feature = "etcd")]
+        Address::Etcd(url) => {
+            let config = latchwork_etcd::EtcdConfig::parse(&url)?;
+            latchwork_etcd::EtcdBackend::connect(config, driver.io()).await?
+        }
+        #[cfg(not(feature = "etcd"))]
+        Address::Etcd(_) => {
+            return Err(no_etcd_backend());
+        }
     };
     Ok(LockManager::new(backend, driver))
 }
@@ -72,6 +82,12 @@ pub(crate) fn no_file_backend() -> Error {
 pub(crate) fn no_redis_backend() -> Error {
     Error::new(ErrorKind::Unsupported, "store: this build has no Redis backend")
         .next_step("build with the feature `redis`")
+}
+
+#[cfg(not(feature = "etcd"))]
+pub(crate) fn no_etcd_backend() -> Error {
+    Error::new(ErrorKind::Unsupported, "store: this build has no etcd backend")
+        .next_step("build with the feature `etcd`")
 }
 
 /// The store of a user who names none: a directory of their own that outlives reboots and is not

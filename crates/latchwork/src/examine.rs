@@ -4,6 +4,8 @@ use latchwork_core::Error;
 use latchwork_core::doctor::{Finding, Prepared, Report};
 
 use crate::address::Address;
+#[cfg(not(feature = "etcd"))]
+use crate::connect::no_etcd_backend;
 #[cfg(not(feature = "file"))]
 use crate::connect::no_file_backend;
 #[cfg(not(feature = "redis"))]
@@ -60,6 +62,14 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
         }
         #[cfg(not(feature = "redis"))]
         Address::Redis(_) | Address::Redlock(_) => Err(no_redis_backend()),
+        #[cfg(feature = "etcd")]
+        Address::Etcd(url) => {
+            let config = latchwork_etcd::EtcdConfig::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            latchwork_etcd::doctor(config, driver.io()).await
+        }
+        #[cfg(not(feature = "etcd"))]
+        Address::Etcd(_) => Err(no_etcd_backend()),
     }
 }
 
@@ -93,6 +103,14 @@ pub async fn init(url: &str) -> Result<Prepared, Error> {
         }
         #[cfg(not(feature = "redis"))]
         Address::Redis(_) | Address::Redlock(_) => return Err(no_redis_backend()),
+        #[cfg(feature = "etcd")]
+        Address::Etcd(url) => {
+            latchwork_etcd::EtcdConfig::parse(&url)?;
+            // What it shows has no password.
+            url.rsplit_once('@').map_or(url.clone(), |(_, hosts)| format!("etcd://{hosts}")).into()
+        }
+        #[cfg(not(feature = "etcd"))]
+        Address::Etcd(_) => return Err(no_etcd_backend()),
     };
     Ok(Prepared { store, steps: Vec::new() })
 }

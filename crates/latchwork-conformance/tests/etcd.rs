@@ -1,0 +1,10 @@
+//! The rules against the etcd backend.
+
+#[path = "harnesses/etcd_server.rs"]
+mod etcd_server;
+#[path = "harnesses/namespaced.rs"]
+mod namespaced;
+
+fn main() {
+    latchwork_conformance::main("etcd", etcd_server::Etcd::start(1));
+}

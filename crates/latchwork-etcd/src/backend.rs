@@ -1,0 +1,369 @@
+//! The verbs, and the try. The others have files of their own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::kit::lineup::Admission;
+use latchwork_core::{
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim, Effect,
+    Error, Fencing, Grant, Io, Linger, Order, Query, Released, Renewal, Shape, Snapshot, Verb,
+    Wake,
+};
+
+use crate::claims::{Claims, Own};
+use crate::config::EtcdConfig;
+use crate::errors::{Failure, Reaction, strange, unsupported};
+use crate::join_all::join_all;
+use crate::keep_alive::Lane;
+use crate::line::{Line, value};
+use crate::link::Link;
+use crate::members::{Members, error};
+use crate::names;
+use crate::pool::{Lease, Pool};
+use crate::requests::{self, If};
+
+/// The shortest lease that etcd grants with its usual election timeout.
+const SHORTEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// How often a try begins again because its lease ended on the way, or others joined the line.
+const ROUNDS: u32 = 32;
+
+/// A [`Backend`] over etcd.
+pub struct EtcdBackend(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    store: Arc<str>,
+    pub(crate) members: Members,
+    pub(crate) claims: Claims,
+    pool: Pool,
+    pub(crate) io: Io,
+}
+
+impl EtcdBackend {
+    /// Connects, and finds out whether the cluster takes requests.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable`, `Denied` or `Invalid`, with the member and the next step.
+    pub async fn connect(config: EtcdConfig, io: Io) -> Result<Arc<Self>, Error> {
+        let shared = Arc::new(Shared {
+            store: config.shown().into(),
+            members: Members::new(&config, &io)?,
+            claims: Claims::default(),
+            pool: Pool::default(),
+            io,
+        });
+        match shared.reach().await {
+            Ok(()) => Ok(Arc::new(Self(shared))),
+            Err(failure) => Err(Error::from_backend(error(failure), None, &shared.store)),
+        }
+    }
+}
+
+/// What became of a round of a try.
+enum Round {
+    Done(Attempt),
+    /// The lease is gone: again with another.
+    LeaseGone,
+    /// The line as it is without the claim, which might join it.
+    Seen(Line),
+}
+
+impl Shared {
+    /// Finds out whether a majority answers, and whether it knows us.
+    async fn reach(&self) -> Result<(), Failure> {
+        let seconds = whole_seconds(DEFAULT_TTL);
+        let lease = self.grant(seconds).await?;
+        self.pool.put(seconds, lease);
+        // Anybody may have a lease. Who may not read this key may read others.
+        let read = |link: Arc<Link>| async move { link.range(requests::one(b"latchwork")).await };
+        match self.members.ask(read).await {
+            Err(failure) if failure.reaction != Reaction::NoRight => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    async fn try_claim(self: &Arc<Self>, claim: &Claim) -> Result<Attempt, BackendError> {
+        if claim.floor > 0 {
+            return Err(unsupported("etcd cannot lift its revision to a floor"));
+        }
+        let prefix = names::line(&claim.key);
+        let takes_place = claim.waits && claim.order == Order::Fifo;
+        let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
+        for _ in 0..ROUNDS {
+            match self.round(claim, &prefix, condition, takes_place).await? {
+                Round::Done(attempt) => return Ok(attempt),
+                Round::LeaseGone => {}
+                Round::Seen(line) => condition = If::NobodyJoinedSince(line.revision),
+            }
+        }
+        // Others have joined all the time; whoever does not want a place cannot prevail.
+        Ok(Attempt::Blocked(Blocked {
+            retry_after: Some(Duration::from_millis(20)),
+            ahead: None,
+            cause: Cause::Queued,
+            holder: None,
+            resume: None,
+            store_time: None,
+        }))
+    }
+
+    async fn round(
+        self: &Arc<Self>,
+        claim: &Claim,
+        prefix: &[u8],
+        condition: If,
+        takes_place: bool,
+    ) -> Result<Round, BackendError> {
+        let known = self.claims.get(claim.id);
+        let seconds = known.map_or(whole_seconds(claim.ttl), |own| own.seconds);
+        let (lease, is_fresh) = match known {
+            Some(own) => (own.lease, false),
+            None => self.lease(seconds).await?,
+        };
+        let key = names::claim(prefix, lease.id);
+        let value = value(claim, self.io.clock().wall());
+        let sent_at = self.io.now();
+        self.claims.begin(claim.id, lease, seconds);
+        let (answer, alive) = self
+            .members
+            .ask(|link| {
+                let request = requests::put(condition, prefix, &key, &value, lease.id);
+                async move {
+                    let alive = async {
+                        match is_fresh {
+                            true => Ok(Some(lease.ttl)),
+                            false => link.keep_alive(Lane::Try, lease.id).await,
+                        }
+                    };
+                    // In one flight; both answers are needed.
+                    let (answer, alive) = tokio::join!(link.txn(request), alive);
+                    match answer {
+                        Ok(answer) => Ok((Ok(answer), alive)),
+                        Err(gone) if gone.reaction == Reaction::LeaseGone => Ok((Err(gone), alive)),
+                        Err(failure) => Err(failure),
+                    }
+                }
+            })
+            .await
+            .map_err(|failure| self.failed(claim, lease, failure))?;
+        let line = match answer {
+            Err(_) => {
+                self.claims.forget(claim.id, lease.id);
+                return Ok(Round::LeaseGone);
+            }
+            Ok(answer) => requests::line_of(answer).ok_or_else(|| strange("a transaction"))?,
+        };
+        let me = line.find(&key);
+        self.claims.answered(claim.id, lease.id, |own| {
+            own.revision = me.map(|me| line.places[me].revision);
+        });
+        // The transaction's effect is known; the lease's ttl must be, too.
+        let ttl = match alive {
+            Ok(Some(ttl)) => ttl,
+            Ok(None) => {
+                // A leader that is behind may say so of a lease that it will yet learn of.
+                self.revoke(claim, lease.id).await?;
+                return Ok(Round::LeaseGone);
+            }
+            Err(failure) => {
+                let effect = if me.is_some() { Effect::Unknown } else { failure.error.effect };
+                return Err(BackendError { effect, ..error(failure) });
+            }
+        };
+        let alive_at = if is_fresh { lease.alive_at } else { sent_at };
+        self.claims.alive(claim.id, lease.id, ttl, alive_at);
+        match me {
+            Some(me) => self.in_line(claim, &line, me, prefix, ttl, takes_place).await,
+            None => self.beside(claim, line, prefix, lease.id),
+        }
+    }
+
+    /// Judges a claim that has a place.
+    async fn in_line(
+        self: &Arc<Self>,
+        claim: &Claim,
+        line: &Line,
+        me: usize,
+        prefix: &[u8],
+        ttl: Duration,
+        takes_place: bool,
+    ) -> Result<Round, BackendError> {
+        let place = &line.places[me];
+        if let Some(used) = line.clash(claim.mode, me) {
+            self.withdraw(claim).await?;
+            return Err(mismatch(used, claim.mode.shape()));
+        }
+        let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
+        let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
+        if admission == Admission::Granted {
+            let token = place.revision as u64;
+            self.claims.granted(claim.id, place.lease);
+            return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
+        }
+        if !takes_place {
+            self.withdraw(claim).await?;
+        }
+        Ok(Round::Done(Attempt::Blocked(line.blocked(me, admission, prefix.len()))))
+    }
+
+    /// Judges a claim that has no place and does not want one unless it is the key.
+    fn beside(
+        self: &Arc<Self>,
+        claim: &Claim,
+        line: Line,
+        prefix: &[u8],
+        lease: i64,
+    ) -> Result<Round, BackendError> {
+        let end = line.places.len();
+        let clash = line.clash(claim.mode, end);
+        let admission = line.admission_of_newcomer(claim.mode);
+        if clash.is_none() && admission == Admission::Granted {
+            return Ok(Round::Seen(line));
+        }
+        // A request without answer may still put the key: then the release has to know of it.
+        if self.claims.get(claim.id).is_some_and(|own| own.unsure == 0)
+            && let Some(own) = self.claims.forget(claim.id, lease)
+        {
+            self.give_back(own);
+        }
+        match clash {
+            Some(used) => Err(mismatch(used, claim.mode.shape())),
+            None => {
+                let blocked = line.blocked(end, admission, prefix.len());
+                Ok(Round::Done(Attempt::Blocked(blocked)))
+            }
+        }
+    }
+
+    /// Takes the place of a claim back.
+    async fn withdraw(self: &Arc<Self>, claim: &Claim) -> Result<(), BackendError> {
+        self.release_claim(claim).await.map(drop)
+    }
+
+    /// What is known after an error.
+    fn failed(&self, claim: &Claim, lease: Lease, failure: Failure) -> BackendError {
+        if failure.error.effect == Effect::NotApplied {
+            self.claims.answered(claim.id, lease.id, |_| {});
+            let own = self.claims.get(claim.id);
+            if own.is_some_and(|own| own.unsure == 0 && own.revision.is_none()) {
+                self.claims.forget(claim.id, lease.id);
+            }
+        }
+        error(failure)
+    }
+
+    /// A lease of this length, and whether it was granted just now.
+    async fn lease(self: &Arc<Self>, seconds: i64) -> Result<(Lease, bool), BackendError> {
+        let (lease, refill) = self.pool.take(seconds, self.io.now());
+        if refill {
+            // The next one is granted while this one is used.
+            let shared = Arc::downgrade(self);
+            self.io.spawn(async move {
+                if let Some(shared) = shared.upgrade()
+                    && let Ok(lease) = shared.grant(seconds).await
+                {
+                    shared.pool.put(seconds, lease);
+                }
+            });
+        }
+        match lease {
+            Some(lease) => Ok((lease, false)),
+            None => self.grant(seconds).await.map(|lease| (lease, true)).map_err(error),
+        }
+    }
+
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<Lease, Failure> {
+        let alive_at = self.io.now();
+        let answer = self.members.ask(|link| async move { link.grant(seconds).await }).await;
+        let answer = answer?;
+        let ttl = Duration::from_secs(answer.ttl.try_into().unwrap_or(0));
+        Ok(Lease { id: answer.id, ttl, alive_at })
+    }
+
+    /// Puts the lease of a claim that is over into the pool, if nothing of it is unknown.
+    pub(crate) fn give_back(self: &Arc<Self>, own: Own) {
+        if own.unsure == 0 {
+            self.pool.put(own.seconds, own.lease);
+        }
+    }
+}
+
+impl Backend for EtcdBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            store: self.0.store.clone(),
+            shared: true,
+            permits: true,
+            fifo: true,
+            linger: true,
+            push: true,
+            fencing: Fencing::Linearizable,
+            ttl: SHORTEST..=LONGEST,
+            default_ttl: DEFAULT_TTL,
+            lifeline: None,
+            doorbell: None,
+        }
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
+        Box::pin(self.0.try_claim(claim))
+    }
+
+    fn wait<'a>(
+        &'a self,
+        claim: &'a Claim,
+        blocked: &'a Blocked,
+    ) -> Verb<'a, Result<Wake, BackendError>> {
+        Box::pin(self.0.wait_for(claim, blocked))
+    }
+
+    fn renew_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
+        Box::pin(async move {
+            let renewals = claims.iter().map(|claim| Box::pin(self.0.renew(claim)));
+            join_all(renewals.collect()).await
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        claim: &'a Claim,
+        linger: Linger,
+    ) -> Verb<'a, Result<Released, BackendError>> {
+        Box::pin(async move {
+            match linger {
+                Linger::None => self.0.release_claim(claim).await,
+                Linger::For(length) => self.0.close(claim, length).await,
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
+        Box::pin(self.0.look(query))
+    }
+}
+
+impl fmt::Debug for EtcdBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdBackend").field("store", &self.0.store).finish_non_exhaustive()
+    }
+}
+
+/// etcd counts whole seconds; a claim must not end early.
+pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
+    (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)) as i64
+}
+
+fn mismatch(used: Shape, wanted: Shape) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Mismatch,
+        Effect::NotApplied,
+        format!("the key is in use as {used}, and this asks for {wanted}"),
+    )
+}

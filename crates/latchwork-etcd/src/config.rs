@@ -1,0 +1,170 @@
+//! Where the members are and who we are to them.
+
+use std::fmt;
+
+use latchwork_core::{Error, ErrorKind};
+use percent_encoding::percent_decode_str;
+
+/// The port that etcd listens on for clients.
+const DEFAULT_PORT: u16 = 2_379;
+
+const NEXT: &str = "use etcd://h1:2379,h2,h3 or etcd://user:password@h1,h2,h3";
+
+/// How to reach etcd: `etcd://[user:password@]h1[:port],h2,h3`.
+///
+/// What an address may not hold is written as `%XX`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdConfig {
+    pub(crate) members: Vec<Endpoint>,
+    pub(crate) login: Option<Login>,
+}
+
+/// A user and a password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for EtcdConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.login.as_ref().map(|login| &login.user);
+        f.debug_struct("EtcdConfig")
+            .field("members", &self.members)
+            .field("user", &user)
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+}
+
+impl EtcdConfig {
+    /// Reads an address.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with the part that cannot be read; the password is never repeated.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let rest = url
+            .strip_prefix("etcd://")
+            .ok_or_else(|| invalid("store: not an address of etcd".into()))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if let Some(option) = query.split('&').find(|option| !option.is_empty()) {
+            let name = option.split('=').next().unwrap_or_default();
+            return Err(invalid(format!("store: the option {name:?} is unknown")));
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !path.is_empty() {
+            return Err(invalid(format!("store: etcd has no databases, but there is {path:?}")));
+        }
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(read_login(login)?), hosts),
+            None => (None, authority),
+        };
+        let members = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
+        Ok(Self { members, login })
+    }
+
+    /// The address for messages: without credentials.
+    pub(crate) fn shown(&self) -> String {
+        let members: Vec<_> = self.members.iter().map(Endpoint::to_string).collect();
+        format!("etcd://{}", members.join(","))
+    }
+}
+
+fn decode(text: &str, what: &str) -> Result<String, Error> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| invalid(format!("store: {what} is not UTF-8")))
+}
+
+fn read_login(login: &str) -> Result<Login, Error> {
+    let Some((user, password)) = login.split_once(':') else {
+        return Err(invalid("store: a user without a password".into()));
+    };
+    let login = Login { user: decode(user, "user")?, password: decode(password, "password")? };
+    match login.user.is_empty() {
+        true => Err(invalid("store: a password without a user".into())),
+        false => Ok(login),
+    }
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, Error> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| invalid(format!("store: {text:?} has no closing bracket")))?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(invalid("store: a host is missing".into()));
+    }
+    let port =
+        match port {
+            None => DEFAULT_PORT,
+            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+                invalid(format!("store: the port {port:?} of {host} is not a port"))
+            })?,
+        };
+    Ok(Endpoint { host: decode(host, "host")?, port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_members_and_login() {
+        let config = EtcdConfig::parse("etcd://app:p%40ss@a,b:1,[::1]").unwrap();
+        assert_eq!(config.shown(), "etcd://a:2379,b:1,[::1]:2379");
+        let login = config.login.clone().unwrap();
+        assert_eq!((&*login.user, &*login.password), ("app", "p@ss"));
+        assert!(!format!("{config:?}").contains("p@ss"));
+        assert!(EtcdConfig::parse("etcd://h").unwrap().login.is_none());
+    }
+
+    #[test]
+    fn names_what_it_cannot_read() {
+        for (url, part) in [
+            ("http://h", "address"),
+            ("etcd://", "host"),
+            ("etcd://a,,b", "host"),
+            ("etcd://h:0", "port"),
+            ("etcd://h:x", "port"),
+            ("etcd://h/1", "databases"),
+            ("etcd://user@h", "user"),
+            ("etcd://:pw@h", "user"),
+            ("etcd://h?color=red", "color"),
+            ("etcd://[::1", "bracket"),
+        ] {
+            let error = EtcdConfig::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(part), "{url}: {error}");
+            assert!(error.hint().is_some());
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Whether the members are fit for locks. Each is asked by itself, and nothing is locked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::doctor::{Finding, Report};
+use latchwork_core::{BackendError, Error, Io};
+
+use crate::config::{Endpoint, EtcdConfig};
+use crate::join_all::join_all;
+use crate::members::{Members, error};
+use crate::proto::StatusResponse;
+
+/// A member that has not answered by then does not answer.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Examines the members of an address: are they fit for locks, what follows if not, and what is
+/// to be done.
+///
+/// # Errors
+///
+/// `Unreachable` and `Denied` if none of them answers. Whatever else is wrong is a finding.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+pub async fn doctor(config: EtcdConfig, io: Io) -> Result<Report, Error> {
+    let store: Arc<str> = config.shown().into();
+    let mut report = Report::new(store.clone());
+    let asked = config.members.iter().map(|member| Box::pin(status(&config, member, &io)));
+    let answers = join_all(asked.collect()).await;
+    let mut problem = None;
+    let mut alive = 0;
+    for (member, answer) in config.members.iter().zip(answers) {
+        match answer {
+            Ok(status) => {
+                alive += 1;
+                for finding in examine(&status) {
+                    report.add(finding.part(member.to_string()));
+                }
+            }
+            Err(error) => {
+                report.add(out_of_reach(member, &error));
+                problem = Some(error);
+            }
+        }
+    }
+    match problem {
+        Some(error) if alive == 0 => Err(Error::from_backend(error, None, &store)),
+        _ => {
+            report.add(one_address(config.members.len()));
+            Ok(report)
+        }
+    }
+}
+
+async fn status(
+    config: &EtcdConfig,
+    member: &Endpoint,
+    io: &Io,
+) -> Result<StatusResponse, BackendError> {
+    let only = EtcdConfig { members: vec![member.clone()], ..config.clone() };
+    let members = Members::new(&only, io).map_err(|error| {
+        let kind = latchwork_core::BackendErrorKind::Invalid;
+        BackendError::new(kind, latchwork_core::Effect::NotApplied, error.message())
+    })?;
+    let asked = members.ask(|link| async move { link.status().await });
+    match io.within(LIMIT, asked).await {
+        Some(answer) => answer.map_err(error),
+        None => Err(BackendError::no_answer(LIMIT)),
+    }
+}
+
+fn examine(status: &StatusResponse) -> Vec<Finding> {
+    let leader = match status.leader {
+        0 => Finding::critical("leader", "this member knows of no leader")
+            .consequence("it grants and renews nothing")
+            .remedy("look whether a majority of the members runs and reaches each other"),
+        _ => Finding::ok("leader", "there is one"),
+    };
+    vec![version(&status.version), leader]
+}
+
+/// What is known of a version.
+fn version(text: &str) -> Finding {
+    let mut numbers = text.split(['.', '-']).map(|part| part.parse::<u32>().ok());
+    let mut next = || numbers.next().flatten().unwrap_or(0);
+    let version = (next(), next(), next());
+    let found = format!("etcd {text}");
+    // The first version of each line that has the repair; later lines have had it from the start.
+    let is_before = |firsts: &[(u32, u32, u32)]| {
+        let first = firsts.iter().find(|first| (first.0, first.1) == (version.0, version.1));
+        first.map_or(version < firsts[0], |first| version < *first)
+    };
+    if is_before(&[(3, 4, 0)]) {
+        return Finding::critical("version", found)
+            .consequence("the requests of this backend are not understood")
+            .remedy("use etcd 3.4.31 or later");
+    }
+    if is_before(&[(3, 4, 31), (3, 5, 13)]) {
+        return Finding::critical("version", found)
+            .consequence(
+                "a leader that was stopped for a while ends healthy leases: two may hold a lock \
+                 until the first one's next renewal",
+            )
+            .remedy("use etcd 3.4.31, 3.5.13 or later, or check tokens at the resource");
+    }
+    if is_before(&[(3, 4, 38), (3, 5, 23), (3, 6, 5)]) {
+        return Finding::warning("version", found)
+            .consequence("a keep-alive may be answered while the lease is being ended")
+            .remedy("use etcd 3.4.38, 3.5.23, 3.6.5 or later");
+    }
+    Finding::ok("version", found)
+}
+
+fn one_address(members: usize) -> Finding {
+    match members {
+        1 => Finding::info("members", "the address names one member")
+            .consequence("when that one is gone no lock is to be had, though others may run")
+            .remedy("name all members: etcd://h1,h2,h3"),
+        _ => Finding::ok("members", format!("the address names {members}")),
+    }
+}
+
+fn out_of_reach(member: &Endpoint, error: &BackendError) -> Finding {
+    Finding::critical("reachable", error.message.clone())
+        .consequence("one more that is gone may be one too many for a majority")
+        .remedy(error.next_step.clone().unwrap_or_else(|| "start it, or take it out".into()))
+        .part(member.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_core::doctor::Severity;
+
+    use super::*;
+
+    #[test]
+    fn judges_versions() {
+        for (text, severity) in [
+            ("3.3.27", Severity::Critical),
+            ("3.4.23", Severity::Critical),
+            ("3.4.31", Severity::Warning),
+            ("3.4.38", Severity::Ok),
+            ("3.5.12", Severity::Critical),
+            ("3.5.13", Severity::Warning),
+            ("3.5.23", Severity::Ok),
+            ("3.6.4", Severity::Warning),
+            ("3.6.5", Severity::Ok),
+            ("3.7.0-alpha.1", Severity::Ok),
+            ("4.0.0", Severity::Ok),
+        ] {
+            assert_eq!(version(text).severity, severity, "{text}");
+        }
+    }
+}

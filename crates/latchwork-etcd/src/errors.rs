@@ -1,0 +1,170 @@
+//! What etcd and the connection say, in the words of the contract.
+
+use std::error::Error as _;
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use tonic::{Code, Status};
+
+use crate::config::Endpoint;
+
+/// An error with what follows from it.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) error: BackendError,
+    pub(crate) reaction: Reaction,
+}
+
+/// What has to happen before the next try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reaction {
+    /// Nothing that this crate could do.
+    None,
+    /// Another member may be better off.
+    Elsewhere,
+    /// The token that proves who we are has ended.
+    LogIn,
+    /// This user may not do this to this key.
+    NoRight,
+    /// There is no such lease, or no more.
+    LeaseGone,
+}
+
+impl Failure {
+    /// As [`Self::error`] of a request that changes nothing, or nothing that anybody could notice:
+    /// it may as well be sent to another member.
+    pub(crate) fn of_a_read(mut self) -> Self {
+        self.error.effect = Effect::NotApplied;
+        self
+    }
+
+    /// A stream has ended before it answered.
+    pub(crate) fn broken(from: &Endpoint, what: &str) -> Self {
+        let message = format!("{from}: the stream of {what} ended before the answer came");
+        let error = BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message);
+        Self { error, reaction: Reaction::Elsewhere }
+    }
+}
+
+/// Whether the connection was never made.
+fn never_connected(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Reads an error of the member `from`.
+pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
+    use BackendErrorKind::{Denied, Invalid, Unreachable};
+    use Effect::{NotApplied, Unknown};
+    let said = status.message();
+    let make = |kind, effect, step: &str, reaction| {
+        let error = BackendError::new(kind, effect, format!("{from} says: {said}"));
+        let error = if step.is_empty() { error } else { error.next_step(step) };
+        Failure { error, reaction }
+    };
+    if never_connected(status) {
+        let mut why = String::new();
+        let mut cause = status.source();
+        while let Some(error) = cause {
+            why = error.to_string();
+            cause = error.source();
+        }
+        let message = format!("cannot connect to {from}: {why}");
+        let error = BackendError::new(Unreachable, NotApplied, message)
+            .next_step("look whether the server runs and the address is right");
+        return Failure { error, reaction: Reaction::Elsewhere };
+    }
+    // The member's own words. What it refuses at the door it has not applied.
+    if said.contains("invalid auth token")
+        || said.contains("revision of auth store is old")
+        || said.contains("user name is empty")
+    {
+        let step = "give user:password@ in the address";
+        return make(Denied, NotApplied, step, Reaction::LogIn);
+    }
+    if said.contains("requested lease not found") {
+        return make(Invalid, NotApplied, "", Reaction::LeaseGone);
+    }
+    let no_leader = said == "etcdserver: no leader";
+    let busy = said.contains("too many requests") || said.contains("no space");
+    match status.code() {
+        _ if no_leader => {
+            let step = "look whether a majority of the members runs";
+            make(Unreachable, NotApplied, step, Reaction::Elsewhere)
+        }
+        _ if busy => make(Unreachable, NotApplied, "look at the server's alarms", Reaction::None),
+        Code::Unauthenticated => {
+            make(Denied, NotApplied, "look at the user and the password", Reaction::None)
+        }
+        Code::PermissionDenied => {
+            make(Denied, NotApplied, "look at the user's roles", Reaction::NoRight)
+        }
+        Code::InvalidArgument if said.contains("authentication") => {
+            make(Denied, NotApplied, "look at the user and the password", Reaction::None)
+        }
+        Code::InvalidArgument if said.starts_with("etcdserver:") => {
+            make(Invalid, NotApplied, "", Reaction::None)
+        }
+        Code::FailedPrecondition if said.contains("authentication is not enabled") => {
+            make(Denied, NotApplied, "leave user and password out", Reaction::None)
+        }
+        Code::Unimplemented => {
+            make(BackendErrorKind::Unsupported, NotApplied, "use etcd 3.4 or later", Reaction::None)
+        }
+        _ => {
+            let step = "look whether the members run and the network lets you reach them";
+            make(Unreachable, Unknown, step, Reaction::Elsewhere)
+        }
+    }
+}
+
+/// An answer that is not as etcd's API has it.
+pub(crate) fn strange(what: &str) -> BackendError {
+    let message = format!("etcd answered {what} in another way than its API says");
+    BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message)
+}
+
+pub(crate) fn unsupported(message: &str) -> BackendError {
+    BackendError::new(BackendErrorKind::Unsupported, Effect::NotApplied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(code: Code, said: &str) -> (BackendErrorKind, Effect, Reaction) {
+        let from = Endpoint { host: "h".into(), port: 1 };
+        let failure = failure(&Status::new(code, said), &from);
+        (failure.error.kind, failure.error.effect, failure.reaction)
+    }
+
+    #[test]
+    fn only_what_was_refused_is_certain() {
+        use BackendErrorKind::{Denied, Unreachable};
+        use Effect::{NotApplied, Unknown};
+        for (code, said, expected) in [
+            (Code::Unavailable, "etcdserver: request timed out", (Unreachable, Unknown)),
+            (Code::Unavailable, "etcdserver: leader changed", (Unreachable, Unknown)),
+            (Code::Unavailable, "etcdserver: no leader", (Unreachable, NotApplied)),
+            (Code::Unknown, "transport error", (Unreachable, Unknown)),
+            (Code::PermissionDenied, "etcdserver: permission denied", (Denied, NotApplied)),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+                (Denied, NotApplied),
+            ),
+        ] {
+            let (kind, effect, _) = read(code, said);
+            assert_eq!((kind, effect), expected, "{said}");
+        }
+        let said = "etcdserver: requested lease not found";
+        assert_eq!(read(Code::NotFound, said).2, Reaction::LeaseGone);
+        let said = "etcdserver: invalid auth token";
+        assert_eq!(read(Code::Unauthenticated, said).2, Reaction::LogIn);
+    }
+}

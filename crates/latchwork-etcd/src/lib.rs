@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod claims;
+mod config;
+mod doctor;
+mod errors;
+mod inspect;
+mod join_all;
+mod keep_alive;
+mod line;
+mod link;
+mod members;
+mod names;
+mod pool;
+mod proto;
+mod release;
+mod renew;
+mod requests;
+mod wait;
+mod watch;
+
+pub use backend::EtcdBackend;
+pub use config::EtcdConfig;
+pub use doctor::doctor;

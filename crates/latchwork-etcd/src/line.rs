@@ -1,0 +1,268 @@
+//! The line of a key as etcd tells it, and what follows from it for a claim.
+//!
+//! The value of a claim's key is `lw1 <claim id> <mode> <since, ms> <holder>`; other clients leave
+//! it empty, or write what they like, and are mutex claims. The place of a claim that was released
+//! with a linger stays, under a lease of its own, with `lwc` in front: it lets nobody pass who was
+//! not there before, and keeps its create revision, so that clients of all kinds respect it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::kit::lineup::{self, Admission, Node};
+use latchwork_core::{Blocked, Cause, Claim, ClaimId, Mode, Shape};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+use crate::proto::KeyValue;
+
+/// A claim in line.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Its key in etcd.
+    pub(crate) key: Vec<u8>,
+    /// Its create revision: its order, and its token.
+    pub(crate) revision: i64,
+    /// Since which revision it only keeps the key closed.
+    pub(crate) closed: Option<i64>,
+    pub(crate) lease: i64,
+    pub(crate) mode: Mode,
+    /// `None` for a client of another kind.
+    pub(crate) id: Option<ClaimId>,
+    pub(crate) holder: Arc<str>,
+    /// Since when it has asked, on the wall clock of its process.
+    pub(crate) since: Option<Duration>,
+}
+
+/// What is stored in the key of a claim.
+pub(crate) fn value(claim: &Claim, now: Duration) -> Vec<u8> {
+    written("lw1", claim, now)
+}
+
+/// What is stored in the key of a claim that has left the key closed.
+pub(crate) fn closed_value(claim: &Claim, now: Duration) -> Vec<u8> {
+    written("lwc", claim, now)
+}
+
+fn written(kind: &str, claim: &Claim, now: Duration) -> Vec<u8> {
+    let mode = match claim.mode {
+        Mode::Exclusive => "x".into(),
+        Mode::Read => "r".into(),
+        Mode::Write => "w".into(),
+        Mode::Permits { take, of } => format!("p{take}/{of}"),
+    };
+    format!("{kind} {} {mode} {} {}", claim.id, now.as_millis(), claim.holder).into_bytes()
+}
+
+fn read_mode(text: &str) -> Option<Mode> {
+    match text {
+        "x" => Some(Mode::Exclusive),
+        "r" => Some(Mode::Read),
+        "w" => Some(Mode::Write),
+        _ => {
+            let (take, of) = text.strip_prefix('p')?.split_once('/')?;
+            Some(Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? })
+        }
+    }
+}
+
+impl Place {
+    /// Reads a key of a line.
+    pub(crate) fn read(entry: KeyValue) -> Self {
+        let ours = std::str::from_utf8(&entry.value).ok().and_then(|text| {
+            let mut words = text.splitn(5, ' ');
+            let closes = match words.next()? {
+                "lw1" => false,
+                "lwc" => true,
+                _ => return None,
+            };
+            let id = ClaimId::parse(words.next()?)?;
+            let mode = read_mode(words.next()?)?;
+            let since = words.next()?.parse().ok().map(Duration::from_millis);
+            Some((Some(id), mode, Arc::from(words.next()?), since, closes))
+        });
+        let foreign =
+            || (None, Mode::Exclusive, Arc::from("a client of another kind"), None, false);
+        let (id, mode, holder, since, closes) = ours.unwrap_or_else(foreign);
+        let closed = closes.then_some(entry.mod_revision);
+        let KeyValue { key, create_revision: revision, lease, .. } = entry;
+        Self { key, revision, closed, lease, mode, id, holder, since }
+    }
+}
+
+/// A line, in order, at a revision of the store.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Line {
+    pub(crate) places: Vec<Place>,
+    pub(crate) revision: i64,
+}
+
+impl Line {
+    pub(crate) fn new(entries: Vec<KeyValue>, revision: i64) -> Self {
+        let mut places: Vec<_> = entries.into_iter().map(Place::read).collect();
+        places.sort_unstable_by_key(|place| place.revision);
+        Self { places, revision }
+    }
+
+    /// Where the key stands.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
+        self.places.iter().position(|place| place.key == key)
+    }
+
+    pub(crate) fn find_claim(&self, id: ClaimId) -> Option<&Place> {
+        self.places.iter().find(|place| place.id == Some(id) && place.closed.is_none())
+    }
+
+    /// What the first of another kind than `mode` uses the key as.
+    pub(crate) fn clash(&self, mode: Mode, ahead_of: usize) -> Option<Shape> {
+        let mut ahead = self.places[..ahead_of].iter().filter(|place| place.closed.is_none());
+        let first = ahead.next()?.mode.shape();
+        (first != mode.shape()).then_some(first)
+    }
+
+    /// The line as a claim sees it that came at this revision. Who was there when a place was
+    /// closed stands behind the claim that it was; others pass by no closed place.
+    fn seen_at(&self, revision: i64) -> Vec<Node<()>> {
+        let mode = |place: &Place| match place.closed {
+            Some(closed) if revision > closed => Mode::Exclusive,
+            _ => place.mode,
+        };
+        self.places.iter().map(|place| Node { id: (), mode: mode(place) }).collect()
+    }
+
+    /// Judges a place in the line.
+    pub(crate) fn admission(&self, me: usize) -> Admission {
+        lineup::admission(&self.seen_at(self.places[me].revision), me)
+    }
+
+    /// Judges a place that has not been told yet that it holds the key.
+    pub(crate) fn admission_of_waiter(&self, me: usize) -> Admission {
+        let alone = matches!(self.places[me].mode, Mode::Exclusive | Mode::Write);
+        if !alone && let Some(closed) = self.closed() {
+            return closed;
+        }
+        self.admission(me)
+    }
+
+    /// Judges a claim as if it came last.
+    pub(crate) fn admission_of_newcomer(&self, mode: Mode) -> Admission {
+        if let Some(closed) = self.closed() {
+            return closed;
+        }
+        let mut nodes = self.seen_at(i64::MAX);
+        nodes.push(Node { id: (), mode });
+        lineup::admission(&nodes, self.places.len())
+    }
+
+    /// What keeps the key closed, if anything does.
+    fn closed(&self) -> Option<Admission> {
+        let is_closed = |place: &usize| self.places[*place].closed.is_some();
+        let closed: Vec<_> = (0..self.places.len()).filter(is_closed).collect();
+        (!closed.is_empty()).then_some(Admission::BehindAny(closed))
+    }
+
+    /// What a claim at `me` is told that stands behind others.
+    pub(crate) fn blocked(&self, me: usize, admission: Admission, prefix: usize) -> Blocked {
+        let behind = match admission {
+            Admission::Granted => Vec::new(),
+            Admission::Behind(place) => vec![place],
+            Admission::BehindAny(places) => places,
+        };
+        let waits = |place: &usize| self.admission(*place) != Admission::Granted;
+        let resume =
+            behind.iter().map(|place| Target::of(&self.places[*place], prefix).to_string());
+        let first = &self.places[0];
+        let cause = match first.id {
+            _ if self.closed().is_some() => Cause::Linger,
+            Some(_) => Cause::Held,
+            None => Cause::Foreign,
+        };
+        Blocked {
+            retry_after: None,
+            ahead: Some((0..me).filter(waits).count() as u32),
+            cause,
+            holder: first.closed.is_none().then(|| first.holder.clone()),
+            resume: Some(resume.collect::<Vec<_>>().join(" ").into()),
+            store_time: None,
+        }
+    }
+}
+
+/// A place whose end is waited for: what follows the lock's name in its key, and its revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) suffix: Vec<u8>,
+    pub(crate) revision: i64,
+}
+
+impl Target {
+    fn of(place: &Place, prefix: usize) -> Self {
+        Self { suffix: place.key[prefix..].to_vec(), revision: place.revision }
+    }
+
+    /// Reads what `Blocked::resume` says.
+    pub(crate) fn read_all(resume: &str) -> Vec<Self> {
+        let read = |word: &str| {
+            let (revision, suffix) = word.split_once('@')?;
+            let suffix = percent_decode_str(suffix).collect();
+            Some(Self { suffix, revision: revision.parse().ok()? })
+        };
+        resume.split(' ').filter_map(read).collect()
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.revision, percent_encode(&self.suffix, NON_ALPHANUMERIC))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: &str, revision: i64, value: &[u8]) -> KeyValue {
+        let key = key.as_bytes().to_vec();
+        KeyValue { key, create_revision: revision, value: value.to_vec(), ..KeyValue::default() }
+    }
+
+    #[test]
+    fn claims_are_read_as_they_were_written() {
+        let claim = Claim {
+            key: latchwork_core::Key::new("k").unwrap(),
+            id: ClaimId::from_u128(7),
+            mode: Mode::Permits { take: 2, of: 5 },
+            order: latchwork_core::Order::Fifo,
+            ttl: Duration::from_secs(9),
+            holder: "host a, pid 7".into(),
+            waits: true,
+            floor: 0,
+            stamp: latchwork_core::Stamp::parse("0").unwrap(),
+        };
+        let value = value(&claim, Duration::from_millis(1_234));
+        let place = Place::read(entry("k/1", 3, &value));
+        assert_eq!((place.id, place.mode), (Some(claim.id), claim.mode));
+        assert_eq!(
+            (&*place.holder, place.since),
+            (&*claim.holder, Some(Duration::from_millis(1_234)))
+        );
+    }
+
+    #[test]
+    fn what_others_write_is_a_mutex_of_theirs() {
+        for value in [&b""[..], b"proposal", b"lw1 x", b"\xff", b"lw2 0 x 0 y"] {
+            let place = Place::read(entry("k/1", 3, value));
+            assert_eq!((place.id, place.mode), (None, Mode::Exclusive), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn targets_come_back() {
+        let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
+        assert_eq!(line.places[0].revision, 3);
+        let blocked = line.blocked(2, Admission::BehindAny(vec![0, 1]), 2);
+        let targets = Target::read_all(&blocked.resume.unwrap());
+        assert_eq!(targets.len(), 2);
+        assert_eq!(targets[1], Target { suffix: "b c@\u{e9}".into(), revision: 9 });
+        assert_eq!((blocked.cause, blocked.ahead), (Cause::Foreign, Some(1)));
+        assert_eq!(Target::read_all(""), []);
+    }
+}

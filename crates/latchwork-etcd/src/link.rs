@@ -1,0 +1,201 @@
+//! The way to one member: a connection that is made when it is first used, and its streams.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
+use tonic::Request;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint as Target};
+
+use crate::config::{Endpoint, Login};
+use crate::errors::{Failure, failure};
+use crate::keep_alive::{KeepAlives, Lane};
+use crate::proto::auth_client::AuthClient;
+use crate::proto::kv_client::KvClient;
+use crate::proto::lease_client::LeaseClient;
+use crate::proto::maintenance_client::MaintenanceClient;
+use crate::proto::{
+    AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, StatusRequest,
+    StatusResponse, TxnRequest, TxnResponse,
+};
+use crate::watch::Watches;
+
+/// How long a connection may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// A connection that is silent for so long is asked whether it lives, and has as long to answer.
+const PING_AFTER: Duration = Duration::from_secs(2);
+/// Lines may be long, and names up to 64 KiB; the server limits what it sends.
+const LONGEST_ANSWER: usize = 256 << 20;
+
+type Token = MetadataValue<Ascii>;
+
+/// Who we are to the cluster, and the token that proves it.
+#[derive(Default)]
+pub(crate) struct Proof {
+    login: Option<Login>,
+    token: Mutex<Option<Token>>,
+}
+
+impl Proof {
+    pub(crate) fn new(login: Option<Login>) -> Self {
+        Self { login, token: Mutex::default() }
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, token: Option<Token>) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+
+    pub(crate) fn forget(&self) {
+        self.set(None);
+    }
+
+    /// Whether there are a user and a password to ask for a new token with.
+    pub(crate) fn can_log_in(&self) -> bool {
+        self.login.is_some()
+    }
+
+    /// A request with what goes along with each.
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        // A member without a leader refuses at once, and does not wait for one.
+        metadata.insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = self.token() {
+            metadata.insert("token", token);
+        }
+        request
+    }
+}
+
+/// One member.
+pub(crate) struct Link {
+    pub(crate) endpoint: Endpoint,
+    channel: Channel,
+    proof: Arc<Proof>,
+    keep_alives: KeepAlives,
+    watches: Watches,
+}
+
+/// Runs what tonic spawns on Latchwork's own thread.
+#[derive(Clone)]
+struct OnIo(Io);
+
+impl hyper::rt::Executor<Pin<Box<dyn Future<Output = ()> + Send>>> for OnIo {
+    fn execute(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.0.spawn(task);
+    }
+}
+
+impl Link {
+    pub(crate) fn new(endpoint: Endpoint, proof: Arc<Proof>, io: &Io) -> Result<Self, Error> {
+        let target = Target::from_shared(format!("http://{endpoint}")).map_err(|_| {
+            Error::new(ErrorKind::Invalid, format!("store: {endpoint} is not an address"))
+        })?;
+        let channel = target
+            .connect_timeout(CONNECT_LIMIT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_AFTER)
+            .keep_alive_while_idle(true)
+            .executor(OnIo(io.clone()))
+            .connect_lazy();
+        let keep_alives = KeepAlives::start(&channel, &endpoint, &proof, io);
+        let watches = Watches::start(&channel, &proof, io);
+        Ok(Self { endpoint, channel, proof, keep_alives, watches })
+    }
+
+    pub(crate) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// Asks for a token if there must be one and is none.
+    pub(crate) async fn log_in(&self) -> Result<(), Failure> {
+        let Some(login) = &self.proof.login else { return Ok(()) };
+        if self.proof.token().is_some() {
+            return Ok(());
+        }
+        let (name, password) = (login.user.clone(), login.password.clone());
+        let request = Request::new(AuthenticateRequest { name, password });
+        let answer = AuthClient::new(self.channel.clone()).authenticate(request).await;
+        let answer = answer.map_err(|status| self.failure(&status))?;
+        let token = answer.into_inner().token.parse().map_err(|_| Failure {
+            error: BackendError::new(
+                BackendErrorKind::Corrupt,
+                Effect::NotApplied,
+                format!("{} gave a token that cannot be sent", self.endpoint),
+            ),
+            reaction: crate::errors::Reaction::None,
+        })?;
+        self.proof.set(Some(token));
+        Ok(())
+    }
+
+    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+        let mut client = self.kv();
+        let answer = client.range(self.proof.request(request)).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+    }
+
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
+        let mut client = self.kv();
+        let answer = client.txn(self.proof.request(request)).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+    }
+
+    /// A lease that nobody has heard of holds nothing, and ends by itself.
+    pub(crate) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Failure> {
+        let request = self.proof.request(LeaseGrantRequest { ttl: seconds, id: 0 });
+        let answer = self.leases().lease_grant(request).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+    }
+
+    pub(crate) async fn revoke(&self, lease: i64) -> Result<(), Failure> {
+        let request = self.proof.request(LeaseRevokeRequest { id: lease });
+        let answer = self.leases().lease_revoke(request).await;
+        answer.map(drop).map_err(|status| self.failure(&status))
+    }
+
+    pub(crate) async fn time_to_live(
+        &self,
+        lease: i64,
+    ) -> Result<LeaseTimeToLiveResponse, Failure> {
+        let request = self.proof.request(LeaseTimeToLiveRequest { id: lease });
+        let answer = self.leases().lease_time_to_live(request).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+    }
+
+    pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        let answer = client.status(self.proof.request(StatusRequest {})).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+    }
+
+    /// Starts the ttl of a lease anew; its length, or `None` if there is no such lease.
+    pub(crate) async fn keep_alive(
+        &self,
+        lane: Lane,
+        lease: i64,
+    ) -> Result<Option<Duration>, Failure> {
+        self.keep_alives.ask(lane, lease, &self.endpoint).await
+    }
+
+    fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone()).max_decoding_message_size(LONGEST_ANSWER)
+    }
+
+    fn leases(&self) -> LeaseClient<Channel> {
+        LeaseClient::new(self.channel.clone())
+    }
+
+    fn failure(&self, status: &tonic::Status) -> Failure {
+        failure(status, &self.endpoint)
+    }
+}

@@ -1,0 +1,136 @@
+//! The members of the cluster: one is asked, and another one when that does not answer.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
+
+use crate::config::EtcdConfig;
+use crate::errors::{Failure, Reaction};
+use crate::link::{Link, Proof};
+
+/// A member that has been asked for so long and was given up by the asker is not asked again while
+/// there is another one.
+const SILENCE: Duration = Duration::from_millis(300);
+
+pub(crate) struct Members {
+    links: Vec<Arc<Link>>,
+    /// The one that is asked.
+    current: AtomicUsize,
+    proof: Arc<Proof>,
+    io: Io,
+}
+
+impl Members {
+    pub(crate) fn new(config: &EtcdConfig, io: &Io) -> Result<Self, Error> {
+        let proof = Arc::new(Proof::new(config.login.clone()));
+        let link = |endpoint: &crate::config::Endpoint| {
+            Link::new(endpoint.clone(), proof.clone(), io).map(Arc::new)
+        };
+        let links = config.members.iter().map(link).collect::<Result<_, _>>()?;
+        Ok(Self { links, current: AtomicUsize::new(0), proof: proof.clone(), io: io.clone() })
+    }
+
+    /// Asks the present member; the next one, if it is certain that this one did nothing.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        request: impl Fn(Arc<Link>) -> F + Send,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        self.ask_for(true, request).await
+    }
+
+    /// As [`Self::ask`], for an answer that may take any time.
+    pub(crate) async fn follow<T, F>(
+        &self,
+        request: impl Fn(Arc<Link>) -> F + Send,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        self.ask_for(false, request).await
+    }
+
+    async fn ask_for<T, F>(
+        &self,
+        soon: bool,
+        request: impl Fn(Arc<Link>) -> F + Send,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        let mut logged_in_again = false;
+        let mut left = self.links.len();
+        loop {
+            let number = self.current.load(Ordering::Relaxed);
+            let link = self.links[number].clone();
+            let mut patience =
+                Patience { members: self, number, since: soon.then(|| self.io.now()) };
+            let answer = match link.log_in().await {
+                Ok(()) => request(link).await,
+                Err(failure) => Err(failure),
+            };
+            patience.since = None;
+            let failure = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let certain = failure.error.effect == Effect::NotApplied;
+            match failure.reaction {
+                Reaction::Elsewhere => {
+                    self.turn_from(number);
+                    left -= 1;
+                    if !certain || left == 0 {
+                        return Err(failure);
+                    }
+                }
+                Reaction::LogIn if self.proof.can_log_in() && !logged_in_again => {
+                    self.proof.forget();
+                    logged_in_again = true;
+                }
+                _ => return Err(failure),
+            }
+        }
+    }
+
+    /// Asks the next member from now on, if this one is still the present one.
+    fn turn_from(&self, number: usize) {
+        let next = (number + 1) % self.links.len();
+        // If it fails, somebody else has turned already.
+        let _ = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Notices that an asker has given up.
+struct Patience<'a> {
+    members: &'a Members,
+    number: usize,
+    since: Option<Moment>,
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        if let Some(since) = self.since
+            && self.members.io.now().since(since) >= SILENCE
+        {
+            self.members.turn_from(self.number);
+        }
+    }
+}
+
+/// The error alone. Outside of this crate nobody can do anything about a lease that is gone.
+pub(crate) fn error(failure: Failure) -> BackendError {
+    match failure.reaction {
+        Reaction::LeaseGone => BackendError::new(
+            BackendErrorKind::Unreachable,
+            failure.error.effect,
+            "the lease ended on the way",
+        )
+        .next_step("use a longer ttl"),
+        _ => failure.error,
+    }
+}

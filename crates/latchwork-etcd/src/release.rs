@@ -1,0 +1,145 @@
+//! The release: by create revision where all is known, by revoking the lease where not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::kit::lineup::Admission;
+use latchwork_core::{BackendError, Claim, Released};
+
+use crate::backend::{Shared, whole_seconds};
+use crate::claims::Own;
+use crate::errors::Reaction;
+use crate::line::{Line, Place, closed_value};
+use crate::members::error;
+use crate::{names, requests};
+
+impl Shared {
+    pub(crate) async fn release_claim(
+        self: &Arc<Self>,
+        claim: &Claim,
+    ) -> Result<Released, BackendError> {
+        let prefix = names::line(&claim.key);
+        match self.claims.get(claim.id) {
+            Some(Own { unsure: 0, revision: Some(revision), lease, .. }) => {
+                self.release_known(claim, &names::claim(&prefix, lease.id), revision).await
+            }
+            Some(own) => self.revoke(claim, own.lease.id).await,
+            None => self.release_of_another(claim, &prefix).await,
+        }
+    }
+
+    /// Ends a claim and keeps the key closed, if the claim held it: its place stays, under a new
+    /// lease. A request of this kind may be sent again, for it changes only that place.
+    pub(crate) async fn close(
+        self: &Arc<Self>,
+        claim: &Claim,
+        length: Duration,
+    ) -> Result<Released, BackendError> {
+        let prefix = names::line(&claim.key);
+        let known = self.claims.get(claim.id);
+        let (key, revision, old) = match known {
+            Some(Own { granted: true, revision: Some(revision), lease, .. }) => {
+                (names::claim(&prefix, lease.id), revision, lease.id)
+            }
+            Some(_) => return self.release_claim(claim).await,
+            None => {
+                let line = self.line(&prefix).await?;
+                let is_it = |place: &Place| place.id == Some(claim.id) && place.closed.is_none();
+                let Some(me) = line.places.iter().position(is_it) else {
+                    return Ok(Released::NotHeld);
+                };
+                if line.admission(me) != Admission::Granted {
+                    return self.release_claim(claim).await;
+                }
+                let place = &line.places[me];
+                (place.key.clone(), place.revision, place.lease)
+            }
+        };
+        // Granted now, so that it lasts its measure from now.
+        let lease = self.grant(whole_seconds(length)).await.map_err(error)?;
+        if let Some(own) = known {
+            self.claims.begin(claim.id, own.lease, own.seconds);
+        }
+        let value = closed_value(claim, self.io.clock().wall());
+        let closing = self.members.ask(|link| {
+            let request = requests::close(&key, revision, &value, lease.id);
+            async move { link.txn(request).await }
+        });
+        let closed = closing.await.map_err(error)?.succeeded;
+        self.claims.forget(claim.id, old);
+        if !closed {
+            return Ok(Released::NotHeld);
+        }
+        // Its name is taken by the place that stays. If this fails it ends by itself.
+        let _ = self.members.ask(|link| async move { link.revoke(old).await }).await;
+        Ok(Released::Yes)
+    }
+
+    /// The line as a majority has it.
+    async fn line(&self, prefix: &[u8]) -> Result<Line, BackendError> {
+        let answer = self.members.ask(|link| {
+            let request = requests::line(prefix);
+            async move { link.range(request).await }
+        });
+        Ok(requests::line_in(answer.await.map_err(error)?))
+    }
+
+    /// One transaction; the lease is used again.
+    async fn release_known(
+        self: &Arc<Self>,
+        claim: &Claim,
+        key: &[u8],
+        revision: i64,
+    ) -> Result<Released, BackendError> {
+        let Some(own) = self.claims.get(claim.id) else { return Ok(Released::NotHeld) };
+        // A delete that compares the revision harms nobody, however late it comes. But a try of
+        // this claim may be sent while it is under way.
+        self.claims.begin(claim.id, own.lease, own.seconds);
+        let answer = self
+            .members
+            .ask(|link| {
+                let request = requests::delete(key, revision);
+                async move { link.txn(request).await }
+            })
+            .await
+            .map_err(error)?;
+        self.claims.answered(claim.id, own.lease.id, |_| {});
+        let forgotten = self.claims.forget(claim.id, own.lease.id);
+        if !answer.succeeded {
+            // Somebody else has deleted it, or its lease has ended.
+            return Ok(Released::NotHeld);
+        }
+        if let Some(own) = forgotten {
+            self.give_back(own);
+        }
+        Ok(Released::Yes)
+    }
+
+    /// Ends a lease, and with it whatever a request has done or will do under it.
+    pub(crate) async fn revoke(&self, claim: &Claim, lease: i64) -> Result<Released, BackendError> {
+        let revoked = self.members.ask(|link| async move { link.revoke(lease).await }).await;
+        let released = match revoked {
+            Ok(()) => Released::Yes,
+            Err(failure) if failure.reaction == Reaction::LeaseGone => Released::NotHeld,
+            Err(failure) => return Err(error(failure)),
+        };
+        self.claims.forget(claim.id, lease);
+        Ok(released)
+    }
+
+    /// A claim that this client did not make: who knows its id may end it.
+    async fn release_of_another(
+        &self,
+        claim: &Claim,
+        prefix: &[u8],
+    ) -> Result<Released, BackendError> {
+        let line = self.line(prefix).await?;
+        let Some(place) = line.find_claim(claim.id) else { return Ok(Released::NotHeld) };
+        let answer = self.members.ask(|link| {
+            let request = requests::delete(&place.key, place.revision);
+            async move { link.txn(request).await }
+        });
+        let succeeded = answer.await.map_err(error)?.succeeded;
+        Ok(if succeeded { Released::Yes } else { Released::NotHeld })
+    }
+}

@@ -1,0 +1,126 @@
+//! The transactions and reads that make up the verbs.
+
+use crate::line::Line;
+use crate::names::end_of;
+use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::proto::range_request::{SortOrder, SortTarget};
+use crate::proto::request_op::Request;
+use crate::proto::response_op::Response;
+use crate::proto::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
+    TxnResponse,
+};
+
+/// The whole line whose keys start so, in order.
+pub(crate) fn line(prefix: &[u8]) -> RangeRequest {
+    RangeRequest {
+        key: prefix.to_vec(),
+        range_end: end_of(prefix),
+        sort_order: SortOrder::Ascend as i32,
+        sort_target: SortTarget::Create as i32,
+        ..RangeRequest::default()
+    }
+}
+
+/// One key.
+pub(crate) fn one(key: &[u8]) -> RangeRequest {
+    RangeRequest { key: key.to_vec(), ..RangeRequest::default() }
+}
+
+/// All keys whose names start so.
+pub(crate) fn all(prefix: &[u8]) -> RangeRequest {
+    let key = if prefix.is_empty() { vec![0] } else { prefix.to_vec() };
+    RangeRequest { key, range_end: end_of(prefix), ..RangeRequest::default() }
+}
+
+/// When a claim may put its key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum If {
+    /// It has none yet: it takes a place at the end of the line.
+    NoPlace,
+    /// Nobody is in line.
+    NobodyThere,
+    /// Nobody has joined the line since this revision.
+    NobodyJoinedSince(i64),
+}
+
+/// Puts the key of a claim under its lease, and reads the line, be it put or not.
+pub(crate) fn put(
+    condition: If,
+    prefix: &[u8],
+    key: &[u8],
+    value: &[u8],
+    lease: i64,
+) -> TxnRequest {
+    let absent = created(key, 0);
+    let compare = match condition {
+        If::NoPlace => vec![absent],
+        If::NobodyThere => vec![Compare { range_end: end_of(prefix), ..created(prefix, 0) }],
+        If::NobodyJoinedSince(revision) => {
+            let unchanged = Compare {
+                result: CompareResult::Less as i32,
+                target: CompareTarget::Mod as i32,
+                key: prefix.to_vec(),
+                range_end: end_of(prefix),
+                target_union: Some(TargetUnion::ModRevision(revision + 1)),
+            };
+            vec![absent, unchanged]
+        }
+    };
+    let put = PutRequest { key: key.to_vec(), value: value.to_vec(), lease };
+    let read = || op(Request::RequestRange(line(prefix)));
+    TxnRequest {
+        compare,
+        success: vec![op(Request::RequestPut(put)), read()],
+        failure: vec![read()],
+    }
+}
+
+/// Deletes the key if it is still the one that was created at this revision.
+pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
+    let delete = DeleteRangeRequest { key: key.to_vec(), range_end: Vec::new() };
+    TxnRequest {
+        compare: vec![created(key, revision)],
+        success: vec![op(Request::RequestDeleteRange(delete))],
+        failure: Vec::new(),
+    }
+}
+
+/// Leaves a place in line that keeps the key closed until this lease ends.
+pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnRequest {
+    let put = PutRequest { key: key.to_vec(), value: value.to_vec(), lease };
+    TxnRequest {
+        compare: vec![created(key, revision)],
+        success: vec![op(Request::RequestPut(put))],
+        failure: Vec::new(),
+    }
+}
+
+/// The line that a transaction has read.
+pub(crate) fn line_of(answer: TxnResponse) -> Option<Line> {
+    let revision = answer.header.as_ref()?.revision;
+    match answer.responses.into_iter().next_back()?.response? {
+        Response::ResponseRange(range) => Some(Line::new(range.kvs, revision)),
+        _ => None,
+    }
+}
+
+/// The line that a read has found.
+pub(crate) fn line_in(answer: RangeResponse) -> Line {
+    let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+    Line::new(answer.kvs, revision)
+}
+
+fn created(key: &[u8], revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Equal as i32,
+        target: CompareTarget::Create as i32,
+        key: key.to_vec(),
+        range_end: Vec::new(),
+        target_union: Some(TargetUnion::CreateRevision(revision)),
+    }
+}
+
+fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}

@@ -1,0 +1,186 @@
+//! One stream for all watches of a member.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use latchwork_core::Io;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use crate::config::Endpoint;
+use crate::errors::Failure;
+use crate::link::Proof;
+use crate::proto::event::EventType;
+use crate::proto::watch_client::WatchClient;
+use crate::proto::watch_create_request::FilterType;
+use crate::proto::watch_request::RequestUnion;
+use crate::proto::{WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse};
+
+/// What a watch tells. When it ends without a word, the stream has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// From now on nothing is missed.
+    Open,
+    /// These keys are gone.
+    Gone(Vec<Vec<u8>>),
+}
+
+enum Order {
+    Open { id: i64, key: Vec<u8>, end: Vec<u8>, notices: mpsc::UnboundedSender<Notice> },
+    Close(i64),
+}
+
+/// The watches of one member.
+pub(crate) struct Watches {
+    orders: mpsc::UnboundedSender<Order>,
+    next: AtomicI64,
+}
+
+/// A watch; dropping it ends it.
+pub(crate) struct Watch {
+    id: i64,
+    notices: mpsc::UnboundedReceiver<Notice>,
+    orders: mpsc::WeakUnboundedSender<Order>,
+}
+
+impl Watches {
+    /// Starts the task; the stream is opened when it is first used.
+    pub(crate) fn start(channel: &Channel, proof: &Arc<Proof>, io: &Io) -> Self {
+        let (orders, todo) = mpsc::unbounded_channel();
+        let stream = Stream { channel: channel.clone(), proof: proof.clone() };
+        io.spawn(stream.serve(todo));
+        // 0 asks the server to choose.
+        Self { orders, next: AtomicI64::new(1) }
+    }
+
+    /// Watches for keys that go away, from the member's present revision on: what begins in the
+    /// past is served late. An empty `end` means this key alone.
+    pub(crate) fn open(&self, key: Vec<u8>, end: Vec<u8>) -> Watch {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, notices) = mpsc::unbounded_channel();
+        // If the task is gone, so is the sender, and the watch ends.
+        let _ = self.orders.send(Order::Open { id, key, end, notices: sender });
+        Watch { id, notices, orders: self.orders.downgrade() }
+    }
+}
+
+impl Watch {
+    pub(crate) async fn notice(&mut self, from: &Endpoint) -> Result<Notice, Failure> {
+        self.notices.recv().await.ok_or_else(|| Failure::broken(from, "watches").of_a_read())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(orders) = self.orders.upgrade() {
+            let _ = orders.send(Order::Close(self.id));
+        }
+    }
+}
+
+struct Stream {
+    channel: Channel,
+    proof: Arc<Proof>,
+}
+
+type Watchers = HashMap<i64, mpsc::UnboundedSender<Notice>>;
+
+impl Stream {
+    async fn serve(self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        while let Some(first) = orders.recv().await {
+            if matches!(first, Order::Close(_)) {
+                continue; // it ended with its stream
+            }
+            // Whoever is still in here when it ends is told by that.
+            let mut watchers = Watchers::new();
+            let (out, requests) = mpsc::unbounded_channel();
+            carry_out(first, &out, &mut watchers);
+            if self.run(requests, &out, &mut watchers, &mut orders).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Runs until the stream breaks; `None` if nobody can ask any more.
+    async fn run(
+        &self,
+        requests: mpsc::UnboundedReceiver<WatchRequest>,
+        out: &mpsc::UnboundedSender<WatchRequest>,
+        watchers: &mut Watchers,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+    ) -> Option<()> {
+        let mut client =
+            WatchClient::new(self.channel.clone()).max_decoding_message_size(256 << 20);
+        let requests = self.proof.request(UnboundedReceiverStream::new(requests));
+        let mut opening = std::pin::pin!(client.watch(requests));
+        let mut answers: Streaming<WatchResponse> = loop {
+            tokio::select! {
+                opened = &mut opening => match opened {
+                    Ok(opened) => break opened.into_inner(),
+                    Err(_) => return Some(()),
+                },
+                order = orders.recv() => carry_out(order?, out, watchers),
+            }
+        };
+        loop {
+            tokio::select! {
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) => {
+                        if answer.canceled && answer.cancel_reason.contains("auth") {
+                            self.proof.forget();
+                            return Some(());
+                        }
+                        tell(answer, watchers);
+                    }
+                    Ok(None) | Err(_) => return Some(()),
+                },
+                order = orders.recv() => carry_out(order?, out, watchers),
+            }
+        }
+    }
+}
+
+fn carry_out(order: Order, out: &mpsc::UnboundedSender<WatchRequest>, watchers: &mut Watchers) {
+    let request = match order {
+        Order::Open { id, key, end, notices } => {
+            watchers.insert(id, notices);
+            RequestUnion::CreateRequest(WatchCreateRequest {
+                key,
+                range_end: end,
+                start_revision: 0,
+                progress_notify: false,
+                filters: vec![FilterType::Noput as i32],
+                watch_id: id,
+            })
+        }
+        Order::Close(id) => {
+            if watchers.remove(&id).is_none() {
+                return;
+            }
+            RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id })
+        }
+    };
+    // It fails only if the stream is broken; then all watches end.
+    let _ = out.send(WatchRequest { request_union: Some(request) });
+}
+
+fn tell(answer: WatchResponse, watchers: &mut Watchers) {
+    let Some(watcher) = watchers.get(&answer.watch_id) else { return };
+    if answer.canceled {
+        watchers.remove(&answer.watch_id);
+        return;
+    }
+    // Nobody listens if the watch was dropped.
+    if answer.created {
+        let _ = watcher.send(Notice::Open);
+    }
+    let deleted =
+        answer.events.into_iter().filter(|event| event.r#type == EventType::Delete as i32);
+    let gone: Vec<_> = deleted.filter_map(|event| Some(event.kv?.key)).collect();
+    if !gone.is_empty() {
+        let _ = watcher.send(Notice::Gone(gone));
+    }
+}

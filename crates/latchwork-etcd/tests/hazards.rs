@@ -1,0 +1,116 @@
+//! What only etcd can suffer: leases and keys that end apart, compaction, restarts, passwords.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+mod common;
+
+use common::*;
+use latchwork_core::{ErrorKind, LostReason};
+use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
+
+fn server() -> EtcdServer {
+    EtcdServer::start(&EtcdOptions::new()).unwrap()
+}
+
+/// The keys of a line, in its order.
+fn keys_of(server: &EtcdServer, name: &str) -> Vec<String> {
+    let prefix = format!("{name}/");
+    let get = ["get", &prefix, "--prefix", "--keys-only", "--sort-by=CREATE", "--order=ASCEND"];
+    let keys = etcdctl(server.port(), &get).unwrap();
+    keys.split_whitespace().map(str::to_owned).collect()
+}
+
+/// H59: a waiter whose lease ended in line is not admitted by that place.
+#[test]
+fn h59_a_place_that_ended_in_line_admits_nobody() {
+    let server = server();
+    run(async {
+        let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        let mutex = waiter.mutex("k").fair();
+        let waits = mutex.acquire_within(20 * SEC);
+        let ends = async {
+            until(&holder, "k", |shown| shown.waiters.len() == 1).await;
+            let last = keys_of(&server, "k").pop().unwrap();
+            let lease = last.rsplit('/').next().unwrap();
+            etcdctl(server.port(), &["lease", "revoke", lease]).unwrap();
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(waits, ends);
+        let next = next.unwrap();
+        let shown = show(&holder, "k").await;
+        assert_eq!(shown.holders.len(), 1, "the guard has a key: {shown:?}");
+        next.ensure_held().unwrap();
+        next.release().await.unwrap();
+    });
+}
+
+/// H61: the key is deleted while its lease lives on and goes on being kept alive.
+#[test]
+fn h61_a_key_deleted_behind_a_live_lease_is_lost() {
+    let server = server();
+    run(async {
+        let locks = client(&server.url()).await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        etcdctl(server.port(), &["del", &keys_of(&server, "k")[0]]).unwrap();
+        let lost = tokio::time::timeout(10 * SEC, guard.lost()).await.unwrap();
+        assert_eq!(lost.reason, LostReason::Taken);
+        let next = locks.mutex("k").acquire_within(10 * SEC).await.unwrap();
+        next.release().await.unwrap();
+    });
+}
+
+/// H65: compaction does not end a wait.
+#[test]
+fn h65_a_waiter_is_admitted_after_a_compaction() {
+    let server = server();
+    run(async {
+        let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        let mutex = waiter.mutex("k");
+        let waits = mutex.acquire_within(20 * SEC);
+        let compacts = async {
+            until(&holder, "k", |shown| shown.waiters.len() == 1).await;
+            etcdctl(server.port(), &["put", "x", "1"]).unwrap();
+            let fields = etcdctl(server.port(), &["get", "x", "--write-out=fields"]).unwrap();
+            let revision = fields.lines().find_map(|l| l.strip_prefix("\"Revision\" : ")).unwrap();
+            etcdctl(server.port(), &["compact", revision]).unwrap();
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(waits, compacts);
+        next.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_hold_survives_a_restart_of_the_server() {
+    let mut server = server();
+    run(async {
+        let locks = client(&server.url()).await.ttl(10 * SEC);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        server.restart().unwrap();
+        tokio::time::sleep(8 * SEC).await;
+        guard.ensure_held().expect("it was renewed after the restart");
+        let other = client(&server.url()).await;
+        assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn users_are_known_by_their_password() {
+    let server = EtcdServer::start(&EtcdOptions::new().root_password("secret")).unwrap();
+    run(async {
+        let host = format!("127.0.0.1:{}", server.port());
+        for address in [format!("etcd://{host}"), format!("etcd://root:wrong@{host}")] {
+            let error = connect(&address).await.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            assert!(error.hint().is_some() && !error.to_string().contains("wrong"), "{error}");
+        }
+        let locks = client(&format!("etcd://root:secret@{host}")).await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        tokio::time::sleep(3 * SEC).await;
+        guard.ensure_held().expect("it was renewed");
+        guard.release().await.unwrap();
+    });
+}
