@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim, Effect,
@@ -14,7 +15,6 @@ use latchwork_core::{
 use crate::claims::{Claims, Own};
 use crate::config::EtcdConfig;
 use crate::errors::{Failure, Reaction, strange, unsupported};
-use crate::join_all::join_all;
 use crate::keep_alive::Lane;
 use crate::line::{Line, value};
 use crate::link::Link;
@@ -327,7 +327,7 @@ impl Backend for EtcdBackend {
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
         Box::pin(async move {
             let renewals = claims.iter().map(|claim| Box::pin(self.0.renew(claim)));
-            join_all(renewals.collect()).await
+            join_all(renewals).await
         })
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Error, Io};
 
 use crate::config::{Endpoint, EtcdConfig};
-use crate::join_all::join_all;
 use crate::members::{Members, error};
 use crate::proto::StatusResponse;
 
@@ -28,7 +28,7 @@ pub async fn doctor(config: EtcdConfig, io: Io) -> Result<Report, Error> {
     let store: Arc<str> = config.shown().into();
     let mut report = Report::new(store.clone());
     let asked = config.members.iter().map(|member| Box::pin(status(&config, member, &io)));
-    let answers = join_all(asked.collect()).await;
+    let answers = join_all(asked).await;
     let mut problem = None;
     let mut alive = 0;
     for (member, answer) in config.members.iter().zip(answers) {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{BackendError, Key, Party, Query, Snapshot};
 
 use crate::backend::Shared;
-use crate::join_all::join_all;
 use crate::line::{Line, Place};
 use crate::members::error;
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
@@ -50,12 +50,12 @@ impl Shared {
             let line = Line::new(entries, 0);
             Box::pin(self.snapshot(key, line))
         });
-        join_all(shown.collect()).await.into_iter().collect()
+        join_all(shown).await.into_iter().collect()
     }
 
     async fn snapshot(&self, key: Key, line: Line) -> Result<Snapshot, BackendError> {
         let left = line.places.iter().map(|place| Box::pin(self.left(place)));
-        let left = join_all(left.collect()).await;
+        let left = join_all(left).await;
         let now = self.io.clock().wall();
         let name = names::escape(key.as_str());
         let mut snapshot = Snapshot::free(key);

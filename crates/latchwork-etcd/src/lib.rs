@@ -6,7 +6,6 @@ mod config;
 mod doctor;
 mod errors;
 mod inspect;
-mod join_all;
 mod keep_alive;
 mod line;
 mod link;

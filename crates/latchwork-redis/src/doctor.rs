@@ -16,6 +16,7 @@ pub(crate) use clock::spread;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io};
 use redis::{Value, cmd};
@@ -24,7 +25,6 @@ use tokio::sync::oneshot;
 use crate::answers::{fields, pairs, text};
 use crate::config::{Deployment, Endpoint, RedisConfig};
 use crate::connect::{Access, Probe};
-use crate::join_all::join_all;
 use crate::link::{Link, command};
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
@@ -71,7 +71,7 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
         }
         Deployment::Cluster(seeds) => cluster::nodes(&config, seeds, &io, &mut problems).await,
     };
-    let opening = endpoints.iter().map(|at| Box::pin(Server::open(at, &config, &io))).collect();
+    let opening = endpoints.iter().map(|at| Box::pin(Server::open(at, &config, &io)));
     let mut servers = Vec::new();
     for (endpoint, opened) in endpoints.iter().zip(join_all(opening).await) {
         match opened {
@@ -92,7 +92,7 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
         });
         return Err(Error::from_backend(problem, None, &store));
     }
-    let examined: Vec<_> = servers.iter().map(|one| Box::pin(one.examine(&config, &io))).collect();
+    let examined = servers.iter().map(|one| Box::pin(one.examine(&config, &io)));
     for findings in join_all(examined).await {
         report.findings.extend(findings);
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
 use redis::{Cmd, Value};
 
@@ -13,7 +14,6 @@ use crate::combine::{Combined, LIMIT};
 use crate::confirm::Answer;
 use crate::errors::{Failure, strange};
 use crate::holder;
-use crate::join_all::join_all;
 use crate::names::Names;
 use crate::scripts::{FREE, RELEASE, TAKE, TRY};
 use crate::topology::{Sending, Topology};
@@ -108,7 +108,7 @@ impl Combined for Take {
                     None => groups.push(vec![index]),
                 }
             }
-            let commands = groups.iter().map(|g| Box::pin(self.take_group(requests, g))).collect();
+            let commands = groups.iter().map(|g| Box::pin(self.take_group(requests, g)));
             let mut answers = vec![Ok(Value::Nil); requests.len()];
             for (group, taken) in groups.iter().zip(join_all(commands).await) {
                 // What one namespace is refused says nothing of what another has got.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::doctor::Prepared;
 use latchwork_core::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
@@ -12,7 +13,6 @@ use crate::answers::number;
 use crate::backend::{RedisBackend, Shared};
 use crate::config::RedisConfig;
 use crate::guard::Rule;
-use crate::join_all::join_all;
 use crate::names::{Names, SLOTS, slot_text};
 use crate::scripts::GUARD_INIT;
 
@@ -60,7 +60,7 @@ pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
         let slots: Vec<u16> = (0..if cluster { SLOTS } else { 1 }).collect();
         for some in slots.chunks(AT_ONCE) {
             let marked = some.iter().map(|slot| Box::pin(mark(shared, &rule, &namespace, *slot)));
-            for answer in join_all(marked.collect()).await {
+            for answer in join_all(marked).await {
                 before = answer.map_err(failed)?.or(before);
             }
         }

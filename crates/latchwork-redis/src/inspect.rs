@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::{
     BackendError, BackendErrorKind, ClaimId, Key, Mode, Party, Query, Shape, Snapshot,
 };
@@ -14,7 +15,6 @@ use crate::backend::{Shared, keys};
 use crate::errors::{is_about_a_command, strange};
 use crate::holder;
 use crate::init::Marker;
-use crate::join_all::join_all;
 use crate::link::Link;
 use crate::names::{Names, key_text_of_tagged, lock_of};
 use crate::scripts::INSPECT;
@@ -165,8 +165,7 @@ impl Shared {
                 }
             });
         }
-        let asked = asked.into_iter().map(Box::pin).collect();
-        let answers = join_all(asked).await;
+        let answers = join_all(asked.into_iter().map(Box::pin)).await;
         answers.into_iter().filter_map(Result::transpose).collect()
     }
 }

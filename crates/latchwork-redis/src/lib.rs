@@ -17,7 +17,6 @@ mod guard;
 mod holder;
 mod init;
 mod inspect;
-mod join_all;
 mod link;
 mod locked;
 mod names;

@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::{
     Attempt, BackendError, BackendErrorKind, Blocked, Claim, Effect, Grant, Key, Linger, Mode,
     Released, Renewal, Snapshot, Wake, random_between,
@@ -23,7 +24,6 @@ use crate::backend::{Shared, millis};
 use crate::errors::strange;
 use crate::holder;
 use crate::inspect::read_plain;
-use crate::join_all::join_all;
 use crate::link::Link;
 use crate::names::Names;
 use crate::probe::only_plain;
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     pub(crate) async fn renew_plain(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        join_all(claims.iter().map(|claim| Box::pin(self.renew_one_plain(claim))).collect()).await
+        join_all(claims.iter().map(|claim| Box::pin(self.renew_one_plain(claim)))).await
     }
 
     async fn renew_one_plain(&self, claim: &Claim) -> Result<Renewal, BackendError> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::{BackendError, Claim, Renewal};
 use redis::Value;
 use tokio::sync::watch;
@@ -10,7 +11,6 @@ use tokio::sync::watch;
 use crate::answers::{is_alone, letter, renewals};
 use crate::backend::{Shared, millis};
 use crate::errors::{Failure, Reaction, strange};
-use crate::join_all::join_all;
 use crate::names::Names;
 use crate::scripts::RENEW;
 use crate::topology::Sending;

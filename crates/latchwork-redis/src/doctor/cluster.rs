@@ -1,12 +1,12 @@
 //! Whether a Cluster serves all slots, and what its nodes say of one another.
 
+use futures_util::future::join_all;
 use latchwork_core::doctor::Finding;
 use latchwork_core::{BackendError, Io};
 
 use super::{Server, info, open};
 use crate::answers::text;
 use crate::config::{Endpoint, RedisConfig};
-use crate::join_all::join_all;
 use crate::link::command;
 use crate::names::SLOTS;
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Io};
 use redis::Value;
@@ -11,7 +12,6 @@ use super::open;
 use crate::answers::{pairs, text};
 use crate::config::{Endpoint, RedisConfig};
 use crate::connect::{Access, Probe};
-use crate::join_all::join_all;
 use crate::link::command;
 
 /// What a Sentinel knows.
@@ -39,7 +39,7 @@ pub(super) async fn examine(
         detours: config.detours.clone(),
         probe: Probe::No,
     });
-    let asked = sentinels.iter().map(|at| Box::pin(ask(at, &access, service, io))).collect();
+    let asked = sentinels.iter().map(|at| Box::pin(ask(at, &access, service, io)));
     let mut words = Vec::new();
     let mut missing = Vec::new();
     for (endpoint, word) in sentinels.iter().zip(join_all(asked).await) {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_core::doctor::{Finding, Report, Severity};
 use latchwork_core::{Backend as _, Error, Io, Query};
 
 use super::config::{Config, endpoint};
 use crate::doctor::{on_io, spread};
-use crate::join_all::join_all;
 
 /// How long looking at all locks may take.
 const LOOK: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ async fn examine(config: Config, io: Io) -> Result<Report, Error> {
     let (all, majority) = (config.nodes.len(), config.nodes.len() / 2 + 1);
     let (mut down, mut last) = (Vec::new(), None);
     let mut open = 0;
-    for (node, look) in config.nodes.iter().zip(join_all(looks.collect()).await) {
+    for (node, look) in config.nodes.iter().zip(join_all(looks).await) {
         let part: Arc<str> = endpoint(node).to_string().into();
         match look {
             Ok(found) => {
