@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::drive::Drive;
 use crate::errors::failure;
+use crate::gone::Gone;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -112,6 +113,7 @@ pub(crate) async fn connect(
     access: &Access,
     config: AsyncConnectionConfig,
     io: &Io,
+    gone: &Arc<Gone>,
 ) -> redis::RedisResult<(MultiplexedConnection, Option<Arc<Drive>>)> {
     if access.tls.is_some() {
         let conn = client.get_multiplexed_async_connection_with_config(&config).await?;
@@ -128,7 +130,7 @@ pub(crate) async fn connect(
     };
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
     let (conn, moving) = io.within(CONNECT_LIMIT, made).await.ok_or_else(late)??;
-    Ok((conn, Some(Drive::start(moving, io))))
+    Ok((conn, Some(Drive::start(moving, io, gone.clone()))))
 }
 
 /// Whether the other side does not know `HELLO`.

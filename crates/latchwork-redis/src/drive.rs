@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use latchwork_core::Io;
 
+use crate::gone::Gone;
 use crate::locked::lock;
 
 /// How often a thread polls at most because others have something to move.
@@ -29,6 +30,17 @@ pub(crate) struct Drive {
     again: AtomicBool,
     /// Wakes Latchwork's thread.
     waker: Mutex<Option<Waker>>,
+    gone: Arc<Gone>,
+}
+
+/// What came of moving bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    /// Another thread is at it, and looks again.
+    ByAnother,
+    Here,
+    /// The connection has ended.
+    Ended,
 }
 
 thread_local! {
@@ -37,18 +49,27 @@ thread_local! {
 }
 
 impl Drive {
-    /// Lets `moving` run on the `Io` until it ends, and be helped by those who send.
-    pub(crate) fn start(moving: impl Future<Output = ()> + Send + 'static, io: &Io) -> Arc<Self> {
+    /// Lets `moving` run on the `Io` until it ends, and be helped by those who send. `gone` is told
+    /// of the end.
+    pub(crate) fn start(
+        moving: impl Future<Output = ()> + Send + 'static,
+        io: &Io,
+        gone: Arc<Gone>,
+    ) -> Arc<Self> {
         let this = Arc::new(Self {
             moving: Mutex::new(Some(Box::pin(moving))),
             again: AtomicBool::new(false),
             waker: Mutex::default(),
+            gone,
         });
         let drive = this.clone();
         io.spawn(async move {
             poll_fn(|cx| {
                 *lock(&drive.waker) = Some(cx.waker().clone());
-                drive.pump()
+                match drive.pump() {
+                    Moved::Ended => Poll::Ready(()),
+                    Moved::Here | Moved::ByAnother => Poll::Pending,
+                }
             })
             .await;
         });
@@ -57,48 +78,64 @@ impl Drive {
 
     /// Polls the future on this thread. If another thread does, that one polls it once more: it
     /// looks for the word that there is more after it has let go.
-    fn pump(self: &Arc<Self>) -> Poll<()> {
+    fn pump(self: &Arc<Self>) -> Moved {
         self.again.store(true, Ordering::SeqCst);
+        let mut moved = Moved::ByAnother;
         for _ in 0..ROUNDS {
             let mut moving = match self.moving.try_lock() {
                 Ok(moving) => moving,
-                Err(TryLockError::WouldBlock) => return Poll::Pending,
+                Err(TryLockError::WouldBlock) => return moved,
                 Err(TryLockError::Poisoned(error)) => error.into_inner(),
             };
             self.again.store(false, Ordering::SeqCst);
-            let Some(future) = &mut *moving else { return Poll::Ready(()) };
+            let Some(future) = &mut *moving else { return Moved::Ended };
             let by = Waker::from(self.clone());
             if future.as_mut().poll(&mut Context::from_waker(&by)).is_ready() {
                 *moving = None;
-                return Poll::Ready(());
+                drop(moving);
+                self.gone.set();
+                return Moved::Ended;
             }
+            moved = Moved::Here;
             drop(moving);
             if !self.again.load(Ordering::SeqCst) {
-                return Poll::Pending;
+                return moved;
             }
         }
         // The others go on and on: this thread has its own work to do.
         self.wake_driver();
-        Poll::Pending
+        moved
     }
 
-    /// Runs a future that sends at its first poll, and moves its bytes at once.
-    pub(crate) async fn send<F: Future>(self: &Arc<Self>, sending: F) -> F::Output {
+    /// Runs a future that sends at its first poll, and moves its bytes at once. `None` if the
+    /// connection has ended without an answer.
+    pub(crate) async fn send<F: Future>(self: &Arc<Self>, sending: F) -> Option<F::Output> {
         let mut sending = std::pin::pin!(sending);
-        let mut first = true;
-        poll_fn(|cx| {
-            if !std::mem::take(&mut first) {
-                return sending.as_mut().poll(cx);
-            }
-            let sender = Sender::begins(self);
-            let polled = sending.as_mut().poll(cx);
-            let woken = sender.was_woken();
-            if woken && self.pump().is_ready() {
-                self.wake_driver(); // its task ends too
-            }
-            polled
-        })
-        .await
+        let (polled, moved) =
+            poll_fn(|cx| Poll::Ready(self.first_poll(sending.as_mut(), cx))).await;
+        match (polled, moved) {
+            (Poll::Ready(output), _) => Some(output),
+            // The library has the request in its hands, and answers it also when it ends.
+            (_, Moved::Here) => Some(sending.await),
+            _ => self.gone.unless(sending).await,
+        }
+    }
+
+    fn first_poll<F: Future>(
+        self: &Arc<Self>,
+        sending: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> (Poll<F::Output>, Moved) {
+        let sender = Sender::begins(self);
+        let polled = sending.poll(cx);
+        if !sender.was_woken() {
+            return (polled, Moved::ByAnother);
+        }
+        let moved = self.pump();
+        if moved == Moved::Ended {
+            self.wake_driver(); // its task ends too
+        }
+        (polled, moved)
     }
 
     fn wake_driver(&self) {
@@ -172,14 +209,14 @@ mod tests {
             sender.send(reply).expect("the future lives");
             answer.await.expect("an answer");
         };
-        drive.send(asking).await;
+        drive.send(asking).await.expect("the connection lives");
     }
 
     #[tokio::test]
     async fn whoever_sends_moves_the_bytes() {
         let driver = Driver::start().expect("a thread");
         let (sender, moving) = echo();
-        let drive = Drive::start(moving, &driver.io());
+        let drive = Drive::start(moving, &driver.io(), Arc::default());
         ask(&drive, &sender).await;
         // Latchwork's thread can move nothing until it is let go.
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -202,7 +239,7 @@ mod tests {
     async fn many_senders_at_once_are_all_served() {
         let driver = Driver::start().expect("a thread");
         let (sender, moving) = echo();
-        let drive = Drive::start(moving, &driver.io());
+        let drive = Drive::start(moving, &driver.io(), Arc::default());
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let (drive, sender) = (drive.clone(), sender.clone());
@@ -219,11 +256,37 @@ mod tests {
         }
     }
 
+    /// The end overtakes a request: it is in the queue, and whoever would take it has gone.
+    #[tokio::test]
+    async fn a_request_that_nobody_took_is_not_waited_for() {
+        let driver = Driver::start().expect("a thread");
+        let (sender, mut requests) = mpsc::unbounded_channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let moving = async move {
+            let _ = ended.await;
+        };
+        let drive = Drive::start(moving, &driver.io(), Arc::default());
+        let (reply, answer) = oneshot::channel::<()>();
+        let asking = async move {
+            sender.send(reply).expect("the queue lives");
+            answer.await
+        };
+        let mut asking = Box::pin(drive.send(asking));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(asking.as_mut().poll(&mut cx).is_pending());
+        end.send(()).expect("it runs");
+        let asked = driver.io().within(Duration::from_secs(5), asking).await;
+        assert!(asked.expect("it is not waited for").is_none());
+        requests.try_recv().expect("the request is still in the queue");
+        // Nor is one that comes later.
+        assert!(drive.send(std::future::pending::<()>()).await.is_none());
+    }
+
     #[tokio::test]
     async fn it_ends_with_its_senders() {
         let driver = Driver::start().expect("a thread");
         let (sender, moving) = echo();
-        let drive = Drive::start(moving, &driver.io());
+        let drive = Drive::start(moving, &driver.io(), Arc::default());
         ask(&drive, &sender).await;
         drop(sender);
         let gone = async {

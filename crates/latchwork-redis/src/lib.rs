@@ -13,6 +13,7 @@ mod drive;
 mod durable;
 mod errors;
 mod free_path;
+mod gone;
 mod guard;
 mod holder;
 mod init;

@@ -16,6 +16,7 @@ use crate::confirm::Confirming;
 use crate::connect::{Access, CONNECT_LIMIT, Probe, client, connect, refuses_hello, unreachable};
 use crate::drive::Drive;
 use crate::errors::{Failure, Reaction, failure, strange};
+use crate::gone::Gone;
 use crate::locked::lock;
 use crate::probe::{Scripts, probe};
 
@@ -66,6 +67,7 @@ pub(crate) struct Link {
     /// The number that the server gave to the connection.
     client_id: Option<i64>,
     broken: Arc<AtomicBool>,
+    gone: Arc<Gone>,
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
     unanswered_since: AtomicU64,
@@ -120,20 +122,21 @@ impl Link {
         on_push: OnPush,
         replaces: Option<&Replaced>,
     ) -> Result<Self, BackendError> {
-        let broken = Arc::new(AtomicBool::new(false));
         let mut last = None;
         for protocol in [ProtocolVersion::RESP3, ProtocolVersion::RESP2] {
+            let (broken, gone) = (Arc::new(AtomicBool::new(false)), Arc::new(Gone::default()));
             let client = client(&endpoint, access, protocol)?;
             let mut config = AsyncConnectionConfig::new()
                 .set_connection_timeout(Some(CONNECT_LIMIT))
                 .set_response_timeout(None)
                 .set_pipeline_buffer_size(1024);
             if protocol == ProtocolVersion::RESP3 {
-                let (on_push, broken) = (on_push.clone(), broken.clone());
+                let (on_push, broken, gone) = (on_push.clone(), broken.clone(), gone.clone());
                 config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
                     let given_up = broken.load(Ordering::SeqCst);
                     if push.kind == PushKind::Disconnection {
                         broken.store(true, Ordering::SeqCst);
+                        gone.set();
                     } else if given_up {
                         // It may come from a master of the past, which has granted something.
                         return Ok(());
@@ -142,7 +145,7 @@ impl Link {
                     Ok(())
                 });
             }
-            match connect(&client, &endpoint, access, config, &io).await {
+            match connect(&client, &endpoint, access, config, &io, &gone).await {
                 Ok((conn, drive)) => {
                     let pushes = protocol == ProtocolVersion::RESP3;
                     let mut link = Self {
@@ -153,6 +156,7 @@ impl Link {
                         facts: Facts { pushes, ..Facts::default() },
                         client_id: None,
                         broken,
+                        gone,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
                         confirming: Confirming::new(access),
@@ -230,8 +234,11 @@ impl Link {
         // Pinned once: it is large, and each place that owned it would have room for it.
         let sending = std::pin::pin!(conn.send_packed_command(command));
         let answer = match &self.drive {
-            Some(drive) => self.unless_succeeded(drive.send(sending)).await,
-            None => self.unless_succeeded(sending).await,
+            Some(drive) => {
+                let sent = async { drive.send(sending).await.unwrap_or_else(ended) };
+                self.unless_succeeded(sent).await
+            }
+            None => self.unless_succeeded(self.unless_gone(sending)).await,
         };
         waiting.answered();
         self.read(answer)
@@ -254,7 +261,7 @@ impl Link {
     ) -> redis::RedisResult<Vec<Value>> {
         let waiting = Waiting::new(self);
         let mut conn = self.conn.clone();
-        let answers = conn.send_packed_commands(pipeline, skip, count);
+        let answers = self.unless_gone(conn.send_packed_commands(pipeline, skip, count));
         let answers = self.unless_succeeded(answers).await;
         waiting.answered();
         answers
@@ -273,6 +280,13 @@ impl Link {
             by_now.store(true, Ordering::SeqCst);
             news.notify_waiters();
         }
+    }
+
+    async fn unless_gone<T>(
+        &self,
+        answer: impl Future<Output = redis::RedisResult<T>>,
+    ) -> redis::RedisResult<T> {
+        self.gone.unless(answer).await.unwrap_or_else(ended)
     }
 
     pub(crate) async fn unless_succeeded<T>(
@@ -443,6 +457,11 @@ impl Drop for Waiting<'_> {
         let first = &self.link.unanswered_since;
         let _ = first.compare_exchange(0, self.since, Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+fn ended<T>() -> redis::RedisResult<T> {
+    let kind = std::io::ErrorKind::ConnectionAborted;
+    Err(std::io::Error::new(kind, "the connection ended before the answer came").into())
 }
 
 /// A command of these words.

@@ -4,7 +4,9 @@
 
 mod common;
 
+use common::bare::{Bare, LONG};
 use common::*;
+use latchwork_core::{Backend, BackendErrorKind, Mode};
 use latchwork_services::{Cut, Data, Direction, Proxy, RedisOptions};
 
 /// H20, D10: the try is still under way when the connection breaks, and the release goes ahead of
@@ -113,5 +115,28 @@ fn h20_a_restarted_server_is_asked_to_end_nothing() {
         let counts = world.proxy.counts();
         assert_eq!(counts.connections, 8, "{counts:?}");
         assert_eq!(counts["CLIENT"], 8, "{counts:?}");
+    });
+}
+
+/// A connection that is reset just when a request is sent: the request ends with an error, at once,
+/// and does not wait for the limit of those who ask.
+#[test]
+fn a_request_at_the_moment_of_a_reset_ends_at_once() {
+    run(async {
+        let world = World::new();
+        let client = Bare::connect(&world.proxy.url()).await.unwrap();
+        let claim = client.claim("k", Mode::Exclusive);
+        for _ in 0..500 {
+            world.proxy.cut(Cut::Reset).unwrap();
+            loop {
+                let tried = tokio::time::timeout(LONG, client.backend.try_acquire(&claim)).await;
+                match tried.expect("an answer or an error") {
+                    Ok(_) => break,
+                    Err(error) => {
+                        assert_eq!(error.kind, BackendErrorKind::Unreachable, "{error:?}")
+                    }
+                }
+            }
+        }
     });
 }
