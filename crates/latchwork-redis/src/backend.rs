@@ -14,11 +14,10 @@ use redis::{Cmd, Value};
 use crate::answers::{attempt, blocked_by, is_alone, letter, released};
 use crate::combine::Combiner;
 use crate::config::RedisConfig;
-use crate::confirm::Answer;
 use crate::crowds::Crowds;
 use crate::durable::{Kept, Undone};
-use crate::errors::{Failure, strange};
-use crate::free_path::{Free, Take, TakeRequest, head, nil_if_elsewhere, up_to_id};
+use crate::errors::strange;
+use crate::free_path::{Free, Take, TakeRequest, head, up_to_id};
 use crate::guard::Rule;
 use crate::holder;
 use crate::link::{Facts, Link};
@@ -27,7 +26,7 @@ use crate::plain;
 use crate::probe::{Scripts, only_plain};
 use crate::push::{Mailbox, Pushes, Unclaimed};
 use crate::scripts::{RELEASE, RELEASE_GUARDED, TRY, TRY_GUARDED};
-use crate::topology::{Sending, Topology};
+use crate::topology::Topology;
 
 /// A pushed grant lasts at least so long until it is renewed.
 const PROBATION: Duration = Duration::from_secs(2);
@@ -75,9 +74,9 @@ impl RedisBackend {
     pub(crate) fn unconnected(config: RedisConfig, io: Io) -> Arc<Self> {
         let pushes = Pushes::new(io.clone());
         let topology = Arc::new(Topology::new(&config, &io, &pushes));
-        let take = Take { topology: topology.clone(), io: io.clone() };
-        let free = Free { topology: topology.clone(), io: io.clone() };
         let guard = Rule::of(&config);
+        let take = Take { topology: topology.clone(), io: io.clone(), guard: guard.clone() };
+        let free = Free { topology: topology.clone(), io: io.clone() };
         let shared = Arc::new(Shared {
             config,
             topology,
@@ -238,29 +237,15 @@ impl Shared {
         kept: &mut Kept,
     ) -> Result<Value, BackendError> {
         let request = TakeRequest::new(names.clone(), claim, self.io.clock().wall());
-        if self.guard.is_some() || self.config.min_replicas > 0 {
-            return kept.note(Box::pin(self.take_apart(&request, claim)).await);
+        if self.config.min_replicas > 0 {
+            let sending = self.sending(claim.ttl);
+            return kept.note(Box::pin(self.take.kind().one(&request, sending)).await);
         }
-        // On a Cluster each slot is a place of its own; together the tokens only count up.
-        if self.topology.is_cluster() || claim.floor > 0 {
+        // On a Cluster each slot is a place of its own.
+        if self.topology.is_cluster() {
             return self.take.alone(&request).await;
         }
         self.take.send(request).await
-    }
-
-    /// Takes a free key apart from others, still in one trip: replicas are to confirm it, or the
-    /// guard looks first whether the server is in quarantine.
-    async fn take_apart(&self, request: &TakeRequest, claim: &Claim) -> Result<Answer, Failure> {
-        let names = &request.names;
-        let sending = Sending { lifted: Some(names.counter()), ..self.sending(claim.ttl) };
-        let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
-        let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
-            request.fill(command, self.guard.as_ref().map(|_| names.guard()));
-            if let Some(guard) = &self.guard {
-                guard.fill(command, link);
-            }
-        });
-        nil_if_elsewhere(run.await)
     }
 
     /// The keys of a whole script, with the guard's marker while it is on.

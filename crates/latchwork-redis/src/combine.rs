@@ -103,6 +103,11 @@ impl<C: Combined> Combiner<C> {
         self.kind.alone(request).await
     }
 
+    /// What sends, for requests that must go out in a way of their own.
+    pub(crate) fn kind(&self) -> &C {
+        &self.kind
+    }
+
     /// Takes what has gathered, or gives the lane up.
     fn gather(&self) -> Vec<Gathered<C>> {
         let mut state = self.lock();

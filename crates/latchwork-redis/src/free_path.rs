@@ -13,9 +13,10 @@ use crate::backend::millis;
 use crate::combine::{Combined, LIMIT};
 use crate::confirm::Answer;
 use crate::errors::{Failure, strange};
+use crate::guard::Rule;
 use crate::holder;
 use crate::names::Names;
-use crate::scripts::{FREE, RELEASE, TAKE, TRY};
+use crate::scripts::{FREE, RELEASE, TAKE, TAKE_GUARDED, TRY, TRY_GUARDED};
 use crate::topology::{Sending, Topology};
 
 /// A claim that wants a free key for itself.
@@ -38,18 +39,16 @@ impl TakeRequest {
         }
     }
 
-    /// The keys and arguments of a try for a free key, with the guard's marker while it is on.
-    pub(crate) fn fill(&self, command: &mut Cmd, marker: Option<&str>) {
-        let Self { names, head, ttl, tail, floor } = self;
-        command.arg(3 + usize::from(marker.is_some()));
-        command.arg(names.lock()).arg(names.token()).arg(names.helper("line")).arg(marker);
+    /// Appends its arguments.
+    fn fill(&self, command: &mut Cmd) {
+        let Self { head, ttl, tail, floor, .. } = self;
         command.arg(head).arg(ttl).arg(tail).arg(floor);
     }
 }
 
 /// A token that is only counted up is above all others only where the counter is known to be.
-fn sending(names: &Names) -> Sending {
-    Sending { lifted: Some(names.counter()), ..Sending::default() }
+fn only_lifted(names: &Names, sending: Sending) -> Sending {
+    Sending { lifted: Some(names.counter()), ..sending }
 }
 
 /// The value of a claim that holds alone, up to its token.
@@ -64,7 +63,7 @@ pub(crate) fn up_to_id(claim: &Claim) -> String {
 
 /// Nil where the server is not the right one for this script, and nothing was done: whoever goes on
 /// with the whole script finds the right one.
-pub(crate) fn nil_if_elsewhere(answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
+fn nil_if_elsewhere(answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
     match answer {
         Err(failure) if failure.leads_elsewhere() => Ok(Answer::of_master(Value::Nil)),
         answer => answer,
@@ -76,6 +75,7 @@ pub(crate) fn nil_if_elsewhere(answer: Result<Answer, Failure>) -> Result<Answer
 pub(crate) struct Take {
     pub(crate) topology: Arc<Topology>,
     pub(crate) io: Io,
+    pub(crate) guard: Option<Rule>,
 }
 
 impl Combined for Take {
@@ -84,12 +84,7 @@ impl Combined for Take {
 
     fn alone<'a>(&'a self, request: &'a TakeRequest) -> Verb<'a, Result<Value, BackendError>> {
         Box::pin(async move {
-            let names = &request.names;
-            let sending = sending(names);
-            let run = self.topology.run_as(sending, names.slot(), &TRY, |command, _| {
-                request.fill(command, None);
-            });
-            let answer = nil_if_elsewhere(run.await);
+            let answer = self.one(request, Sending::default()).await;
             answer.map(|answer| answer.value).map_err(|failure| failure.error)
         })
     }
@@ -122,6 +117,27 @@ impl Combined for Take {
 }
 
 impl Take {
+    /// Takes one key, with replicas asked as well if `sending` says so.
+    pub(crate) async fn one(
+        &self,
+        request: &TakeRequest,
+        sending: Sending,
+    ) -> Result<Answer, Failure> {
+        let names = &request.names;
+        let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
+        let sending = only_lifted(names, sending);
+        let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
+            command.arg(3 + usize::from(self.guard.is_some()));
+            command.arg(names.lock()).arg(names.token()).arg(names.helper("line"));
+            command.arg(self.guard.as_ref().map(|_| names.guard()));
+            request.fill(command);
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
+            }
+        });
+        nil_if_elsewhere(run.await)
+    }
+
     async fn take_group(
         &self,
         requests: &[TakeRequest],
@@ -129,16 +145,21 @@ impl Take {
     ) -> Result<Vec<Value>, BackendError> {
         let members = || group.iter().map(|index| &requests[*index]);
         let names = &requests[group[0]].names;
-        let run = self.topology.run_as(sending(names), None, &TAKE, |command, _| {
-            command.arg(1 + 2 * group.len()).arg(names.token());
+        let script = if self.guard.is_some() { &TAKE_GUARDED } else { &TAKE };
+        let sending = only_lifted(names, Sending::default());
+        let run = self.topology.run_as(sending, None, script, |command, link| {
+            command.arg(1 + 2 * group.len() + usize::from(self.guard.is_some()));
+            command.arg(names.token());
             for request in members() {
                 command.arg(request.names.lock());
             }
             for request in members() {
                 command.arg(request.names.helper("line"));
             }
-            for request in members() {
-                command.arg(&request.head).arg(request.ttl).arg(&request.tail);
+            command.arg(self.guard.as_ref().map(|_| names.guard()));
+            members().for_each(|request| request.fill(command));
+            if let Some(guard) = &self.guard {
+                guard.fill(command, link);
             }
         });
         let run = async {

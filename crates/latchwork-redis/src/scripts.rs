@@ -8,6 +8,8 @@ const COMMON: &str = include_str!("scripts/common.lua");
 const GUARD: &str = include_str!("scripts/guard.lua");
 /// What stands between that and a try.
 const GUARD_TRY: &str = include_str!("scripts/guard_try.lua");
+/// What stands between that and a try of many.
+const GUARD_TAKE: &str = include_str!("scripts/guard_take.lua");
 /// What is put in its place inside a script while the guard is on, and left out otherwise.
 const GUARD_PIECES: [(&str, &str); 3] = [
     ("--#guard guard_open.lua\n", include_str!("scripts/guard_open.lua")),
@@ -56,6 +58,8 @@ pub(crate) static FREE: LazyLock<Script> =
 
 pub(crate) static TRY_GUARDED: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD, GUARD_TRY], include_str!("scripts/try.lua")));
+pub(crate) static TAKE_GUARDED: LazyLock<Script> =
+    LazyLock::new(|| Script::guarded(&[GUARD, GUARD_TAKE], include_str!("scripts/take.lua")));
 pub(crate) static RELEASE_GUARDED: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/release.lua")));
 pub(crate) static GUARD_LOOK: LazyLock<Script> =

@@ -7,6 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::bare::Bare;
 use common::*;
 use latchwork_core::*;
 use latchwork_services::Counts;
@@ -312,5 +313,42 @@ fn ten_thousand_held_locks_are_renewed_by_fifty_commands_a_second() {
         // Their releases are another matter; the server goes first.
         drop(world);
         drop(guards);
+    });
+}
+
+/// Of those who only left a mark, a release calls the oldest one, and tells three behind it to look
+/// soon in case it does not come. They are not told again at the next release.
+#[test]
+fn a_release_calls_one_of_those_who_wait_and_warns_the_next() {
+    run(async {
+        let world = World::new();
+        let holder = Bare::connect(&world.server.url()).await.unwrap();
+        let held = holder.claim("k", Mode::Exclusive);
+        holder.granted(&held).await.unwrap();
+        let mut waiters = Vec::new();
+        for _ in 0..8 {
+            let waiter = Bare::connect(&world.proxy.url()).await.unwrap();
+            let claim = Claim { order: Order::Barging, ..waiter.claim("k", Mode::Exclusive) };
+            // The first wait subscribes; the second try says where to reach it.
+            let blocked = waiter.blocked(&claim).await.unwrap();
+            assert_eq!(waiter.backend.wait(&claim, &blocked).await.unwrap(), Wake::Look);
+            waiter.blocked(&claim).await.unwrap();
+            waiters.push((waiter, claim));
+        }
+        world.proxy.reset_counts();
+        holder.released(&held).await.unwrap();
+        within("it is called", SEC, world.proxy.counts_reach(|counts| counts.pushes >= 4)).await;
+        pause(100 * MS).await; // for one too many
+        let counts = world.proxy.counts();
+        assert_eq!(counts.pushes, 4, "{counts:?}");
+        let (first, claim) = &waiters[0];
+        first.granted(claim).await.unwrap();
+        world.proxy.reset_counts();
+        first.released(claim).await.unwrap();
+        within("the next is called", SEC, world.proxy.counts_reach(|counts| counts.pushes >= 2))
+            .await;
+        pause(100 * MS).await; // for one too many
+        let counts = world.proxy.counts();
+        assert_eq!(counts.pushes, 2, "one is called, and one comes near: {counts:?}");
     });
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use latchwork_core::{
     Attempt, Backend, BackendErrorKind, Cause, Claim, ClaimId, Driver, ErrorKind, Guard, HoldState,
     Key, LockManager, Mode, Moment, Order, Renewal, Stamp,
@@ -432,6 +433,29 @@ async fn a_release_in_quarantine_serves_nobody_and_the_line_keeps_its_order() {
         let waited = came.saturating_duration_since(released);
         assert_eq!(waited >= TTL, guarded, "{waited:?}, with the guard: {guarded}");
         guard.release().await.unwrap();
+    }
+}
+
+/// Also those whose requests go out together.
+#[tokio::test]
+async fn of_many_at_once_nobody_is_let_in_after_a_loss() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let url = at(server.port(), true);
+    init(&url).await;
+    let (backend, _driver) = backend(&url).await;
+    let named = |n: u32| Claim {
+        key: Key::new(format!("k{n}")).unwrap(),
+        id: ClaimId::random(),
+        ..claim(0, TTL)
+    };
+    let claims: Vec<_> = (0..64).map(named).collect();
+    let tries = || join_all(claims.iter().map(|claim| backend.try_acquire(claim)));
+    for attempt in tries().await {
+        assert!(matches!(attempt, Ok(Attempt::Granted(_))), "{attempt:?}");
+    }
+    do_at(&server, &["FLUSHALL"]);
+    for attempt in tries().await {
+        in_quarantine(&attempt.unwrap());
     }
 }
 

@@ -7,7 +7,8 @@ mod common;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use latchwork_core::{Attempt, Backend, Released};
+use futures_util::future::join_all;
+use latchwork_core::{Attempt, Backend, Claim, Released};
 
 use self::common::*;
 
@@ -54,6 +55,31 @@ fn many_tasks_on_few_keys_never_meet() {
         assert!(taken > 1_000, "only {taken} were taken");
         assert!(commands < taken, "{commands} commands for {taken} acquires and as many releases");
         world.empties(SEC).await;
+    });
+}
+
+/// Who names a floor gets a token that is not below it, and in the order in which they ask the floor
+/// itself: so that several servers give the same one.
+#[test]
+fn many_with_floors_of_their_own_get_them_as_tokens() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.proxy.url()).await;
+        let warm = claim("warm", 10 * SEC);
+        let first = granted(&backend, &warm).await;
+        let claims: Vec<_> = (0..64)
+            .map(|n| Claim {
+                floor: first + 60_000_000 + 3 * n,
+                ..claim(&format!("k{n}"), 10 * SEC)
+            })
+            .collect();
+        world.proxy.reset_counts();
+        let tries = claims.iter().map(|claim| granted(&backend, claim));
+        let tokens = join_all(tries).await;
+        assert_eq!(tokens, claims.iter().map(|claim| claim.floor).collect::<Vec<_>>());
+        assert!(world.proxy.counts()["EVALSHA"] < 16, "{:?}", world.proxy.counts());
+        let next = granted(&backend, &claim("next", 10 * SEC)).await;
+        assert!(next > *tokens.last().unwrap());
     });
 }
 

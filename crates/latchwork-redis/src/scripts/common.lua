@@ -26,6 +26,8 @@ local now = math.floor(now_us / 1000)
 local LATE = 500
 -- The longest pause between two looks of a waiter; try.lua has it too.
 local REST = 10000
+-- How long who was called has to come before the next who only left a mark.
+local CALLED = 100
 
 local hold = {}
 local dirty = false
@@ -332,13 +334,29 @@ local function warn_next(p)
   end
 end
 
--- Wakes those who only left a mark: the key can be tried.
+-- Wakes those who only left a mark, the oldest first: the key can be tried. Of those who want it
+-- alone one is enough: whoever releases the key wakes the next. If that one does not come, those
+-- behind it look by themselves, at the latest when they are told to here.
 local function call_marks()
+  local behind
   for _, id in ipairs(call('ZRANGE', MARKS, 0, 255)) do
     local detail = call('HGET', CLAIMS, id)
     local w = detail and waiter(detail)
-    if not w or w.ends <= now or (fits(w.mode, w.take) and publish(w.proc, 'l ' .. id .. ' 0')) then
+    if not w or w.ends <= now then
       forget_mark(id)
+    elseif behind then
+      behind = behind + 1
+      local by = now + CALLED * behind
+      if w.look > by + LATE and publish(w.proc, 'l ' .. id .. ' ' .. text(by - now)) then
+        w.look = by
+        call('HSET', CLAIMS, id, entry_of(w))
+      end
+      if behind == 3 then
+        return
+      end
+    elseif fits(w.mode, w.take) and publish(w.proc, 'l ' .. id .. ' 0') then
+      forget_mark(id)
+      behind = not is_shared(w.mode) and 0 or nil
     end
   end
 end

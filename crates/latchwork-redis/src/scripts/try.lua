@@ -9,15 +9,22 @@
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
 -- must be asked.
 if #KEYS == 3 then
-  local token = redis.call('INCR', KEYS[2])
-  local least = tonumber(ARGV[4])
-  if token < 1e15 then
-    local time = redis.call('TIME')
-    least = math.max(least, time[1] * 1000000 + time[2])
-  end
-  if token < least then
-    token = least
-    redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
+  local token = tonumber(ARGV[4])
+  if token >= 1e15 then
+    -- A floor by a clock of today: nearly always above the counter.
+    local last = tonumber(redis.call('SET', KEYS[2], ARGV[4], 'PX', 604800000, 'GET') or 0)
+    if token <= last then
+      token = last + 1
+      redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
+    end
+  else
+    local least = token
+    token = redis.call('INCR', KEYS[2])
+    if token < 1e15 then
+      local time = redis.call('TIME')
+      token = math.max(token, least, time[1] * 1000000 + time[2])
+      redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
+    end
   end
   local value = ARGV[1] .. string.format('%.0f', token) .. ARGV[3]
   local held = redis.call('SET', KEYS[1], value, 'NX', 'GET', 'PX', ARGV[2])

@@ -1,0 +1,8 @@
+-- In quarantine, or at the end of one, each claim has to ask by itself.
+if not guard.is_open then
+  local answer = {}
+  for i = 1, (#KEYS - 1) / 2 do
+    answer[i] = false
+  end
+  return answer
+end
