@@ -31,7 +31,7 @@ mod wait;
 pub use clock_shim::ServerClock;
 pub use cluster::{ClusterOptions, Migration, RedisCluster};
 pub use error::{Error, Result};
-pub use etcd::{EtcdCluster, EtcdOptions, EtcdServer, etcdctl};
+pub use etcd::{EtcdCluster, EtcdOptions, EtcdServer, etcd_version, etcdctl};
 pub use folder::Folder;
 pub use node::Node;
 pub use port::Port;
