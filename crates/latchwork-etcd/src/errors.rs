@@ -37,6 +37,11 @@ impl Failure {
         self
     }
 
+    /// As [`Self::error`] of the second request of a verb whose first one was applied.
+    pub(crate) fn after_another(error: BackendError) -> BackendError {
+        BackendError { effect: Effect::Unknown, ..error }
+    }
+
     /// A stream has ended before it answered.
     pub(crate) fn broken(from: &Endpoint, what: &str) -> Self {
         let message = format!("{from}: the stream of {what} ended before the answer came");
@@ -91,13 +96,18 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         return make(Invalid, NotApplied, "", Reaction::LeaseGone);
     }
     let no_leader = said == "etcdserver: no leader";
-    let busy = said.contains("too many requests") || said.contains("no space");
+    let busy = said.contains("too many requests");
+    let full = said.contains("database space exceeded");
     match status.code() {
         _ if no_leader => {
             let step = "look whether a majority of the members runs";
             make(Unreachable, NotApplied, step, Reaction::Elsewhere)
         }
-        _ if busy => make(Unreachable, NotApplied, "look at the server's alarms", Reaction::None),
+        _ if busy => make(Unreachable, NotApplied, "look at the server's load", Reaction::None),
+        _ if full => {
+            let step = "compact and defragment it, then etcdctl alarm disarm; or raise its quota";
+            make(Unreachable, NotApplied, step, Reaction::None)
+        }
         Code::Unauthenticated => {
             make(Denied, NotApplied, "look at the user and the password", Reaction::None)
         }
@@ -152,6 +162,12 @@ mod tests {
             (Code::Unavailable, "etcdserver: leader changed", (Unreachable, Unknown)),
             (Code::Unavailable, "etcdserver: no leader", (Unreachable, NotApplied)),
             (Code::Unknown, "transport error", (Unreachable, Unknown)),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+                (Unreachable, NotApplied),
+            ),
+            (Code::Unavailable, "etcdserver: too many requests", (Unreachable, NotApplied)),
             (Code::PermissionDenied, "etcdserver: permission denied", (Denied, NotApplied)),
             (
                 Code::InvalidArgument,

@@ -9,7 +9,8 @@ use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 
 use crate::config::EtcdConfig;
 use crate::errors::{Failure, Reaction};
-use crate::link::{Link, Proof};
+use crate::link::Link;
+use crate::proof::Proof;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
 /// there is another one.
@@ -70,7 +71,9 @@ impl Members {
             let link = self.links[number].clone();
             let mut patience =
                 Patience { members: self, number, since: soon.then(|| self.io.now()) };
-            let answer = match link.log_in().await {
+            let entered = link.log_in().await;
+            let token = self.proof.token();
+            let answer = match entered {
                 Ok(()) => request(link).await,
                 Err(failure) => Err(failure),
             };
@@ -89,7 +92,7 @@ impl Members {
                     }
                 }
                 Reaction::LogIn if self.proof.can_log_in() && !logged_in_again => {
-                    self.proof.forget();
+                    self.proof.refused(token.as_ref());
                     logged_in_again = true;
                 }
                 _ => return Err(failure),

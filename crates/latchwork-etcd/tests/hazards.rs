@@ -12,14 +12,6 @@ fn server() -> EtcdServer {
     EtcdServer::start(&EtcdOptions::new()).unwrap()
 }
 
-/// The keys of a line, in its order.
-fn keys_of(server: &EtcdServer, name: &str) -> Vec<String> {
-    let prefix = format!("{name}/");
-    let get = ["get", &prefix, "--prefix", "--keys-only", "--sort-by=CREATE", "--order=ASCEND"];
-    let keys = etcdctl(server.port(), &get).unwrap();
-    keys.split_whitespace().map(str::to_owned).collect()
-}
-
 /// H59: a waiter whose lease ended in line is not admitted by that place.
 #[test]
 fn h59_a_place_that_ended_in_line_admits_nobody() {
