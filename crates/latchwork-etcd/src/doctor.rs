@@ -1,5 +1,6 @@
 //! Whether the members are fit for locks. Each is asked by itself, and nothing is locked.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ pub async fn doctor(config: EtcdConfig, io: Io) -> Result<Report, Error> {
         Some(error) if alive == 0 => Err(Error::from_backend(error, None, &store)),
         _ => {
             report.add(one_address(config.members.len()));
+            report.add(tls(&config));
             Ok(report)
         }
     }
@@ -119,6 +121,20 @@ fn one_address(members: usize) -> Finding {
             .consequence("when that one is gone no lock is to be had, though others may run")
             .remedy("name all members: etcd://h1,h2,h3"),
         _ => Finding::ok("members", format!("the address names {members}")),
+    }
+}
+
+fn tls(config: &EtcdConfig) -> Finding {
+    let is_here =
+        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    match &config.tls {
+        Some(_) => Finding::ok("tls", "on"),
+        None if config.members.iter().all(|member| is_here(&member.host)) => {
+            Finding::ok("tls", "off, on this machine")
+        }
+        None => Finding::warning("tls", "off")
+            .consequence("names, holders and the password cross the network for anyone to read, and locks can be taken away")
+            .remedy("use the scheme with etcds, or a private network"),
     }
 }
 

@@ -62,6 +62,17 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
+/// What an error goes back to.
+pub(crate) fn root_cause<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a dyn std::error::Error {
+    let mut root = error;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    root
+}
+
 /// Reads an error of the member `from`.
 pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
     use BackendErrorKind::{Denied, Invalid, Unreachable};
@@ -73,15 +84,17 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         Failure { error, reaction }
     };
     if never_connected(status) {
-        let mut why = String::new();
-        let mut cause = status.source();
-        while let Some(error) = cause {
-            why = error.to_string();
-            cause = error.source();
-        }
+        let why = root_cause(status).to_string();
+        // The words of rustls for a certificate, and for what is no TLS at all.
+        let of_tls = ["certificate", "corrupt message", "tls handshake"];
+        let step = if of_tls.iter().any(|words| why.contains(words)) {
+            "look whether the server speaks TLS, and whether its certificate is for this name and \
+             from an authority that is trusted (ca=/path)"
+        } else {
+            "look whether the server runs and the address is right"
+        };
         let message = format!("cannot connect to {from}: {why}");
-        let error = BackendError::new(Unreachable, NotApplied, message)
-            .next_step("look whether the server runs and the address is right");
+        let error = BackendError::new(Unreachable, NotApplied, message).next_step(step);
         return Failure { error, reaction: Reaction::Elsewhere };
     }
     // The member's own words. What it refuses at the door it has not applied.
@@ -127,7 +140,8 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
             make(BackendErrorKind::Unsupported, NotApplied, "use etcd 3.4 or later", Reaction::None)
         }
         _ => {
-            let step = "look whether the members run and the network lets you reach them";
+            let step = "look whether the members run, the network lets you reach them, and \
+                        whether they want TLS (etcds) or none";
             make(Unreachable, Unknown, step, Reaction::Elsewhere)
         }
     }

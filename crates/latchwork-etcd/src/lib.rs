@@ -18,6 +18,7 @@ mod proto;
 mod release;
 mod renew;
 mod requests;
+mod tls;
 mod wait;
 mod watch;
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
 use tonic::Request;
-use tonic::transport::{Channel, Endpoint as Target};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
 
 use crate::config::Endpoint;
-use crate::errors::{Failure, Reaction, failure};
+use crate::errors::{Failure, Reaction, failure, root_cause};
 use crate::keep_alive::{KeepAlives, Lane};
 use crate::proof::Proof;
 use crate::proto::auth_client::AuthClient;
@@ -51,10 +51,23 @@ impl hyper::rt::Executor<Pin<Box<dyn Future<Output = ()> + Send>>> for OnIo {
 }
 
 impl Link {
-    pub(crate) fn new(endpoint: Endpoint, proof: Arc<Proof>, io: &Io) -> Result<Self, Error> {
-        let target = Target::from_shared(format!("http://{endpoint}")).map_err(|_| {
-            Error::new(ErrorKind::Invalid, format!("store: {endpoint} is not an address"))
-        })?;
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        tls: Option<&ClientTlsConfig>,
+        proof: Arc<Proof>,
+        io: &Io,
+    ) -> Result<Self, Error> {
+        let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut target = Target::from_shared(format!("{scheme}://{endpoint}"))
+            .map_err(|_| invalid(format!("store: {endpoint} is not an address")))?;
+        if let Some(tls) = tls {
+            target = target.tls_config(tls.clone()).map_err(|error| {
+                let why = root_cause(&error).to_string();
+                invalid(format!("store: ca, cert, key and server_name cannot be used: {why}"))
+                    .next_step("name files in the PEM format, and a host name")
+            })?;
+        }
         let channel = target
             .connect_timeout(CONNECT_LIMIT)
             .tcp_nodelay(true)

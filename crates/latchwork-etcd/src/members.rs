@@ -11,6 +11,7 @@ use crate::config::EtcdConfig;
 use crate::errors::{Failure, Reaction};
 use crate::link::Link;
 use crate::proof::Proof;
+use crate::tls;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
 /// there is another one.
@@ -27,8 +28,9 @@ pub(crate) struct Members {
 impl Members {
     pub(crate) fn new(config: &EtcdConfig, io: &Io) -> Result<Self, Error> {
         let proof = Arc::new(Proof::new(config.login.clone()));
+        let tls = config.tls.as_ref().map(tls::config).transpose()?;
         let link = |endpoint: &crate::config::Endpoint| {
-            Link::new(endpoint.clone(), proof.clone(), io).map(Arc::new)
+            Link::new(endpoint.clone(), tls.as_ref(), proof.clone(), io).map(Arc::new)
         };
         let links = config.members.iter().map(link).collect::<Result<_, _>>()?;
         Ok(Self { links, current: AtomicUsize::new(0), proof: proof.clone(), io: io.clone() })
