@@ -102,17 +102,23 @@ fn version(text: &str) -> Finding {
     if is_before(&[(3, 4, 31), (3, 5, 13)]) {
         return Finding::critical("version", found)
             .consequence(
-                "a leader that was stopped for a while ends healthy leases: two may hold a lock \
-                 until the first one's next renewal",
+                "a leader that was slow or stopped for a while ends healthy leases: two may hold a \
+                 lock until the first one is told",
             )
-            .remedy("use etcd 3.4.31, 3.5.13 or later, or check tokens at the resource");
+            .remedy("use etcd 3.4.31, 3.5.13 or later, and check tokens at the resource");
     }
     if is_before(&[(3, 4, 38), (3, 5, 23), (3, 6, 5)]) {
         return Finding::warning("version", found)
             .consequence("a keep-alive may be answered while the lease is being ended")
             .remedy("use etcd 3.4.38, 3.5.23, 3.6.5 or later");
     }
-    Finding::ok("version", found)
+    // From 3.5.16 on a member that has just ticked does not ask whether it still leads.
+    Finding::info("version", found)
+        .consequence(
+            "a leader that stood still for longer than a ttl can end healthy leases when it goes \
+             on; their holders are told at once",
+        )
+        .remedy("check tokens at the resource, where two holders for a moment do harm")
 }
 
 fn one_address(members: usize) -> Finding {
@@ -157,14 +163,14 @@ mod tests {
             ("3.3.27", Severity::Critical),
             ("3.4.23", Severity::Critical),
             ("3.4.31", Severity::Warning),
-            ("3.4.38", Severity::Ok),
+            ("3.4.38", Severity::Info),
             ("3.5.12", Severity::Critical),
             ("3.5.13", Severity::Warning),
-            ("3.5.23", Severity::Ok),
+            ("3.5.23", Severity::Info),
             ("3.6.4", Severity::Warning),
-            ("3.6.5", Severity::Ok),
-            ("3.7.0-alpha.1", Severity::Ok),
-            ("4.0.0", Severity::Ok),
+            ("3.6.5", Severity::Info),
+            ("3.7.0-alpha.1", Severity::Info),
+            ("4.0.0", Severity::Info),
         ] {
             assert_eq!(version(text).severity, severity, "{text}");
         }

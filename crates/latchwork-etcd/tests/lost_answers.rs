@@ -74,7 +74,7 @@ impl World {
             self.proxy.lose_answers(true);
             counted(&self.server, handled, &label(method), |n| n > before[1]).await;
             self.proxy.begin_anew().unwrap();
-            self.proxy.delay(Direction::ToServer, SEC * 0);
+            self.proxy.delay(Direction::ToServer, std::time::Duration::ZERO);
         };
         tokio::join!(request, cuts).0
     }

@@ -85,6 +85,10 @@ impl EtcdPorts {
         Ok(Self { client: Port::reserve()?, peer: Port::reserve()?, metrics: Port::reserve()? })
     }
 
+    pub(crate) fn peer_port(&self) -> u16 {
+        self.peer.number()
+    }
+
     pub(crate) fn peer_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.peer.number())
     }
@@ -114,8 +118,8 @@ impl EtcdServer {
     pub fn start(options: &EtcdOptions) -> Result<Self> {
         despite_collisions(|| {
             let ports = EtcdPorts::reserve()?;
-            let cluster = format!("only={}", ports.peer_url());
-            let mut server = Self::launch(options, "only", &cluster, ports)?;
+            let (peer, cluster) = (ports.peer_url(), format!("only={}", ports.peer_url()));
+            let mut server = Self::launch(options, "only", &peer, &cluster, ports)?;
             server.await_ready()?;
             server.make_root(options)?;
             Ok(server)
@@ -126,6 +130,7 @@ impl EtcdServer {
     pub(crate) fn launch(
         options: &EtcdOptions,
         name: &str,
+        advertised: &str,
         cluster: &str,
         ports: EtcdPorts,
     ) -> Result<Self> {
@@ -144,7 +149,7 @@ impl EtcdServer {
             ("listen-client-urls", &client),
             ("advertise-client-urls", &client),
             ("listen-peer-urls", &ports.peer_url()),
-            ("initial-advertise-peer-urls", &ports.peer_url()),
+            ("initial-advertise-peer-urls", advertised),
             ("initial-cluster", cluster),
             ("initial-cluster-token", cluster),
             ("listen-metrics-urls", &metrics),
@@ -348,24 +353,6 @@ fn program() -> std::ffi::OsString {
     std::env::var_os("LATCHWORK_ETCD").unwrap_or_else(|| "etcd".into())
 }
 
-/// The version of the program that the servers are started from.
-///
-/// # Errors
-///
-/// If it cannot be run, or says something else.
-pub fn etcd_version() -> Result<(u32, u32, u32)> {
-    let output = Command::new(program())
-        .arg("--version")
-        .output()
-        .map_err(|e| Error::while_("etcd (package etcd-server)", e))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: ")).and_then(|v| {
-        let mut parts = v.split(['.', '-']).map(str::parse);
-        Some((parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?))
-    });
-    version.ok_or_else(|| Error::new(format!("etcd says of its version: {said}")))
-}
-
 /// Calls `etcdctl` for the server on a port, and gives what it prints.
 ///
 /// # Errors
@@ -418,66 +405,4 @@ fn get(port: u16, path: &str) -> Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
-}
-
-/// Several members of one cluster. Dropping the value kills all of them.
-#[derive(Debug)]
-pub struct EtcdCluster {
-    members: Vec<EtcdServer>,
-}
-
-impl EtcdCluster {
-    /// Starts so many members, and waits until each is healthy.
-    ///
-    /// # Errors
-    ///
-    /// If that does not come true; the text has the end of a log.
-    pub fn start(members: usize, options: &EtcdOptions) -> Result<Self> {
-        despite_collisions(|| {
-            let mut ports = Vec::new();
-            for _ in 0..members {
-                ports.push(EtcdPorts::reserve()?);
-            }
-            let list = ports.iter().enumerate().map(|(n, p)| format!("m{n}={}", p.peer_url()));
-            let cluster = list.collect::<Vec<_>>().join(",");
-            let mut started = Vec::new();
-            for (n, ports) in ports.into_iter().enumerate() {
-                started.push(EtcdServer::launch(options, &format!("m{n}"), &cluster, ports)?);
-            }
-            let mut cluster = Self { members: started };
-            for member in &mut cluster.members {
-                member.await_ready()?;
-            }
-            cluster.members[0].make_root(options)?;
-            Ok(cluster)
-        })
-    }
-
-    /// All members.
-    pub fn members(&self) -> &[EtcdServer] {
-        &self.members
-    }
-
-    /// A member, to kill, stop or restart it.
-    pub fn member_mut(&mut self, member: usize) -> &mut EtcdServer {
-        &mut self.members[member]
-    }
-
-    /// The address for Latchwork: all members.
-    pub fn url(&self) -> String {
-        let hosts = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port()));
-        format!("etcd://{}", hosts.collect::<Vec<_>>().join(","))
-    }
-
-    /// Which member leads, as a member that answers says.
-    ///
-    /// # Errors
-    ///
-    /// If nobody leads, or says so, for long.
-    pub fn leader(&self) -> Result<usize> {
-        until(LIMIT, "a leader of etcd", || {
-            let leads = self.members.iter().position(EtcdServer::is_leader);
-            leads.ok_or("none says that it leads")
-        })
-    }
 }
