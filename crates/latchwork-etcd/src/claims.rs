@@ -113,6 +113,13 @@ impl Claims {
         (due, younger)
     }
 
+    /// The key that was created at this revision, if a claim holds it.
+    pub(crate) fn key_created_at(&self, revision: i64) -> Option<Vec<u8>> {
+        let claims = self.lock();
+        let mut held = claims.values().filter(|entry| entry.own.revision == Some(revision));
+        held.find_map(|entry| entry.held.as_ref().map(|(_, key)| key.clone()))
+    }
+
     /// Ends all watches.
     pub(crate) fn close(&self) {
         self.lock().clear();
