@@ -195,7 +195,9 @@ async fn takeover(url: &str, ttl: Duration, meanwhile: impl Future<Output = ()>)
         }
     };
     tokio::join!(waits, meanwhile);
-    start.elapsed()
+    let took = start.elapsed();
+    waiter.released(&next).await;
+    took
 }
 
 /// H63: etcd looks for ended leases every half second, and revokes them by a majority.
@@ -231,4 +233,52 @@ fn h62_an_election_keeps_the_lock_of_a_dead_holder_for_another_ttl_at_most() {
 /// What a machine with other work may add.
 fn stall_allowance() -> Duration {
     3 * SEC
+}
+
+/// H44 and its like: leases are counted on the monotonic clock, whatever the wall clock shows.
+#[test]
+fn a_clock_that_is_set_on_one_member_ends_no_hold_and_lets_nobody_in() {
+    let cluster = EtcdCluster::start(3, &EtcdOptions::new().with_clock()).unwrap();
+    run(async {
+        let (holder, waiter) = (client(&cluster.url()).await, bare(&cluster.url()).await);
+        let guard = holder.mutex("k").ttl(4 * SEC).acquire().await.unwrap();
+        let next = claim("k");
+        let leader = cluster.leader().unwrap();
+        for member in [leader, (leader + 1) % 3] {
+            let clock = cluster.members()[member].clock().unwrap();
+            let hour = Duration::from_secs(3_600);
+            for step in [clock.step_forward(hour), clock.step_back(2 * hour)] {
+                step.unwrap();
+                let start = Instant::now();
+                while start.elapsed() < 6 * SEC {
+                    guard.ensure_held().expect("it is renewed");
+                    waiter.blocked(&next).await;
+                    tokio::time::sleep(SEC / 5).await;
+                }
+            }
+            clock.reset().unwrap();
+        }
+        guard.release().await.unwrap();
+        waiter.released(&next).await;
+    });
+}
+
+/// The lock of a dead holder is not free before its ttl; and where the clock was set back, later by as
+/// much at most, for etcd keeps the list of what may have ended by the wall clock.
+#[test]
+fn a_clock_that_is_set_frees_no_lock_early_and_late_by_no_more_than_the_step() {
+    let server = EtcdServer::start(&EtcdOptions::new().with_clock()).unwrap();
+    run(async {
+        let (url, clock, step) = (server.url(), server.clock().unwrap(), 5 * SEC);
+        for (forward, late) in [(true, SEC), (false, SEC + step)] {
+            let is_set = async {
+                tokio::time::sleep(SEC).await;
+                let set = if forward { clock.step_forward(step) } else { clock.step_back(step) };
+                set.unwrap();
+            };
+            let took = takeover(&url, 4 * SEC, is_set).await;
+            assert!(took >= 4 * SEC, "not before its ttl: {took:?}");
+            assert!(took < (4 + 4) * SEC + late + stall_allowance(), "{took:?}");
+        }
+    });
 }

@@ -379,7 +379,7 @@ fn spawn(folder: &Path, args: &[String], clock: Option<&ServerClock>) -> Result<
     let mut command = Command::new(program());
     command.args(args);
     if let Some(clock) = clock {
-        clock.give_to(&mut command);
+        clock.give_to_go(&mut command);
     }
     Process::start(&command, &folder.join("log"))
         .map_err(|e| Error::while_("etcd (package etcd-server)", e))
