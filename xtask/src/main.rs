@@ -17,6 +17,7 @@ cargo xtask COMMAND
   fix                formats and applies what the lints can mend; writes
   setup              installs what the tests need and is not there
   bench [NAME...]    measures; without a name lists what can be measured
+  etcd PATH          tests etcd with this program instead of the system's
   stubs              makes the stubs of etcd's API anew from its protocol file
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Some("fix") => stages::fix(),
         Some("setup") => setup::run(),
         Some("bench") => stages::bench(&rest),
+        Some("etcd") => stages::etcd(&rest),
         Some("stubs") => stages::stubs(),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {

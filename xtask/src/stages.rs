@@ -64,10 +64,36 @@ pub(crate) fn bench(names: &[String]) -> Result<(), String> {
     cargo("bench", &args, &[])
 }
 
+/// All that is tested with etcd, with another version of it.
+pub(crate) fn etcd(args: &[String]) -> Result<(), String> {
+    let [path] = args else {
+        return Err("which program? cargo xtask etcd /path/to/etcd".into());
+    };
+    let path = std::fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?;
+    let path = path.to_string_lossy();
+    let version = Command::new(&*path).arg("--version").output();
+    let version = version.map_err(|e| format!("{path} cannot be run: {e}"))?;
+    print!("{}", String::from_utf8_lossy(&version.stdout));
+    let env = [("LATCHWORK_ETCD", &*path)];
+    for package in [
+        &["latchwork-services", "--test", "etcd"][..],
+        &["latchwork-etcd"],
+        &["latchwork-conformance", "--test", "etcd", "--test", "etcd_cluster"],
+        &["latchwork-cli", "--test", "etcd"],
+    ] {
+        let args = [&["test", "--no-fail-fast", "--package"], package].concat();
+        println!("==> cargo {}", args.join(" "));
+        cargo(package[0], &args, &env)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn stubs() -> Result<(), String> {
     let etcd = "crates/latchwork-etcd";
     let (proto, out) = (format!("{etcd}/proto/etcd.proto"), format!("{etcd}/src/proto"));
-    let tool = ["run", "--quiet", "--manifest-path", "xtask/etcd-stubs/Cargo.toml", "--"];
+    let manifest = "xtask/etcd-stubs/Cargo.toml";
+    let target = "target/etcd-stubs";
+    let tool = ["run", "--quiet", "--manifest-path", manifest, "--target-dir", target, "--"];
     cargo("stubs", &[&tool[..], &[&proto, &out]].concat(), &[])
 }
 

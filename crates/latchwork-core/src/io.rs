@@ -3,10 +3,13 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
+use crate::backend::ClaimId;
 use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BackendError;
 
@@ -22,12 +25,31 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Io {
     spawn: Arc<dyn Fn(Task) + Send + Sync>,
     clock: Arc<dyn Clock>,
+    doubts: Arc<Doubts>,
+}
+
+/// Claims that a backend wants to be renewed at once.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    claims: Mutex<Vec<ClaimId>>,
+    told: Notify,
+}
+
+impl Doubts {
+    /// Completes when there is one, or was one.
+    pub(crate) async fn told(&self) {
+        self.told.notified().await;
+    }
+
+    pub(crate) fn take(&self) -> Vec<ClaimId> {
+        std::mem::take(&mut *self.claims.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Io {
     /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
-        Self { spawn: Arc::new(spawn), clock }
+        Self { spawn: Arc::new(spawn), clock, doubts: Arc::default() }
     }
 
     /// Runs a task until it ends or the driver shuts down. Never blocks, callable from anywhere.
@@ -43,6 +65,19 @@ impl Io {
     /// Now, on the boot clock.
     pub fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// Asks core to renew this claim now: the store has let it be known that it may have ended.
+    ///
+    /// For stores that tell of such a thing by themselves. The renewal settles it, so a word too
+    /// much costs a request and does no harm; a claim that nobody holds is passed over.
+    pub fn doubt(&self, claim: ClaimId) {
+        self.doubts.claims.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
+        self.doubts.told.notify_one();
+    }
+
+    pub(crate) fn doubts(&self) -> &Arc<Doubts> {
+        &self.doubts
     }
 
     /// A sleep of this length, from now.

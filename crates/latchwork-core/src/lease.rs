@@ -36,6 +36,8 @@ struct State {
     /// When to renew next; never while an answer is awaited.
     renew_at: Moment,
     asked: bool,
+    /// When the store last let it be known that the hold may have ended.
+    doubted_at: Moment,
     /// Wall minus boot time when the store last confirmed the hold.
     offset: i64,
     in_doubt: bool,
@@ -134,6 +136,7 @@ impl Lease {
             granted_ttl: granted.ttl,
             renew_at: granted.sent.at.plus(rules.renew_every(claim.ttl, granted.ttl)),
             asked: false,
+            doubted_at: Moment::from_nanos(0),
             offset: granted.sent.offset,
             in_doubt: false,
             hold_until: rules.hold_until(now),
@@ -230,6 +233,16 @@ impl Lease {
         state.next_event()
     }
 
+    /// The store has let it be known that the hold may have ended: only a renewal that is sent from
+    /// now on settles it.
+    pub(crate) fn doubt(&self, now: Moment) {
+        let mut state = self.lock();
+        state.doubted_at = now;
+        if !state.asked {
+            state.renew_at = now;
+        }
+    }
+
     /// Takes the store's answer to a renewal.
     ///
     /// An answer that comes after the validity was over is not believed: the claim may have been
@@ -265,7 +278,8 @@ impl Lease {
             state.renew_at = now;
             return Confirmed::Doubted(rate);
         }
-        state.renew_at = sent_at.plus(self.rules.renew_every(self.claim.ttl, counted));
+        let every = self.rules.renew_every(self.claim.ttl, counted);
+        state.renew_at = if state.doubted_at > sent_at { now } else { sent_at.plus(every) };
         Confirmed::Held { remaining: state.valid_until.since(now) }
     }
 

@@ -4,7 +4,7 @@
 //! something, renews whatever is due in one call, and goes back to sleep. A lease that is granted
 //! and released before its first renewal never wakes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Claim, Renewal};
+use crate::backend::{Backend, Claim, ClaimId, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
 use crate::io::Io;
@@ -136,6 +136,16 @@ impl Watchdog {
         self.reschedule(watched, self.io.now());
     }
 
+    /// Renews the leases of which the store has said something.
+    fn heed(self: &Arc<Self>, doubted: &HashSet<ClaimId>) {
+        let now = self.io.now();
+        let in_care = self.all();
+        for watched in in_care.iter().filter(|w| doubted.contains(&w.lease.claim.id)) {
+            watched.lease.doubt(now);
+            self.reschedule(watched, now);
+        }
+    }
+
     /// All leases in care.
     pub(crate) fn all(&self) -> Vec<Arc<Watched>> {
         self.lock().by_due.values().cloned().collect()
@@ -150,6 +160,12 @@ impl Watchdog {
                 tokio::select! {
                     () = io.clock().sleep_until(next) => {}
                     () = news.notified() => {}
+                    () = io.doubts().told() => {
+                        let doubted = io.doubts().take().into_iter().collect();
+                        if let Some(watchdog) = this.upgrade() {
+                            watchdog.heed(&doubted);
+                        }
+                    }
                 }
             }
         }

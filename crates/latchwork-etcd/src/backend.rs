@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim, Effect,
@@ -18,6 +18,7 @@ use crate::errors::{Failure, Reaction, strange, unsupported};
 use crate::keep_alive::Lane;
 use crate::line::{Line, value};
 use crate::link::Link;
+use crate::lookout::Lookout;
 use crate::members::{Members, error};
 use crate::names;
 use crate::pool::{Lease, Pool};
@@ -39,6 +40,9 @@ pub(crate) struct Shared {
     pub(crate) members: Members,
     pub(crate) claims: Claims,
     pool: Pool,
+    lookout: Arc<Lookout>,
+    /// The largest revision that a majority has told.
+    newest: AtomicI64,
     pub(crate) io: Io,
 }
 
@@ -54,12 +58,25 @@ impl EtcdBackend {
             members: Members::new(&config, &io)?,
             claims: Claims::default(),
             pool: Pool::default(),
+            lookout: Arc::default(),
+            newest: AtomicI64::new(0),
             io,
         });
         match shared.reach().await {
-            Ok(()) => Ok(Arc::new(Self(shared))),
+            Ok(()) => {
+                let lookout = shared.lookout.clone();
+                shared.io.spawn(lookout.run(Arc::downgrade(&shared), shared.io.clone()));
+                Ok(Arc::new(Self(shared)))
+            }
             Err(failure) => Err(Error::from_backend(error(failure), None, &shared.store)),
         }
+    }
+}
+
+impl Drop for EtcdBackend {
+    fn drop(&mut self) {
+        self.0.lookout.close();
+        self.0.claims.close();
     }
 }
 
@@ -127,6 +144,7 @@ impl Shared {
         let key = names::claim(prefix, lease.id);
         let value = value(claim, self.io.clock().wall());
         let sent_at = self.io.now();
+        let newest = self.newest.load(Ordering::SeqCst);
         self.claims.begin(claim.id, lease, seconds);
         let (answer, alive) = self
             .members
@@ -161,12 +179,16 @@ impl Shared {
         self.claims.answered(claim.id, lease.id, |own| {
             own.revision = me.map(|me| line.places[me].revision);
         });
+        if line.revision < newest {
+            return Err(went_back(newest, line.revision));
+        }
+        self.newest.fetch_max(line.revision, Ordering::SeqCst);
         // The transaction's effect is known; the lease's ttl must be, too.
         let ttl = match alive {
             Ok(Some(ttl)) => ttl,
             Ok(None) => {
                 // A leader that is behind may say so of a lease that it will yet learn of.
-                self.revoke(claim, lease.id).await?;
+                self.revoke(claim, lease.id).await.map_err(Failure::after_another)?;
                 return Ok(Round::LeaseGone);
             }
             Err(failure) => {
@@ -201,7 +223,7 @@ impl Shared {
         let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
         if admission == Admission::Granted {
             let token = place.revision as u64;
-            self.claims.granted(claim.id, place.lease);
+            self.holds(claim, place.lease, place.key.clone());
             return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
         }
         if !takes_place {
@@ -239,9 +261,15 @@ impl Shared {
         }
     }
 
+    /// The claim holds its key, which is called so.
+    pub(crate) fn holds(&self, claim: &Claim, lease: i64, key: Vec<u8>) {
+        self.claims.granted(claim.id, lease, key, self.io.now());
+        self.lookout.tell();
+    }
+
     /// Takes the place of a claim back.
     async fn withdraw(self: &Arc<Self>, claim: &Claim) -> Result<(), BackendError> {
-        self.release_claim(claim).await.map(drop)
+        self.release_claim(claim).await.map(drop).map_err(Failure::after_another)
     }
 
     /// What is known after an error.
@@ -325,10 +353,7 @@ impl Backend for EtcdBackend {
         &'a self,
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
-        Box::pin(async move {
-            let renewals = claims.iter().map(|claim| Box::pin(self.0.renew(claim)));
-            join_all(renewals).await
-        })
+        Box::pin(self.0.renew(claims))
     }
 
     fn release<'a>(
@@ -358,6 +383,18 @@ impl fmt::Debug for EtcdBackend {
 /// etcd counts whole seconds; a claim must not end early.
 pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
     (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)) as i64
+}
+
+/// A token of such a store would be smaller than others before it.
+fn went_back(newest: i64, now: i64) -> BackendError {
+    let message = format!(
+        "the store's revision went back from {newest} to {now}: it was restored from a backup, \
+         and its tokens would be smaller than those that were given before"
+    );
+    BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message).next_step(
+        "restore it with --bump-revision, or start this program anew when no resource \
+                    remembers a token of before",
+    )
 }
 
 fn mismatch(used: Shape, wanted: Shape) -> BackendError {

@@ -1,6 +1,7 @@
 //! Where the members are and who we are to them.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use latchwork_core::{Error, ErrorKind};
 use percent_encoding::percent_decode_str;
@@ -8,15 +9,32 @@ use percent_encoding::percent_decode_str;
 /// The port that etcd listens on for clients.
 const DEFAULT_PORT: u16 = 2_379;
 
-const NEXT: &str = "use etcd://h1:2379,h2,h3 or etcd://user:password@h1,h2,h3";
+const NEXT: &str = "use etcd://h1:2379,h2,h3 or etcd://user:password@h1,h2,h3, with etcds for TLS";
 
 /// How to reach etcd: `etcd://[user:password@]h1[:port],h2,h3`.
 ///
-/// What an address may not hold is written as `%XX`.
+/// With `etcds` instead of `etcd` the members are spoken to by TLS. Options follow after `?`,
+/// separated by `&`; what an address may not hold is written as `%XX`:
+///
+/// | option | meaning |
+/// | --- | --- |
+/// | `ca=/path` | the certificate authority to trust instead of the system's (PEM) |
+/// | `cert=/path`, `key=/path` | the client's certificate and key (PEM), both or none |
+/// | `server_name=etcd.example` | the name that the members' certificates are for, if it is not the host's |
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
     pub(crate) members: Vec<Endpoint>,
     pub(crate) login: Option<Login>,
+    pub(crate) tls: Option<Tls>,
+}
+
+/// How to speak TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Tls {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) server_name: Option<String>,
 }
 
 /// A user and a password.
@@ -49,6 +67,7 @@ impl fmt::Debug for EtcdConfig {
         f.debug_struct("EtcdConfig")
             .field("members", &self.members)
             .field("user", &user)
+            .field("tls", &self.tls)
             .finish_non_exhaustive()
     }
 }
@@ -64,14 +83,14 @@ impl EtcdConfig {
     ///
     /// `Invalid` with the part that cannot be read; the password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let rest = url
-            .strip_prefix("etcd://")
-            .ok_or_else(|| invalid("store: not an address of etcd".into()))?;
+        let (scheme, rest) =
+            url.split_once("://").ok_or_else(|| invalid("store: not an address of etcd".into()))?;
+        let tls = match scheme {
+            "etcd" => None,
+            "etcds" => Some(Tls::default()),
+            _ => return Err(invalid(format!("store: {scheme:?} is not an address of etcd"))),
+        };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if let Some(option) = query.split('&').find(|option| !option.is_empty()) {
-            let name = option.split('=').next().unwrap_or_default();
-            return Err(invalid(format!("store: the option {name:?} is unknown")));
-        }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !path.is_empty() {
             return Err(invalid(format!("store: etcd has no databases, but there is {path:?}")));
@@ -81,13 +100,45 @@ impl EtcdConfig {
             None => (None, authority),
         };
         let members = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
-        Ok(Self { members, login })
+        let mut config = Self { members, login, tls };
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            config.set(name, decode(value, name)?)?;
+        }
+        match &config.tls {
+            Some(tls) if tls.certificate.is_some() != tls.key.is_some() => {
+                Err(invalid("store: cert and key belong together, and one is missing".into()))
+            }
+            _ => Ok(config),
+        }
+    }
+
+    fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
+        if !matches!(name, "ca" | "cert" | "key" | "server_name" | "insecure") {
+            return Err(invalid(format!("store: the option {name:?} is unknown")));
+        }
+        let Some(tls) = &mut self.tls else {
+            return Err(invalid(format!("store: {name} is an option of TLS"))
+                .next_step("use etcds instead of etcd, or leave the option out"));
+        };
+        match name {
+            "ca" => tls.ca = Some(value.into()),
+            "cert" => tls.certificate = Some(value.into()),
+            "key" => tls.key = Some(value.into()),
+            "server_name" => tls.server_name = Some(value),
+            _ => {
+                return Err(invalid("store: insecure is not to be had for etcd".into())
+                    .next_step("name the authority with ca=/path"));
+            }
+        }
+        Ok(())
     }
 
     /// The address for messages: without credentials.
     pub(crate) fn shown(&self) -> String {
         let members: Vec<_> = self.members.iter().map(Endpoint::to_string).collect();
-        format!("etcd://{}", members.join(","))
+        let secure = if self.tls.is_some() { "s" } else { "" };
+        format!("etcd{secure}://{}", members.join(","))
     }
 }
 
@@ -148,6 +199,21 @@ mod tests {
     }
 
     #[test]
+    fn reads_what_tls_needs() {
+        let url = "etcds://h?ca=/a%20b&cert=/c&key=/k&server_name=etcd.example";
+        let config = EtcdConfig::parse(url).unwrap();
+        assert_eq!(config.shown(), "etcds://h:2379");
+        let expected = Tls {
+            ca: Some("/a b".into()),
+            certificate: Some("/c".into()),
+            key: Some("/k".into()),
+            server_name: Some("etcd.example".into()),
+        };
+        assert_eq!(config.tls, Some(expected));
+        assert_eq!(EtcdConfig::parse("etcds://h").unwrap().tls, Some(Tls::default()));
+    }
+
+    #[test]
     fn names_what_it_cannot_read() {
         for (url, part) in [
             ("http://h", "address"),
@@ -159,6 +225,9 @@ mod tests {
             ("etcd://user@h", "user"),
             ("etcd://:pw@h", "user"),
             ("etcd://h?color=red", "color"),
+            ("etcd://h?ca=/x", "TLS"),
+            ("etcds://h?cert=/x", "key"),
+            ("etcds://h?insecure=true", "insecure"),
             ("etcd://[::1", "bracket"),
         ] {
             let error = EtcdConfig::parse(url).unwrap_err();

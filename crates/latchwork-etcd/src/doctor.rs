@@ -1,5 +1,6 @@
 //! Whether the members are fit for locks. Each is asked by itself, and nothing is locked.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ pub async fn doctor(config: EtcdConfig, io: Io) -> Result<Report, Error> {
         Some(error) if alive == 0 => Err(Error::from_backend(error, None, &store)),
         _ => {
             report.add(one_address(config.members.len()));
+            report.add(tls(&config));
             Ok(report)
         }
     }
@@ -100,17 +102,23 @@ fn version(text: &str) -> Finding {
     if is_before(&[(3, 4, 31), (3, 5, 13)]) {
         return Finding::critical("version", found)
             .consequence(
-                "a leader that was stopped for a while ends healthy leases: two may hold a lock \
-                 until the first one's next renewal",
+                "a leader that was slow or stopped for a while ends healthy leases: two may hold a \
+                 lock until the first one is told",
             )
-            .remedy("use etcd 3.4.31, 3.5.13 or later, or check tokens at the resource");
+            .remedy("use etcd 3.4.31, 3.5.13 or later, and check tokens at the resource");
     }
     if is_before(&[(3, 4, 38), (3, 5, 23), (3, 6, 5)]) {
         return Finding::warning("version", found)
             .consequence("a keep-alive may be answered while the lease is being ended")
             .remedy("use etcd 3.4.38, 3.5.23, 3.6.5 or later");
     }
-    Finding::ok("version", found)
+    // From 3.5.16 on a member that has just ticked does not ask whether it still leads.
+    Finding::info("version", found)
+        .consequence(
+            "a leader that stood still for longer than a ttl can end healthy leases when it goes \
+             on; their holders are told at once",
+        )
+        .remedy("check tokens at the resource, where two holders for a moment do harm")
 }
 
 fn one_address(members: usize) -> Finding {
@@ -119,6 +127,20 @@ fn one_address(members: usize) -> Finding {
             .consequence("when that one is gone no lock is to be had, though others may run")
             .remedy("name all members: etcd://h1,h2,h3"),
         _ => Finding::ok("members", format!("the address names {members}")),
+    }
+}
+
+fn tls(config: &EtcdConfig) -> Finding {
+    let is_here =
+        |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    match &config.tls {
+        Some(_) => Finding::ok("tls", "on"),
+        None if config.members.iter().all(|member| is_here(&member.host)) => {
+            Finding::ok("tls", "off, on this machine")
+        }
+        None => Finding::warning("tls", "off")
+            .consequence("names, holders and the password cross the network for anyone to read, and locks can be taken away")
+            .remedy("use the scheme with etcds, or a private network"),
     }
 }
 
@@ -141,14 +163,14 @@ mod tests {
             ("3.3.27", Severity::Critical),
             ("3.4.23", Severity::Critical),
             ("3.4.31", Severity::Warning),
-            ("3.4.38", Severity::Ok),
+            ("3.4.38", Severity::Info),
             ("3.5.12", Severity::Critical),
             ("3.5.13", Severity::Warning),
-            ("3.5.23", Severity::Ok),
+            ("3.5.23", Severity::Info),
             ("3.6.4", Severity::Warning),
-            ("3.6.5", Severity::Ok),
-            ("3.7.0-alpha.1", Severity::Ok),
-            ("4.0.0", Severity::Ok),
+            ("3.6.5", Severity::Info),
+            ("3.7.0-alpha.1", Severity::Info),
+            ("4.0.0", Severity::Info),
         ] {
             assert_eq!(version(text).severity, severity, "{text}");
         }

@@ -37,6 +37,11 @@ impl Failure {
         self
     }
 
+    /// As [`Self::error`] of the second request of a verb whose first one was applied.
+    pub(crate) fn after_another(error: BackendError) -> BackendError {
+        BackendError { effect: Effect::Unknown, ..error }
+    }
+
     /// A stream has ended before it answered.
     pub(crate) fn broken(from: &Endpoint, what: &str) -> Self {
         let message = format!("{from}: the stream of {what} ended before the answer came");
@@ -57,6 +62,17 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
+/// What an error goes back to.
+pub(crate) fn root_cause<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> &'a dyn std::error::Error {
+    let mut root = error;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    root
+}
+
 /// Reads an error of the member `from`.
 pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
     use BackendErrorKind::{Denied, Invalid, Unreachable};
@@ -68,15 +84,17 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         Failure { error, reaction }
     };
     if never_connected(status) {
-        let mut why = String::new();
-        let mut cause = status.source();
-        while let Some(error) = cause {
-            why = error.to_string();
-            cause = error.source();
-        }
+        let why = root_cause(status).to_string();
+        // The words of rustls for a certificate, and for what is no TLS at all.
+        let of_tls = ["certificate", "corrupt message", "tls handshake"];
+        let step = if of_tls.iter().any(|words| why.contains(words)) {
+            "look whether the server speaks TLS, and whether its certificate is for this name and \
+             from an authority that is trusted (ca=/path)"
+        } else {
+            "look whether the server runs and the address is right"
+        };
         let message = format!("cannot connect to {from}: {why}");
-        let error = BackendError::new(Unreachable, NotApplied, message)
-            .next_step("look whether the server runs and the address is right");
+        let error = BackendError::new(Unreachable, NotApplied, message).next_step(step);
         return Failure { error, reaction: Reaction::Elsewhere };
     }
     // The member's own words. What it refuses at the door it has not applied.
@@ -91,13 +109,18 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         return make(Invalid, NotApplied, "", Reaction::LeaseGone);
     }
     let no_leader = said == "etcdserver: no leader";
-    let busy = said.contains("too many requests") || said.contains("no space");
+    let busy = said.contains("too many requests");
+    let full = said.contains("database space exceeded");
     match status.code() {
         _ if no_leader => {
             let step = "look whether a majority of the members runs";
             make(Unreachable, NotApplied, step, Reaction::Elsewhere)
         }
-        _ if busy => make(Unreachable, NotApplied, "look at the server's alarms", Reaction::None),
+        _ if busy => make(Unreachable, NotApplied, "look at the server's load", Reaction::None),
+        _ if full => {
+            let step = "compact and defragment it, then etcdctl alarm disarm; or raise its quota";
+            make(Unreachable, NotApplied, step, Reaction::None)
+        }
         Code::Unauthenticated => {
             make(Denied, NotApplied, "look at the user and the password", Reaction::None)
         }
@@ -117,7 +140,8 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
             make(BackendErrorKind::Unsupported, NotApplied, "use etcd 3.4 or later", Reaction::None)
         }
         _ => {
-            let step = "look whether the members run and the network lets you reach them";
+            let step = "look whether the members run, the network lets you reach them, and \
+                        whether they want TLS (etcds) or none";
             make(Unreachable, Unknown, step, Reaction::Elsewhere)
         }
     }
@@ -152,6 +176,12 @@ mod tests {
             (Code::Unavailable, "etcdserver: leader changed", (Unreachable, Unknown)),
             (Code::Unavailable, "etcdserver: no leader", (Unreachable, NotApplied)),
             (Code::Unknown, "transport error", (Unreachable, Unknown)),
+            (
+                Code::ResourceExhausted,
+                "etcdserver: mvcc: database space exceeded",
+                (Unreachable, NotApplied),
+            ),
+            (Code::Unavailable, "etcdserver: too many requests", (Unreachable, NotApplied)),
             (Code::PermissionDenied, "etcdserver: permission denied", (Denied, NotApplied)),
             (
                 Code::InvalidArgument,

@@ -16,8 +16,8 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use crate::config::Endpoint;
-use crate::errors::{Failure, failure};
-use crate::link::Proof;
+use crate::errors::{Failure, Reaction, failure};
+use crate::proof::Proof;
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 
@@ -94,14 +94,23 @@ impl Stream {
         asks: &mut mpsc::UnboundedReceiver<Ask>,
     ) -> Option<Failure> {
         let mut client = LeaseClient::new(self.channel.clone());
-        let requests = self.proof.request(UnboundedReceiverStream::new(requests));
+        let token = self.proof.token();
+        let requests = UnboundedReceiverStream::new(requests);
+        let requests = self.proof.request_as(requests, token.clone());
+        let failure = |status: Option<&Status>| {
+            let failure = self.failure(status);
+            if failure.reaction == Reaction::LogIn {
+                self.proof.refused(token.as_ref());
+            }
+            Some(failure)
+        };
         let mut opening = std::pin::pin!(client.lease_keep_alive(requests));
         // The server opens its side with the first answer.
         let mut answers: Streaming<LeaseKeepAliveResponse> = loop {
             tokio::select! {
                 opened = &mut opening => match opened {
                     Ok(opened) => break opened.into_inner(),
-                    Err(status) => return Some(self.failure(Some(&status))),
+                    Err(status) => return failure(Some(&status)),
                 },
                 ask = asks.recv() => pending.ask(ask?),
             }
@@ -110,8 +119,8 @@ impl Stream {
             tokio::select! {
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => pending.answer(&answer),
-                    Ok(None) => return Some(self.failure(None)),
-                    Err(status) => return Some(self.failure(Some(&status))),
+                    Ok(None) => return failure(None),
+                    Err(status) => return failure(Some(&status)),
                 },
                 ask = asks.recv() => pending.ask(ask?),
             }

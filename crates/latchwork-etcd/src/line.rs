@@ -169,6 +169,8 @@ impl Line {
         let waits = |place: &usize| self.admission(*place) != Admission::Granted;
         let resume =
             behind.iter().map(|place| Target::of(&self.places[*place], prefix).to_string());
+        let is_next = me == 1 && self.places.len() > me;
+        let resume = resume.chain(is_next.then(|| NEXT.to_owned()));
         let first = &self.places[0];
         let cause = match first.id {
             _ if self.closed().is_some() => Cause::Linger,
@@ -185,6 +187,9 @@ impl Line {
         }
     }
 }
+
+/// Stands among the targets of a claim that has one place ahead, and no more.
+pub(crate) const NEXT: &str = "next";
 
 /// A place whose end is waited for: what follows the lock's name in its key, and its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,17 +2,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
 use tonic::Request;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint as Target};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
 
-use crate::config::{Endpoint, Login};
-use crate::errors::{Failure, failure};
+use crate::config::Endpoint;
+use crate::errors::{Failure, Reaction, failure, root_cause};
 use crate::keep_alive::{KeepAlives, Lane};
+use crate::proof::Proof;
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
@@ -30,50 +30,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 const PING_AFTER: Duration = Duration::from_secs(2);
 /// Lines may be long, and names up to 64 KiB; the server limits what it sends.
 const LONGEST_ANSWER: usize = 256 << 20;
-
-type Token = MetadataValue<Ascii>;
-
-/// Who we are to the cluster, and the token that proves it.
-#[derive(Default)]
-pub(crate) struct Proof {
-    login: Option<Login>,
-    token: Mutex<Option<Token>>,
-}
-
-impl Proof {
-    pub(crate) fn new(login: Option<Login>) -> Self {
-        Self { login, token: Mutex::default() }
-    }
-
-    fn token(&self) -> Option<Token> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, token: Option<Token>) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
-    }
-
-    pub(crate) fn forget(&self) {
-        self.set(None);
-    }
-
-    /// Whether there are a user and a password to ask for a new token with.
-    pub(crate) fn can_log_in(&self) -> bool {
-        self.login.is_some()
-    }
-
-    /// A request with what goes along with each.
-    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        let metadata = request.metadata_mut();
-        // A member without a leader refuses at once, and does not wait for one.
-        metadata.insert("hasleader", MetadataValue::from_static("true"));
-        if let Some(token) = self.token() {
-            metadata.insert("token", token);
-        }
-        request
-    }
-}
 
 /// One member.
 pub(crate) struct Link {
@@ -95,10 +51,23 @@ impl hyper::rt::Executor<Pin<Box<dyn Future<Output = ()> + Send>>> for OnIo {
 }
 
 impl Link {
-    pub(crate) fn new(endpoint: Endpoint, proof: Arc<Proof>, io: &Io) -> Result<Self, Error> {
-        let target = Target::from_shared(format!("http://{endpoint}")).map_err(|_| {
-            Error::new(ErrorKind::Invalid, format!("store: {endpoint} is not an address"))
-        })?;
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        tls: Option<&ClientTlsConfig>,
+        proof: Arc<Proof>,
+        io: &Io,
+    ) -> Result<Self, Error> {
+        let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut target = Target::from_shared(format!("{scheme}://{endpoint}"))
+            .map_err(|_| invalid(format!("store: {endpoint} is not an address")))?;
+        if let Some(tls) = tls {
+            target = target.tls_config(tls.clone()).map_err(|error| {
+                let why = root_cause(&error).to_string();
+                invalid(format!("store: ca, cert, key and server_name cannot be used: {why}"))
+                    .next_step("name files in the PEM format, and a host name")
+            })?;
+        }
         let channel = target
             .connect_timeout(CONNECT_LIMIT)
             .tcp_nodelay(true)
@@ -116,25 +85,22 @@ impl Link {
         &self.watches
     }
 
-    /// Asks for a token if there must be one and is none.
+    /// Asks for a token if there must be one and is none; one asks for all.
     pub(crate) async fn log_in(&self) -> Result<(), Failure> {
-        let Some(login) = &self.proof.login else { return Ok(()) };
-        if self.proof.token().is_some() {
-            return Ok(());
-        }
-        let (name, password) = (login.user.clone(), login.password.clone());
+        let Some(turn) = self.proof.turn().await else { return Ok(()) };
+        let (name, password) = (turn.login.user.clone(), turn.login.password.clone());
         let request = Request::new(AuthenticateRequest { name, password });
         let answer = AuthClient::new(self.channel.clone()).authenticate(request).await;
-        let answer = answer.map_err(|status| self.failure(&status))?;
+        let answer = answer.map_err(|status| self.failure(&status).of_a_read())?;
         let token = answer.into_inner().token.parse().map_err(|_| Failure {
             error: BackendError::new(
                 BackendErrorKind::Corrupt,
                 Effect::NotApplied,
                 format!("{} gave a token that cannot be sent", self.endpoint),
             ),
-            reaction: crate::errors::Reaction::None,
+            reaction: Reaction::None,
         })?;
-        self.proof.set(Some(token));
+        turn.done(token);
         Ok(())
     }
 
@@ -184,7 +150,15 @@ impl Link {
         lane: Lane,
         lease: i64,
     ) -> Result<Option<Duration>, Failure> {
-        self.keep_alives.ask(lane, lease, &self.endpoint).await
+        let answer = self.keep_alives.ask(lane, lease, &self.endpoint).await;
+        match answer {
+            // The stream was opened with a token that has ended; the next one takes another.
+            Err(failure) if failure.reaction == Reaction::LogIn && self.proof.can_log_in() => {
+                self.log_in().await?;
+                self.keep_alives.ask(lane, lease, &self.endpoint).await
+            }
+            answer => answer,
+        }
     }
 
     fn kv(&self) -> KvClient<Channel> {

@@ -9,7 +9,9 @@ use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 
 use crate::config::EtcdConfig;
 use crate::errors::{Failure, Reaction};
-use crate::link::{Link, Proof};
+use crate::link::Link;
+use crate::proof::Proof;
+use crate::tls;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
 /// there is another one.
@@ -26,8 +28,9 @@ pub(crate) struct Members {
 impl Members {
     pub(crate) fn new(config: &EtcdConfig, io: &Io) -> Result<Self, Error> {
         let proof = Arc::new(Proof::new(config.login.clone()));
+        let tls = config.tls.as_ref().map(tls::config).transpose()?;
         let link = |endpoint: &crate::config::Endpoint| {
-            Link::new(endpoint.clone(), proof.clone(), io).map(Arc::new)
+            Link::new(endpoint.clone(), tls.as_ref(), proof.clone(), io).map(Arc::new)
         };
         let links = config.members.iter().map(link).collect::<Result<_, _>>()?;
         Ok(Self { links, current: AtomicUsize::new(0), proof: proof.clone(), io: io.clone() })
@@ -70,7 +73,9 @@ impl Members {
             let link = self.links[number].clone();
             let mut patience =
                 Patience { members: self, number, since: soon.then(|| self.io.now()) };
-            let answer = match link.log_in().await {
+            let entered = link.log_in().await;
+            let token = self.proof.token();
+            let answer = match entered {
                 Ok(()) => request(link).await,
                 Err(failure) => Err(failure),
             };
@@ -89,7 +94,7 @@ impl Members {
                     }
                 }
                 Reaction::LogIn if self.proof.can_log_in() && !logged_in_again => {
-                    self.proof.forget();
+                    self.proof.refused(token.as_ref());
                     logged_in_again = true;
                 }
                 _ => return Err(failure),

@@ -7,8 +7,8 @@ use crate::proto::range_request::{SortOrder, SortTarget};
 use crate::proto::request_op::Request;
 use crate::proto::response_op::Response;
 use crate::proto::{
-    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
-    TxnResponse,
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    TxnRequest, TxnResponse,
 };
 
 /// The whole line whose keys start so, in order.
@@ -74,6 +74,40 @@ pub(crate) fn put(
         success: vec![op(Request::RequestPut(put)), read()],
         failure: vec![read()],
     }
+}
+
+/// The most operations that a server takes in one transaction, unless it was told otherwise.
+pub(crate) const MOST_OPS: usize = 128;
+
+/// Who has to agree to what is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// A majority: what has been answered to anybody is seen.
+    OfAll,
+    /// The member that is asked, which may be behind.
+    OfOneMember,
+}
+
+/// As it is at the member that is asked, which may be behind.
+pub(crate) fn local(read: RangeRequest) -> RangeRequest {
+    RangeRequest { serializable: true, ..read }
+}
+
+/// What these keys are, without their values. A compare would be less to send, but a transaction
+/// that only compares is answered by one member alone.
+pub(crate) fn glance<'a>(keys: impl Iterator<Item = &'a [u8]>, freshness: Freshness) -> TxnRequest {
+    let serializable = freshness == Freshness::OfOneMember;
+    let read = |key| RangeRequest { keys_only: true, serializable, ..one(key) };
+    let success = keys.map(|key| op(Request::RequestRange(read(key)))).collect();
+    TxnRequest { success, ..TxnRequest::default() }
+}
+
+/// What was found by [`glance`], in its order; `None` where there is no such key.
+pub(crate) fn found(answer: TxnResponse) -> impl Iterator<Item = Option<KeyValue>> {
+    answer.responses.into_iter().map(|op| match op.response {
+        Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+        _ => None,
+    })
 }
 
 /// Deletes the key if it is still the one that was created at this revision.

@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 
 use crate::config::Endpoint;
 use crate::errors::Failure;
-use crate::link::Proof;
+use crate::proof::Proof;
 use crate::proto::event::EventType;
 use crate::proto::watch_client::WatchClient;
 use crate::proto::watch_create_request::FilterType;
@@ -25,7 +25,22 @@ pub(crate) enum Notice {
     /// From now on nothing is missed.
     Open,
     /// These keys are gone.
-    Gone(Vec<Vec<u8>>),
+    Gone(Vec<Gone>),
+}
+
+/// A key that was deleted, by hand or with its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) key: Vec<u8>,
+    pub(crate) at: i64,
+}
+
+impl Gone {
+    /// Whether this ended the key that was created at `revision`: a lease that is used again gives
+    /// its next claim the same name, and a member may be behind.
+    pub(crate) fn ended(&self, key: &[u8], revision: i64) -> bool {
+        self.key == key && self.at > revision
+    }
 }
 
 enum Order {
@@ -114,7 +129,9 @@ impl Stream {
     ) -> Option<()> {
         let mut client =
             WatchClient::new(self.channel.clone()).max_decoding_message_size(256 << 20);
-        let requests = self.proof.request(UnboundedReceiverStream::new(requests));
+        let token = self.proof.token();
+        let requests = UnboundedReceiverStream::new(requests);
+        let requests = self.proof.request_as(requests, token.clone());
         let mut opening = std::pin::pin!(client.watch(requests));
         let mut answers: Streaming<WatchResponse> = loop {
             tokio::select! {
@@ -130,7 +147,11 @@ impl Stream {
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => {
                         if answer.canceled && answer.cancel_reason.contains("auth") {
-                            self.proof.forget();
+                            self.proof.refused(token.as_ref());
+                            return Some(());
+                        }
+                        // From 3.5 on a member does not say which watch it refuses.
+                        if answer.canceled && answer.watch_id < 0 {
                             return Some(());
                         }
                         tell(answer, watchers);
@@ -179,7 +200,9 @@ fn tell(answer: WatchResponse, watchers: &mut Watchers) {
     }
     let deleted =
         answer.events.into_iter().filter(|event| event.r#type == EventType::Delete as i32);
-    let gone: Vec<_> = deleted.filter_map(|event| Some(event.kv?.key)).collect();
+    let gone: Vec<_> = deleted
+        .filter_map(|event| event.kv.map(|kv| Gone { key: kv.key, at: kv.mod_revision }))
+        .collect();
     if !gone.is_empty() {
         let _ = watcher.send(Notice::Gone(gone));
     }

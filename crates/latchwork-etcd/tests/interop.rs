@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use common::*;
-use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
+use latchwork_services::{EtcdOptions, EtcdServer};
 
 /// An `etcdctl lock`; killed when it is dropped.
 struct Etcdctl(Child);
@@ -92,27 +92,61 @@ fn we_wait_for_etcdctl() {
     });
 }
 
+/// Nobody tells that it has gone: its lease ends, 10 s after its last keep-alive.
 #[test]
-fn a_resource_in_etcd_can_check_the_token() {
+fn we_follow_an_etcdctl_that_was_killed() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let locks = client(&server.url()).await;
-        let guard = locks.mutex("job").acquire().await.unwrap();
-        let keys = etcdctl(server.port(), &["get", "job/", "--prefix", "--keys-only"]).unwrap();
-        let shown = show(&locks, "job").await;
-        let check =
-            format!("create(\"{}\") = \"{}\"\n\nput data 1\n\n\n", keys.trim(), shown.token);
-        let mut transaction = Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args([&format!("--endpoints=127.0.0.1:{}", server.port()), "txn"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::io::Write::write_all(&mut transaction.stdin.take().unwrap(), check.as_bytes())
-            .unwrap();
-        let output = transaction.wait_with_output().unwrap();
-        assert!(String::from_utf8_lossy(&output.stdout).contains("SUCCESS"), "{output:?}");
+        let mut other = Etcdctl::lock(&server, "job", &[]);
+        assert!(other.line().starts_with("job/"));
+        let theirs = show(&locks, "job").await.token;
+        let mutex = locks.mutex("job");
+        let waits = mutex.acquire_within(40 * SEC);
+        let dies = async {
+            until(&locks, "job", |shown| shown.waiters.len() == 1).await;
+            drop(other);
+        };
+        let (guard, ()) = tokio::join!(waits, dies);
+        let guard = guard.unwrap();
+        assert!(show(&locks, "job").await.token > theirs);
         guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn etcdctl_follows_us_when_we_are_gone() {
+    let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
+    run(async {
+        let looks = client(&server.url()).await;
+        let dead = bare(&server.url()).await;
+        let mut gone = claim("job");
+        gone.ttl = 3 * SEC;
+        dead.granted(&gone).await;
+        drop(dead); // it releases nothing and renews nothing
+        let mut other = Etcdctl::lock(&server, "job", &["echo", "mine"]);
+        until(&looks, "job", |shown| shown.holders.len() == 1 && shown.waiters.len() == 1).await;
+        assert_eq!(other.line(), "mine");
+        assert!(other.0.wait().unwrap().success());
+    });
+}
+
+/// The prefix trap: for Go's client everything below `a/` is in the line of the lock `a`.
+#[test]
+fn a_name_with_a_slash_stands_in_no_other_line() {
+    let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
+    run(async {
+        let locks = client(&server.url()).await;
+        let below = locks.mutex("a/b").acquire().await.unwrap();
+        let above = locks.mutex("a").try_acquire().await.unwrap().expect("another lock");
+        let percent = locks.mutex("a%2Fb").try_acquire().await.unwrap().expect("another lock");
+        for guard in [below, above, percent] {
+            guard.release().await.unwrap();
+        }
+        // A client that does not escape its name takes that of another lock, too.
+        let mut other = Etcdctl::lock(&server, "a/b", &[]);
+        assert!(other.line().starts_with("a/b/"));
+        assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
+        assert!(locks.mutex("a/b").try_acquire().await.unwrap().is_some());
     });
 }

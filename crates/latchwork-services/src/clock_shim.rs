@@ -96,6 +96,12 @@ impl ServerClock {
         command.env("LD_PRELOAD", self.library.path()).env("LATCHWORK_CLOCK", &self.path);
     }
 
+    /// As [`Self::give_to`], for a program that is written in Go (on x86-64).
+    pub(crate) fn give_to_go(&self, command: &mut Command) {
+        self.give_to(command);
+        command.env("LATCHWORK_CLOCK_OF_GO", "1");
+    }
+
     /// Moves the clock on, at once.
     ///
     /// # Errors

@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
 use crate::process::{Process, log_tail};
+use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
-use crate::{Error, Result};
+use crate::{Error, Result, ServerClock};
 
 /// How long a probe waits for an answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
@@ -21,6 +22,17 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 pub struct EtcdOptions {
     args: Vec<String>,
     root_password: Option<String>,
+    tls: Tls,
+    has_clock: bool,
+}
+
+/// Who has to show a certificate to clients and servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Tls {
+    #[default]
+    Nobody,
+    Server,
+    Both,
 }
 
 impl EtcdOptions {
@@ -40,18 +52,41 @@ impl EtcdOptions {
         self.root_password = Some(password.into());
         self
     }
+
+    /// Speaks TLS with clients.
+    pub fn tls(mut self) -> Self {
+        self.tls = Tls::Server;
+        self
+    }
+
+    /// Speaks TLS with clients, and asks each for a certificate.
+    pub fn client_certificates(mut self) -> Self {
+        self.tls = Tls::Both;
+        self
+    }
+
+    /// Gives the server a wall clock of its own: [`EtcdServer::clock`].
+    pub fn with_clock(mut self) -> Self {
+        self.has_clock = true;
+        self
+    }
 }
 
-/// The two ports of a server.
+/// The ports of a server: for clients, for other members, and for what is measured.
 #[derive(Debug)]
 pub(crate) struct EtcdPorts {
     client: Port,
     peer: Port,
+    metrics: Port,
 }
 
 impl EtcdPorts {
     pub(crate) fn reserve() -> Result<Self> {
-        Ok(Self { client: Port::reserve()?, peer: Port::reserve()? })
+        Ok(Self { client: Port::reserve()?, peer: Port::reserve()?, metrics: Port::reserve()? })
+    }
+
+    pub(crate) fn peer_port(&self) -> u16 {
+        self.peer.number()
     }
 
     pub(crate) fn peer_url(&self) -> String {
@@ -64,8 +99,12 @@ impl EtcdPorts {
 #[derive(Debug)]
 pub struct EtcdServer {
     process: Process,
+    name: String,
+    cluster: String,
     args: Vec<String>,
     ports: EtcdPorts,
+    certificates: Option<Certificates>,
+    clock: Option<ServerClock>,
     // Last: it is removed when the process is gone.
     folder: Folder,
 }
@@ -79,8 +118,8 @@ impl EtcdServer {
     pub fn start(options: &EtcdOptions) -> Result<Self> {
         despite_collisions(|| {
             let ports = EtcdPorts::reserve()?;
-            let cluster = format!("only={}", ports.peer_url());
-            let mut server = Self::launch(options, "only", &cluster, ports)?;
+            let (peer, cluster) = (ports.peer_url(), format!("only={}", ports.peer_url()));
+            let mut server = Self::launch(options, "only", &peer, &cluster, ports)?;
             server.await_ready()?;
             server.make_root(options)?;
             Ok(server)
@@ -91,20 +130,29 @@ impl EtcdServer {
     pub(crate) fn launch(
         options: &EtcdOptions,
         name: &str,
+        advertised: &str,
         cluster: &str,
         ports: EtcdPorts,
     ) -> Result<Self> {
         let folder = Folder::new()?;
-        let client = format!("http://127.0.0.1:{}", ports.client.number());
+        let certificates = match options.tls {
+            Tls::Nobody => None,
+            Tls::Server | Tls::Both => Some(tls::make(folder.path())?),
+        };
+        let clock = options.has_clock.then(|| ServerClock::new(folder.path())).transpose()?;
+        let scheme = if certificates.is_some() { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{}", ports.client.number());
+        let metrics = format!("http://127.0.0.1:{}", ports.metrics.number());
         let mut args: Vec<String> = [
             ("name", name),
             ("data-dir", &folder.path().join("data").to_string_lossy()),
             ("listen-client-urls", &client),
             ("advertise-client-urls", &client),
             ("listen-peer-urls", &ports.peer_url()),
-            ("initial-advertise-peer-urls", &ports.peer_url()),
+            ("initial-advertise-peer-urls", advertised),
             ("initial-cluster", cluster),
             ("initial-cluster-token", cluster),
+            ("listen-metrics-urls", &metrics),
             ("logger", "zap"),
             ("log-outputs", "stderr"),
         ]
@@ -113,9 +161,18 @@ impl EtcdServer {
         if can_leave_out_fsync() {
             args.push("--unsafe-no-fsync".into());
         }
+        if let Some(files) = &certificates {
+            args.push(format!("--cert-file={}", files.server_cert.display()));
+            args.push(format!("--key-file={}", files.server_key.display()));
+            if options.tls == Tls::Both {
+                args.push("--client-cert-auth".into());
+                args.push(format!("--trusted-ca-file={}", files.ca_cert.display()));
+            }
+        }
         args.extend(options.args.iter().cloned());
-        let process = spawn(folder.path(), &args)?;
-        Ok(Self { process, args, ports, folder })
+        let process = spawn(folder.path(), &args, clock.as_ref())?;
+        let (name, cluster) = (name.into(), cluster.into());
+        Ok(Self { process, name, cluster, args, ports, certificates, clock, folder })
     }
 
     pub(crate) fn await_ready(&mut self) -> Result<()> {
@@ -149,7 +206,18 @@ impl EtcdServer {
 
     /// The address for Latchwork, without user and password.
     pub fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}", self.port())
+        let scheme = if self.certificates.is_some() { "etcds" } else { "etcd" };
+        format!("{scheme}://127.0.0.1:{}", self.port())
+    }
+
+    /// The certificates, if it speaks TLS.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
+    }
+
+    /// Its wall clock, if it has one of its own.
+    pub fn clock(&self) -> Option<&ServerClock> {
+        self.clock.as_ref()
     }
 
     /// The process.
@@ -173,8 +241,28 @@ impl EtcdServer {
     ///
     /// If it does not answer.
     pub fn is_healthy(&self) -> Result<bool> {
-        let answer = get(self.port(), "/health")?;
+        let answer = get(self.ports.metrics.number(), "/health")?;
         Ok(answer.contains("\"health\":\"true\""))
+    }
+
+    /// What the server has counted: the sum of its measures with this name and these labels, for
+    /// example `grpc_server_handled_total` and `grpc_method="Txn"`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn measure(&self, name: &str, label: &str) -> Result<f64> {
+        let text = get(self.ports.metrics.number(), "/metrics")?;
+        let lines = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
+        });
+        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    /// Whether it leads its cluster, as it says itself.
+    pub fn is_leader(&self) -> bool {
+        self.is_running() && self.measure("etcd_server_is_leader", "").is_ok_and(|n| n == 1.0)
     }
 
     /// Whether the process is there and not stopped.
@@ -222,9 +310,47 @@ impl EtcdServer {
     /// If the process cannot be started.
     pub fn relaunch(&mut self) -> Result<()> {
         self.kill();
-        self.process = spawn(self.folder.path(), &self.args)?;
+        self.process = spawn(self.folder.path(), &self.args, self.clock.as_ref())?;
         Ok(())
     }
+
+    /// Copies what the server has, to be restored later.
+    ///
+    /// # Errors
+    ///
+    /// If that fails.
+    pub fn save(&self, snapshot: &Path) -> Result<()> {
+        etcdctl(self.port(), &["snapshot", "save", &snapshot.to_string_lossy()]).map(drop)
+    }
+
+    /// Kills the server and starts it with a copy that was saved; waits until it is healthy.
+    ///
+    /// # Errors
+    ///
+    /// If the copy cannot be restored, or the server does not become healthy with it.
+    pub fn restart_from(&mut self, snapshot: &Path) -> Result<()> {
+        self.kill();
+        let data = self.folder.path().join("data");
+        std::fs::remove_dir_all(&data)?;
+        let restore = [
+            ("data-dir", &*data.to_string_lossy()),
+            ("name", &*self.name),
+            ("initial-cluster", &*self.cluster),
+            ("initial-cluster-token", &*self.cluster),
+            ("initial-advertise-peer-urls", &*self.ports.peer_url()),
+        ]
+        .map(|(name, value)| format!("--{name}={value}"));
+        let snapshot = snapshot.to_string_lossy();
+        let mut args = vec!["snapshot", "restore", &*snapshot];
+        args.extend(restore.iter().map(String::as_str));
+        etcdctl(self.port(), &args)?;
+        self.restart()
+    }
+}
+
+/// The program to start: the system's, or that of `LATCHWORK_ETCD`.
+fn program() -> std::ffi::OsString {
+    std::env::var_os("LATCHWORK_ETCD").unwrap_or_else(|| "etcd".into())
 }
 
 /// Calls `etcdctl` for the server on a port, and gives what it prints.
@@ -249,9 +375,12 @@ pub fn etcdctl(port: u16, args: &[&str]) -> Result<String> {
     }
 }
 
-fn spawn(folder: &Path, args: &[String]) -> Result<Process> {
-    let mut command = Command::new("etcd");
+fn spawn(folder: &Path, args: &[String], clock: Option<&ServerClock>) -> Result<Process> {
+    let mut command = Command::new(program());
     command.args(args);
+    if let Some(clock) = clock {
+        clock.give_to_go(&mut command);
+    }
     Process::start(&command, &folder.join("log"))
         .map_err(|e| Error::while_("etcd (package etcd-server)", e))
 }
@@ -260,7 +389,7 @@ fn spawn(folder: &Path, args: &[String]) -> Result<Process> {
 fn can_leave_out_fsync() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
-        Command::new("etcd").arg("--help").output().is_ok_and(|help| {
+        Command::new(program()).arg("--help").output().is_ok_and(|help| {
             let said = [help.stdout, help.stderr].concat();
             String::from_utf8_lossy(&said).contains("--unsafe-no-fsync")
         })
@@ -276,71 +405,4 @@ fn get(port: u16, path: &str) -> Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
-}
-
-/// Several members of one cluster. Dropping the value kills all of them.
-#[derive(Debug)]
-pub struct EtcdCluster {
-    members: Vec<EtcdServer>,
-}
-
-impl EtcdCluster {
-    /// Starts so many members, and waits until each is healthy.
-    ///
-    /// # Errors
-    ///
-    /// If that does not come true; the text has the end of a log.
-    pub fn start(members: usize, options: &EtcdOptions) -> Result<Self> {
-        despite_collisions(|| {
-            let mut ports = Vec::new();
-            for _ in 0..members {
-                ports.push(EtcdPorts::reserve()?);
-            }
-            let list = ports.iter().enumerate().map(|(n, p)| format!("m{n}={}", p.peer_url()));
-            let cluster = list.collect::<Vec<_>>().join(",");
-            let mut started = Vec::new();
-            for (n, ports) in ports.into_iter().enumerate() {
-                started.push(EtcdServer::launch(options, &format!("m{n}"), &cluster, ports)?);
-            }
-            let mut cluster = Self { members: started };
-            for member in &mut cluster.members {
-                member.await_ready()?;
-            }
-            cluster.members[0].make_root(options)?;
-            Ok(cluster)
-        })
-    }
-
-    /// All members.
-    pub fn members(&self) -> &[EtcdServer] {
-        &self.members
-    }
-
-    /// A member, to kill, stop or restart it.
-    pub fn member_mut(&mut self, member: usize) -> &mut EtcdServer {
-        &mut self.members[member]
-    }
-
-    /// The address for Latchwork: all members.
-    pub fn url(&self) -> String {
-        let hosts = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port()));
-        format!("etcd://{}", hosts.collect::<Vec<_>>().join(","))
-    }
-
-    /// Which member leads, as a member that answers says.
-    ///
-    /// # Errors
-    ///
-    /// If nobody leads, or says so, for long.
-    pub fn leader(&self) -> Result<usize> {
-        until(LIMIT, "a leader of etcd", || {
-            let leads = |member: &EtcdServer| {
-                member.is_running()
-                    && get(member.port(), "/metrics").is_ok_and(|text| {
-                        text.lines().any(|line| line == "etcd_server_is_leader 1")
-                    })
-            };
-            self.members.iter().position(leads).ok_or("none says that it leads")
-        })
-    }
 }

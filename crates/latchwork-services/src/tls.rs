@@ -14,6 +14,22 @@ pub struct Certificates {
     pub server_cert: PathBuf,
     /// The server's key.
     pub server_key: PathBuf,
+    /// A client's certificate, from the same authority.
+    pub client_cert: PathBuf,
+    /// The client's key.
+    pub client_key: PathBuf,
+}
+
+impl Certificates {
+    /// Makes an authority and certificates of it in a folder: for a client that trusts somebody
+    /// else than the server's.
+    ///
+    /// # Errors
+    ///
+    /// If `openssl` cannot be run or fails.
+    pub fn make(folder: &Path) -> Result<Self> {
+        make(folder)
+    }
 }
 
 pub(crate) fn make(folder: &Path) -> Result<Certificates> {
@@ -28,10 +44,16 @@ pub(crate) fn make(folder: &Path) -> Result<Certificates> {
     let names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"];
     let purpose = ["-addext", "basicConstraints=critical,CA:FALSE"];
     openssl(&[&new[..], &server, &signed, &names, &purpose].concat())?;
+    let (client_cert, client_key) = (file("client.pem"), file("client.key"));
+    let client = ["-days", "2", "-subj", "/CN=client", "-keyout", &client_key];
+    let signed = ["-out", &client_cert, "-CA", &ca_cert, "-CAkey", &ca_key];
+    openssl(&[&new[..], &client, &signed, &purpose].concat())?;
     Ok(Certificates {
         ca_cert: ca_cert.into(),
         server_cert: server_cert.into(),
         server_key: server_key.into(),
+        client_cert: client_cert.into(),
+        client_key: client_key.into(),
     })
 }
 

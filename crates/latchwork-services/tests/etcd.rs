@@ -88,3 +88,19 @@ fn an_error_shows_the_log() {
     let error = error.map(|e| e.to_string()).unwrap_or_default();
     assert!(error.contains("no-such-option"), "{error}");
 }
+
+/// A line that the server logs says what its clock shows.
+#[test]
+fn a_member_has_a_wall_clock_of_its_own() -> Test {
+    let mut server = EtcdServer::start(&EtcdOptions::new().with_clock())?;
+    let year = |server: &EtcdServer| -> Option<u32> {
+        let log = server.log();
+        let at = log.rfind("\"ts\":\"")?;
+        log[at + 6..at + 10].parse().ok()
+    };
+    let before = year(&server).ok_or("a log with times")?;
+    server.clock().ok_or("a clock")?.step_forward(Duration::from_secs(10 * 366 * 24 * 3600))?;
+    server.restart()?;
+    assert!(year(&server) >= Some(before + 9), "{}", server.log());
+    Ok(())
+}

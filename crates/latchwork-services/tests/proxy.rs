@@ -385,3 +385,27 @@ async fn a_count_can_be_awaited() -> Test {
     sending.join().map_err(|_| "the sender panicked")?;
     Ok(())
 }
+
+#[test]
+fn a_piece_is_lost_with_its_connection_and_no_other() -> Test {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let proxy = Proxy::plain(listener.local_addr()?.port())?;
+    let echo = thread::spawn(move || {
+        for stream in listener.incoming().take(2).flatten() {
+            let Ok(mut reader) = stream.try_clone() else { return };
+            thread::spawn(move || std::io::copy(&mut reader, &mut &stream));
+        }
+    });
+    let mut client = Client::connect(proxy.port())?;
+    proxy.lose_piece(2);
+    client.send("one")?;
+    client.expect("one")?;
+    client.send("two")?;
+    assert!(client.end().is_err(), "what was lost is not missing in a stream that goes on");
+    assert_eq!(proxy.counts().lost, 1);
+    let mut next = Client::connect(proxy.port())?;
+    next.send("three")?;
+    next.expect("three")?;
+    echo.join().map_err(|_| "the echo panicked")?;
+    Ok(())
+}

@@ -46,7 +46,7 @@ impl Address {
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
             | "rediss+cluster" => Ok(Self::Redis(url.into())),
             "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url.into())),
-            "etcd" => Ok(Self::Etcd(url.into())),
+            "etcd" | "etcds" => Ok(Self::Etcd(url.into())),
             "zk" | "postgres" => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("store: {scheme} is not built into this version"),

@@ -16,7 +16,7 @@ use crate::address::Address;
 /// | `redis+sentinel://h1,h2,h3/service` | the Redis master that Sentinels name |
 /// | `redis+cluster://h1,h2,h3` | a Redis Cluster |
 /// | `redlock://h1,h2,h3` | a majority of independent Redis servers |
-/// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster |
+/// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster; `etcds` for TLS |
 /// | `mem:` | this process alone; a fresh store with each call |
 ///
 /// # Errors

@@ -146,6 +146,29 @@ async fn h09_a_key_taken_away_is_told_within_one_renewal() {
     assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
 }
 
+/// A store that tells of an end by itself makes the loss known at once; a word too much does no harm.
+#[tokio::test(start_paused = true)]
+async fn h09_what_the_store_lets_be_known_is_settled_by_a_renewal_at_once() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+    let id = world.locks.inspect("k").await.unwrap().holders[0].id.unwrap();
+    let (start, renewals) = (world.io.now(), || world.store.renewals.load(Ordering::SeqCst));
+    world.io.doubt(id);
+    world.io.doubt(ClaimId::random());
+    world.settle().await;
+    assert_eq!((guard.ensure_held(), renewals()), (Ok(guard.token()), 1));
+    // The answer of a renewal that was under way when it was told settles nothing.
+    world.store.plan(|_| Fault::DelayAnswer(500 * MS));
+    world.io.doubt(id);
+    world.io.sleep(100 * MS).await;
+    assert_eq!(renewals(), 2);
+    world.another().1.force_release("k").await.unwrap();
+    world.store.plan(|_| Fault::None);
+    world.io.doubt(id);
+    assert_eq!(guard.lost().await.reason, LostReason::Taken);
+    assert!(world.io.now().since(start) < SEC, "not at the next renewal");
+}
+
 #[tokio::test(start_paused = true)]
 async fn h10_a_failed_renewal_never_releases() {
     let world = World::new();

@@ -41,6 +41,8 @@ pub struct RangeRequest {
     pub sort_target: i32,
     #[prost(bool, tag = "7")]
     pub serializable: bool,
+    #[prost(bool, tag = "8")]
+    pub keys_only: bool,
 }
 /// Nested message and enum types in `RangeRequest`.
 pub mod range_request {

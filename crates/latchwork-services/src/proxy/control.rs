@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) delay: [Duration; 2],
     pub(super) frozen: [bool; 2],
     pub(super) lose_answers: bool,
+    /// Which piece of what servers send is lost with its connection; 0 means none.
+    pub(super) lose_piece: u64,
     pub(super) lose_pushes: bool,
     pub(super) hold_answers: bool,
     pub(super) refuse_connections: bool,
@@ -65,6 +67,7 @@ impl Shared {
             delay: [Duration::ZERO; 2],
             frozen: [false; 2],
             lose_answers: false,
+            lose_piece: 0,
             lose_pushes: false,
             hold_answers: false,
             refuse_connections: false,
@@ -124,6 +127,14 @@ pub(super) enum Fate {
 }
 
 impl State {
+    /// Counts a piece from the server, and tells whether it is the one to be lost.
+    pub(super) fn piece_is_lost(&mut self) -> bool {
+        let is_lost = self.lose_piece == 1;
+        self.lose_piece = self.lose_piece.saturating_sub(1);
+        self.counts.lost += u64::from(is_lost);
+        is_lost
+    }
+
     /// Counts a command and decides about it.
     pub(super) fn command(&mut self, words: &[&[u8]]) -> Fate {
         let name = String::from_utf8_lossy(words[0]).to_ascii_uppercase();

@@ -273,6 +273,7 @@ impl Link {
                 _ => self.take_answers(state, bytes, due),
             },
             _ if direction == TO_CLIENT && state.lose_answers => {}
+            _ if direction == TO_CLIENT && state.piece_is_lost() => self.cut = Some(Cut::Reset),
             _ => self.lanes[direction].push(due, bytes, 0),
         }
     }

@@ -162,6 +162,25 @@ impl Proxy {
         self.shared.change(|s| s.lose_answers = lose);
     }
 
+    /// Swallows the `nth` piece that comes from the server, from now and on any connection, and
+    /// then cuts its connection: for [`Protocol::Plain`], where a piece is what is read at once.
+    pub fn lose_piece(&self, nth: u64) {
+        self.shared.change(|s| s.lose_piece = nth);
+    }
+
+    /// Ends all connections and lets answers pass on those that are made then: after
+    /// [`Self::lose_answers`], where what was swallowed has spoiled the connection.
+    ///
+    /// # Errors
+    ///
+    /// If that does not come true.
+    pub fn begin_anew(&self) -> Result<()> {
+        self.refuse_connections()?;
+        self.cut(Cut::Reset)?;
+        self.lose_answers(false);
+        self.accept_connections()
+    }
+
     /// Swallows the messages that nobody asked for from now on (or no longer does).
     pub fn lose_pushes(&self, lose: bool) {
         self.shared.change(|s| s.lose_pushes = lose);

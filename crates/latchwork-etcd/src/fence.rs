@@ -1,0 +1,49 @@
+//! The token as a compare in a transaction of the user's own.
+
+use latchwork_core::FencingToken;
+
+use crate::backend::EtcdBackend;
+
+/// The place that a lock is held by, to be compared in a transaction.
+///
+/// As long as there is a key with this name and this create revision, the lock is held by this
+/// claim. A transaction that compares both (`create("job/694d...") = "7"` for `etcdctl txn`) writes
+/// only then, however long its process was stopped before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The name of the key in etcd.
+    pub key: Vec<u8>,
+    /// Its create revision.
+    pub create_revision: i64,
+}
+
+/// A token as text that etcd orders as it orders tokens: 19 digits.
+///
+/// Keep it in a key beside what the lock protects, and write both by one transaction that compares
+/// `value(token key) < fence_text(token + 1)`, so that no smaller token writes after a larger one.
+/// etcd compares values byte by byte.
+///
+/// ```
+/// use latchwork_core::FencingToken;
+/// use latchwork_etcd::fence_text;
+///
+/// let token = FencingToken::from_grant(7);
+/// assert_eq!(fence_text(token), "0000000000000007168");
+/// assert!(fence_text(token) < fence_text(FencingToken::from_grant(1_000)));
+/// ```
+pub fn fence_text(token: FencingToken) -> String {
+    format!("{:019}", token.get())
+}
+
+impl EtcdBackend {
+    /// The place behind the token of a lock that this client holds; `None` if it does not, as far
+    /// as it knows.
+    ///
+    /// Waiters of one process that hand the lock over share a place. Their tokens tell them apart:
+    /// [`fence_text`].
+    pub fn place(&self, token: FencingToken) -> Option<Place> {
+        let create_revision = token.grant_number() as i64;
+        let key = self.0.claims.key_created_at(create_revision)?;
+        Some(Place { key, create_revision })
+    }
+}

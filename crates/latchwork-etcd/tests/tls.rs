@@ -1,0 +1,95 @@
+//! Servers with TLS, and clients that trust them or not.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+mod common;
+
+use std::path::Path;
+
+use common::*;
+use latchwork_core::ErrorKind;
+use latchwork_services::{Certificates, EtcdOptions, EtcdServer, Folder};
+
+fn address(server: &EtcdServer, options: &[(&str, &Path)]) -> String {
+    let options = options.iter().map(|(name, path)| format!("{name}={}", path.display()));
+    format!("{}?{}", server.url(), options.collect::<Vec<_>>().join("&"))
+}
+
+async fn refused(url: &str) -> latchwork_core::Error {
+    connect(url).await.expect_err("it is refused")
+}
+
+#[test]
+fn tls_trusts_the_authority_that_is_named_and_no_other() {
+    let server = EtcdServer::start(&EtcdOptions::new().tls()).unwrap();
+    let folder = Folder::new().unwrap();
+    let others = Certificates::make(folder.path()).unwrap();
+    let files = server.certificates().unwrap();
+    run(async {
+        let good = address(&server, &[("ca", &files.ca_cert)]);
+        let (locks, waiter) = (client(&good).await, client(&good).await);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let mutex = waiter.mutex("k");
+        let leaves = async {
+            tokio::time::sleep(3 * SEC).await;
+            guard.ensure_held().expect("it was renewed");
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(mutex.acquire_within(20 * SEC), leaves);
+        next.unwrap().release().await.unwrap();
+
+        let wrong = address(&server, &[("ca", &others.ca_cert)]);
+        for url in [server.url(), wrong] {
+            let error = refused(&url).await;
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+            assert!(error.to_string().contains("certificate"), "{error}");
+            assert!(error.hint().unwrap().contains("ca="), "{error:?}");
+        }
+        for (name, path) in [("ca", "/nowhere/ca.pem"), ("ca", "/dev/null")] {
+            let error = refused(&address(&server, &[(name, Path::new(path))])).await;
+            assert!(error.hint().is_some(), "{error}");
+            assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unreachable), "{error}");
+        }
+        // The address says no TLS, the server says TLS; and the other way round.
+        let error = refused(&server.url().replacen("etcds", "etcd", 1)).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        let plain = EtcdServer::start(&EtcdOptions::new()).unwrap();
+        let error = refused(&plain.url().replacen("etcd", "etcds", 1)).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
+    });
+}
+
+#[test]
+fn the_certificate_has_to_be_for_the_name_that_is_said() {
+    let server = EtcdServer::start(&EtcdOptions::new().tls()).unwrap();
+    let ca = &server.certificates().unwrap().ca_cert;
+    run(async {
+        let named = |name: &str| format!("{}&server_name={name}", address(&server, &[("ca", ca)]));
+        let locks = client(&named("localhost")).await;
+        locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        let error = refused(&named("elsewhere.example")).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+    });
+}
+
+#[test]
+fn a_client_certificate_is_shown_where_it_is_asked_for() {
+    let server = EtcdServer::start(&EtcdOptions::new().client_certificates()).unwrap();
+    let files = server.certificates().unwrap();
+    run(async {
+        let ca = ("ca", &*files.ca_cert);
+        let pair = [ca, ("cert", &files.client_cert), ("key", &files.client_key)];
+        let locks = client(&address(&server, &pair)).await;
+        locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        let error = refused(&address(&server, &[ca])).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        let error = refused(&address(&server, &pair[..2])).await;
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let missing = [ca, ("cert", Path::new("/nowhere/c.pem")), ("key", &files.client_key)];
+        let error = refused(&address(&server, &missing)).await;
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("/nowhere/c.pem"), "{error}");
+    });
+}
