@@ -125,8 +125,8 @@ fn release(held: Held) {
 
 /// The entry of a started process.
 pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
-    if role == "child-redis" {
-        return match crate::redis_child::run(args) {
+    if role == "child-lock" {
+        return match crate::lock_child::run(args) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{error}");

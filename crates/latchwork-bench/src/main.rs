@@ -7,13 +7,20 @@
 #![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
 
 mod child;
+mod contest;
 mod crowd;
+mod etcd_bare;
+mod etcd_contend;
+mod etcd_free;
+mod etcd_handoff;
+mod etcd_held;
 mod free_lock;
+mod handoffs;
 mod handover;
 mod held;
 mod local;
+mod lock_child;
 mod peers;
-mod redis_child;
 mod redis_contend;
 mod redis_free;
 mod redis_handoff;
@@ -76,6 +83,18 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         redlock_contend::splits,
     ),
     ("redlock-commands", "commands of a free cycle at each of five servers", redlock_commands::run),
+    (
+        "etcd-free",
+        "free locks on etcd, against the bare transactions and a keep-alive, and Go's package",
+        etcd_free::run,
+    ),
+    ("etcd-contend", "8 processes that want one key on etcd, and Go's package", etcd_contend::run),
+    (
+        "etcd-handoff",
+        "from one process to another on etcd when the holder takes 200 ms, and Go's package",
+        etcd_handoff::run,
+    ),
+    ("etcd-held", "1,000 held locks on etcd, and Go's package", etcd_held::run),
     ("held", "10,000 held guards: memory and processor time", held::run),
 ];
 

@@ -1,4 +1,4 @@
-//! The locks on Redis that Latchwork is measured against, each in a process of its own, and how
+//! The locks that Latchwork is measured against, each in a process of its own, and how
 //! they come onto this machine: at their first use, with fixed versions, into `target/peers`.
 
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ enum Program {
     Own,
     /// `peers/rust`.
     Rust,
+    /// `peers/go`.
+    Go,
     /// Python with what the system has, or with the packages of `target/peers/venv`.
     System(&'static str),
     Venv(&'static str),
@@ -73,6 +75,9 @@ pub(crate) const LATCHWORK_VOTES: Kind =
     Kind { name: "latchwork-votes", program: Program::Own, sends: SCRIPTS };
 pub(crate) const RSLOCK: Kind =
     Kind { name: "rslock", program: Program::Rust, sends: SET_AND_SCRIPTS };
+/// The mutex of etcd's own package for Go.
+pub(crate) const ETCD_CONCURRENCY: Kind =
+    Kind { name: "etcd-concurrency", program: Program::Go, sends: &[] };
 pub(crate) const ASYNC_REDIS_LOCK: Kind =
     Kind { name: "async-redis-lock", program: Program::Rust, sends: SCRIPTS };
 
@@ -92,6 +97,7 @@ impl Kind {
             Program::Venv(_) => python_redis().and_then(|()| venv()),
             Program::Node(_) => node_packages(),
             Program::Rust => rust_peers(),
+            Program::Go => go_peers(),
         }
     }
 
@@ -100,11 +106,16 @@ impl Kind {
         let mut command = match self.program {
             Program::Own => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["child-redis", self.name]);
+                command.args(["child-lock", self.name]);
                 command
             }
             Program::Rust => {
                 let mut command = Command::new(folder().join("rust/release/peers"));
+                command.arg(self.name);
+                command
+            }
+            Program::Go => {
+                let mut command = Command::new(folder().join("go/peers"));
                 command.arg(self.name);
                 command
             }
@@ -209,6 +220,13 @@ fn rust_peers() -> std::result::Result<(), String> {
         .current_dir(sources().join("rust"))
         .env("CARGO_TARGET_DIR", folder().join("rust"));
     ran(&mut cargo)
+}
+
+/// So does Go.
+fn go_peers() -> std::result::Result<(), String> {
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(folder().join("go/peers")).arg(".");
+    ran(go.current_dir(sources().join("go")))
 }
 
 /// Does something unless a file says that this very version of it is done.

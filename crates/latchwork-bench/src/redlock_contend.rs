@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use crate::Outcome;
+use crate::contest::{self, Contest, PROCESSES, Round, stands};
 use crate::peers::{self, Kind};
-use crate::redis_contend::{Contest, Round, stands};
 use crate::redlock_servers::Five;
 use crate::stats::{head, median, row, shortened};
 
-const PROCESSES: usize = 8;
 const ROUNDS: usize = 5;
 const LENGTH: Duration = Duration::from_secs(3);
-const FAIR: f64 = 0.95;
 /// The most split votes before a grant, in the median.
 const WASTED: usize = 1;
 
@@ -52,43 +50,10 @@ pub(crate) fn run() -> Outcome {
             rounds.push(contest.run(kind, || five.commands_each(kind))?.0);
         }
     }
-    println!("{PROCESSES} processes of one task, one key, five servers:\n");
-    head(&[
-        "what",
-        "handovers a second",
-        "latchwork to it",
-        "goal",
-        "pairs a second",
-        "Jain of processes",
-        "client CPU a handover",
-        "commands a handover, each server",
-    ]);
-    let of = |rounds: &[Round], what: fn(&Round) -> f64| {
-        median(&mut rounds.iter().map(what).collect::<Vec<_>>())
-    };
-    let ours = of(&rounds[0], |r| r.handovers);
-    for (kind, rounds) in kinds.iter().zip(&rounds) {
-        let handovers = of(rounds, |r| r.handovers);
-        let fair = of(rounds, |r| r.fair_processes);
-        let verdict = match goal(kind.name) {
-            Some(goal) => stands(format!(">= {goal}"), ours / handovers >= goal),
-            None if kind.name.starts_with("latchwork") => {
-                stands(format!("Jain > {FAIR}"), fair > FAIR)
-            }
-            None => "-".into(),
-        };
-        row(&[
-            kind.name.into(),
-            format!("{handovers:.1}"),
-            format!("{:.2}", ours / handovers),
-            verdict,
-            format!("{:.1}", of(rounds, |r| r.pairs)),
-            format!("{fair:.3}"),
-            format!("{:.1} us", of(rounds, |r| r.cpu)),
-            format!("{:.2}", of(rounds, |r| r.commands)),
-        ]);
-    }
-    peers::missing_rows(&missing, 8);
+    println!(
+        "{PROCESSES} processes of one task, one key, five servers; commands are those of each:\n"
+    );
+    contest::table(&kinds, &missing, &rounds, goal);
     Ok(())
 }
 

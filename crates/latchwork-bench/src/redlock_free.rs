@@ -7,8 +7,8 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
+use crate::contest::stands;
 use crate::peers;
-use crate::redis_contend::stands;
 use crate::redis_free::{
     Bare, ROUNDS, Sample, Work, cpu, give_back, latchwork_cycles, other_sample, rate, sample, take,
 };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::Outcome;
 use crate::child::Worker;
+use crate::contest::stands;
 use crate::peers::{self, Kind};
-use crate::redis_contend::stands;
 use crate::redlock_servers::Five;
 use crate::stats::{head, median, row, shortened};
 

@@ -1,4 +1,4 @@
-//! Latchwork, and a client that spins on `SET NX`, in the roles of the measurements on Redis.
+//! Latchwork on a server, and a client that spins on `SET NX`, in the roles of the measurements.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

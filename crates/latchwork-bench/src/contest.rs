@@ -1,0 +1,146 @@
+//! Many processes that want one key.
+//!
+//! What counts are changes of owner: a client that polls mostly gets back what it has just given
+//! up. Every owner reads who was there before it and writes its own name into a file, so a
+//! handover is seen by whom it happens to, and two owners at once would be seen too.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::child::Worker;
+use crate::peers::{self, Kind};
+use crate::roles::now;
+use crate::stats::{head, median, row, shortened};
+
+pub(crate) const PROCESSES: usize = 8;
+const FAIR: f64 = 0.95;
+
+/// What came of a contest; processor time and commands are those of one handover.
+pub(crate) struct Round {
+    pub(crate) handovers: f64,
+    pairs: f64,
+    pub(crate) fair_processes: f64,
+    fair_tasks: f64,
+    cpu: f64,
+    commands: f64,
+}
+
+/// The table of several kinds, ours first. `goal` says how many times the handovers of a kind
+/// Latchwork's should be.
+pub(crate) fn table(
+    kinds: &[Kind],
+    missing: &[(Kind, String)],
+    rounds: &[Vec<Round>],
+    goal: impl Fn(&str) -> Option<f64>,
+) {
+    head(&[
+        "what",
+        "handovers a second",
+        "latchwork to it",
+        "goal",
+        "pairs a second",
+        "Jain of processes",
+        "Jain of tasks",
+        "client CPU a handover",
+        "commands a handover",
+    ]);
+    let of = |rounds: &[Round], what: fn(&Round) -> f64| {
+        median(&mut rounds.iter().map(what).collect::<Vec<_>>())
+    };
+    let ours = of(&rounds[0], |r| r.handovers);
+    for (kind, rounds) in kinds.iter().zip(rounds) {
+        let handovers = of(rounds, |r| r.handovers);
+        let fair = of(rounds, |r| r.fair_tasks);
+        let verdict = match goal(kind.name) {
+            Some(goal) => stands(format!(">= {goal}"), ours / handovers >= goal),
+            None if kind.name.starts_with("latchwork") => {
+                stands(format!("Jain > {FAIR}"), fair > FAIR)
+            }
+            None => "-".into(),
+        };
+        row(&[
+            kind.name.into(),
+            format!("{handovers:.1}"),
+            format!("{:.2}", ours / handovers),
+            verdict,
+            format!("{:.0}", of(rounds, |r| r.pairs)),
+            format!("{:.3}", of(rounds, |r| r.fair_processes)),
+            format!("{fair:.3}"),
+            format!("{:.1} us", of(rounds, |r| r.cpu)),
+            format!("{:.2}", of(rounds, |r| r.commands)),
+        ]);
+    }
+    peers::missing_rows(missing, 9);
+    println!();
+}
+
+/// A goal, and whether it is reached.
+pub(crate) fn stands(goal: String, reached: bool) -> String {
+    format!("{goal}: {}", if reached { "holds" } else { "MISSED" })
+}
+
+/// 1 if all have the same, 1/n if one has all.
+fn jain(shares: &[f64]) -> f64 {
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    shares.iter().sum::<f64>().powi(2) / (shares.len() as f64 * squares)
+}
+
+/// Processes that want one key.
+pub(crate) struct Contest<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) folder: &'a Path,
+    pub(crate) processes: usize,
+    pub(crate) tasks: usize,
+    pub(crate) length: Duration,
+}
+
+impl Contest<'_> {
+    /// Lets them compete. `commands` tells how many the servers have got so far; the processes may
+    /// have more to say.
+    pub(crate) fn run(
+        &self,
+        kind: &Kind,
+        commands: impl Fn() -> Result<f64, Box<dyn std::error::Error>>,
+    ) -> Result<(Round, Vec<Worker>), Box<dyn std::error::Error>> {
+        let scene = self.folder.join("scene");
+        File::create(&scene)?.write_all_at(&[0; 16], 0)?;
+        let scene = scene.to_str().ok_or("a path of ASCII")?;
+        let mut workers = Vec::new();
+        for n in 0..self.processes {
+            let args = [scene, &self.tasks.to_string(), &n.to_string()];
+            workers.push(kind.start("contend", self.url, &args)?);
+        }
+        let before = commands()?;
+        let length = shortened(self.length, self.length / 2);
+        let until = now() + length.as_nanos() as u64;
+        for worker in &mut workers {
+            worker.tell(&until.to_string())?;
+        }
+        let (mut handovers, mut overlaps, mut cpu) = (0.0, 0.0, 0.0);
+        let (mut by_process, mut by_task) = (Vec::new(), Vec::new());
+        for worker in &mut workers {
+            let text = worker.line()?;
+            let numbers: Vec<f64> =
+                text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+            let [changes, both, time, pairs @ ..] = &numbers[..] else {
+                return Err(format!("{}: a process said {text:?}", kind.name).into());
+            };
+            (handovers, overlaps, cpu) = (handovers + changes, overlaps + both, cpu + time);
+            by_process.push(pairs.iter().sum());
+            by_task.extend_from_slice(pairs);
+        }
+        assert_eq!(overlaps, 0.0, "{}: two owners at once", kind.name);
+        let commands = commands()? - before;
+        let round = Round {
+            handovers: handovers / length.as_secs_f64(),
+            pairs: by_process.iter().sum::<f64>() / length.as_secs_f64(),
+            fair_processes: jain(&by_process),
+            fair_tasks: jain(&by_task),
+            cpu: cpu / handovers,
+            commands: commands / handovers,
+        };
+        Ok((round, workers))
+    }
+}
