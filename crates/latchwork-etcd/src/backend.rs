@@ -192,7 +192,11 @@ impl Shared {
                 return Ok(Round::LeaseGone);
             }
             Err(failure) => {
-                let effect = if me.is_some() { Effect::Unknown } else { failure.error.effect };
+                let nothing_was_put = me.is_none() && self.is_settled(claim);
+                if nothing_was_put {
+                    self.claims.forget(claim.id, lease.id);
+                }
+                let effect = if nothing_was_put { Effect::NotApplied } else { Effect::Unknown };
                 return Err(BackendError { effect, ..error(failure) });
             }
         };
@@ -247,7 +251,7 @@ impl Shared {
             return Ok(Round::Seen(line));
         }
         // A request without answer may still put the key: then the release has to know of it.
-        if self.claims.get(claim.id).is_some_and(|own| own.unsure == 0)
+        if self.is_settled(claim)
             && let Some(own) = self.claims.forget(claim.id, lease)
         {
             self.give_back(own);
@@ -259,6 +263,11 @@ impl Shared {
                 Ok(Round::Done(Attempt::Blocked(blocked)))
             }
         }
+    }
+
+    /// Whether no request of this claim is still under way.
+    fn is_settled(&self, claim: &Claim) -> bool {
+        self.claims.get(claim.id).is_some_and(|own| own.unsure == 0)
     }
 
     /// The claim holds its key, which is called so.

@@ -5,7 +5,7 @@
 //! gone away still takes its answer). Tries and renewals have streams of their own, so that many
 //! tries do not delay a renewal.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,12 +75,19 @@ struct Stream {
 
 impl Stream {
     async fn serve(self, mut asks: mpsc::UnboundedReceiver<Ask>) {
-        while let Some(first) = asks.recv().await {
+        let mut waiting = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                match asks.recv().await {
+                    Some(first) => waiting.push_back(first),
+                    None => return,
+                }
+            }
             let (out, requests) = mpsc::unbounded_channel();
-            let mut pending = Pending { out, askers: HashMap::new() };
-            pending.ask(first);
+            let mut pending = Pending { out, askers: VecDeque::new() };
+            waiting.drain(..).for_each(|ask| pending.ask(ask));
             match self.run(requests, &mut pending, &mut asks).await {
-                Some(failure) => pending.fail(&failure),
+                Some(failure) => waiting = pending.fail(&failure),
                 None => return,
             }
         }
@@ -135,36 +142,38 @@ impl Stream {
     }
 }
 
-/// Who waits for an answer, per lease in the order of the requests.
+/// Who waits for an answer, in the order of the requests.
 struct Pending {
     out: mpsc::UnboundedSender<LeaseKeepAliveRequest>,
-    askers: HashMap<i64, VecDeque<oneshot::Sender<Answer>>>,
+    askers: VecDeque<Ask>,
 }
 
 impl Pending {
     fn ask(&mut self, ask: Ask) {
         // It fails only if the stream is broken; then all who ask are told so.
         let _ = self.out.send(LeaseKeepAliveRequest { id: ask.lease });
-        self.askers.entry(ask.lease).or_default().push_back(ask.answer);
+        self.askers.push_back(ask);
     }
 
     fn answer(&mut self, answer: &LeaseKeepAliveResponse) {
-        let Some(askers) = self.askers.get_mut(&answer.id) else { return };
-        let asker = askers.pop_front();
-        if askers.is_empty() {
-            self.askers.remove(&answer.id);
-        }
+        // The first, for a member serves one after the other.
+        let asker = self.askers.iter().position(|ask| ask.lease == answer.id);
+        let Some(asker) = asker.and_then(|at| self.askers.remove(at)) else { return };
         let ttl = u64::try_from(answer.ttl).ok().filter(|ttl| *ttl > 0);
-        if let Some(asker) = asker {
-            // Nobody listens if the asker was dropped.
-            let _ = asker.send(Ok(ttl.map(Duration::from_secs)));
-        }
+        // Nobody listens if the asker was dropped.
+        let _ = asker.answer.send(Ok(ttl.map(Duration::from_secs)));
     }
 
-    fn fail(&mut self, failure: &Failure) {
-        for asker in self.askers.drain().flat_map(|(_, askers)| askers) {
-            let _ = asker.send(Err(failure.clone()));
+    /// Tells them of the end of the stream. A member ends it, too, when it refuses one lease: that
+    /// of the first request without an answer. The others are given back, to be asked anew.
+    fn fail(&mut self, failure: &Failure) -> VecDeque<Ask> {
+        let refused = if failure.reaction == Reaction::NoRight { 1 } else { self.askers.len() };
+        for asker in self.askers.drain(..refused.min(self.askers.len())) {
+            let _ = asker.answer.send(Err(failure.clone()));
         }
+        let mut others = std::mem::take(&mut self.askers);
+        others.retain(|ask| !ask.answer.is_closed());
+        others
     }
 }
 
@@ -172,15 +181,21 @@ impl Pending {
 mod tests {
     use super::*;
 
+    fn pending() -> (Pending, mpsc::UnboundedReceiver<LeaseKeepAliveRequest>) {
+        let (out, requests) = mpsc::unbounded_channel();
+        (Pending { out, askers: VecDeque::new() }, requests)
+    }
+
+    fn ask(pending: &mut Pending, lease: i64) -> oneshot::Receiver<Answer> {
+        let (answer, told) = oneshot::channel();
+        pending.ask(Ask { lease, answer });
+        told
+    }
+
     #[test]
     fn the_kth_answer_belongs_to_the_kth_request_of_a_lease() {
-        let (out, _requests) = mpsc::unbounded_channel();
-        let mut pending = Pending { out, askers: HashMap::new() };
-        let mut ask = |lease| {
-            let (answer, told) = oneshot::channel();
-            pending.ask(Ask { lease, answer });
-            told
-        };
+        let (mut pending, _requests) = pending();
+        let mut ask = |lease| ask(&mut pending, lease);
         let (gone, mut first, mut second) = (ask(1), ask(2), ask(1));
         drop(gone);
         let answer = |id, ttl| LeaseKeepAliveResponse { header: None, id, ttl };
@@ -192,5 +207,21 @@ mod tests {
         pending.answer(&answer(2, 7));
         assert!(matches!(first.try_recv(), Ok(Ok(Some(ttl))) if ttl == Duration::from_secs(7)));
         assert!(pending.askers.is_empty());
+    }
+
+    #[test]
+    fn who_is_refused_spoils_it_for_nobody_else_and_a_broken_stream_for_all() {
+        let from = Endpoint { host: "h".into(), port: 1 };
+        let refused = failure(&Status::permission_denied("etcdserver: permission denied"), &from);
+        let (mut pending, _requests) = pending();
+        let (mut first, mut second, third) =
+            (ask(&mut pending, 1), ask(&mut pending, 2), ask(&mut pending, 3));
+        drop(third);
+        let others = pending.fail(&refused);
+        assert!(matches!(first.try_recv(), Ok(Err(_))));
+        assert_eq!(others.iter().map(|ask| ask.lease).collect::<Vec<_>>(), [2]);
+        others.into_iter().for_each(|ask| pending.ask(ask));
+        assert!(pending.fail(&Failure::broken(&from, "keep-alives")).is_empty());
+        assert!(matches!(second.try_recv(), Ok(Err(_))));
     }
 }

@@ -207,3 +207,16 @@ fn tell(answer: WatchResponse, watchers: &mut Watchers) {
         let _ = watcher.send(Notice::Gone(gone));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_key_of_the_same_name_ended_nothing() {
+        let gone = Gone { key: b"k/5".to_vec(), at: 9 };
+        assert!(gone.ended(b"k/5", 8));
+        assert!(!gone.ended(b"k/5", 9) && !gone.ended(b"k/5", 12), "created since");
+        assert!(!gone.ended(b"k/6", 8));
+    }
+}

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use futures_util::future::join_all;
-use latchwork_core::{ErrorKind, LostReason};
+use latchwork_core::{Backend, ErrorKind, Linger, LostReason, Mode};
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
 
 /// A server whose tokens end when they were not used for a second or two.
@@ -105,5 +105,68 @@ fn a_user_who_is_no_more_is_denied_and_loses_the_lock_by_the_clock() {
         let error = locks.mutex("other").try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!error.to_string().contains("lkj3"), "{error}");
+    });
+}
+
+/// The lines of the page, as this user's password needs them.
+fn make_user_of_the_page(server: &EtcdServer) {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/etcd.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let start = page.find("```sh\netcdctl role").expect("the lines");
+    let lines = page[start..].lines().skip(1).take_while(|line| !line.starts_with("```"));
+    let mut made = 0;
+    for line in lines {
+        let words = line.strip_prefix("etcdctl ").expect("a call of etcdctl");
+        let words = words.replace("user add app", "user add app:lkj3");
+        let words: Vec<_> = ["--user=root:secret"].into_iter().chain(words.split(' ')).collect();
+        etcdctl(server.port(), &words).unwrap();
+        made += 1;
+    }
+    assert_eq!(made, 4);
+}
+
+#[test]
+fn the_rights_of_the_page_are_enough() {
+    let server = EtcdServer::start(&EtcdOptions::new().root_password("secret")).unwrap();
+    make_user_of_the_page(&server);
+    run(async {
+        let app = format!("etcd://app:lkj3@127.0.0.1:{}", server.port());
+        let (first, second) = (bare(&app).await, bare(&app).await);
+        let guard = first.locks().mutex("app:a/b").ttl(3 * SEC).acquire().await.unwrap();
+        let token = guard.token();
+        let mutex = second.locks().mutex("app:a/b");
+        let leaves = async {
+            tokio::time::sleep(4 * SEC).await;
+            guard.ensure_held().expect("it was renewed");
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(mutex.acquire_within(20 * SEC), leaves);
+        let next = next.unwrap();
+        assert!(next.token() > token);
+        let listed = first.locks().list("app:").await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].holders.len(), 1);
+        // Readers, permits, a linger, and what is revoked since its effect is not known.
+        for mode in [Mode::Read, Mode::Write, Mode::Permits { take: 1, of: 2 }] {
+            let mut shared = claim("app:shared");
+            shared.mode = mode;
+            first.granted(&shared).await;
+            assert!(first.held(&shared).await);
+            first.released(&shared).await;
+        }
+        let last = claim("app:linger");
+        first.granted(&last).await;
+        first.release(&last, Linger::For(2 * SEC)).await.unwrap();
+        second.blocked(&claim("app:linger")).await;
+        for name in ["other", "ap", "other:a"] {
+            let error = first.locks().mutex(name).try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied, "{name}: {error}");
+            assert!(error.hint().unwrap().contains("roles"), "{error:?}");
+        }
+        assert_eq!(first.locks().list("").await.unwrap_err().kind(), ErrorKind::Denied);
+        let driver = latchwork_core::Driver::start().unwrap();
+        let config = latchwork_etcd::EtcdConfig::parse(&app).unwrap();
+        let report = latchwork_etcd::doctor(config, driver.io()).await.unwrap();
+        assert!(report.find("version").is_some() && report.find("reachable").is_none());
     });
 }

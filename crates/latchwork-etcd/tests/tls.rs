@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::*;
 use latchwork_core::ErrorKind;
-use latchwork_services::{Certificates, EtcdOptions, EtcdServer, Folder};
+use latchwork_services::{Certificates, EtcdOptions, EtcdServer, Folder, etcdctl};
 
 fn address(server: &EtcdServer, options: &[(&str, &Path)]) -> String {
     let options = options.iter().map(|(name, path)| format!("{name}={}", path.display()));
@@ -91,5 +91,39 @@ fn a_client_certificate_is_shown_where_it_is_asked_for() {
         let error = refused(&address(&server, &missing)).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains("/nowhere/c.pem"), "{error}");
+    });
+}
+
+/// Who has no password in the address is who the certificate says.
+#[test]
+fn a_certificate_names_the_user() {
+    let server = EtcdServer::start(&EtcdOptions::new().client_certificates()).unwrap();
+    let files = server.certificates().unwrap();
+    let flags =
+        [("cacert", &files.ca_cert), ("cert", &files.client_cert), ("key", &files.client_key)]
+            .map(|(name, path)| format!("--{name}={}", path.display()));
+    let flags: Vec<_> =
+        flags.iter().map(String::as_str).chain(["--insecure-transport=false"]).collect();
+    for args in [
+        &["user", "add", "root:secret"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "client", "--no-password"],
+        &["role", "add", "app"],
+        &["role", "grant-permission", "app", "readwrite", "app:", "--prefix"],
+        &["user", "grant-role", "client", "app"],
+        &["auth", "enable"],
+    ] {
+        etcdctl(server.port(), &[&flags, args].concat()).unwrap();
+    }
+    run(async {
+        let pair =
+            [("ca", &*files.ca_cert), ("cert", &files.client_cert), ("key", &files.client_key)];
+        let locks = client(&address(&server, &pair)).await;
+        let guard = locks.mutex("app:k").acquire().await.unwrap();
+        let error = locks.mutex("other").try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        tokio::time::sleep(3 * SEC).await;
+        guard.ensure_held().expect("it was renewed");
+        guard.release().await.unwrap();
     });
 }

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use latchwork_services::{
-    ClusterOptions, Proxy, RedisCluster, RedisOptions, RedisServer, SentinelOptions, SentinelSet,
+    ClusterOptions, EtcdCluster, EtcdOptions, EtcdServer, Proxy, RedisCluster, RedisOptions,
+    RedisServer, SentinelOptions, SentinelSet,
 };
 
 type Test = Result<(), Box<dyn std::error::Error>>;
@@ -46,14 +47,21 @@ fn nothing_outlives_what_started_it() -> Test {
     let proxy = Proxy::redis(server.port())?;
     let mut set = SentinelSet::start(&SentinelOptions { proxies: true, ..Default::default() })?;
     let cluster = RedisCluster::start(&ClusterOptions::default())?;
-    assert_eq!(children()?.len(), 1 + 3 + 3 + 6);
+    let mut etcd = EtcdServer::start(&EtcdOptions::new().tls().with_clock())?;
+    let mut members = EtcdCluster::start_with_proxies(3, &EtcdOptions::new())?;
+    assert_eq!(children()?.len(), 1 + 3 + 3 + 6 + 1 + 3);
     // Neither the state of a server nor the order matters.
     server.stop()?;
     set.node_mut(1).kill();
     set.sentinel_mut(1).stop()?;
-    let folders: Vec<_> = cluster.nodes().iter().map(|node| node.folder().to_owned()).collect();
+    etcd.stop()?;
+    members.member_mut(0).kill();
+    members.member_mut(1).stop()?;
+    members.silence(2, true);
+    let mut folders: Vec<_> = cluster.nodes().iter().map(|node| node.folder().to_owned()).collect();
+    folders.extend(members.members().iter().chain([&etcd]).map(|m| m.folder().to_owned()));
     assert!(folders.iter().all(|folder| folder.exists()));
-    drop((server, proxy, set, cluster));
+    drop((server, proxy, set, cluster, etcd, members));
     assert_eq!(children()?, []);
     assert!(!folders.iter().any(|folder| folder.exists()));
     // One thread stays: it has started the processes.
