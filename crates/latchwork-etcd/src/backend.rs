@@ -21,7 +21,7 @@ use crate::link::Link;
 use crate::lookout::Lookout;
 use crate::members::{Members, error};
 use crate::names;
-use crate::pool::{Lease, Pool};
+use crate::pool::{Lease, Pool, spare};
 use crate::requests::{self, If};
 
 /// The shortest lease that etcd grants with its usual election timeout.
@@ -93,7 +93,7 @@ impl Shared {
     /// Finds out whether a majority answers, and whether it knows us.
     async fn reach(&self) -> Result<(), Failure> {
         let seconds = whole_seconds(DEFAULT_TTL);
-        let lease = self.grant(seconds).await?;
+        let lease = self.grant(seconds, spare(seconds)).await?;
         self.pool.put(seconds, lease);
         // Anybody may have a lease. Who may not read this key may read others.
         let read = |link: Arc<Link>| async move { link.range(requests::one(b"latchwork")).await };
@@ -137,13 +137,14 @@ impl Shared {
     ) -> Result<Round, BackendError> {
         let known = self.claims.get(claim.id);
         let seconds = known.map_or(whole_seconds(claim.ttl), |own| own.seconds);
-        let (lease, is_fresh) = match known {
+        let (lease, is_new) = match known {
             Some(own) => (own.lease, false),
             None => self.lease(seconds).await?,
         };
         let key = names::claim(prefix, lease.id);
         let value = value(claim, self.io.clock().wall());
         let sent_at = self.io.now();
+        let is_fresh = is_new || lease.lasts(sent_at);
         let newest = self.newest.load(Ordering::SeqCst);
         self.claims.begin(claim.id, lease, seconds);
         let (answer, alive) = self
@@ -153,7 +154,7 @@ impl Shared {
                 async move {
                     let alive = async {
                         match is_fresh {
-                            true => Ok(Some(lease.ttl)),
+                            true => Ok(Some(lease.ttl + lease.spare)),
                             false => link.keep_alive(Lane::Try, lease.id).await,
                         }
                     };
@@ -185,7 +186,7 @@ impl Shared {
         self.newest.fetch_max(line.revision, Ordering::SeqCst);
         // The transaction's effect is known; the lease's ttl must be, too.
         let ttl = match alive {
-            Ok(Some(ttl)) => ttl,
+            Ok(Some(granted)) => lease.usable(granted),
             Ok(None) => {
                 // A leader that is behind may say so of a lease that it will yet learn of.
                 self.revoke(claim, lease.id).await.map_err(Failure::after_another)?;
@@ -301,7 +302,7 @@ impl Shared {
             let shared = Arc::downgrade(self);
             self.io.spawn(async move {
                 if let Some(shared) = shared.upgrade()
-                    && let Ok(lease) = shared.grant(seconds).await
+                    && let Ok(lease) = shared.grant(seconds, spare(seconds)).await
                 {
                     shared.pool.put(seconds, lease);
                 }
@@ -309,16 +310,24 @@ impl Shared {
         }
         match lease {
             Some(lease) => Ok((lease, false)),
-            None => self.grant(seconds).await.map(|lease| (lease, true)).map_err(error),
+            None => {
+                let lease = self.grant(seconds, spare(seconds)).await.map_err(error)?;
+                Ok((lease, true))
+            }
         }
     }
 
-    pub(crate) async fn grant(&self, seconds: i64) -> Result<Lease, Failure> {
+    /// A new lease of so many seconds, and some to spare.
+    pub(crate) async fn grant(&self, seconds: i64, spare: i64) -> Result<Lease, Failure> {
         let alive_at = self.io.now();
-        let answer = self.members.ask(|link| async move { link.grant(seconds).await }).await;
+        let asked = seconds + spare;
+        let answer = self.members.ask(|link| async move { link.grant(asked).await }).await;
         let answer = answer?;
-        let ttl = Duration::from_secs(answer.ttl.try_into().unwrap_or(0));
-        Ok(Lease { id: answer.id, ttl, alive_at })
+        let granted = Duration::from_secs(answer.ttl.try_into().unwrap_or(0));
+        let spare = Duration::from_secs(spare.try_into().unwrap_or(0));
+        let mut lease = Lease { id: answer.id, ttl: Duration::ZERO, spare, alive_at };
+        lease.ttl = lease.usable(granted);
+        Ok(lease)
     }
 
     /// Puts the lease of a claim that is over into the pool, if nothing of it is unknown.

@@ -14,11 +14,35 @@ use latchwork_core::Moment;
 const MOST: usize = 64;
 
 /// A lease and when it was last known to have its whole ttl.
+///
+/// A keep-alive costs a server nearly as much as a transaction. So a lease is granted for somewhat
+/// longer than a claim needs, and who takes a key soon after the last keep-alive needs no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) id: i64,
+    /// What claims count on.
     pub(crate) ttl: Duration,
+    /// What the server has granted beyond that.
+    pub(crate) spare: Duration,
     pub(crate) alive_at: Moment,
+}
+
+impl Lease {
+    /// Whether a claim that begins now has its whole ttl without a keep-alive.
+    pub(crate) fn lasts(&self, now: Moment) -> bool {
+        now.since(self.alive_at) <= self.spare
+    }
+
+    /// What a server's word on its ttl leaves to a claim.
+    pub(crate) fn usable(&self, granted: Duration) -> Duration {
+        granted.saturating_sub(self.spare)
+    }
+}
+
+/// The seconds beyond those that a claim needs: a tenth, and none for short ones, as etcd counts
+/// whole seconds and a dead holder is waited for so much longer.
+pub(crate) fn spare(seconds: i64) -> i64 {
+    seconds / 10
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +91,8 @@ mod tests {
     #[test]
     fn gives_the_freshest_and_none_that_is_nearly_over() {
         let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
-        let lease = |id, seconds| Lease { id, ttl: Duration::from_secs(8), alive_at: at(seconds) };
+        let (ttl, spare) = (Duration::from_secs(8), Duration::ZERO);
+        let lease = |id, seconds| Lease { id, ttl, spare, alive_at: at(seconds) };
         let pool = Pool::default();
         assert_eq!(pool.take(8, at(0)), (None, true));
         for (id, seconds) in [(1, 0), (3, 5), (2, 3)] {
@@ -80,5 +105,15 @@ mod tests {
             assert!(pool.put(8, lease(id, 9)));
         }
         assert!(!pool.put(8, lease(99, 9)), "there are enough");
+    }
+    #[test]
+    fn a_lease_lasts_without_a_keep_alive_as_long_as_it_has_time_to_spare() {
+        let alive_at = Moment::from_nanos(1_000_000_000);
+        let (ttl, spare) = (Duration::from_secs(30), Duration::from_secs(3));
+        let lease = Lease { id: 1, ttl, spare, alive_at };
+        assert!(lease.lasts(alive_at.plus(spare)));
+        assert!(!lease.lasts(alive_at.plus(spare + Duration::from_nanos(1))));
+        assert_eq!(lease.usable(ttl + spare), ttl);
+        assert_eq!([1, 9, 10, 30, 86_400].map(super::spare), [0, 0, 1, 3, 8_640]);
     }
 }

@@ -56,7 +56,7 @@ impl Shared {
             }
         };
         // Granted now, so that it lasts its measure from now.
-        let lease = self.grant(whole_seconds(length)).await.map_err(error)?;
+        let lease = self.grant(whole_seconds(length), 0).await.map_err(error)?;
         if let Some(own) = known {
             self.claims.begin(claim.id, own.lease, own.seconds);
         }

@@ -16,6 +16,7 @@ use crate::errors::{Failure, Reaction, strange, unsupported};
 use crate::keep_alive::Lane;
 use crate::members::error;
 use crate::names;
+use crate::pool::Lease;
 use crate::proto::KeyValue;
 use crate::requests::{self, Freshness, MOST_OPS};
 
@@ -28,6 +29,8 @@ struct Held<'a> {
     key: Vec<u8>,
     revision: i64,
     lease: i64,
+    /// What its server grants beyond what claims count on.
+    spare: Duration,
 }
 
 type Answer = Result<Renewal, BackendError>;
@@ -49,15 +52,16 @@ impl Shared {
     /// Where a claim is to be found; `None` if it does not hold its key.
     async fn place_of<'a>(&self, claim: &'a Claim) -> Result<Option<Held<'a>>, BackendError> {
         let prefix = names::line(&claim.key);
-        let at = |key, revision: i64, lease| match claim.floor > revision as u64 {
+        let at = |key, revision: i64, lease, spare| match claim.floor > revision as u64 {
             true => Err(unsupported("etcd cannot lift its revision to a floor")),
-            false => Ok(Some(Held { claim, key, revision, lease })),
+            false => Ok(Some(Held { claim, key, revision, lease, spare })),
         };
         if let Some(own) = self.claims.get(claim.id)
             && own.granted
             && let Some(revision) = own.revision
         {
-            return at(names::claim(&prefix, own.lease.id), revision, own.lease.id);
+            let Lease { id, spare, .. } = own.lease;
+            return at(names::claim(&prefix, id), revision, id, spare);
         }
         // Not granted to this client, as far as it knows: the store knows better.
         let answer = self.members.ask(|link| {
@@ -70,7 +74,7 @@ impl Shared {
         if me.is_none_or(|me| line.admission(me) != Admission::Granted) {
             return Ok(None);
         }
-        at(place.key.clone(), place.revision, place.lease)
+        at(place.key.clone(), place.revision, place.lease, Duration::ZERO)
     }
 
     /// Renews claims by one transaction, or by smaller ones if the server refuses this one: it may
@@ -158,7 +162,10 @@ fn verdict(
     let token = held.revision as u64;
     match (is_there(held, found.as_ref()), alive) {
         (false, _) => Some(Ok(Renewal::Lost)),
-        (true, Some(ttl)) => Some(Ok(Renewal::Held { ttl, token, store_time: None })),
+        (true, Some(granted)) => {
+            let ttl = granted.saturating_sub(held.spare);
+            Some(Ok(Renewal::Held { ttl, token, store_time: None }))
+        }
         // The read may be the older of the two.
         (true, None) => None,
     }
@@ -211,7 +218,13 @@ mod tests {
     #[test]
     fn the_key_decides_and_a_lease_that_is_not_known_asks_for_a_second_look() {
         let claim = latchwork_core::testing::claim("k");
-        let held = Held { claim: &claim, key: b"k/5".to_vec(), revision: 7, lease: 5 };
+        let held = Held {
+            claim: &claim,
+            key: b"k/5".to_vec(),
+            revision: 7,
+            lease: 5,
+            spare: Duration::ZERO,
+        };
         let lost = |answer| matches!(answer, Ok(Renewal::Lost));
         let first = verdict(&held, Some(&key(7, 5)), Some(TTL)).unwrap().unwrap();
         assert_eq!(first, Renewal::Held { ttl: TTL, token: 7, store_time: None });
@@ -230,7 +243,13 @@ mod tests {
     #[test]
     fn no_transaction_is_too_large() {
         let claim = latchwork_core::testing::claim("k");
-        let held = |bytes| Held { claim: &claim, key: vec![b'k'; bytes], revision: 7, lease: 5 };
+        let held = |bytes| Held {
+            claim: &claim,
+            key: vec![b'k'; bytes],
+            revision: 7,
+            lease: 5,
+            spare: Duration::ZERO,
+        };
         let sizes = |of: &[usize]| {
             let all: Vec<_> = of.iter().map(|bytes| held(*bytes)).collect();
             let all: Vec<_> = all.iter().collect();

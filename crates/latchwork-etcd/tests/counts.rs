@@ -4,9 +4,11 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::*;
 use futures_util::future::join_all;
-use latchwork_core::{Backend, Renewal, Wake};
+use latchwork_core::{Backend, Claim, Renewal, Wake};
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
 
 fn server() -> EtcdServer {
@@ -39,10 +41,48 @@ fn a_free_lock_is_one_transaction_and_so_is_its_release() {
         }
         let asked = least.unwrap();
         assert_eq!(asked.transactions, 2 * ROUNDS, "{asked:?}");
-        assert_eq!(asked.keep_alives, ROUNDS, "{asked:?}");
+        // Its lease has a second to spare.
+        assert!(asked.keep_alives <= 10, "{asked:?}");
         assert_eq!((asked.reads, asked.revoked), (0, 0), "{asked:?}");
         // One is granted ahead now and then, so that there is always another.
         assert!(asked.leases <= ROUNDS, "{asked:?}");
+    });
+}
+
+/// A lease that was kept alive a moment ago is not kept alive again, but whoever takes a key under it
+/// has it for the whole ttl all the same.
+#[test]
+fn a_claim_under_a_lease_with_time_to_spare_has_its_whole_ttl() {
+    const TTL: Duration = Duration::from_secs(10);
+    let server = server();
+    run(async {
+        let client = bare(&server.url()).await;
+        let at = || Claim { ttl: TTL, ..claim("k") };
+        let first = at();
+        client.granted(&first).await;
+        client.released(&first).await;
+        // Nearly as long as it has to spare: a second.
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        let before = Requests::of(&server);
+        let (next, start) = (at(), Instant::now());
+        client.granted(&next).await;
+        if start.elapsed() < Duration::from_millis(150) {
+            assert_eq!(Requests::of(&server).since(before).keep_alives, 0);
+        }
+        while start.elapsed() < TTL {
+            assert_eq!(keys_of(&server, "k").len(), 1, "it is gone after {:?}", start.elapsed());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // And without time to spare there is a keep-alive in the same flight.
+        let short = || Claim { ttl: 5 * SEC, ..claim("short") };
+        for n in 0..3 {
+            let before = Requests::of(&server);
+            let next = short();
+            client.granted(&next).await;
+            let asked = Requests::of(&server).since(before);
+            assert!(n == 0 || asked.keep_alives == 1, "{asked:?}");
+            client.released(&next).await;
+        }
     });
 }
 
