@@ -301,10 +301,9 @@ impl Shared {
             // The next one is granted while this one is used.
             let shared = Arc::downgrade(self);
             self.io.spawn(async move {
-                if let Some(shared) = shared.upgrade()
-                    && let Ok(lease) = shared.grant(seconds, spare(seconds)).await
-                {
-                    shared.pool.put(seconds, lease);
+                if let Some(shared) = shared.upgrade() {
+                    let lease = shared.grant(seconds, spare(seconds)).await.ok();
+                    shared.pool.refilled(seconds, lease);
                 }
             });
         }

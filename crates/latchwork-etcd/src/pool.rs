@@ -45,31 +45,44 @@ pub(crate) fn spare(seconds: i64) -> i64 {
     seconds / 10
 }
 
+/// Leases by the length that was asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
-    /// By the length that was asked for.
-    leases: Mutex<HashMap<i64, Vec<Lease>>>,
+pub(crate) struct Pool(Mutex<HashMap<i64, Shelf>>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    leases: Vec<Lease>,
+    /// Another one is being granted.
+    refilling: bool,
 }
 
 impl Pool {
-    /// The lease of this length that is freshest, and whether another one should be granted.
+    /// The lease of this length that is freshest, and whether another one should be granted, which
+    /// [`Self::refilled`] has to be told of then.
     pub(crate) fn take(&self, seconds: i64, now: Moment) -> (Option<Lease>, bool) {
-        let mut leases = self.lock();
-        let Some(list) = leases.get_mut(&seconds) else { return (None, true) };
+        let mut shelves = self.lock();
+        let shelf = shelves.entry(seconds).or_default();
         // One that is nearly over might end on the way.
-        list.retain(|lease| now.since(lease.alive_at) < lease.ttl / 4 * 3);
-        let taken = list.pop();
-        let refill = list.is_empty();
-        if refill {
-            leases.remove(&seconds);
-        }
+        shelf.leases.retain(|lease| now.since(lease.alive_at) < lease.ttl / 4 * 3);
+        let taken = shelf.leases.pop();
+        // However many want one at the same time, one is granted ahead.
+        let refill = shelf.leases.is_empty() && !shelf.refilling;
+        shelf.refilling |= refill;
         (taken, refill)
+    }
+
+    /// The lease that should be granted was granted, or was not.
+    pub(crate) fn refilled(&self, seconds: i64, lease: Option<Lease>) {
+        self.lock().entry(seconds).or_default().refilling = false;
+        if let Some(lease) = lease {
+            self.put(seconds, lease);
+        }
     }
 
     /// Keeps a lease for later; false if there are enough.
     pub(crate) fn put(&self, seconds: i64, lease: Lease) -> bool {
-        let mut leases = self.lock();
-        let list = leases.entry(seconds).or_default();
+        let mut shelves = self.lock();
+        let list = &mut shelves.entry(seconds).or_default().leases;
         if list.len() >= MOST {
             return false;
         }
@@ -79,8 +92,8 @@ impl Pool {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Vec<Lease>>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Shelf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,14 +111,15 @@ mod tests {
         for (id, seconds) in [(1, 0), (3, 5), (2, 3)] {
             assert!(pool.put(8, lease(id, seconds)));
         }
-        assert_eq!(pool.take(9, at(6)).0, None, "of another length");
+        assert_eq!(pool.take(9, at(6)), (None, true), "of another length");
         assert_eq!(pool.take(8, at(6)), (Some(lease(3, 5)), false));
-        assert_eq!(pool.take(8, at(6)), (Some(lease(2, 3)), true), "the first is too old");
+        assert_eq!(pool.take(8, at(6)), (Some(lease(2, 3)), false), "the first is too old");
         for id in 0..MOST as i64 {
             assert!(pool.put(8, lease(id, 9)));
         }
         assert!(!pool.put(8, lease(99, 9)), "there are enough");
     }
+
     #[test]
     fn a_lease_lasts_without_a_keep_alive_as_long_as_it_has_time_to_spare() {
         let alive_at = Moment::from_nanos(1_000_000_000);
@@ -115,5 +129,18 @@ mod tests {
         assert!(!lease.lasts(alive_at.plus(spare + Duration::from_nanos(1))));
         assert_eq!(lease.usable(ttl + spare), ttl);
         assert_eq!([1, 9, 10, 30, 86_400].map(super::spare), [0, 0, 1, 3, 8_640]);
+    }
+
+    #[test]
+    fn one_is_granted_ahead_for_all() {
+        let (pool, at) = (Pool::default(), Moment::from_nanos(0));
+        let (ttl, spare) = (Duration::from_secs(8), Duration::ZERO);
+        let lease = Lease { id: 1, ttl, spare, alive_at: at };
+        assert_eq!(pool.take(8, at), (None, true));
+        assert_eq!(pool.take(8, at), (None, false), "it is on its way");
+        pool.refilled(8, Some(lease));
+        assert_eq!(pool.take(8, at), (Some(lease), true));
+        pool.refilled(8, None);
+        assert_eq!(pool.take(8, at), (None, true), "it was not granted");
     }
 }

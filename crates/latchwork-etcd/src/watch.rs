@@ -1,6 +1,6 @@
 //! One stream for all watches of a member.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -101,7 +101,14 @@ struct Stream {
     proof: Arc<Proof>,
 }
 
-type Watchers = HashMap<i64, mpsc::UnboundedSender<Notice>>;
+/// Who is told of what.
+#[derive(Default)]
+struct Watchers {
+    notices: HashMap<i64, mpsc::UnboundedSender<Notice>>,
+    /// Which watches the member has been asked for and has not confirmed, in the order of the
+    /// requests, in which it answers.
+    opening: VecDeque<i64>,
+}
 
 impl Stream {
     async fn serve(self, mut orders: mpsc::UnboundedReceiver<Order>) {
@@ -110,7 +117,7 @@ impl Stream {
                 continue; // it ended with its stream
             }
             // Whoever is still in here when it ends is told by that.
-            let mut watchers = Watchers::new();
+            let mut watchers = Watchers::default();
             let (out, requests) = mpsc::unbounded_channel();
             carry_out(first, &out, &mut watchers);
             if self.run(requests, &out, &mut watchers, &mut orders).await.is_none() {
@@ -150,10 +157,6 @@ impl Stream {
                             self.proof.refused(token.as_ref());
                             return Some(());
                         }
-                        // From 3.5 on a member does not say which watch it refuses.
-                        if answer.canceled && answer.watch_id < 0 {
-                            return Some(());
-                        }
                         tell(answer, watchers);
                     }
                     Ok(None) | Err(_) => return Some(()),
@@ -164,10 +167,20 @@ impl Stream {
     }
 }
 
+impl Watchers {
+    /// The watch that an answer to a request for one is about: from 3.5 on a member does not say
+    /// which one it refuses, and it answers in the order of the requests.
+    fn confirmed(&mut self, id: i64) -> i64 {
+        let at = self.opening.iter().position(|opening| id < 0 || *opening == id);
+        at.and_then(|at| self.opening.remove(at)).unwrap_or(id)
+    }
+}
+
 fn carry_out(order: Order, out: &mpsc::UnboundedSender<WatchRequest>, watchers: &mut Watchers) {
     let request = match order {
         Order::Open { id, key, end, notices } => {
-            watchers.insert(id, notices);
+            watchers.notices.insert(id, notices);
+            watchers.opening.push_back(id);
             RequestUnion::CreateRequest(WatchCreateRequest {
                 key,
                 range_end: end,
@@ -178,7 +191,7 @@ fn carry_out(order: Order, out: &mpsc::UnboundedSender<WatchRequest>, watchers: 
             })
         }
         Order::Close(id) => {
-            if watchers.remove(&id).is_none() {
+            if watchers.notices.remove(&id).is_none() {
                 return;
             }
             RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id })
@@ -189,9 +202,13 @@ fn carry_out(order: Order, out: &mpsc::UnboundedSender<WatchRequest>, watchers: 
 }
 
 fn tell(answer: WatchResponse, watchers: &mut Watchers) {
-    let Some(watcher) = watchers.get(&answer.watch_id) else { return };
+    let id = match answer.created {
+        true => watchers.confirmed(answer.watch_id),
+        false => answer.watch_id,
+    };
+    let Some(watcher) = watchers.notices.get(&id) else { return };
     if answer.canceled {
-        watchers.remove(&answer.watch_id);
+        watchers.notices.remove(&id);
         return;
     }
     // Nobody listens if the watch was dropped.
@@ -211,6 +228,31 @@ fn tell(answer: WatchResponse, watchers: &mut Watchers) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_watch_ends_alone() {
+        let (out, _requests) = mpsc::unbounded_channel();
+        let mut watchers = Watchers::default();
+        let mut open = |id| {
+            let (notices, told) = mpsc::unbounded_channel();
+            carry_out(Order::Open { id, key: vec![], end: vec![], notices }, &out, &mut watchers);
+            told
+        };
+        let (mut first, mut second, mut third) = (open(1), open(2), open(3));
+        let created = |watch_id, canceled| WatchResponse {
+            watch_id,
+            canceled,
+            created: true,
+            ..WatchResponse::default()
+        };
+        tell(created(1, false), &mut watchers);
+        tell(created(-1, true), &mut watchers);
+        tell(created(3, false), &mut watchers);
+        assert_eq!(first.try_recv(), Ok(Notice::Open));
+        assert_eq!(second.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(third.try_recv(), Ok(Notice::Open));
+        assert!(watchers.opening.is_empty());
+    }
 
     #[test]
     fn an_older_key_of_the_same_name_ended_nothing() {

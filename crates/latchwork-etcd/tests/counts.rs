@@ -93,9 +93,12 @@ fn a_thousand_claims_are_renewed_by_eight_transactions() {
     run(async {
         let client = bare(&server.url()).await;
         let claims: Vec<_> = (0..1_000).map(|n| claim(&format!("many/{n}"))).collect();
+        let before = Requests::of(&server);
         for some in claims.chunks(100) {
             join_all(some.iter().map(|claim| client.granted(claim))).await;
         }
+        let leases = Requests::of(&server).since(before).leases;
+        assert!(leases <= 1_000 + 10, "a lease for each, and one ahead now and then: {leases}");
         // Each is watched, which is a look of its own.
         watches(&server, |n| n >= 1_000.0).await;
         settled(&server).await;

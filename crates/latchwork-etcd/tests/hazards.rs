@@ -80,8 +80,12 @@ fn a_hold_survives_a_restart_of_the_server() {
     run(async {
         let locks = client(&server.url()).await.ttl(10 * SEC);
         let guard = locks.mutex("k").acquire().await.unwrap();
+        // Renewed once: the streams that break are open.
+        let renewed = "grpc_method=\"LeaseKeepAlive\"";
+        counted(&server, "grpc_server_msg_received_total", renewed, |n| n >= 1.0).await;
         server.restart().unwrap();
-        tokio::time::sleep(8 * SEC).await;
+        // Past what the renewal before the restart was good for.
+        tokio::time::sleep(11 * SEC).await;
         guard.ensure_held().expect("it was renewed after the restart");
         let other = client(&server.url()).await;
         assert!(other.mutex("k").try_acquire().await.unwrap().is_none());

@@ -142,6 +142,35 @@ fn a_member_that_is_cut_off_from_clients_is_passed_over() {
     });
 }
 
+/// The link says nothing any more, and does not end either: the wait goes on at another member, before
+/// core would look by itself.
+#[test]
+fn a_wait_goes_on_at_another_member_when_its_link_falls_silent() {
+    let cluster = cluster();
+    let proxies: Vec<_> =
+        cluster.members().iter().map(|m| Proxy::plain(m.port()).unwrap()).collect();
+    let hosts: Vec<_> = proxies.iter().map(|p| format!("127.0.0.1:{}", p.port())).collect();
+    run(async {
+        let holder = bare(&cluster.url()).await;
+        let waiter = bare(&format!("etcd://{}", hosts.join(","))).await;
+        let (first, next) = (claim("k"), claim("k"));
+        holder.granted(&first).await;
+        let blocked = waiter.blocked(&next).await;
+        let leaves = async {
+            watches(&cluster.members()[0], |n| n >= 2.0).await;
+            for direction in [Direction::ToServer, Direction::ToClient] {
+                proxies[0].freeze(direction);
+            }
+            holder.released(&first).await;
+        };
+        let wait = tokio::time::timeout(9 * SEC, waiter.wait(&next, &blocked));
+        let (wake, ()) = tokio::join!(wait, leaves);
+        let wake = wake.expect("the silence is noticed").unwrap();
+        assert!(matches!(wake, Wake::Admitted { .. }), "{wake:?}");
+        assert!(waiter.held(&next).await);
+    });
+}
+
 #[test]
 fn holds_and_waits_survive_a_restart_of_all_members() {
     let mut cluster = cluster();

@@ -17,7 +17,7 @@ const ROOT: &str = "--user=root:secret";
 fn server_with_users(options: EtcdOptions) -> EtcdServer {
     let server = EtcdServer::start(&options.root_password("secret")).unwrap();
     for args in [
-        &["user", "add", "app:word"][..],
+        &["user", "add", "app:lkj3"][..],
         &["role", "add", "app"],
         &["user", "grant-role", "app", "app"],
     ] {
@@ -45,7 +45,7 @@ fn a_place_that_cannot_be_withdrawn_is_an_unknown_effect() {
     let proxy = Proxy::plain(server.port()).unwrap();
     run(async {
         let root = bare(&format!("etcd://root:secret@127.0.0.1:{}", server.port())).await;
-        let app = bare(&format!("etcd://app:word@127.0.0.1:{}", proxy.port())).await;
+        let app = bare(&format!("etcd://app:lkj3@127.0.0.1:{}", proxy.port())).await;
         let holder = claim("k");
         root.granted(&holder).await;
         // A lease must be there, for its answer would be held back.
@@ -77,7 +77,7 @@ fn a_key_that_may_not_be_read_spoils_no_other_renewal() {
     allow(&server, "a");
     allow(&server, "b");
     run(async {
-        let app = bare(&format!("etcd://app:word@127.0.0.1:{}", server.port())).await;
+        let app = bare(&format!("etcd://app:lkj3@127.0.0.1:{}", server.port())).await;
         let claims = ["a1", "b1", "a2", "a3", "b2"].map(claim);
         for claim in &claims {
             app.granted(claim).await;
@@ -90,6 +90,30 @@ fn a_key_that_may_not_be_read_spoils_no_other_renewal() {
                 false => assert_eq!(answer.unwrap_err().kind, BackendErrorKind::Denied),
             }
         }
+    });
+}
+
+#[test]
+fn a_key_that_may_not_be_watched_spoils_no_other_watch() {
+    let server = server_with_users(EtcdOptions::new());
+    allow(&server, "a");
+    allow(&server, "b");
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let locks = client(&format!("etcd://app:lkj3@127.0.0.1:{}", proxy.port())).await;
+        let locks = locks.ttl(60 * SEC);
+        let (kept, other) = (locks.mutex("a").acquire().await, locks.mutex("b").acquire().await);
+        let (kept, _other) = (kept.unwrap(), other.unwrap());
+        watches(&server, |n| n == 2.0).await;
+        // Watches that are there go on; these have to be made anew.
+        forbid(&server, "b");
+        proxy.begin_anew().unwrap();
+        watches(&server, |n| n == 1.0).await;
+        let key = keys_with(&server, "a", &[ROOT]).remove(0);
+        etcdctl(server.port(), &[ROOT, "del", &key]).unwrap();
+        // Its next renewal is twenty seconds away.
+        let lost = tokio::time::timeout(10 * SEC, kept.lost()).await.expect("it is told");
+        assert_eq!(lost.reason, LostReason::Taken);
     });
 }
 
