@@ -1,0 +1,42 @@
+//! Takes back what core does not ask for any more.
+//!
+//! A session lives as long as its process, and with it all its nodes. So that a claim ends with its
+//! ttl when nobody renews or repeats it, it has to be released here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use latchwork_core::Moment;
+use tokio::sync::mpsc;
+
+use crate::backend::Shared;
+
+/// The pause before what could not be released is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Runs until the backend is dropped.
+pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::Receiver<()>) {
+    loop {
+        let now = shared.io.now();
+        let (silent, next) = shared.claims.silent(now);
+        let releases = silent.iter().map(|claim| Box::pin(shared.release_claim(claim)));
+        let released = async { join_all(releases).await.iter().all(Result::is_ok) };
+        let all = tokio::select! {
+            _ = ended.recv() => return,
+            all = released => all,
+        };
+        let next = if all { next } else { next.min(now.plus(AGAIN)) };
+        let sleep = async {
+            match next {
+                Moment::NEVER => std::future::pending().await,
+                next => shared.io.clock().sleep_until(next).await,
+            }
+        };
+        tokio::select! {
+            _ = ended.recv() => return,
+            () = sleep => {}
+            () = shared.sooner.notified() => {}
+        }
+    }
+}
