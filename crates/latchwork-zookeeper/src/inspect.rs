@@ -111,7 +111,8 @@ impl Shared {
                 snapshot.notes.push(format!("{note}: {end}"));
             }
             let party = Party {
-                id: place.id,
+                // Curator's nodes carry such an id too; they are not ours to evict.
+                id: place.id.filter(|_| told.is_ours()),
                 mode: place.mode,
                 holder: told.holder,
                 token,
