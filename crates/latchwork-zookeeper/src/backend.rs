@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) claims: Claims,
     pub(crate) io: Io,
     /// A claim may end earlier than was known.
-    pub(crate) sooner: Notify,
+    sooner: Arc<Notify>,
     access: Access,
     /// Locks whose nodes were there when they were last used.
     known: Mutex<HashSet<String>>,
@@ -75,13 +75,13 @@ impl ZooKeeperBackend {
             sessions,
             claims: Claims::default(),
             io: io.clone(),
-            sooner: Notify::new(),
+            sooner: Arc::default(),
             access: access(&config),
             known: Mutex::default(),
             default_ttl,
         });
         let (alive, ended) = mpsc::channel(1);
-        io.spawn(janitor::run(shared.clone(), ended));
+        io.spawn(janitor::run(Arc::downgrade(&shared), shared.sooner.clone(), ended));
         Ok(Arc::new(Self { shared, _alive: alive }))
     }
 }

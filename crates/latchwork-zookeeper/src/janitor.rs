@@ -3,12 +3,12 @@
 //! A session lives as long as its process, and with it all its nodes. So that a claim ends with its
 //! ttl when nobody renews or repeats it, it has to be released here.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork_core::Moment;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::backend::Shared;
 
@@ -16,27 +16,33 @@ use crate::backend::Shared;
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs until the backend is dropped.
-pub(crate) async fn run(shared: Arc<Shared>, mut ended: mpsc::Receiver<()>) {
+pub(crate) async fn run(shared: Weak<Shared>, sooner: Arc<Notify>, mut ended: mpsc::Receiver<()>) {
     loop {
-        let now = shared.io.now();
-        let (silent, next) = shared.claims.silent(now);
-        let releases = silent.iter().map(|claim| Box::pin(shared.release_claim(claim)));
-        let released = async { join_all(releases).await.iter().all(Result::is_ok) };
-        let all = tokio::select! {
-            _ = ended.recv() => return,
-            all = released => all,
+        // Not held while it sleeps: what belongs to the backend ends with it.
+        let Some(strong) = shared.upgrade() else { return };
+        let now = strong.io.now();
+        let (silent, next) = strong.claims.silent(now);
+        let all = {
+            let releases = silent.iter().map(|claim| Box::pin(strong.release_claim(claim)));
+            let released = async { join_all(releases).await.iter().all(Result::is_ok) };
+            tokio::select! {
+                _ = ended.recv() => return,
+                all = released => all,
+            }
         };
         let next = if all { next } else { next.min(now.plus(AGAIN)) };
+        let clock = strong.io.clock().clone();
+        drop(strong);
         let sleep = async {
             match next {
                 Moment::NEVER => std::future::pending().await,
-                next => shared.io.clock().sleep_until(next).await,
+                next => clock.sleep_until(next).await,
             }
         };
         tokio::select! {
             _ = ended.recv() => return,
             () = sleep => {}
-            () = shared.sooner.notified() => {}
+            () = sooner.notified() => {}
         }
     }
 }
