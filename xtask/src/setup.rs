@@ -33,6 +33,9 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("java"), "default-jre-headless"),
     (Jar("zookeeper"), "zookeeper"),
     (Jar("slf4j-simple"), "libslf4j-java"),
+    (Jar("curator-recipes"), "libcurator-recipes-java"),
+    (Program("javac"), "default-jdk-headless"),
+    (PythonModule("kazoo"), "python3-kazoo"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
