@@ -60,8 +60,8 @@ async fn told_before_the_next(
     let ((admitted_at, next), (cut_at, lost)) = tokio::join!(waits, cuts);
     assert_eq!(lost.reason, LostReason::Expired);
     let after = |moment: Moment| moment.since(cut_at);
-    println!("lost {:?} after the cut, admitted {:?}", after(lost.at), after(admitted_at));
-    assert!(lost.at < admitted_at, "two held for {:?}", lost.at.since(admitted_at));
+    let (told, next_at) = (after(lost.at), after(admitted_at));
+    assert!(told < next_at, "told after {told:?}, and another was admitted after {next_at:?}");
     assert!(next.token() > guard.token());
     next.ensure_held().unwrap();
 }

@@ -294,3 +294,33 @@ fn a_permit_that_comes_back_admits_the_next() {
         assert!(is_granted(&backend.try_acquire(&all).await.unwrap()));
     });
 }
+
+/// Two who stand behind one another in one session: the end of the first one's wait ends no watch
+/// that the second one needs.
+#[test]
+fn neighbours_of_one_session_hear_of_each_other() {
+    let server = server();
+    run(async {
+        let (holder, _driver) = backend(&server.url()).await;
+        let (waiters, _driver) = backend(&server.url()).await;
+        let [held, first, second] = [(); 3].map(|()| claim(60 * SEC));
+        assert!(is_granted(&holder.try_acquire(&held).await.unwrap()));
+        let mut told = Vec::new();
+        for claim in [&first, &second] {
+            match waiters.try_acquire(claim).await.unwrap() {
+                Attempt::Blocked(blocked) => told.push(blocked),
+                Attempt::Granted(_) => panic!("it is held"),
+            }
+        }
+        let mut later = waiters.wait(&second, &told[1]);
+        let early = tokio::time::timeout(100 * MS, &mut later).await;
+        assert!(early.is_err(), "nothing has happened");
+        let release = holder.release(&held, Linger::None);
+        let (woken, _) = tokio::join!(waiters.wait(&first, &told[0]), release);
+        woken.unwrap();
+        assert!(is_granted(&waiters.try_acquire(&first).await.unwrap()));
+        waiters.release(&first, Linger::None).await.unwrap();
+        tokio::time::timeout(5 * SEC, later).await.expect("it is woken").unwrap();
+        assert!(is_granted(&waiters.try_acquire(&second).await.unwrap()));
+    });
+}
