@@ -148,6 +148,7 @@ fn h68_a_connection_that_breaks_in_any_request_leaves_one_node_and_then_none() {
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
         let (locks, other) = (client(&url(proxy.port())).await, client(&server.url()).await);
+        locks.mutex("warm").acquire().await.unwrap().release().await.unwrap();
         for name in ["CREATE", "CHILDREN", "DELETE", "SET"] {
             for what in [What::Answer, What::Command] {
                 let of = Some(name.to_owned());

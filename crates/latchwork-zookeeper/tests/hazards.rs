@@ -29,6 +29,11 @@ fn h69_a_node_of_another_session_is_never_taken_for_ones_own() {
         let (before, _driver) = backend(&server.url()).await;
         let (backend, _driver) = backend(&url(proxy.port())).await;
         let claim = claim(20 * SEC);
+        let other = latchwork_core::Claim {
+            key: latchwork_core::Key::new("other").unwrap(),
+            ..common::claim(20 * SEC)
+        };
+        assert!(is_granted(&backend.try_acquire(&other).await.unwrap()), "the session is up");
         assert!(is_granted(&before.try_acquire(&claim).await.unwrap()));
         // The try is lost on its way, so the claim may have a node, as far as it knows.
         let of = Some("CREATE".to_owned());
