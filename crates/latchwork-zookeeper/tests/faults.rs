@@ -191,6 +191,11 @@ fn a_connection_that_breaks_while_watching_hides_no_release() {
                 until(&holder, "k", |shown| shown.waiters.len() == 1).await;
                 proxy.counts_reach(|counts| counts["WATCH"] >= 1).await;
                 if what.is_none() {
+                    until_so("both watches stand", || {
+                        let counts = proxy.counts();
+                        counts["WATCH"] == 2 && counts.answers == counts.total()
+                    })
+                    .await;
                     proxy.cut(Cut::Reset).unwrap();
                 }
                 guard.release().await.unwrap();
