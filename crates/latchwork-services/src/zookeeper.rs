@@ -12,6 +12,7 @@ use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
 use crate::process::{Process, log_tail};
 use crate::proxy::Proxy;
+use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result};
 
@@ -20,6 +21,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 /// ZooKeeper and what prints its log; the first names all that it needs.
 const CLASS_PATH: &[&str] = &["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
+/// Needed for TLS, and not named by the first.
+const NETTY: &[&str] = &["/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar"];
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// A small heap, and a start that does not wait for the best code.
@@ -45,6 +48,7 @@ pub struct ZooKeeperOptions {
     settings: Vec<String>,
     flags: Vec<String>,
     links: bool,
+    tls: bool,
 }
 
 impl Default for ZooKeeperOptions {
@@ -56,6 +60,7 @@ impl Default for ZooKeeperOptions {
             settings: Vec::new(),
             flags: Vec::new(),
             links: false,
+            tls: false,
         }
     }
 }
@@ -101,6 +106,13 @@ impl ZooKeeperOptions {
         self
     }
 
+    /// Speaks TLS on one more port, for clients that show a certificate or none.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
     /// Puts a proxy between each two servers of an ensemble.
     #[must_use]
     pub fn links(mut self) -> Self {
@@ -115,11 +127,17 @@ struct Ports {
     client: Port,
     quorum: Port,
     election: Port,
+    secure: Port,
 }
 
 impl Ports {
     fn reserve() -> Result<Self> {
-        Ok(Self { client: Port::reserve()?, quorum: Port::reserve()?, election: Port::reserve()? })
+        Ok(Self {
+            client: Port::reserve()?,
+            quorum: Port::reserve()?,
+            election: Port::reserve()?,
+            secure: Port::reserve()?,
+        })
     }
 }
 
@@ -130,6 +148,7 @@ pub struct ZooKeeperServer {
     process: Process,
     ports: Ports,
     flags: Vec<String>,
+    certificates: Option<Certificates>,
     // Last: it is removed when the process is gone.
     folder: Folder,
 }
@@ -164,12 +183,31 @@ impl ZooKeeperServer {
             data.display(),
             ports.client.number(),
         );
+        let certificates = match options.tls {
+            true => Some(tls::make(folder.path())?),
+            false => None,
+        };
+        if let Some(made) = &certificates {
+            let both = [fs::read(&made.server_key)?, fs::read(&made.server_cert)?].concat();
+            let identity = folder.path().join("identity.pem");
+            fs::write(&identity, both)?;
+            let _ = write!(
+                config,
+                "secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.clientAuth=none\nssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\n",
+                ports.secure.number(),
+                identity.display(),
+                made.ca_cert.display(),
+            );
+        }
         for line in options.settings.iter().map(String::as_str).chain([ensemble]) {
             let _ = writeln!(config, "{line}");
         }
         fs::write(folder.path().join("zoo.cfg"), config)?;
         let process = spawn(folder.path(), &options.flags)?;
-        Ok(Self { process, ports, flags: options.flags.clone(), folder })
+        Ok(Self { process, ports, flags: options.flags.clone(), certificates, folder })
     }
 
     fn await_ready(&mut self) -> Result<()> {
@@ -195,6 +233,16 @@ impl ZooKeeperServer {
     /// The address for Latchwork.
     pub fn url(&self) -> String {
         format!("zk://127.0.0.1:{}", self.port())
+    }
+
+    /// The port for clients that speak TLS.
+    pub fn secure_port(&self) -> u16 {
+        self.ports.secure.number()
+    }
+
+    /// The certificates, if it speaks TLS.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
     }
 
     /// The process.
@@ -307,7 +355,11 @@ fn spawn(folder: &Path, flags: &[String]) -> Result<Process> {
         return Err(Error::new(format!("{jar} is missing (package zookeeper)")));
     }
     let mut command = Command::new("java");
-    command.args(JAVA_FLAGS).args(flags).args(["-cp", &CLASS_PATH.join(":"), MAIN_CLASS]);
+    command.args(JAVA_FLAGS).args(flags).args([
+        "-cp",
+        &[CLASS_PATH, NETTY].concat().join(":"),
+        MAIN_CLASS,
+    ]);
     command.arg(folder.join("zoo.cfg"));
     Process::start(&command, &folder.join("log"))
         .map_err(|e| Error::while_("java (package default-jre-headless)", e))

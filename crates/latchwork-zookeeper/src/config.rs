@@ -1,6 +1,7 @@
 //! Where the servers are, below which node the locks are, and who we are.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use latchwork_core::{Error, ErrorKind};
 use percent_encoding::percent_decode_str;
@@ -8,15 +9,18 @@ use percent_encoding::percent_decode_str;
 /// The port that ZooKeeper listens on for clients.
 const DEFAULT_PORT: u16 = 2_181;
 
-const NEXT: &str = "use zk://h1:2181,h2,h3/chroot or zk://user:password@h1,h2,h3/chroot";
+const NEXT: &str = "use zk://h1:2181,h2,h3/chroot, zk://user:password@h1,h2,h3/chroot or, with TLS, \
+                    zks://h1:2281,h2/chroot?ca=/path";
 
-/// How to reach ZooKeeper: `zk://[user:password@]h1[:port],h2,h3[/chroot]`.
+/// How to reach ZooKeeper: `zk://[user:password@]h1[:port],h2,h3[/chroot]`, or `zks://` with TLS.
 ///
+/// With TLS there are the options `ca=/path`, `cert=/path` and `key=/path`, all in the PEM format.
 /// What an address may not hold is written as `%XX`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ZooKeeperConfig {
     pub(crate) servers: Vec<Endpoint>,
     pub(crate) login: Option<Login>,
+    pub(crate) tls: Option<Tls>,
     /// Begins with `/` and does not end so; empty for the root.
     pub(crate) chroot: String,
 }
@@ -26,6 +30,15 @@ pub struct ZooKeeperConfig {
 pub(crate) struct Login {
     pub(crate) user: String,
     pub(crate) password: String,
+}
+
+/// What certificates to trust, and which to show.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tls {
+    /// An authority instead of the usual ones.
+    pub(crate) ca: Option<PathBuf>,
+    /// The client's certificate and its key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// A host and a port.
@@ -67,27 +80,27 @@ impl ZooKeeperConfig {
     ///
     /// `Invalid` with the part that cannot be read; the password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let rest = url
-            .strip_prefix("zk://")
-            .ok_or_else(|| invalid("store: not an address of ZooKeeper".into()))?;
+        let (is_secure, rest) = match (url.strip_prefix("zk://"), url.strip_prefix("zks://")) {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => return Err(invalid("store: not an address of ZooKeeper".into())),
+        };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if let Some(option) = query.split('&').find(|option| !option.is_empty()) {
-            let name = option.split('=').next().unwrap_or_default();
-            return Err(invalid(format!("store: the option {name:?} is unknown")));
-        }
+        let tls = read_options(query, is_secure)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(read_login(login)?), hosts),
             None => (None, authority),
         };
         let servers = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
-        Ok(Self { servers, login, chroot: read_chroot(path)? })
+        Ok(Self { servers, login, tls, chroot: read_chroot(path)? })
     }
 
     /// The address for messages: without credentials.
     pub(crate) fn shown(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(Endpoint::to_string).collect();
-        format!("zk://{}{}", servers.join(","), self.chroot)
+        let scheme = if self.tls.is_some() { "zks" } else { "zk" };
+        format!("{scheme}://{}{}", servers.join(","), self.chroot)
     }
 }
 
@@ -105,6 +118,32 @@ fn read_login(login: &str) -> Result<Login, Error> {
         true => Err(invalid("store: a password without a user".into())),
         false => Ok(login),
     }
+}
+
+fn read_options(query: &str, is_secure: bool) -> Result<Option<Tls>, Error> {
+    let (mut ca, mut certificate, mut key) = (None, None, None);
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let place = match name {
+            "ca" => &mut ca,
+            "cert" => &mut certificate,
+            "key" => &mut key,
+            _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
+        };
+        if !is_secure {
+            return Err(invalid(format!("store: {name} is an option of TLS, of zks://")));
+        }
+        if value.is_empty() {
+            return Err(invalid(format!("store: {name} has no path")));
+        }
+        *place = Some(PathBuf::from(decode(value, name)?));
+    }
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err(invalid("store: cert and key go together".into())),
+    };
+    Ok(is_secure.then_some(Tls { ca, identity }))
 }
 
 fn read_chroot(path: &str) -> Result<String, Error> {
@@ -164,6 +203,10 @@ mod tests {
         let login = config.login.clone().unwrap();
         assert_eq!((&*login.user, &*login.password), ("app", "p@ss"));
         assert!(!format!("{config:?}").contains("p@ss"));
+        let secure = ZooKeeperConfig::parse("zks://h?ca=/a%20b&cert=/c&key=/k").unwrap();
+        let identity = Some(("/c".into(), "/k".into()));
+        assert_eq!(secure.tls, Some(Tls { ca: Some("/a b".into()), identity }));
+        assert_eq!(secure.shown(), "zks://h:2181");
         let plain = ZooKeeperConfig::parse("zk://h/").unwrap();
         assert!(plain.chroot.is_empty() && plain.login.is_none());
     }
@@ -183,6 +226,9 @@ mod tests {
             ("zk://:pw@h", "user"),
             ("zk://h?color=red", "color"),
             ("zk://[::1", "bracket"),
+            ("zk://h?ca=/x", "TLS"),
+            ("zks://h?ca", "path"),
+            ("zks://h?cert=/x", "together"),
         ] {
             let error = ZooKeeperConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -49,7 +49,7 @@ impl Address {
             | "rediss+cluster" => Ok(Self::Redis(url.into())),
             "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url.into())),
             "etcd" => Ok(Self::Etcd(url.into())),
-            "zk" => Ok(Self::ZooKeeper(url.into())),
+            "zk" | "zks" => Ok(Self::ZooKeeper(url.into())),
             "postgres" => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("store: {scheme} is not built into this version"),

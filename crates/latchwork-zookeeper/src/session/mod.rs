@@ -10,6 +10,7 @@ mod jute;
 pub(crate) mod messages;
 mod proof;
 mod task;
+mod tls;
 mod transport;
 mod watches;
 

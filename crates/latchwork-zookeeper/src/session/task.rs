@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Io, Moment, random_between};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use super::messages::{Hello, Kind, NEWS, News, Refusal, Request, Welcome};
@@ -85,10 +85,11 @@ async fn ask_for(
     timeout_ms: i32,
 ) -> Result<Duration, Trouble> {
     let hello = Hello { last_seen: 0, timeout_ms, session: 0, password: &[0; 16] };
-    let (mut wire, welcome) = greet(server, config.login.as_ref(), hello).await?;
+    let (mut wire, welcome) = greet(server, config, hello).await?;
     let mut close = Vec::new();
     Request::close().write(1, &mut close);
     wire.write_all(&close).await?;
+    wire.flush().await?;
     // It closes the connection when the session has ended.
     while wire.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {}
     match welcome.timeout_ms {
@@ -240,6 +241,7 @@ impl Task {
         let mut beaten_at = self.io.now();
         let mut beat = self.io.sleep(beat_every);
         let mut read = Vec::with_capacity(PIECE);
+        let mut is_flushed = true;
         loop {
             tokio::select! {
                 biased;
@@ -254,12 +256,11 @@ impl Task {
                         link.take(flight, now);
                     }
                 }
-                written = writer.write(&link.out), if !link.out.is_empty() => {
-                    match written {
-                        Ok(0) => return Err("the connection takes nothing".into()),
-                        Ok(n) => drop(link.out.drain(..n)),
-                        Err(error) => return Err(error.to_string()),
-                    }
+                written = write(&mut writer, &link.out), if !link.out.is_empty() || !is_flushed => {
+                    let taken = written.map_err(|error| error.to_string())?;
+                    // With TLS what was taken is not yet sent.
+                    is_flushed = link.out.is_empty();
+                    link.out.drain(..taken);
                 }
                 got = reader.read_buf(&mut read) => {
                     match got {
@@ -289,6 +290,7 @@ impl Task {
         link.take(close, self.io.now());
         let goodbye = async {
             writer.write_all(&link.out).await?;
+            writer.flush().await?;
             while reader.read_buf(&mut read).await? > 0 {
                 read.clear();
             }
@@ -353,7 +355,7 @@ impl Attach<'_> {
             session: self.known.as_ref().map_or(0, |known| known.session),
             password: self.known.as_ref().map_or(&[0; 16], |known| &*known.password),
         };
-        let (mut wire, welcome) = greet(server, self.config.login.as_ref(), hello).await?;
+        let (mut wire, welcome) = greet(server, self.config, hello).await?;
         if welcome.session == 0 || welcome.timeout_ms <= 0 {
             if self.known.is_none() {
                 return Err(std::io::Error::other("it gives no session").into());
@@ -405,6 +407,7 @@ impl Attach<'_> {
         let mut frame = Vec::new();
         request.write(0, &mut frame);
         wire.write_all(&frame).await?;
+        wire.flush().await?;
         loop {
             let message = read_frame(wire).await?;
             let (header, body) = Header::read(&message).ok_or_else(malformed)?;
@@ -412,6 +415,17 @@ impl Attach<'_> {
                 return Ok(header.refusal.map_or_else(|| Ok(body.to_vec()), Err));
             }
         }
+    }
+}
+
+/// Writes some of these bytes, or flushes if there are none; tells how many were taken.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<usize> {
+    if bytes.is_empty() {
+        return writer.flush().await.map(|()| 0);
+    }
+    match writer.write(bytes).await? {
+        0 => Err(std::io::ErrorKind::WriteZero.into()),
+        taken => Ok(taken),
     }
 }
 

@@ -7,7 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::messages::{Hello, INTRODUCTION, Refusal, Welcome, introduction};
-use crate::config::{Endpoint, Login};
+use super::tls;
+use crate::config::{Endpoint, ZooKeeperConfig};
 use crate::errors::denied;
 
 /// A server limits its messages to 1 MiB unless told otherwise; lists may be longer.
@@ -35,17 +36,22 @@ impl From<io::Error> for Trouble {
 /// Connects, says hello, and says who we are.
 pub(crate) async fn greet(
     server: &Endpoint,
-    login: Option<&Login>,
+    config: &ZooKeeperConfig,
     hello: Hello<'_>,
 ) -> Result<(Box<dyn Wire>, Welcome), Trouble> {
     let stream = TcpStream::connect((&*server.host, server.port)).await?;
     // Requests that go together are written together; one that goes alone goes at once.
     stream.set_nodelay(true)?;
-    let mut wire: Box<dyn Wire> = Box::new(stream);
+    let mut wire: Box<dyn Wire> = match &config.tls {
+        Some(tls) => Box::new(tls::wrap(stream, server, tls).await?),
+        None => Box::new(stream),
+    };
     wire.write_all(&hello.to_frame()).await?;
+    wire.flush().await?;
     let welcome = Welcome::read(&read_frame(&mut wire).await?).ok_or_else(malformed)?;
-    if let Some(login) = login.filter(|_| welcome.session != 0) {
+    if let Some(login) = config.login.as_ref().filter(|_| welcome.session != 0) {
         wire.write_all(&introduction(&login.user, &login.password)).await?;
+        wire.flush().await?;
         let answer = read_frame(&mut wire).await?;
         let (header, _) = Header::read(&answer).ok_or_else(malformed)?;
         if header.number != INTRODUCTION || header.refusal.is_some() {
