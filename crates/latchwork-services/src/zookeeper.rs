@@ -19,6 +19,9 @@ use crate::{Error, Result};
 /// How long a probe waits for an answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long servers wait for others when they have chosen a leader.
+const CHOICE: Duration = Duration::from_secs(8);
+
 /// ZooKeeper and what prints its log; the first names all that it needs.
 const CLASS_PATH: &[&str] = &["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
 /// Needed for TLS, and not named by the first.
@@ -174,10 +177,12 @@ impl ZooKeeperServer {
         fs::create_dir(&data)?;
         fs::write(data.join("myid"), id.to_string())?;
         let mut config = format!(
-            "tickTime={}\ninitLimit=50\nsyncLimit={}\nmaxSessionTimeout={}\ndataDir={}\n\
+            "tickTime={}\ninitLimit={}\nsyncLimit={}\nmaxSessionTimeout={}\ndataDir={}\n\
              clientPort={}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
              4lw.commands.whitelist=*\nmaxClientCnxns=0\nforceSync=no\n",
             options.tick.as_millis(),
+            // Who was chosen and gets no majority gives up after that, and they choose again.
+            (CHOICE.as_millis() / options.tick.as_millis()).max(2),
             options.sync_limit,
             options.longest_session.as_millis(),
             data.display(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use common::*;
 use latchwork_core::{Driver, ErrorKind, Io, LockManager, LostReason, Moment};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The session of four seconds is the shortest with this tick: the least that the proof allows.
 const TTL: Duration = Duration::from_millis(2_400);
@@ -33,6 +34,7 @@ async fn told_before_the_next(
     holder_at: &str,
     waiter_at: &str,
     cut: impl FnOnce() + Send + 'static,
+    when_told: impl FnOnce(),
 ) {
     let (holder, io) = client_and_clock(holder_at).await;
     let (waiter, _) = client_and_clock(waiter_at).await;
@@ -55,6 +57,7 @@ async fn told_before_the_next(
         let cut_at = io.now();
         tokio::task::spawn_blocking(cut).await.unwrap();
         let lost = guard.lost().await;
+        when_told();
         (cut_at, lost)
     };
     let ((admitted_at, next), (cut_at, lost)) = tokio::join!(waits, cuts);
@@ -74,11 +77,12 @@ fn h67_a_holder_at_a_follower_that_is_cut_off_stops_before_its_node_goes() {
     let follower = (leader + 1) % 3;
     let at = |member: usize| url(ensemble.members()[member].port());
     let links = ensemble.clone();
-    run(told_before_the_next(&at(follower), &at(leader), move || {
+    let cut = move || {
         let link = links.link(follower, leader).unwrap();
         link.freeze(Direction::ToServer);
         link.freeze(Direction::ToClient);
-    }));
+    };
+    run(told_before_the_next(&at(follower), &at(leader), cut, || ()));
 }
 
 /// H74: a leader whose followers have left it without a word answers even `sync`.
@@ -94,13 +98,17 @@ fn h74_a_holder_at_a_leader_that_is_left_stops_before_its_node_goes() {
         ensemble.members()[followers[1]].port(),
     );
     let links = ensemble.clone();
-    run(told_before_the_next(&at(leader), &others, move || {
+    let pid = Pid::from_raw(ensemble.members()[leader].pid() as i32).unwrap();
+    let cut = move || {
         for follower in &followers {
             let link = links.link(*follower, leader).unwrap();
             link.refuse_connections().unwrap();
             link.cut(Cut::Abandon).unwrap();
         }
-    }));
+    };
+    // Or it may be chosen again, by followers that cannot reach it.
+    let ends = || kill_process(pid, Signal::KILL).unwrap();
+    run(told_before_the_next(&at(leader), &others, cut, ends));
 }
 
 /// A link that is frozen again and again, and lets through a moment's worth between: what got
@@ -112,7 +120,7 @@ fn a_holder_behind_a_link_that_comes_and_goes_stops_before_its_node_goes() {
     let follower = (leader + 1) % 3;
     let at = |member: usize| url(ensemble.members()[member].port());
     let links = ensemble.clone();
-    run(told_before_the_next(&at(follower), &at(leader), move || {
+    let cut = move || {
         let link = links.link(follower, leader).unwrap();
         let both = [Direction::ToServer, Direction::ToClient];
         for _ in 0..3 {
@@ -122,7 +130,8 @@ fn a_holder_behind_a_link_that_comes_and_goes_stops_before_its_node_goes() {
             std::thread::sleep(4 * MS);
         }
         both.iter().for_each(|direction| link.freeze(*direction));
-    }));
+    };
+    run(told_before_the_next(&at(follower), &at(leader), cut, || ()));
 }
 
 /// H70: a create that was stuck behind a frozen link comes through when its session is elsewhere:
