@@ -68,7 +68,10 @@ impl Shared {
             self.claims.forget(claim.id);
             return Ok(Released::Yes);
         }
-        let me = line.places.iter().position(|place| place.id == Some(claim.id));
+        let me = match known.as_ref().and_then(|own| own.node.as_ref()) {
+            Some(node) => line.find(&node.name),
+            None => line.places.iter().position(|place| place.id == Some(claim.id)),
+        };
         let Some(me) = me else {
             self.claims.forget(claim.id);
             return Ok(Released::NotHeld);

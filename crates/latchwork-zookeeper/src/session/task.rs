@@ -22,8 +22,10 @@ const BEATS: u32 = 16;
 const PATIENCE: u32 = 8;
 /// No connection is given up sooner, however short the session.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
-/// Nor tried for longer, however long the session, while there are other servers.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// A connection may take so long to be made, with all that is said at first: several round trips.
+const CONNECT_LIMITS: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(4));
+/// Who asks only for the limits of sessions is content with another server sooner.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
 /// The pause after all servers were tried in vain.
 const PAUSE: Duration = Duration::from_millis(100);
 /// As much is read at once.
@@ -66,12 +68,12 @@ pub(crate) async fn probe(
     io.spawn(async move {
         let mut failure = not_sent("there is no server in the address");
         for server in &config.servers {
-            let asked = limits.within(CONNECT_LIMIT, ask_for(server, &config, timeout_ms)).await;
+            let asked = limits.within(PROBE_LIMIT, ask_for(server, &config, timeout_ms)).await;
             failure = match asked {
                 Some(Ok(timeout)) => return drop(answer.send(Ok(timeout))),
                 Some(Err(Trouble::Refused(error))) => error,
                 Some(Err(Trouble::Io(error))) => not_sent(format!("{server}: {error}")),
-                None => not_sent(format!("{server}: no answer within {CONNECT_LIMIT:?}")),
+                None => not_sent(format!("{server}: no answer within {PROBE_LIMIT:?}")),
             };
         }
         let _ = answer.send(Err(failure));
@@ -165,7 +167,7 @@ impl Task {
         loop {
             let mut last = String::new();
             for _ in 0..self.config.servers.len() {
-                let limit = (self.timeout / BEATS).clamp(LEAST_PATIENCE, CONNECT_LIMIT);
+                let limit = (self.timeout / 4).clamp(CONNECT_LIMITS.0, CONNECT_LIMITS.1);
                 let hello_at = self.io.now();
                 match self.unless_not_needed(limit, |task| task.connect()).await? {
                     None => last = format!("no answer within {limit:?}"),
