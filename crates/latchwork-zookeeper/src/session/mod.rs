@@ -6,7 +6,9 @@
 //! session has a node of its own, the pulse: it is written at every heart-beat, because only answers
 //! of a majority prove that the session lives ([`proof`]).
 
+mod attach;
 mod jute;
+mod link;
 pub(crate) mod messages;
 mod proof;
 mod task;
@@ -21,9 +23,9 @@ use std::time::Duration;
 use latchwork_core::{BackendError, Io, Moment};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use self::attach::probe;
 use self::messages::{Access, Refusal, Request};
 use self::proof::Proof;
-pub(crate) use self::task::probe;
 use self::watches::{Listener, Watches};
 use crate::config::ZooKeeperConfig;
 use crate::errors::{no_answer, strange};
