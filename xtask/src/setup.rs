@@ -9,12 +9,14 @@ use std::process::{Command, Stdio};
 #[derive(Clone, Copy)]
 enum Need {
     Program(&'static str),
+    /// A Java library.
+    Jar(&'static str),
     /// A module of the system's Python: the test's peers are installed there, and another Python
     /// may come first in the path.
     PythonModule(&'static str),
 }
 
-use Need::{Program, PythonModule};
+use Need::{Jar, Program, PythonModule};
 
 /// What the tests use, and the Debian package that has it.
 const NEEDED: &[(Need, &str)] = &[
@@ -28,6 +30,12 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("etcd"), "etcd-server"),
     (Program("etcdctl"), "etcd-client"),
     (PythonModule("redis"), "python3-redis"),
+    (Program("java"), "default-jre-headless"),
+    (Jar("zookeeper"), "zookeeper"),
+    (Jar("slf4j-simple"), "libslf4j-java"),
+    (Jar("curator-recipes"), "libcurator-recipes-java"),
+    (Program("javac"), "default-jdk-headless"),
+    (PythonModule("kazoo"), "python3-kazoo"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -56,6 +64,7 @@ fn is_there(need: Need) -> bool {
             let path = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).is_file())
         }
+        Jar(name) => Path::new(&format!("/usr/share/java/{name}.jar")).is_file(),
         PythonModule(name) => Command::new("/usr/bin/python3")
             .args(["-c", &format!("import {name}")])
             .stderr(Stdio::null())

@@ -15,6 +15,8 @@ use crate::timer::{SystemClock, Timers};
 
 /// How long the thread goes on after its driver was dropped, for releases that are under way.
 const LINGER: Duration = Duration::from_millis(250);
+/// How often tasks are let run before the thread ends.
+const GOODBYES: u32 = 4;
 
 /// A thread with a runtime of its own, on which the watchdog, the reaper and the connections of a
 /// store run.
@@ -115,6 +117,10 @@ impl Driver {
                     // Both outcomes mean that the driver is gone.
                     let _ = stopped.await;
                     let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;
+                    // Whoever was told to end may say goodbye to its store, if that takes no time.
+                    for _ in 0..GOODBYES {
+                        tokio::task::yield_now().await;
+                    }
                 });
                 runtime.shutdown_background();
             })

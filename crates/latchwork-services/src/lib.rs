@@ -28,6 +28,7 @@ mod resp;
 mod sentinel;
 mod tls;
 mod wait;
+mod zookeeper;
 
 pub use clock_shim::ServerClock;
 pub use cluster::{ClusterOptions, Migration, RedisCluster};
@@ -43,3 +44,4 @@ pub use redis::{Data, Persistence, RedisOptions, RedisServer, redis_cli};
 pub use resp::Value;
 pub use sentinel::{Sentinel, SentinelOptions, SentinelSet};
 pub use tls::Certificates;
+pub use zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};

@@ -17,10 +17,12 @@ pub(crate) enum Address {
     Redlock(String),
     /// etcd. Its own crate reads the rest.
     Etcd(String),
+    /// ZooKeeper. Its own crate reads the rest.
+    ZooKeeper(String),
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
-                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, mem:";
+                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, mem:";
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
@@ -47,7 +49,8 @@ impl Address {
             | "rediss+cluster" => Ok(Self::Redis(url.into())),
             "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url.into())),
             "etcd" | "etcds" => Ok(Self::Etcd(url.into())),
-            "zk" | "postgres" => Err(Error::new(
+            "zk" | "zks" => Ok(Self::ZooKeeper(url.into())),
+            "postgres" => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("store: {scheme} is not built into this version"),
             )
@@ -113,6 +116,6 @@ mod tests {
             assert!(error.to_string().starts_with("store: "), "{error}");
             assert!(error.hint().is_some());
         }
-        assert_eq!(Address::parse("zk://h1").unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(Address::parse("postgres://h1").unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

@@ -68,6 +68,15 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
         Address::Etcd(_) => {
             return Err(no_etcd_backend());
         }
+        #[cfg(feature = "zookeeper")]
+        Address::ZooKeeper(url) => {
+            let config = latchwork_zookeeper::ZooKeeperConfig::parse(&url)?;
+            latchwork_zookeeper::ZooKeeperBackend::connect(config, driver.io()).await?
+        }
+        #[cfg(not(feature = "zookeeper"))]
+        Address::ZooKeeper(_) => {
+            return Err(no_zookeeper_backend());
+        }
     };
     Ok(LockManager::new(backend, driver))
 }
@@ -88,6 +97,12 @@ pub(crate) fn no_redis_backend() -> Error {
 pub(crate) fn no_etcd_backend() -> Error {
     Error::new(ErrorKind::Unsupported, "store: this build has no etcd backend")
         .next_step("build with the feature `etcd`")
+}
+
+#[cfg(not(feature = "zookeeper"))]
+pub(crate) fn no_zookeeper_backend() -> Error {
+    Error::new(ErrorKind::Unsupported, "store: this build has no ZooKeeper backend")
+        .next_step("build with the feature `zookeeper`")
 }
 
 /// The store of a user who names none: a directory of their own that outlives reboots and is not

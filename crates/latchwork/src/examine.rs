@@ -10,6 +10,8 @@ use crate::connect::no_etcd_backend;
 use crate::connect::no_file_backend;
 #[cfg(not(feature = "redis"))]
 use crate::connect::no_redis_backend;
+#[cfg(not(feature = "zookeeper"))]
+use crate::connect::no_zookeeper_backend;
 
 /// Examines a store: is it fit for locks, what follows if not, and what is to be done.
 ///
@@ -70,6 +72,14 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
         }
         #[cfg(not(feature = "etcd"))]
         Address::Etcd(_) => Err(no_etcd_backend()),
+        #[cfg(feature = "zookeeper")]
+        Address::ZooKeeper(url) => {
+            let config = latchwork_zookeeper::ZooKeeperConfig::parse(&url)?;
+            let driver = latchwork_core::Driver::start()?;
+            latchwork_zookeeper::doctor(config, driver.io()).await
+        }
+        #[cfg(not(feature = "zookeeper"))]
+        Address::ZooKeeper(_) => Err(no_zookeeper_backend()),
     }
 }
 
@@ -111,6 +121,13 @@ pub async fn init(url: &str) -> Result<Prepared, Error> {
         }
         #[cfg(not(feature = "etcd"))]
         Address::Etcd(_) => return Err(no_etcd_backend()),
+        #[cfg(feature = "zookeeper")]
+        Address::ZooKeeper(url) => {
+            latchwork_zookeeper::ZooKeeperConfig::parse(&url)?;
+            url.rsplit_once('@').map_or(url.clone(), |(_, hosts)| format!("zk://{hosts}")).into()
+        }
+        #[cfg(not(feature = "zookeeper"))]
+        Address::ZooKeeper(_) => return Err(no_zookeeper_backend()),
     };
     Ok(Prepared { store, steps: Vec::new() })
 }

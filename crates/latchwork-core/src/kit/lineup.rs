@@ -53,18 +53,20 @@ pub fn admission<I>(line: &[Node<I>], me: usize) -> Admission {
             Some(writer) => Admission::Behind(writer),
         },
         Mode::Permits { take, of } => {
-            let taken: u64 = ahead
-                .iter()
-                .map(|node| match node.mode {
-                    Mode::Permits { take, .. } => u64::from(take),
-                    _ => u64::from(of),
-                })
-                .sum();
-            if taken + u64::from(take) <= u64::from(of) {
-                Admission::Granted
-            } else {
-                Admission::BehindAny((0..me).collect())
+            let takes = |place: usize| match ahead[place].mode {
+                Mode::Permits { take, .. } => u64::from(take),
+                _ => u64::from(of),
+            };
+            // The nearest ones ahead that take too many by themselves: while all of them stay, no
+            // other departure matters.
+            let mut taken = u64::from(take);
+            for place in (0..me).rev() {
+                taken += takes(place);
+                if taken > u64::from(of) {
+                    return Admission::BehindAny((place..me).collect());
+                }
             }
+            Admission::Granted
         }
     }
 }
@@ -199,6 +201,20 @@ mod tests {
         let behind = Admission::Behind;
         let expected = [Admission::Granted, behind(0), behind(1), behind(2), behind(3), behind(3)];
         assert_eq!(answers, expected);
+    }
+
+    #[test]
+    fn a_permit_waits_for_the_nearest_that_keep_it_out() {
+        let permits = |takes: &[u32]| -> Vec<Node<()>> {
+            let mode = |take: &u32| Mode::Permits { take: *take, of: LIMIT };
+            takes.iter().map(|take| Node { id: (), mode: mode(take) }).collect()
+        };
+        let line = permits(&[1, 1, 1, 1, 1, 1, 1, 2]);
+        assert_eq!(admission(&line, 3), Admission::Granted);
+        assert_eq!(admission(&line, 4), Admission::BehindAny(vec![0, 1, 2, 3]));
+        assert_eq!(admission(&line, 6), Admission::BehindAny(vec![2, 3, 4, 5]));
+        assert_eq!(admission(&line, 7), Admission::BehindAny(vec![4, 5, 6]));
+        assert_eq!(admission(&permits(&[3, 1, 4]), 2), Admission::BehindAny(vec![1]));
     }
 
     #[test]

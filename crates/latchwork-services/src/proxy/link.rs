@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::control::{Fate, Shared, State};
 use super::lane::{End, Gone, Lane};
 use super::order::{Order, Step};
+use super::zookeeper::{Said, Talk};
 use super::{Cut, Direction, Protocol};
 use crate::resp::{Framer, words};
 
@@ -87,6 +88,13 @@ async fn serve_connection(shared: Arc<Shared>, client: TcpStream) {
         Ok(server) => {
             let mut link = Link::new(id, client, server);
             let how = link.run(&shared).await;
+            if how == Cut::Abandon {
+                let server = link.abandon();
+                shared.state().open.remove(&id);
+                shared.progressed();
+                while !shared.state().ended && changes.changed().await.is_ok() {}
+                return reset(&server);
+            }
             link.close(how);
         }
         Err(_) => reset(&client),
@@ -145,6 +153,7 @@ struct Link {
     commands: Framer,
     answers: Framer,
     order: Order,
+    talk: Talk,
     kind: Kind,
     /// Commands whose answer has not been written to the client.
     unanswered: u64,
@@ -166,6 +175,7 @@ impl Link {
             commands: Framer::of_commands(),
             answers: Framer::of_answers(),
             order: Order::default(),
+            talk: Talk::default(),
             kind: Kind::Client,
             unanswered: 0,
             held: Vec::new(),
@@ -272,6 +282,10 @@ impl Link {
                 TO_SERVER => self.take_commands(state, bytes, due),
                 _ => self.take_answers(state, bytes, due),
             },
+            Protocol::ZooKeeper => match direction {
+                TO_SERVER => self.take_requests(state, bytes, due),
+                _ => self.take_replies(state, bytes, due),
+            },
             _ if direction == TO_CLIENT && state.lose_answers => {}
             _ if direction == TO_CLIENT && state.piece_is_lost() => self.cut = Some(Cut::Reset),
             _ => self.lanes[direction].push(due, bytes, 0),
@@ -360,6 +374,62 @@ impl Link {
         }
     }
 
+    fn take_requests(&mut self, state: &mut State, bytes: &[u8], due: Instant) {
+        self.talk.requests.feed(bytes);
+        while self.cut.is_none() {
+            let frame = match self.talk.requests.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(_) => return self.cut = Some(Cut::Reset),
+            };
+            let name = self.talk.name(&frame);
+            state.counts.round_trips += u64::from(self.unanswered == 0);
+            match state.command(&[name.as_bytes()]) {
+                Fate::Lose(cut) => {
+                    state.counts.lost += 1;
+                    self.cut = cut;
+                }
+                // Answers are not made up here.
+                Fate::Refuse(_) => self.cut = Some(Cut::Reset),
+                Fate::Forward(lost) => {
+                    self.unanswered += 1;
+                    self.talk.forwarded(lost);
+                    self.lanes[TO_SERVER].push(due, &frame, 0);
+                }
+            }
+        }
+    }
+
+    fn take_replies(&mut self, state: &mut State, bytes: &[u8], due: Instant) {
+        self.talk.answers.feed(bytes);
+        while self.cut.is_none() {
+            let frame = match self.talk.answers.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(_) => return self.cut = Some(Cut::Reset),
+            };
+            match self.talk.said(&frame) {
+                Said::News => {
+                    state.counts.pushes += 1;
+                    match state.lose_answers || state.lose_pushes {
+                        true => state.counts.lost += 1,
+                        false => self.lanes[TO_CLIENT].push(due, &frame, 0),
+                    }
+                }
+                Said::Answer => {
+                    state.counts.answers += 1;
+                    deliver(state, self.client_side(), &frame, 1, due);
+                }
+                Said::Lost(cut) => {
+                    state.counts.answers += 1;
+                    state.counts.lost += 1;
+                    self.unanswered -= 1;
+                    self.cut = cut;
+                }
+            }
+        }
+    }
+
     fn client_side(&mut self) -> ClientSide<'_> {
         ClientSide {
             lane: &mut self.lanes[TO_CLIENT],
@@ -368,10 +438,17 @@ impl Link {
         }
     }
 
+    /// Ends the client's side, and gives the server's.
+    fn abandon(self) -> TcpStream {
+        let [server, client] = self.sinks;
+        reset(&client);
+        server
+    }
+
     fn close(self, how: Cut) {
         for stream in &self.sinks {
             match how {
-                Cut::Reset => reset(stream),
+                Cut::Reset | Cut::Abandon => reset(stream),
                 // Closing with bytes unread would be a reset.
                 Cut::Finish => while stream.try_read(&mut [0; 4096]).is_ok_and(|n| n > 0) {},
             }

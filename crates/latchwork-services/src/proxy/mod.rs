@@ -5,6 +5,7 @@ mod counts;
 mod lane;
 mod link;
 mod order;
+mod zookeeper;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -23,6 +24,9 @@ pub use counts::Counts;
 pub enum Protocol {
     /// Redis' protocol, RESP2 and RESP3: commands are counted and can be refused or lost.
     Redis,
+    /// ZooKeeper's protocol: requests are counted by name (`CREATE`, `WATCH`, ...) and can be lost;
+    /// news of watches count as pushes.
+    ZooKeeper,
     /// Nothing: for other stores, for TLS, and for links between servers.
     Plain,
 }
@@ -43,6 +47,9 @@ pub enum Cut {
     Reset,
     /// As if the other side had closed it (FIN).
     Finish,
+    /// At once at the client's side. The server's side stays open and silent until the proxy ends,
+    /// as when a network forgets one of the two.
+    Abandon,
 }
 
 /// What is swallowed.
@@ -90,6 +97,15 @@ impl Proxy {
     /// If there is no port or thread for it.
     pub fn redis(upstream: u16) -> Result<Self> {
         Self::start(Protocol::Redis, (Ipv4Addr::LOCALHOST, upstream).into())
+    }
+
+    /// Starts a proxy in front of the ZooKeeper server on a port of this machine.
+    ///
+    /// # Errors
+    ///
+    /// If there is no port or thread for it.
+    pub fn zookeeper(upstream: u16) -> Result<Self> {
+        Self::start(Protocol::ZooKeeper, (Ipv4Addr::LOCALHOST, upstream).into())
     }
 
     /// Starts a proxy that does not look into the bytes.

@@ -1,0 +1,464 @@
+//! One ZooKeeper server, alone or as a member of an ensemble.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::folder::Folder;
+use crate::port::{Port, despite_collisions};
+use crate::process::{Process, log_tail};
+use crate::proxy::Proxy;
+use crate::tls::{self, Certificates};
+use crate::wait::{LIMIT, until};
+use crate::{Error, Result};
+
+/// How long a probe waits for an answer.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long servers wait for others when they have chosen a leader.
+const CHOICE: Duration = Duration::from_secs(8);
+
+/// ZooKeeper and what prints its log; the first names all that it needs.
+const CLASS_PATH: &[&str] = &["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
+/// Needed for TLS, and not named by the first.
+const NETTY: &[&str] = &["/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar"];
+const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+/// A small heap, and a start that does not wait for the best code.
+const JAVA_FLAGS: &[&str] = &[
+    "-Xmx96m",
+    "-Xss512k",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dzookeeper.jmx.log4j.disable=true",
+    "-Dzookeeper.preAllocSize=256",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+];
+
+/// How a server is to be started.
+#[derive(Debug, Clone)]
+pub struct ZooKeeperOptions {
+    tick: Duration,
+    sync_limit: u32,
+    longest_session: Duration,
+    settings: Vec<String>,
+    flags: Vec<String>,
+    links: bool,
+    tls: bool,
+}
+
+impl Default for ZooKeeperOptions {
+    fn default() -> Self {
+        Self {
+            tick: Duration::from_millis(200),
+            sync_limit: 25,
+            longest_session: Duration::from_secs(300),
+            settings: Vec::new(),
+            flags: Vec::new(),
+            links: false,
+            tls: false,
+        }
+    }
+}
+
+impl ZooKeeperOptions {
+    /// A server that anybody may use, with a tick of 200 ms.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The tick; sessions last at least two of it.
+    #[must_use]
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// After how many ticks without an answer the leader lets go of a follower.
+    #[must_use]
+    pub fn sync_limit(mut self, ticks: u32) -> Self {
+        self.sync_limit = ticks;
+        self
+    }
+
+    /// The longest session that the server grants.
+    #[must_use]
+    pub fn longest_session(mut self, length: Duration) -> Self {
+        self.longest_session = length;
+        self
+    }
+
+    /// Adds a line of the configuration, for example `maxClientCnxns=3`.
+    #[must_use]
+    pub fn setting(mut self, line: impl Into<String>) -> Self {
+        self.settings.push(line.into());
+        self
+    }
+
+    /// Adds an argument of the Java machine, for example `-Dzookeeper.ssl...`.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// Speaks TLS on one more port, for clients that show a certificate or none.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Puts a proxy between each two servers of an ensemble.
+    #[must_use]
+    pub fn links(mut self) -> Self {
+        self.links = true;
+        self
+    }
+}
+
+/// The ports of a server.
+#[derive(Debug)]
+struct Ports {
+    client: Port,
+    quorum: Port,
+    election: Port,
+    secure: Port,
+}
+
+impl Ports {
+    fn reserve() -> Result<Self> {
+        Ok(Self {
+            client: Port::reserve()?,
+            quorum: Port::reserve()?,
+            election: Port::reserve()?,
+            secure: Port::reserve()?,
+        })
+    }
+}
+
+/// A ZooKeeper server, as a process on ports of its own. Dropping it kills the server and removes
+/// its folder.
+#[derive(Debug)]
+pub struct ZooKeeperServer {
+    process: Process,
+    ports: Ports,
+    flags: Vec<String>,
+    certificates: Option<Certificates>,
+    // Last: it is removed when the process is gone.
+    folder: Folder,
+}
+
+impl ZooKeeperServer {
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer; the text has the end of its log.
+    pub fn start(options: &ZooKeeperOptions) -> Result<Self> {
+        despite_collisions(|| {
+            let mut server = Self::launch(options, Ports::reserve()?, 0, "")?;
+            server.await_ready()?;
+            Ok(server)
+        })
+    }
+
+    /// Starts the process and does not wait, so that several can start side by side.
+    fn launch(options: &ZooKeeperOptions, ports: Ports, id: usize, ensemble: &str) -> Result<Self> {
+        let folder = Folder::new()?;
+        let data = folder.path().join("data");
+        fs::create_dir(&data)?;
+        fs::write(data.join("myid"), id.to_string())?;
+        let mut config = format!(
+            "tickTime={}\ninitLimit={}\nsyncLimit={}\nmaxSessionTimeout={}\ndataDir={}\n\
+             clientPort={}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
+             4lw.commands.whitelist=*\nmaxClientCnxns=0\nforceSync=no\n",
+            options.tick.as_millis(),
+            // Who was chosen and gets no majority gives up after that, and they choose again.
+            (CHOICE.as_millis() / options.tick.as_millis()).max(2),
+            options.sync_limit,
+            options.longest_session.as_millis(),
+            data.display(),
+            ports.client.number(),
+        );
+        let certificates = match options.tls {
+            true => Some(tls::make(folder.path())?),
+            false => None,
+        };
+        if let Some(made) = &certificates {
+            let both = [fs::read(&made.server_key)?, fs::read(&made.server_cert)?].concat();
+            let identity = folder.path().join("identity.pem");
+            fs::write(&identity, both)?;
+            let _ = write!(
+                config,
+                "secureClientPort={}\nsecureClientPortAddress=127.0.0.1\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.clientAuth=none\nssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\n",
+                ports.secure.number(),
+                identity.display(),
+                made.ca_cert.display(),
+            );
+        }
+        for line in options.settings.iter().map(String::as_str).chain([ensemble]) {
+            let _ = writeln!(config, "{line}");
+        }
+        fs::write(folder.path().join("zoo.cfg"), config)?;
+        let process = spawn(folder.path(), &options.flags)?;
+        Ok(Self { process, ports, flags: options.flags.clone(), certificates, folder })
+    }
+
+    fn await_ready(&mut self) -> Result<()> {
+        let what = format!("ZooKeeper on port {}", self.port());
+        until(LIMIT, &what, || {
+            // A server that ended will not answer.
+            if let Some(status) = self.process.exit_status() {
+                let log = self.log();
+                return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
+            }
+            match self.mode() {
+                Ok(Some(_)) => Ok(Ok(())),
+                other => Err(format!("{other:?}; its log:\n{}", self.log())),
+            }
+        })?
+    }
+
+    /// The port for clients.
+    pub fn port(&self) -> u16 {
+        self.ports.client.number()
+    }
+
+    /// The address for Latchwork.
+    pub fn url(&self) -> String {
+        format!("zk://127.0.0.1:{}", self.port())
+    }
+
+    /// The port for clients that speak TLS.
+    pub fn secure_port(&self) -> u16 {
+        self.ports.secure.number()
+    }
+
+    /// The certificates, if it speaks TLS.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The folder with its `log` and its `zoo.cfg`, and its data in the folder `data`.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The end of its log.
+    pub fn log(&self) -> String {
+        log_tail(&self.folder.path().join("log"))
+    }
+
+    /// Its answer to a four-letter word.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn ask(&self, word: &str) -> Result<String> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()));
+        let mut stream = TcpStream::connect_timeout(&address, PROBE_LIMIT)?;
+        stream.set_read_timeout(Some(PROBE_LIMIT))?;
+        stream.write_all(word.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Whether it serves as `standalone`, `leader` or `follower`; `None` if it does not serve.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn mode(&self) -> Result<Option<String>> {
+        let answer = self.ask("srvr")?;
+        let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
+        Ok(mode.map(str::to_owned))
+    }
+
+    /// A number that the server counts, by the name that `mntr` gives it.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer, or counts no such thing.
+    pub fn count(&self, name: &str) -> Result<u64> {
+        let answer = self.ask("mntr")?;
+        let words = answer.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mut named = words.filter(|words| words.first() == Some(&name));
+        let value = named.find_map(|words| words.get(1)?.parse::<f64>().ok());
+        value.map(|value| value as u64).ok_or_else(|| Error::new(format!("mntr has no {name}")))
+    }
+
+    /// Whether the process is there and not stopped.
+    pub fn is_running(&self) -> bool {
+        self.process.is_running()
+    }
+
+    /// Kills the server (SIGKILL) and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Stops the process where it is (SIGSTOP): its port still takes connections.
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.stop()
+    }
+
+    /// Lets a stopped process go on (SIGCONT).
+    ///
+    /// # Errors
+    ///
+    /// If it is not running.
+    pub fn cont(&mut self) -> Result<()> {
+        self.process.cont()
+    }
+
+    /// Kills the server if it runs, starts it again with its data, and waits until it serves.
+    ///
+    /// # Errors
+    ///
+    /// If it does not serve, as a member without a majority cannot.
+    pub fn restart(&mut self) -> Result<()> {
+        self.relaunch()?;
+        self.await_ready()
+    }
+
+    /// As [`Self::restart`], without waiting.
+    ///
+    /// # Errors
+    ///
+    /// If the process cannot be started.
+    pub fn relaunch(&mut self) -> Result<()> {
+        self.kill();
+        self.process = spawn(self.folder.path(), &self.flags)?;
+        Ok(())
+    }
+}
+
+fn spawn(folder: &Path, flags: &[String]) -> Result<Process> {
+    let missing = CLASS_PATH.iter().find(|jar| !Path::new(jar).exists());
+    if let Some(jar) = missing {
+        return Err(Error::new(format!("{jar} is missing (package zookeeper)")));
+    }
+    let mut command = Command::new("java");
+    command.args(JAVA_FLAGS).args(flags).args([
+        "-cp",
+        &[CLASS_PATH, NETTY].concat().join(":"),
+        MAIN_CLASS,
+    ]);
+    command.arg(folder.join("zoo.cfg"));
+    Process::start(&command, &folder.join("log"))
+        .map_err(|e| Error::while_("java (package default-jre-headless)", e))
+}
+
+/// Several servers of one ensemble. Dropping the value kills all of them.
+#[derive(Debug)]
+pub struct ZooKeeperEnsemble {
+    members: Vec<ZooKeeperServer>,
+    /// The proxy by which a member reaches another one, if there are such.
+    links: Vec<Vec<Option<Proxy>>>,
+}
+
+impl ZooKeeperEnsemble {
+    /// Starts so many servers, and waits until each serves. One is started alone.
+    ///
+    /// # Errors
+    ///
+    /// If that does not come true; the text has the end of a log.
+    pub fn start(members: usize, options: &ZooKeeperOptions) -> Result<Self> {
+        if members == 1 {
+            let only = ZooKeeperServer::start(options)?;
+            return Ok(Self { members: vec![only], links: vec![vec![None]] });
+        }
+        despite_collisions(|| {
+            let ports: Vec<_> = (0..members).map(|_| Ports::reserve()).collect::<Result<_>>()?;
+            let mut links = Vec::new();
+            for from in 0..members {
+                let link = |to: usize| match options.links && from != to {
+                    true => Proxy::plain(ports[to].quorum.number()).map(Some),
+                    false => Ok(None),
+                };
+                links.push((0..members).map(link).collect::<Result<Vec<_>>>()?);
+            }
+            let mut configs = Vec::new();
+            for row in &links {
+                let mut config = String::new();
+                for (to, (proxy, ports)) in row.iter().zip(&ports).enumerate() {
+                    let quorum = proxy.as_ref().map_or(ports.quorum.number(), Proxy::port);
+                    let election = ports.election.number();
+                    let _ = writeln!(config, "server.{to}=127.0.0.1:{quorum}:{election}");
+                }
+                configs.push(config);
+            }
+            let mut started = Vec::new();
+            for (id, (ports, config)) in ports.into_iter().zip(&configs).enumerate() {
+                started.push(ZooKeeperServer::launch(options, ports, id, config)?);
+            }
+            let mut ensemble = Self { members: started, links };
+            for member in &mut ensemble.members {
+                member.await_ready()?;
+            }
+            Ok(ensemble)
+        })
+    }
+
+    /// All members.
+    pub fn members(&self) -> &[ZooKeeperServer] {
+        &self.members
+    }
+
+    /// A member, to kill, stop or restart it.
+    pub fn member_mut(&mut self, member: usize) -> &mut ZooKeeperServer {
+        &mut self.members[member]
+    }
+
+    /// The proxy by which the member `from` reaches `to` when that one leads.
+    ///
+    /// # Errors
+    ///
+    /// If the ensemble was not started with [`ZooKeeperOptions::links`].
+    pub fn link(&self, from: usize, to: usize) -> Result<&Proxy> {
+        self.links[from][to].as_ref().ok_or_else(|| Error::new("the ensemble has no such link"))
+    }
+
+    /// The address for Latchwork: all members.
+    pub fn url(&self) -> String {
+        let hosts = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port()));
+        format!("zk://{}", hosts.collect::<Vec<_>>().join(","))
+    }
+
+    /// Which member leads, as it says itself.
+    ///
+    /// # Errors
+    ///
+    /// If nobody says so for long.
+    pub fn leader(&self) -> Result<usize> {
+        until(LIMIT, "a leader of ZooKeeper", || {
+            let leads = |member: &ZooKeeperServer| {
+                let leads = |mode: &str| mode == "leader" || mode == "standalone";
+                member.is_running()
+                    && member.mode().is_ok_and(|mode| mode.is_some_and(|m| leads(&m)))
+            };
+            self.members.iter().position(leads).ok_or("none says that it leads")
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! What this client knows of its claims: the session of each, and its node.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use latchwork_core::{Claim, ClaimId, Moment};
+
+use crate::session::Session;
+
+/// A claim that has, or may have, a place in the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    pub(crate) session: Arc<Session>,
+    /// Its node, once an answer told it. Without one, a node may have been made or may yet be.
+    pub(crate) node: Option<Node>,
+    /// Whether an answer said that it holds the key.
+    pub(crate) granted: bool,
+    /// Whether its own node is watched.
+    pub(crate) watched: bool,
+    /// It is being taken back, because core has not asked for it within its ttl.
+    pub(crate) ends: bool,
+    /// When core asked for it last.
+    asked_at: Moment,
+    ttl: Duration,
+    /// As it was asked for: to release it, if nobody asks again.
+    claim: Arc<Claim>,
+}
+
+/// A node of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// Below the lock.
+    pub(crate) name: Arc<str>,
+    /// The transaction that made it: the token.
+    pub(crate) created: i64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Claims(Mutex<HashMap<ClaimId, Own>>);
+
+impl Claims {
+    /// What is known of a claim, if its session lives. A node of a session that has ended is never
+    /// taken for the claim's own again.
+    pub(crate) fn get(&self, id: ClaimId) -> Option<Own> {
+        let mut claims = self.lock();
+        let own = claims.get(&id)?;
+        if own.session.is_over() {
+            claims.remove(&id);
+            return None;
+        }
+        Some(own.clone())
+    }
+
+    /// A node for this claim may come to be from now on.
+    pub(crate) fn begin(&self, claim: &Claim, session: &Arc<Session>, now: Moment) {
+        let own = Own {
+            session: session.clone(),
+            node: None,
+            granted: false,
+            watched: false,
+            ends: false,
+            asked_at: now,
+            ttl: claim.ttl,
+            claim: Arc::new(claim.clone()),
+        };
+        self.lock().insert(claim.id, own);
+    }
+
+    /// Core has asked for this claim.
+    pub(crate) fn asked(&self, id: ClaimId, now: Moment) {
+        self.change(id, |own| own.asked_at = own.asked_at.max(now));
+    }
+
+    pub(crate) fn change(&self, id: ClaimId, change: impl FnOnce(&mut Own)) {
+        if let Some(own) = self.lock().get_mut(&id) {
+            change(own);
+        }
+    }
+
+    /// The claim holds its key; false if it is being taken back.
+    pub(crate) fn grant(&self, id: ClaimId) -> bool {
+        self.lock().get_mut(&id).filter(|own| !own.ends).is_some_and(|own| {
+            own.granted = true;
+            true
+        })
+    }
+
+    pub(crate) fn forget(&self, id: ClaimId) {
+        self.lock().remove(&id);
+    }
+
+    /// The claims that core has not asked for within their ttl, and when the next one will be so.
+    /// From now on they are neither renewed nor granted.
+    pub(crate) fn silent(&self, now: Moment) -> (Vec<Arc<Claim>>, Moment) {
+        let mut next = Moment::NEVER;
+        let mut silent = Vec::new();
+        self.lock().retain(|_, own| {
+            let end = own.asked_at.plus(own.ttl);
+            if end > now {
+                next = next.min(end);
+            } else if own.session.is_over() {
+                return false;
+            } else {
+                own.ends = true;
+                silent.push(own.claim.clone());
+            }
+            true
+        });
+        (silent, next)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClaimId, Own>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

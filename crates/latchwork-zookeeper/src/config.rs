@@ -1,0 +1,239 @@
+//! Where the servers are, below which node the locks are, and who we are.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use latchwork_core::{Error, ErrorKind};
+use percent_encoding::percent_decode_str;
+
+/// The port that ZooKeeper listens on for clients.
+const DEFAULT_PORT: u16 = 2_181;
+
+const NEXT: &str = "use zk://h1:2181,h2,h3/chroot, zk://user:password@h1,h2,h3/chroot or, with TLS, \
+                    zks://h1:2281,h2/chroot?ca=/path";
+
+/// How to reach ZooKeeper: `zk://[user:password@]h1[:port],h2,h3[/chroot]`, or `zks://` with TLS.
+///
+/// With TLS there are the options `ca=/path`, `cert=/path` and `key=/path`, all in the PEM format.
+/// What an address may not hold is written as `%XX`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ZooKeeperConfig {
+    pub(crate) servers: Vec<Endpoint>,
+    pub(crate) login: Option<Login>,
+    pub(crate) tls: Option<Tls>,
+    /// Begins with `/` and does not end so; empty for the root.
+    pub(crate) chroot: String,
+}
+
+/// A user and a password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+/// What certificates to trust, and which to show.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tls {
+    /// An authority instead of the usual ones.
+    pub(crate) ca: Option<PathBuf>,
+    /// The client's certificate and its key.
+    pub(crate) identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Debug for ZooKeeperConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.login.as_ref().map(|login| &login.user);
+        f.debug_struct("ZooKeeperConfig")
+            .field("servers", &self.servers)
+            .field("user", &user)
+            .field("chroot", &self.chroot)
+            .finish_non_exhaustive()
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+}
+
+impl ZooKeeperConfig {
+    /// Reads an address.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with the part that cannot be read; the password is never repeated.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let (is_secure, rest) = match (url.strip_prefix("zk://"), url.strip_prefix("zks://")) {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => return Err(invalid("store: not an address of ZooKeeper".into())),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let tls = read_options(query, is_secure)?;
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(read_login(login)?), hosts),
+            None => (None, authority),
+        };
+        let servers = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
+        Ok(Self { servers, login, tls, chroot: read_chroot(path)? })
+    }
+
+    /// The address for messages: without credentials.
+    pub(crate) fn shown(&self) -> String {
+        let servers: Vec<_> = self.servers.iter().map(Endpoint::to_string).collect();
+        let scheme = if self.tls.is_some() { "zks" } else { "zk" };
+        format!("{scheme}://{}{}", servers.join(","), self.chroot)
+    }
+}
+
+fn decode(text: &str, what: &str) -> Result<String, Error> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| invalid(format!("store: {what} is not UTF-8")))
+}
+
+fn read_login(login: &str) -> Result<Login, Error> {
+    let Some((user, password)) = login.split_once(':') else {
+        return Err(invalid("store: a user without a password".into()));
+    };
+    let login = Login { user: decode(user, "user")?, password: decode(password, "password")? };
+    match login.user.is_empty() {
+        true => Err(invalid("store: a password without a user".into())),
+        false => Ok(login),
+    }
+}
+
+fn read_options(query: &str, is_secure: bool) -> Result<Option<Tls>, Error> {
+    let (mut ca, mut certificate, mut key) = (None, None, None);
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let place = match name {
+            "ca" => &mut ca,
+            "cert" => &mut certificate,
+            "key" => &mut key,
+            _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
+        };
+        if !is_secure {
+            return Err(invalid(format!("store: {name} is an option of TLS, of zks://")));
+        }
+        if value.is_empty() {
+            return Err(invalid(format!("store: {name} has no path")));
+        }
+        *place = Some(PathBuf::from(decode(value, name)?));
+    }
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err(invalid("store: cert and key go together".into())),
+    };
+    Ok(is_secure.then_some(Tls { ca, identity }))
+}
+
+fn read_chroot(path: &str) -> Result<String, Error> {
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path.is_empty() {
+        return Ok(String::new());
+    }
+    let mut chroot = String::new();
+    for part in path.split('/') {
+        let name = decode(part, "chroot")?;
+        if name.is_empty() || !crate::names::is_plain(&name) {
+            return Err(invalid(format!("store: the chroot has {name:?}, which is no name")));
+        }
+        chroot.push('/');
+        chroot.push_str(&name);
+    }
+    match chroot == "/zookeeper" || chroot.starts_with("/zookeeper/") {
+        true => Err(invalid("store: the chroot /zookeeper is the server's own".into())),
+        false => Ok(chroot),
+    }
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, Error> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest
+                .split_once(']')
+                .ok_or_else(|| invalid(format!("store: {text:?} has no closing bracket")))?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() {
+        return Err(invalid("store: a host is missing".into()));
+    }
+    let port =
+        match port {
+            None => DEFAULT_PORT,
+            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
+                invalid(format!("store: the port {port:?} of {host} is not a port"))
+            })?,
+        };
+    Ok(Endpoint { host: decode(host, "host")?, port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_servers_login_and_chroot() {
+        let config = ZooKeeperConfig::parse("zk://app:p%40ss@a,b:1,[::1]/locks/of%20us/").unwrap();
+        assert_eq!(config.shown(), "zk://a:2181,b:1,[::1]:2181/locks/of us");
+        let login = config.login.clone().unwrap();
+        assert_eq!((&*login.user, &*login.password), ("app", "p@ss"));
+        assert!(!format!("{config:?}").contains("p@ss"));
+        let secure = ZooKeeperConfig::parse("zks://h?ca=/a%20b&cert=/c&key=/k").unwrap();
+        let identity = Some(("/c".into(), "/k".into()));
+        assert_eq!(secure.tls, Some(Tls { ca: Some("/a b".into()), identity }));
+        assert_eq!(secure.shown(), "zks://h:2181");
+        let plain = ZooKeeperConfig::parse("zk://h/").unwrap();
+        assert!(plain.chroot.is_empty() && plain.login.is_none());
+    }
+
+    #[test]
+    fn names_what_it_cannot_read() {
+        for (url, part) in [
+            ("http://h", "address"),
+            ("zk://", "host"),
+            ("zk://a,,b", "host"),
+            ("zk://h:0", "port"),
+            ("zk://h:x", "port"),
+            ("zk://h/a//b", "chroot"),
+            ("zk://h/a/../b", "chroot"),
+            ("zk://h/zookeeper/x", "chroot"),
+            ("zk://user@h", "user"),
+            ("zk://:pw@h", "user"),
+            ("zk://h?color=red", "color"),
+            ("zk://[::1", "bracket"),
+            ("zk://h?ca=/x", "TLS"),
+            ("zks://h?ca", "path"),
+            ("zks://h?cert=/x", "together"),
+        ] {
+            let error = ZooKeeperConfig::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(part), "{url}: {error}");
+            assert!(error.hint().is_some());
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Whether the servers are fit for locks. Each is asked by itself, and nothing is locked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use latchwork_core::doctor::{Finding, Report};
+use latchwork_core::{BackendError, Error, Io};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use crate::config::{Endpoint, ZooKeeperConfig};
+use crate::errors::{not_sent, refused, strange};
+use crate::names::Names;
+use crate::session::messages::{self, Refusal, Request};
+use crate::sessions::{Sessions, ttl_of};
+
+/// A server that has not answered by then does not answer.
+const LIMIT: Duration = Duration::from_secs(3);
+/// The ttl that is used where the servers grant it.
+const USUAL_TTL: Duration = Duration::from_secs(30);
+/// May create, delete and write: what it takes to disturb a lock.
+const CHANGES: i32 = 2 | 4 | 8;
+
+/// Examines the servers of an address: are they fit for locks, what follows if not, and what is
+/// to be done.
+///
+/// # Errors
+///
+/// `Unreachable` and `Denied` if none of them answers. Whatever else is wrong is a finding.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+pub async fn doctor(config: ZooKeeperConfig, io: Io) -> Result<Report, Error> {
+    let store: Arc<str> = config.shown().into();
+    let mut report = Report::new(store.clone());
+    let asked = config.servers.iter().map(|server| Box::pin(status(server, &io)));
+    let answers = join_all(asked).await;
+    for (server, answer) in config.servers.iter().zip(answers) {
+        let findings = match answer {
+            Ok(status) => examine(&status),
+            Err(error) => vec![out_of_reach(&error)],
+        };
+        for finding in findings {
+            report.add(finding.part(server.to_string()));
+        }
+    }
+    // Whether a majority answers, and knows us.
+    let config = Arc::new(config);
+    let examined = async {
+        let sessions = Sessions::find_out(config.clone(), io).await?;
+        let (shortest, longest) = sessions.ttls();
+        let session = sessions.of(USUAL_TTL.clamp(shortest, longest));
+        session.up().await?;
+        let names = Names::new(&config.chroot);
+        let mut landed = session.fly(vec![Request::access_of(names.root())]).await;
+        let access = match landed.next()? {
+            Ok(body) => Some(messages::access(&body).ok_or_else(|| strange("an ACL"))?),
+            Err(Refusal::NO_NODE) => None,
+            Err(refusal) => return Err(refused(refusal, names.root())),
+        };
+        Ok((shortest, longest, access))
+    };
+    let (shortest, longest, access) =
+        examined.await.map_err(|error| Error::from_backend(error, None, &store))?;
+    report.add(sessions_are(shortest, longest));
+    report.add(access_is(access.as_deref()));
+    report.add(one_address(config.servers.len()));
+    Ok(report)
+}
+
+/// What a server says of itself; `None` where it does not want to.
+struct Status {
+    server: Option<String>,
+    settings: Option<HashMap<String, u64>>,
+}
+
+async fn status(server: &Endpoint, io: &Io) -> Result<Status, BackendError> {
+    let said = ask(server, "srvr", io).await?;
+    let is_open = |said: &str| !said.contains("is not executed because it is not in the whitelist");
+    let settings = ask(server, "conf", io).await.ok().filter(|said| is_open(said)).map(|said| {
+        let pairs = said.lines().filter_map(|line| line.split_once('='));
+        pairs.filter_map(|(name, value)| Some((name.into(), value.parse().ok()?))).collect()
+    });
+    Ok(Status { server: Some(said).filter(|said| is_open(said)), settings })
+}
+
+/// The answer to a four-letter word.
+async fn ask(server: &Endpoint, word: &'static str, io: &Io) -> Result<String, BackendError> {
+    let (answer, told) = oneshot::channel();
+    let (server, limits) = (server.clone(), io.clone());
+    io.spawn(async move {
+        let asked = async {
+            let mut stream = TcpStream::connect((&*server.host, server.port)).await?;
+            stream.write_all(word.as_bytes()).await?;
+            let mut said = String::new();
+            stream.read_to_string(&mut said).await?;
+            std::io::Result::Ok(said)
+        };
+        let said = match limits.within(LIMIT, asked).await {
+            Some(said) => said.map_err(|error| not_sent(format!("{server}: {error}"))),
+            None => Err(not_sent(format!("{server}: no answer within {LIMIT:?}"))),
+        };
+        let _ = answer.send(said);
+    });
+    told.await.unwrap_or_else(|_| Err(BackendError::no_answer(LIMIT)))
+}
+
+fn examine(status: &Status) -> Vec<Finding> {
+    let Some(said) = &status.server else {
+        return vec![
+            Finding::info("version", "the server does not tell")
+                .consequence("what it is cannot be judged")
+                .remedy("allow srvr and conf in 4lw.commands.whitelist"),
+        ];
+    };
+    let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let mode = match field("Mode:") {
+        None => Finding::critical("serving", "the server does not serve requests")
+            .consequence("it grants and renews nothing")
+            .remedy("look whether a majority of the servers runs and reaches each other"),
+        Some("standalone") => Finding::info("serving", "alone, not one of an ensemble")
+            .consequence("when it is gone no lock is to be had")
+            .remedy("use an ensemble of three or five"),
+        Some(mode) => Finding::ok("serving", format!("as {mode}")),
+    };
+    let mut findings = vec![version(field("Zookeeper version:").unwrap_or("unknown")), mode];
+    findings.extend(status.settings.as_ref().and_then(ticks));
+    findings
+}
+
+/// What is known of a version.
+fn version(text: &str) -> Finding {
+    let mut numbers = text.split(['.', '-', ',', ' ']).map(|part| part.parse::<u32>().ok());
+    let mut next = || numbers.next().flatten().unwrap_or(0);
+    let version = (next(), next(), next());
+    let short = text.split(['-', ',']).next().unwrap_or(text);
+    let found = format!("ZooKeeper {short}");
+    match version {
+        (0, 0, 0) => Finding::info("version", found)
+            .consequence("it cannot be judged")
+            .remedy("use ZooKeeper 3.5.3 or later"),
+        _ if version < (3, 5, 3) => Finding::critical("version", found)
+            .consequence("the requests of this backend are not understood")
+            .remedy("use ZooKeeper 3.5.3 or later"),
+        _ => Finding::ok("version", found),
+    }
+}
+
+/// The shortest session must be two ticks: that is what the proof that a session lives rests on.
+fn ticks(settings: &HashMap<String, u64>) -> Option<Finding> {
+    let (tick, least) = (settings.get("tickTime")?, settings.get("minSessionTimeout")?);
+    let found = format!("tickTime {tick} ms, minSessionTimeout {least} ms");
+    Some(if *least >= tick * 2 {
+        Finding::ok("ticks", found)
+    } else {
+        Finding::critical("ticks", found)
+            .consequence("a session of less than two ticks may end while its lock is believed in")
+            .remedy("set minSessionTimeout to at least two ticks")
+    })
+}
+
+fn sessions_are(shortest: Duration, longest: Duration) -> Finding {
+    let found = format!("locks may have a ttl from {shortest:?} to {longest:?}");
+    if longest >= USUAL_TTL {
+        return Finding::ok("sessions", found);
+    }
+    let timeout = ttl_of(Duration::from_secs(100)).as_secs() as u32;
+    let needed = USUAL_TTL * 100 / timeout;
+    Finding::info("sessions", found)
+        .consequence(format!("a lock without an explicit ttl has {longest:?}"))
+        .remedy(format!("set maxSessionTimeout to {} or more for 30 s", needed.as_millis()))
+}
+
+fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
+    let Some(access) = access else {
+        return Finding::ok("access", "the chroot is made with the first lock");
+    };
+    let is_open = |(rights, scheme, id): &(i32, String, String)| {
+        scheme == "world" && id == "anyone" && rights & CHANGES != 0
+    };
+    match access.iter().any(is_open) {
+        true => Finding::info("access", "anybody who reaches the servers may change the locks")
+            .consequence("whoever deletes a node ends the lock of its holder")
+            .remedy("give user:password@ in the address and set an ACL on the chroot (setAcl)"),
+        false => Finding::ok("access", "the chroot has an ACL"),
+    }
+}
+
+fn one_address(servers: usize) -> Finding {
+    match servers {
+        1 => Finding::info("servers", "the address names one server")
+            .consequence("when that one is gone no lock is to be had, though others may run")
+            .remedy("name all servers: zk://h1,h2,h3"),
+        _ => Finding::ok("servers", format!("the address names {servers}")),
+    }
+}
+
+fn out_of_reach(error: &BackendError) -> Finding {
+    Finding::critical("reachable", error.message.clone())
+        .consequence("one more that is gone may be one too many for a majority")
+        .remedy(error.next_step.clone().unwrap_or_else(|| "start it, or take it out".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_core::doctor::Severity;
+
+    use super::*;
+
+    #[test]
+    fn judges_versions_and_ticks() {
+        for (text, severity) in [
+            ("3.4.14-4c25d480e66aadd371de8bd2fd8da255ac140bcf, built on x", Severity::Critical),
+            ("3.5.2-alpha-x, built on y", Severity::Critical),
+            ("3.5.3-beta, built on y", Severity::Ok),
+            ("3.8.0-${mvngit.commit.id}, built on 2023", Severity::Ok),
+            ("unknown", Severity::Info),
+        ] {
+            assert_eq!(version(text).severity, severity, "{text}");
+        }
+        for (tick, least, severity) in
+            [(2_000, 4_000, Severity::Ok), (2_000, 3_999, Severity::Critical)]
+        {
+            let settings = [("tickTime", tick), ("minSessionTimeout", least)];
+            let settings = settings.map(|(name, value)| (name.to_owned(), value));
+            assert_eq!(ticks(&settings.into()).unwrap().severity, severity);
+        }
+    }
+
+    #[test]
+    fn says_what_the_limits_mean() {
+        let usual = sessions_are(Duration::from_millis(2_400), Duration::from_secs(24));
+        assert_eq!(usual.severity, Severity::Info);
+        let longer = sessions_are(Duration::from_millis(2_400), Duration::from_secs(30));
+        assert_eq!(longer.severity, Severity::Ok);
+    }
+}

@@ -1,0 +1,128 @@
+//! What the store holds, for people.
+
+use std::time::Duration;
+
+use latchwork_core::kit::lineup::Admission;
+use latchwork_core::{BackendError, Key, Party, Query, Snapshot};
+
+use crate::backend::{Shared, line_in, pulse_in};
+use crate::errors::{refused, strange};
+use crate::line::{Line, Told};
+use crate::names::key_of;
+use crate::session::Session;
+use crate::session::messages::{self, Refusal, Request, Stat};
+
+/// As many requests go together.
+const MOST: usize = 500;
+
+impl Shared {
+    pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
+        let session = self.sessions.of(self.default_ttl());
+        let up = session.up().await?;
+        // What is read after a write is no older than that.
+        let pulse = Request::set(&up.pulse);
+        let root = self.names.root();
+        let mut landed = match query {
+            Query::Key(_) => session.fly(vec![pulse]).await,
+            Query::Prefix(_) => session.fly(vec![pulse, Request::children(root)]).await,
+        };
+        let now_ms = pulse_in(&mut landed, &up.pulse)?;
+        let mut keys = match query {
+            Query::Key(key) => vec![key.clone()],
+            Query::Prefix(prefix) => {
+                let names = match landed.next()? {
+                    Ok(body) => messages::children(&body).ok_or_else(|| strange("a list"))?,
+                    Err(Refusal::NO_NODE) => Vec::new(),
+                    Err(refusal) => return Err(refused(refusal, root)),
+                };
+                let keys = names.iter().filter_map(|name| key_of(name));
+                keys.filter(|key| key.as_str().starts_with(&**prefix)).collect()
+            }
+        };
+        keys.sort();
+        let is_one = matches!(query, Query::Key(_));
+        let mut shown = Vec::new();
+        for keys in keys.chunks(MOST) {
+            let locks: Vec<_> = keys.iter().map(|key| self.names.lock(key)).collect();
+            let lists = locks.iter().map(|lock| Request::children(lock)).collect();
+            let mut landed = session.fly(lists).await;
+            for (key, lock) in keys.iter().zip(&locks) {
+                let line = line_in(&mut landed, lock)?;
+                // Below the chroot there may be nodes that are no locks.
+                if !is_one && !line.strangers.is_empty() && line.places.is_empty() {
+                    continue;
+                }
+                let snapshot = self.snapshot(&session, key, lock, &line, now_ms).await?;
+                if is_one || !snapshot.is_free() {
+                    shown.push(snapshot);
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    async fn snapshot(
+        &self,
+        session: &Session,
+        key: &Key,
+        lock: &str,
+        line: &Line,
+        now_ms: i64,
+    ) -> Result<Snapshot, BackendError> {
+        let mut snapshot = Snapshot::free(key.clone());
+        snapshot.linger = line
+            .closed_until(now_ms)
+            .map(|until| Duration::from_millis((until - now_ms).max(0) as u64));
+        let name = lock.rsplit('/').next().unwrap_or_default();
+        if name != key.as_str() {
+            snapshot.notes.push(format!("its path in ZooKeeper is {lock:?}"));
+        }
+        for stranger in &line.strangers {
+            let note = format!("{stranger:?} below {lock:?} is of no kind known here");
+            snapshot.notes.push(format!("{note}: claims are refused while it is there"));
+        }
+        let mut told: Vec<Option<(Told, Stat)>> = Vec::with_capacity(line.places.len());
+        for places in line.places.chunks(MOST) {
+            let path = |name: &str| format!("{lock}/{name}");
+            let reads = places.iter().map(|place| Request::get(&path(&place.name))).collect();
+            let mut landed = session.fly(reads).await;
+            for place in places {
+                told.push(match landed.next()? {
+                    Ok(body) => {
+                        let read = messages::data(&body).ok_or_else(|| strange("a read"))?;
+                        Some((Told::read(&read.0), read.1))
+                    }
+                    // It has left meanwhile.
+                    Err(Refusal::NO_NODE) => None,
+                    Err(refusal) => return Err(refused(refusal, &path(&place.name))),
+                });
+            }
+        }
+        let now = self.io.clock().wall();
+        for (me, (place, told)) in line.places.iter().zip(told).enumerate() {
+            let Some((told, stat)) = told else { continue };
+            snapshot.shape = snapshot.shape.or(Some(place.mode.shape()));
+            let holds = line.admission(me) == Admission::Granted;
+            let token = holds.then_some(stat.created as u64);
+            snapshot.token = snapshot.token.max(token.unwrap_or(0));
+            if stat.owner == 0 {
+                let note = format!("{:?} has no session", place.name);
+                let end = "if its owner has died, only deleting it frees the key";
+                snapshot.notes.push(format!("{note}: {end}"));
+            }
+            let party = Party {
+                // Curator's nodes carry such an id too; they are not ours to evict.
+                id: place.id.filter(|_| told.is_ours()),
+                mode: place.mode,
+                holder: told.holder,
+                token,
+                // So long at most, if its process dies now.
+                remaining: told.ttl.filter(|_| stat.owner != 0),
+                age: told.since.map(|since| now.saturating_sub(since)),
+            };
+            let parties = if holds { &mut snapshot.holders } else { &mut snapshot.waiters };
+            parties.push(party);
+        }
+        Ok(snapshot)
+    }
+}

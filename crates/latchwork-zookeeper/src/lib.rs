@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod claims;
+mod config;
+mod doctor;
+mod errors;
+mod inspect;
+mod janitor;
+mod line;
+mod names;
+mod release;
+mod renew;
+mod session;
+mod sessions;
+mod wait;
+
+pub use backend::ZooKeeperBackend;
+pub use config::ZooKeeperConfig;
+pub use doctor::doctor;

@@ -1,0 +1,353 @@
+//! The line of a key as ZooKeeper tells it, and what follows from it for a claim.
+//!
+//! A claim is an ephemeral sequential node, named as Curator names them: `_c_<uuid>-lock-<number>`
+//! for a mutex, `_c_<uuid>-__READ__<number>` and `_c_<uuid>-__WRIT__<number>` for a read-write lock,
+//! where the uuid is the claim's id. Permits are ours: `_c_<uuid>-permits-<take>-<of>-<number>`. A key
+//! that was released with a linger has a child `closed-<until>-<uuid>`, which outlives every session.
+//!
+//! The data of a node is `lw1 <ttl, ms> <since, ms> <holder>`; other clients write what they like.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::kit::lineup::{self, Admission, Node};
+use latchwork_core::{BackendError, BackendErrorKind, Claim, ClaimId, Effect, Mode, Shape};
+
+/// What the name of a claim's node starts with; the server appends a number.
+pub(crate) fn name_of(claim: &Claim) -> String {
+    let kind = match claim.mode {
+        Mode::Exclusive => "lock-".to_owned(),
+        Mode::Read => "__READ__".to_owned(),
+        Mode::Write => "__WRIT__".to_owned(),
+        Mode::Permits { take, of } => format!("permits-{take}-{of}-"),
+    };
+    format!("{}{kind}", id_part(claim.id))
+}
+
+/// What the names of all nodes of a claim start with.
+pub(crate) fn id_part(id: ClaimId) -> String {
+    format!("_c_{}-", uuid(id))
+}
+
+fn uuid(id: ClaimId) -> String {
+    let hex = id.to_string();
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    parts.join("-")
+}
+
+/// The id in a name that starts as those of claims do, and what follows it.
+fn id_in(name: &str) -> Option<(ClaimId, &str)> {
+    let rest = name.strip_prefix("_c_")?;
+    let (uuid, rest) = rest.split_at_checked(36)?;
+    let hyphens = |uuid: &str| [8, 13, 18, 23].iter().all(|at| uuid.as_bytes()[*at] == b'-');
+    if !hyphens(uuid) {
+        return None;
+    }
+    Some((ClaimId::parse(&uuid.replace('-', ""))?, rest))
+}
+
+/// The name of the node that keeps a key closed until then, in ms on the leader's clock.
+pub(crate) fn closed_name(until_ms: i64, id: ClaimId) -> String {
+    format!("closed-{until_ms}-{}", uuid(id))
+}
+
+/// A claim in line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) name: Arc<str>,
+    pub(crate) mode: Mode,
+    /// `None` for clients that name their nodes in another way.
+    pub(crate) id: Option<ClaimId>,
+    /// The number that the server appended.
+    pub(crate) number: i32,
+}
+
+impl Place {
+    /// Reads the name of a child; `None` if it is none of a claim.
+    fn read(name: &str) -> Option<Self> {
+        let mode_at = |marker: &str| name.rfind(marker).map(|at| at + marker.len());
+        let (mode, end) = if let Some(end) = mode_at("__READ__") {
+            (Mode::Read, end)
+        } else if let Some(end) = mode_at("__WRIT__") {
+            (Mode::Write, end)
+        } else if let Some(end) = mode_at("-permits-") {
+            let (take, rest) = name[end..].split_once('-')?;
+            let (of, number) = rest.split_once('-')?;
+            let mode = Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? };
+            (mode, name.len() - number.len())
+        } else {
+            // Some clients of other kinds put other words before it, which is all the same.
+            let end = mode_at("lock-")?;
+            (Mode::Exclusive, end)
+        };
+        let number = read_number(&name[end..])?;
+        let id = id_in(name).map(|(id, _)| id);
+        Some(Self { name: name.into(), mode, id, number })
+    }
+}
+
+/// At least ten digits, of which a sign is one.
+fn read_number(text: &str) -> Option<i32> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = text.len() >= 10 && digits.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| text.parse().ok())?
+}
+
+/// A key that is kept closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Closed {
+    pub(crate) name: Arc<str>,
+    pub(crate) until_ms: i64,
+}
+
+/// A line, in order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Line {
+    pub(crate) places: Vec<Place>,
+    pub(crate) closed: Vec<Closed>,
+    /// Children that are not claims of any kind that is known here.
+    pub(crate) strangers: Vec<Arc<str>>,
+    /// The line holds both signs of numbers: the counter of the lock has gone past its largest.
+    has_both_signs: bool,
+}
+
+impl Line {
+    pub(crate) fn read(children: &[String]) -> Self {
+        let mut line = Self::default();
+        for name in children {
+            if let Some(place) = Place::read(name) {
+                line.places.push(place);
+            } else if let Some(closed) = read_closed(name) {
+                line.closed.push(closed);
+            } else {
+                line.strangers.push(name.as_str().into());
+            }
+        }
+        line.has_both_signs = line.places.iter().any(|place| place.number < 0)
+            && line.places.iter().any(|place| place.number >= 0);
+        // Past the largest number come the negative ones, from the smallest on.
+        // Who holds to write may make a node to read with the same number.
+        line.places.sort_by_key(|place| (place.number < 0, place.number, place.mode == Mode::Read));
+        line
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.places.iter().position(|place| &*place.name == name)
+    }
+
+    /// Judges a place: with both signs of numbers in line nobody knows the order that others go by,
+    /// so it must be admitted by each.
+    pub(crate) fn admission(&self, me: usize) -> Admission {
+        let judged = lineup::admission(&nodes(self.places.iter()), me);
+        if !self.has_both_signs {
+            return judged;
+        }
+        let mut by_text: Vec<_> = (0..self.places.len()).collect();
+        by_text.sort_by_key(|place| format!("{:010}", self.places[*place].number));
+        let there = by_text.iter().position(|place| *place == me).unwrap_or(me);
+        let nodes = nodes(by_text.iter().map(|place| &self.places[*place]));
+        let mut behind = behind(&judged);
+        let others = lineup::admission(&nodes, there);
+        behind.extend(self::behind(&others).into_iter().map(|place| by_text[place]));
+        behind.sort_unstable();
+        behind.dedup();
+        if behind.is_empty() { Admission::Granted } else { Admission::BehindAny(behind) }
+    }
+
+    /// Why a claim of this mode cannot stand in this line behind so many.
+    pub(crate) fn clash(&self, mode: Mode, ahead: usize) -> Option<BackendError> {
+        let mismatch =
+            |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
+        if let Some(stranger) = self.strangers.first() {
+            let what = format!("among the claims is {stranger:?}, which is of no kind known here");
+            let step = "use another key, or look who made it";
+            return Some(mismatch(what).next_step(step));
+        }
+        let used = self.places[..ahead].first()?.mode.shape();
+        let wanted: Shape = mode.shape();
+        (used != wanted)
+            .then(|| mismatch(format!("the key is in use as {used}, and this asks for {wanted}")))
+    }
+
+    /// Until when the key is closed, in ms on the leader's clock, if it is so now.
+    pub(crate) fn closed_until(&self, now_ms: i64) -> Option<i64> {
+        self.closed.iter().map(|closed| closed.until_ms).filter(|until| *until > now_ms).max()
+    }
+
+    /// How many claims in front do not hold the key.
+    pub(crate) fn waiting_before(&self, me: usize) -> u32 {
+        (0..me).filter(|place| self.admission(*place) != Admission::Granted).count() as u32
+    }
+}
+
+fn nodes<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Node<()>> {
+    places.map(|place| Node { id: (), mode: place.mode }).collect()
+}
+
+/// The places whose departure a judgement waits for.
+pub(crate) fn behind(admission: &Admission) -> Vec<usize> {
+    match admission {
+        Admission::Granted => Vec::new(),
+        Admission::Behind(place) => vec![*place],
+        Admission::BehindAny(places) => places.clone(),
+    }
+}
+
+fn read_closed(name: &str) -> Option<Closed> {
+    let (until, _) = name.strip_prefix("closed-")?.split_once('-')?;
+    Some(Closed { name: name.into(), until_ms: until.parse().ok()? })
+}
+
+/// What people are told of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// `None` for clients of another kind.
+    pub(crate) ttl: Option<Duration>,
+    /// Since when it has asked, on the wall clock of its process.
+    pub(crate) since: Option<Duration>,
+    pub(crate) holder: Arc<str>,
+}
+
+/// What is stored in the node of a claim.
+pub(crate) fn data_of(claim: &Claim, now: Duration) -> Vec<u8> {
+    let (ttl, since) = (claim.ttl.as_millis(), now.as_millis());
+    format!("lw1 {ttl} {since} {}", claim.holder).into_bytes()
+}
+
+impl Told {
+    pub(crate) fn read(data: &[u8]) -> Self {
+        let ours = std::str::from_utf8(data).ok().and_then(|text| {
+            let mut words = text.splitn(4, ' ');
+            words.next().filter(|kind| *kind == "lw1")?;
+            let mut ms = || words.next()?.parse().ok().map(Duration::from_millis);
+            let (ttl, since) = (ms()?, ms()?);
+            Some(Self { ttl: Some(ttl), since: Some(since), holder: words.next()?.into() })
+        });
+        ours.unwrap_or_else(|| {
+            // Others store the address of their host, or who they are.
+            let said: String = String::from_utf8_lossy(data).chars().take(100).collect();
+            let said = said.escape_debug();
+            Self { ttl: None, since: None, holder: format!("another client ({said})").into() }
+        })
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        self.ttl.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_core::{Key, Order, Stamp};
+
+    use super::*;
+
+    fn claim(mode: Mode) -> Claim {
+        Claim {
+            key: Key::new("k").unwrap(),
+            id: ClaimId::from_u128(0x1234_5678_9abc_def0_1122_3344_5566_7788),
+            mode,
+            order: Order::Fifo,
+            ttl: Duration::from_secs(9),
+            holder: "host a, pid 7".into(),
+            waits: true,
+            floor: 0,
+            stamp: Stamp::parse("0").unwrap(),
+        }
+    }
+
+    fn line(names: &[&str]) -> Line {
+        Line::read(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_are_those_of_curator() {
+        let start = "_c_12345678-9abc-def0-1122-334455667788-";
+        for (mode, kind) in [
+            (Mode::Exclusive, "lock-"),
+            (Mode::Read, "__READ__"),
+            (Mode::Write, "__WRIT__"),
+            (Mode::Permits { take: 2, of: 5 }, "permits-2-5-"),
+        ] {
+            let claim = claim(mode);
+            let name = name_of(&claim);
+            assert_eq!(name, format!("{start}{kind}"));
+            let place = Place::read(&format!("{name}0000000042")).unwrap();
+            assert_eq!((place.mode, place.id, place.number), (mode, Some(claim.id), 42));
+        }
+    }
+
+    #[test]
+    fn others_stand_in_line_if_their_order_is_known() {
+        for name in [
+            "_c_0123456789abcdef0123456789abcdef-lock-0000000001",
+            "lock-0000000001",
+            "0123456789abcdef0123456789abcdeflock-0000000001",
+        ] {
+            let place = Place::read(name).unwrap();
+            assert_eq!((place.mode, place.id, place.number), (Mode::Exclusive, None, 1), "{name}");
+        }
+        let default_of_kazoo = "0123456789abcdef0123456789abcdef__lock__0000000001";
+        for name in [default_of_kazoo, "leases", "a-b", "lock-1", "x-permits-1-0000000001"] {
+            assert_eq!(Place::read(name), None, "{name}");
+            let clash = line(&[name]).clash(Mode::Exclusive, 0).unwrap();
+            assert!(clash.message.contains(name), "{clash:?}");
+        }
+    }
+
+    #[test]
+    fn the_line_is_in_the_order_of_the_numbers() {
+        let line = line(&[
+            "_c_a-__WRIT__0000000009",
+            "_c_b-__READ__0000000009",
+            "_c_c-__READ__0000000010",
+            "_c_d-__READ__0000000002",
+        ]);
+        let names: Vec<_> = line.places.iter().map(|place| &place.name[3..4]).collect();
+        // Who holds to write may read with the number of its own node: not before it writes.
+        assert_eq!(names, ["d", "a", "b", "c"]);
+        assert_eq!(line.admission(0), Admission::Granted);
+        assert_eq!(line.admission(1), Admission::Behind(0));
+        assert_eq!(line.admission(3), Admission::Behind(1));
+    }
+
+    /// H72: the numbers of a lock go from the largest to the smallest. Others compare them as text.
+    #[test]
+    fn h72_with_both_signs_in_line_only_who_is_first_by_both_orders_is_admitted() {
+        let both = line(&["lock-2147483647", "lock--2147483648", "lock--2147483647"]);
+        let numbers: Vec<_> = both.places.iter().map(|place| place.number).collect();
+        assert_eq!(numbers, [i32::MAX, i32::MIN, i32::MIN + 1]);
+        for me in 0..3 {
+            assert_ne!(both.admission(me), Admission::Granted, "{me}");
+        }
+        assert_eq!(both.admission(0), Admission::BehindAny(vec![1]));
+        let one = line(&["lock--2147483648", "lock--2147483647"]);
+        assert_eq!(one.admission(0), Admission::Granted);
+        assert_eq!(one.admission(1), Admission::Behind(0));
+        // Readers do not mind their order.
+        let readers = line(&["x__READ__2147483647", "x__READ__-2147483648"]);
+        assert_eq!(
+            (readers.admission(0), readers.admission(1)),
+            (Admission::Granted, Admission::Granted)
+        );
+    }
+
+    #[test]
+    fn a_closed_key_opens_by_the_leaders_clock() {
+        let name = closed_name(1_000, claim(Mode::Exclusive).id);
+        let line = line(&[&name, "lock-0000000000"]);
+        assert_eq!((line.places.len(), line.closed.len(), line.strangers.len()), (1, 1, 0));
+        assert_eq!((line.closed_until(999), line.closed_until(1_000)), (Some(1_000), None));
+    }
+
+    #[test]
+    fn data_comes_back() {
+        let told = Told::read(&data_of(&claim(Mode::Exclusive), Duration::from_millis(1_234)));
+        assert_eq!(told.ttl, Some(Duration::from_secs(9)));
+        assert_eq!(told.since, Some(Duration::from_millis(1_234)));
+        assert_eq!((&*told.holder, told.is_ours()), ("host a, pid 7", true));
+        for data in [&b""[..], b"10.0.0.1", b"lw1 x", b"\xff", b"lw2 1 1 x"] {
+            assert!(!Told::read(data).is_ours());
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The release: of the node that is known, or of all nodes that carry the claim's id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::kit::lineup::Admission;
+use latchwork_core::{BackendError, Claim, Released};
+
+use crate::backend::{Shared, line_in, pulse_in};
+use crate::claims::Own;
+use crate::errors::{refused, strange};
+use crate::line::{Line, closed_name};
+use crate::session::messages::{self, Kind, Refusal, Request};
+use crate::session::{Session, Up};
+
+impl Shared {
+    pub(crate) async fn release_claim(&self, claim: &Claim) -> Result<Released, BackendError> {
+        let lock = self.names.lock(&claim.key);
+        match self.claims.get(claim.id) {
+            Some(Own { node: Some(node), session, .. }) => {
+                // The name is of no other node, ever: it may be sent again.
+                let released = delete(&session, vec![format!("{lock}/{}", node.name)]).await?;
+                self.claims.forget(claim.id);
+                Ok(released)
+            }
+            // It was made before what is asked now, or never will be.
+            Some(own) => self.release_by_id(claim, &own.session).await,
+            None => self.release_by_id(claim, &self.sessions.of(claim.ttl)).await,
+        }
+    }
+
+    /// Whoever knows the id may end a claim.
+    async fn release_by_id(
+        &self,
+        claim: &Claim,
+        session: &Arc<Session>,
+    ) -> Result<Released, BackendError> {
+        let lock = self.names.lock(&claim.key);
+        let up = session.up().await?;
+        let (line, _) = read(session, &up, &lock).await?;
+        let named = line.places.iter().filter(|place| place.id == Some(claim.id));
+        let paths: Vec<_> = named.map(|place| format!("{lock}/{}", place.name)).collect();
+        let released = match paths.is_empty() {
+            true => Released::NotHeld,
+            false => delete(session, paths).await?,
+        };
+        self.claims.forget(claim.id);
+        Ok(released)
+    }
+
+    /// Ends a claim and keeps the key closed, if the claim held it: by a node that outlives every
+    /// session, made in the same transaction.
+    pub(crate) async fn close(
+        &self,
+        claim: &Claim,
+        length: Duration,
+    ) -> Result<Released, BackendError> {
+        let lock = self.names.lock(&claim.key);
+        let known = self.claims.get(claim.id);
+        let session = match &known {
+            Some(own) => own.session.clone(),
+            None => self.sessions.of(claim.ttl),
+        };
+        let up = session.up().await?;
+        let (line, now_ms) = read(&session, &up, &lock).await?;
+        if line.closed.iter().any(|closed| closed.name.ends_with(&closed_name(0, claim.id)[8..])) {
+            // It was done, and the answer was lost.
+            self.claims.forget(claim.id);
+            return Ok(Released::Yes);
+        }
+        let me = match known.as_ref().and_then(|own| own.node.as_ref()) {
+            Some(node) => line.find(&node.name),
+            None => line.places.iter().position(|place| place.id == Some(claim.id)),
+        };
+        let Some(me) = me else {
+            self.claims.forget(claim.id);
+            return Ok(Released::NotHeld);
+        };
+        let holds = match &known {
+            Some(own) => own.granted,
+            None => line.admission(me) == Admission::Granted,
+        };
+        if !holds {
+            return self.release_claim(claim).await;
+        }
+        // The clock counts whole milliseconds.
+        let until_ms = now_ms.saturating_add(length.as_millis().min(1 << 50) as i64 + 1);
+        let closed = format!("{lock}/{}", closed_name(until_ms, claim.id));
+        let access = self.access();
+        let requests = [
+            Request::delete(&format!("{lock}/{}", line.places[me].name)),
+            Request::create(Kind::Persistent, &closed, claim.holder.as_bytes(), access),
+        ];
+        let body = match session.fly(vec![Request::together(&requests)]).await.next()? {
+            Ok(body) => body,
+            Err(refusal) => return Err(refused(refusal, &closed)),
+        };
+        match messages::together(&body).ok_or_else(|| strange("a transaction"))? {
+            Ok(()) => {
+                self.claims.forget(claim.id);
+                Ok(Released::Yes)
+            }
+            Err(Refusal::NO_NODE) => {
+                self.claims.forget(claim.id);
+                Ok(Released::NotHeld)
+            }
+            Err(refusal) => Err(refused(refusal, &closed)),
+        }
+    }
+}
+
+/// The line as a majority has it, and when that was, by the leader's clock, in ms.
+async fn read(session: &Arc<Session>, up: &Up, lock: &str) -> Result<(Line, i64), BackendError> {
+    let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(lock)]).await;
+    let now_ms = pulse_in(&mut landed, &up.pulse)?;
+    Ok((line_in(&mut landed, lock)?, now_ms))
+}
+
+async fn delete(session: &Arc<Session>, paths: Vec<String>) -> Result<Released, BackendError> {
+    let mut landed = session.fly(paths.iter().map(|path| Request::delete(path)).collect()).await;
+    let mut released = Released::NotHeld;
+    for path in &paths {
+        match landed.next()? {
+            Ok(_) => released = Released::Yes,
+            Err(Refusal::NO_NODE) => {}
+            Err(refusal) => return Err(refused(refusal, path)),
+        }
+    }
+    Ok(released)
+}

@@ -1,0 +1,192 @@
+//! Sessions with ZooKeeper: the client, as far as locks need one.
+//!
+//! A session is one task that is connected to one of the servers at a time. Requests that are given
+//! together are written together and answered in order. When the connection breaks, the session goes
+//! on at another server; requests without answer are not sent again, their askers are told. Each
+//! session has a node of its own, the pulse: it is written at every heart-beat, because only answers
+//! of a majority prove that the session lives ([`proof`]).
+
+mod attach;
+mod jute;
+mod link;
+pub(crate) mod messages;
+mod proof;
+mod task;
+mod tls;
+mod transport;
+mod watches;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use latchwork_core::{BackendError, Io, Moment};
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use self::attach::probe;
+use self::messages::{Access, Refusal, Request};
+use self::proof::Proof;
+use self::watches::{Listener, Watches};
+use crate::config::ZooKeeperConfig;
+use crate::errors::{no_answer, strange};
+
+/// What the server said to a request.
+pub(crate) type Reply = Result<Vec<u8>, Refusal>;
+
+/// Requests that go together.
+struct Flight {
+    requests: Vec<Request>,
+    answer: Option<oneshot::Sender<Landed>>,
+}
+
+/// What became of requests that went together.
+#[derive(Debug)]
+pub(crate) struct Landed {
+    replies: std::vec::IntoIter<Reply>,
+    /// Why there are no more replies.
+    trouble: Option<BackendError>,
+}
+
+impl Landed {
+    /// The reply to the next request.
+    pub(crate) fn next(&mut self) -> Result<Reply, BackendError> {
+        match self.replies.next() {
+            Some(reply) => Ok(reply),
+            None => Err(self.trouble.clone().unwrap_or_else(|| strange("a request"))),
+        }
+    }
+}
+
+/// A session that the servers know of.
+#[derive(Debug, Clone)]
+pub(crate) struct Up {
+    pub(crate) id: i64,
+    /// The path of its pulse.
+    pub(crate) pulse: Arc<str>,
+}
+
+/// What the session and its task share.
+#[derive(Default)]
+struct Shared {
+    up: Mutex<Option<Up>>,
+    over: OnceLock<BackendError>,
+    proof: Mutex<Option<Proof>>,
+    watches: Watches,
+}
+
+/// A session. Dropping it closes it.
+pub(crate) struct Session {
+    flights: mpsc::UnboundedSender<Flight>,
+    shared: Arc<Shared>,
+}
+
+impl Session {
+    /// Begins a session that the servers shall keep for so long without hearing of it.
+    pub(crate) fn open(config: &Arc<ZooKeeperConfig>, timeout: Duration, io: &Io) -> Arc<Self> {
+        let (flights, todo) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared::default());
+        io.spawn(task::run(config.clone(), timeout, shared.clone(), todo, io.clone()));
+        Arc::new(Self { flights, shared })
+    }
+
+    /// Sends requests that go together.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was not sent yet is not sent any more, or all of it is.
+    pub(crate) async fn fly(&self, requests: Vec<Request>) -> Landed {
+        self.landed(self.give(requests)).await
+    }
+
+    /// As [`Self::fly`], and ends the watch on a node, unless somebody listens for news of it: a
+    /// session has one watch on a node, however many want it.
+    pub(crate) async fn fly_unwatching(&self, mut requests: Vec<Request>, path: &str) -> Landed {
+        let given = self.shared.watches.unless_heard(path, |is_heard| {
+            if !is_heard {
+                requests.push(Request::unwatch(path));
+            }
+            self.give(requests)
+        });
+        self.landed(given).await
+    }
+
+    fn give(&self, requests: Vec<Request>) -> Result<oneshot::Receiver<Landed>, BackendError> {
+        let (answer, landed) = oneshot::channel();
+        let given = self.flights.send(Flight { requests, answer: Some(answer) });
+        given.map(|()| landed).map_err(|_| self.ended())
+    }
+
+    async fn landed(&self, given: Result<oneshot::Receiver<Landed>, BackendError>) -> Landed {
+        let trouble = match given {
+            Ok(landed) => match landed.await {
+                Ok(landed) => return landed,
+                Err(_) => no_answer("the connections to ZooKeeper were closed"),
+            },
+            Err(error) => error,
+        };
+        Landed { replies: Vec::new().into_iter(), trouble: Some(trouble) }
+    }
+
+    /// Sends requests whose answers nobody waits for.
+    pub(crate) fn send(&self, requests: Vec<Request>) {
+        // If the session has ended, so has all that it could do.
+        let _ = self.flights.send(Flight { requests, answer: None });
+    }
+
+    /// The session as the servers know it, once they do.
+    pub(crate) async fn up(&self) -> Result<Up, BackendError> {
+        if let Some(up) = self.known() {
+            return Ok(up);
+        }
+        if let Some(trouble) = self.fly(Vec::new()).await.trouble {
+            return Err(trouble);
+        }
+        self.known().ok_or_else(|| self.ended())
+    }
+
+    fn known(&self) -> Option<Up> {
+        locked(&self.shared.up).clone()
+    }
+
+    /// Whether the servers have said that it has ended, or that they do not want us.
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.over.get().is_some() || self.flights.is_closed()
+    }
+
+    fn ended(&self) -> BackendError {
+        let over = self.shared.over.get().cloned();
+        over.unwrap_or_else(|| no_answer("the connections to ZooKeeper were closed"))
+    }
+
+    /// For how long from `sent_at` on the session certainly lives, now that a write that was sent
+    /// no earlier has been answered.
+    pub(crate) fn lives_for(&self, sent_at: Moment) -> Duration {
+        locked(&self.shared.proof).as_ref().map_or(Duration::ZERO, |p| p.lives_for(sent_at))
+    }
+
+    /// Tells of the next news of a node that is watched from now on, and of the end of the
+    /// connection, with which watches end.
+    pub(crate) fn listen(&self, path: &str) -> Listener {
+        self.shared.watches.listen(path)
+    }
+
+    /// Whether two are the same session.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("up", &self.known()).finish_non_exhaustive()
+    }
+}
+
+/// Who may do what with the nodes that are made.
+pub(crate) fn access(config: &ZooKeeperConfig) -> Access {
+    if config.login.is_some() { Access::Creator } else { Access::Everybody }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

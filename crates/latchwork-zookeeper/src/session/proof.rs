@@ -1,0 +1,159 @@
+//! For how long a session is certain to live: what the answers so far prove.
+//!
+//! A server tells the leader of the sessions it has heard from only when the leader pings it, each
+//! half tick; a server that is cut off goes on answering reads and pings of clients while the leader
+//! ends their sessions. So only answers of a majority count, that is: to writes.
+//!
+//! Let a write be sent at `s`, and let an earlier one have been sent at `a` and answered by `s`, on
+//! the same connection. The leader sent its last ping before the answer to the earlier write at most
+//! half a tick before `a`, and the server got both in that order. So it had answered the ping when it
+//! answered us, and it told then of everything that it had heard from us. That reached the leader
+//! before the write of `s` did. Whatever was answered by `a - tick/2` had been heard then; so the
+//! session was touched at the leader no earlier than the last such request was *sent*, and it lives
+//! for its whole timeout from then. A tick is at most half of the shortest session.
+//!
+//! A hello goes to the leader itself: a session that was made or resumed lives for its timeout from
+//! when that was sent. What was answered on an earlier connection does not count: that server may
+//! never have told of it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use latchwork_core::Moment;
+
+/// A write that was answered.
+#[derive(Debug, Clone, Copy)]
+struct Answered {
+    sent_at: Moment,
+    at: Moment,
+}
+
+/// What the answers on one connection prove.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    timeout: Duration,
+    hello_at: Moment,
+    /// In order; those that cannot matter any more have left.
+    writes: VecDeque<Answered>,
+    last: Option<Answered>,
+}
+
+impl Proof {
+    /// A session was made or resumed by a hello that was sent at this moment.
+    pub(crate) fn new(timeout: Duration, hello_at: Moment) -> Self {
+        Self { timeout, hello_at, writes: VecDeque::new(), last: None }
+    }
+
+    /// A write that was sent then has been answered now.
+    pub(crate) fn answered(&mut self, sent_at: Moment, now: Moment) {
+        let write = Answered { sent_at, at: now };
+        self.last = Some(write);
+        // As many as are needed to be exact to a small part of the timeout.
+        let step = self.timeout / 128;
+        if self.writes.back().is_none_or(|back| back.sent_at.plus(step) <= sent_at) {
+            self.writes.push_back(write);
+        }
+        // What is older than the timeout proves nothing to anybody.
+        let heard_by = sent_at.minus(self.timeout);
+        while self.writes.get(1).is_some_and(|next| next.at <= heard_by) {
+            self.writes.pop_front();
+        }
+    }
+
+    /// For how long from `sent_at` on the session certainly lives, if a write that was sent at that
+    /// moment is answered.
+    pub(crate) fn lives_for(&self, sent_at: Moment) -> Duration {
+        let earlier = self.writes.iter().chain(&self.last).filter(|write| write.at <= sent_at);
+        let heard_by =
+            earlier.map(|write| write.sent_at).max().map(|at| at.minus(self.timeout / 4));
+        let heard = heard_by.and_then(|by| {
+            let heard = self.writes.iter().filter(|write| write.at <= by);
+            heard.map(|write| write.sent_at).max()
+        });
+        let touched = heard.map_or(self.hello_at, |at| at.max(self.hello_at));
+        self.timeout.saturating_sub(sent_at.since(touched))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: u64 = 1_600;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    fn ms(length: Duration) -> u64 {
+        length.as_millis() as u64
+    }
+
+    fn proof() -> Proof {
+        Proof::new(Duration::from_millis(T), at(0))
+    }
+
+    #[test]
+    fn a_hello_is_good_for_the_whole_timeout() {
+        let proof = proof();
+        assert_eq!(ms(proof.lives_for(at(10))), T - 10);
+        assert_eq!(ms(proof.lives_for(at(2 * T))), 0);
+    }
+
+    #[test]
+    fn a_steady_heart_beat_proves_three_fifths() {
+        let mut proof = proof();
+        for beat in 1..200 {
+            let sent = beat * T / 16;
+            let most = if beat < 100 { 4 } else { 20 };
+            proof.answered(at(sent), at(sent + most));
+            // The worst moment is just before the next one.
+            let left = ms(proof.lives_for(at(sent + T / 16 - 1)));
+            assert!(left >= T * 3 / 5, "{left} after beat {beat}");
+            assert!(left <= T * 3 / 4 || beat < 8, "{left}: what is not proven is not told");
+        }
+        assert!(proof.writes.len() < 140);
+    }
+
+    /// H67, H74: what a server hears while it is cut off proves nothing, nor does the first answer
+    /// after that, which may have overtaken the news of us.
+    #[test]
+    fn a_time_without_answers_counts_in_full() {
+        let mut proof = proof();
+        for beat in 1..=32 {
+            proof.answered(at(beat * 100), at(beat * 100 + 1));
+        }
+        // Cut off from 3,201 to 4,000: heart-beats are sent, and all are answered at the end.
+        for sent in [3_300, 3_400, 3_500, 3_600, 3_700, 3_800, 3_900] {
+            proof.answered(at(sent), at(4_001));
+        }
+        let left = ms(proof.lives_for(at(4_000)));
+        // The leader may have heard of us last by what was answered by 2,800.
+        assert!(left <= 2_700 + T - 4_000, "{left}");
+        assert!(left + 200 >= 2_700 + T - 4_000, "{left}");
+        // A later write confirms what was told at 4,001.
+        let left = ms(proof.lives_for(at(4_002)));
+        assert!(left <= T - 500, "{left}");
+    }
+
+    #[test]
+    fn a_holder_that_stood_still_proves_less() {
+        let mut proof = proof();
+        for beat in 1..=32 {
+            proof.answered(at(beat * 100), at(beat * 100 + 1));
+        }
+        let left = ms(proof.lives_for(at(3_200 + 800)));
+        assert!(left <= T - 800 - T / 4, "{left}");
+    }
+
+    #[test]
+    fn an_answer_that_is_still_under_way_confirms_nothing() {
+        let mut proof = proof();
+        for beat in 1..=32 {
+            proof.answered(at(beat * 100), at(beat * 100 + 1));
+        }
+        let before = proof.lives_for(at(3_250));
+        proof.answered(at(3_240), at(3_260));
+        assert_eq!(proof.lives_for(at(3_250)), before);
+    }
+}

@@ -1,0 +1,312 @@
+//! The task of a session: connects, sends, reads, beats.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::{BackendError, Io, random_between};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use super::attach::Attach;
+use super::link::{Link, land};
+use super::messages::{NEWS, News, Refusal, Request, Welcome};
+use super::proof::Proof;
+use super::transport::{Header, Trouble, Wire, first_frame, malformed};
+use super::{Flight, Shared, locked};
+use crate::config::ZooKeeperConfig;
+use crate::errors::{no_answer, not_sent};
+use crate::names::Names;
+
+/// A heart-beat comes so many times within the timeout of a session.
+const BEATS: u32 = 16;
+/// A request without answer for this part of the timeout ends its connection,
+const PATIENCE: u32 = 8;
+/// but not sooner, however short the session, nor later, however long.
+const PATIENCE_LIMITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(3));
+/// A connection may take so long to be made, with all that is said at first: several round trips.
+const CONNECT_LIMITS: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(4));
+/// The pause after all servers were tried in vain.
+const PAUSE: Duration = Duration::from_millis(100);
+/// As much is read at once.
+const PIECE: usize = 16 * 1024;
+/// As much may wait to be written before requests are taken.
+const MOST_WAITING: usize = 1 << 20;
+
+/// Runs a session until nobody needs it any more, or the servers have ended it.
+pub(super) async fn run(
+    config: Arc<ZooKeeperConfig>,
+    timeout: Duration,
+    shared: Arc<Shared>,
+    flights: mpsc::UnboundedReceiver<Flight>,
+    io: Io,
+) {
+    let server = random_between(Duration::ZERO, Duration::from_secs(1)).as_nanos() as usize;
+    let mut task = Task {
+        names: Names::new(&config.chroot),
+        server: server % config.servers.len(),
+        config,
+        timeout,
+        shared,
+        flights,
+        io,
+        waiting: VecDeque::new(),
+        known: None,
+        last_seen: 0,
+    };
+    task.live().await;
+}
+
+struct Task {
+    config: Arc<ZooKeeperConfig>,
+    names: Names,
+    /// What is asked for, and then what was granted.
+    timeout: Duration,
+    shared: Arc<Shared>,
+    flights: mpsc::UnboundedReceiver<Flight>,
+    io: Io,
+    /// Flights that were taken and not sent.
+    waiting: VecDeque<Flight>,
+    /// The session, once there is one.
+    known: Option<Welcome>,
+    last_seen: i64,
+    /// The server that is asked next.
+    server: usize,
+}
+
+/// Nobody needs the session any more.
+struct NotNeeded;
+
+impl Task {
+    async fn live(&mut self) {
+        loop {
+            let wire = match self.attach().await {
+                Ok(Some(wire)) => wire,
+                Ok(None) => return self.fail_for_good(),
+                Err(NotNeeded) => return,
+            };
+            let mut link = Link::new();
+            let begun_at = self.io.now();
+            let ended = self.serve(wire, &mut link).await;
+            let Err(trouble) = ended else { return };
+            let message = format!("{}: {trouble}", self.config.servers[self.server]);
+            link.fail(&no_answer(message));
+            self.shared.watches.tell_all();
+            self.server = (self.server + 1) % self.config.servers.len();
+            if self.io.now().since(begun_at) < PAUSE {
+                let pause = random_between(PAUSE / 4, PAUSE);
+                if self.unless_not_needed(pause, |_| std::future::pending::<()>()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells all who ask that the session is over.
+    fn fail_for_good(&mut self) {
+        self.flights.close();
+        self.shared.watches.tell_all();
+        let Some(why) = self.shared.over.get().cloned() else { return };
+        while let Ok(flight) = self.flights.try_recv() {
+            self.waiting.push_back(flight);
+        }
+        self.fail_waiting(&why);
+    }
+
+    fn fail_waiting(&mut self, why: &BackendError) {
+        for flight in self.waiting.drain(..) {
+            land(flight.answer, Vec::new(), Some(why.clone()));
+        }
+    }
+
+    /// Connects to a server, and takes up the session there or begins it; `None` if it is over.
+    async fn attach(&mut self) -> Result<Option<Box<dyn Wire>>, NotNeeded> {
+        loop {
+            let mut last = String::new();
+            for _ in 0..self.config.servers.len() {
+                let limit = (self.timeout / 4).clamp(CONNECT_LIMITS.0, CONNECT_LIMITS.1);
+                let hello_at = self.io.now();
+                match self.unless_not_needed(limit, |task| task.connect()).await? {
+                    None => last = format!("no answer within {limit:?}"),
+                    Some(Ok(Some(wire))) => {
+                        *locked(&self.shared.proof) = Some(Proof::new(self.timeout, hello_at));
+                        return Ok(Some(wire));
+                    }
+                    Some(Ok(None)) => return Ok(None),
+                    Some(Err(Trouble::Refused(error))) => {
+                        let _ = self.shared.over.set(error);
+                        return Ok(None);
+                    }
+                    Some(Err(Trouble::Io(error))) => last = error.to_string(),
+                }
+                last = format!("{}: {last}", self.config.servers[self.server]);
+                self.server = (self.server + 1) % self.config.servers.len();
+            }
+            let none = match self.config.servers.len() {
+                1 => "ZooKeeper does not serve".to_owned(),
+                n => format!("none of {n} servers of ZooKeeper serves"),
+            };
+            self.fail_waiting(&not_sent(format!("{none}; {last}")));
+            let pause = random_between(PAUSE / 4, PAUSE);
+            self.unless_not_needed(pause, |_| std::future::pending::<()>()).await?;
+        }
+    }
+
+    /// Runs `work` for at most `limit`, and collects meanwhile what is asked.
+    async fn unless_not_needed<'a, T, F>(
+        &'a mut self,
+        limit: Duration,
+        work: impl FnOnce(Attach<'a>) -> F,
+    ) -> Result<Option<T>, NotNeeded>
+    where
+        F: Future<Output = T>,
+    {
+        let Self { config, names, timeout, known, last_seen, server, io, shared, .. } = self;
+        let (flights, waiting) = (&mut self.flights, &mut self.waiting);
+        let attach = Attach {
+            config,
+            names,
+            timeout,
+            known,
+            last_seen: *last_seen,
+            server: *server,
+            shared,
+        };
+        let work = io.within(limit, work(attach));
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                flight = flights.recv() => match flight {
+                    Some(flight) => waiting.push_back(flight),
+                    None => return Err(NotNeeded),
+                },
+            }
+        }
+    }
+
+    /// Serves a connection until it breaks (an error) or nobody needs the session any more.
+    async fn serve(&mut self, wire: Box<dyn Wire>, link: &mut Link) -> Result<(), String> {
+        let (mut reader, mut writer) = tokio::io::split(wire);
+        let patience = (self.timeout / PATIENCE).clamp(PATIENCE_LIMITS.0, PATIENCE_LIMITS.1);
+        let pulse: Arc<str> = match &*locked(&self.shared.up) {
+            Some(up) => up.pulse.clone(),
+            None => return Err("no session".into()),
+        };
+        for flight in self.waiting.drain(..) {
+            link.take(flight, self.io.now());
+        }
+        let beat_every = self.timeout / BEATS;
+        let mut beaten_at = self.io.now();
+        // So often that no silence is overlooked for long, and a beat falls on a look.
+        let looks = beat_every.as_nanos().div_ceil((patience / 2).as_nanos()).max(1);
+        let look_every = beat_every / u32::try_from(looks).unwrap_or(u32::MAX);
+        let mut look = self.io.sleep(look_every);
+        let mut read = Vec::with_capacity(PIECE);
+        let mut is_flushed = true;
+        loop {
+            tokio::select! {
+                biased;
+                flight = self.flights.recv(), if link.out.len() < MOST_WAITING => {
+                    let Some(flight) = flight else { break };
+                    let now = self.io.now();
+                    link.take(flight, now);
+                    // What was given meanwhile goes with it.
+                    while link.out.len() < MOST_WAITING
+                        && let Ok(flight) = self.flights.try_recv()
+                    {
+                        link.take(flight, now);
+                    }
+                }
+                written = write(&mut writer, &link.out), if !link.out.is_empty() || !is_flushed => {
+                    let taken = written.map_err(|error| error.to_string())?;
+                    // With TLS what was taken is not yet sent.
+                    is_flushed = link.out.is_empty();
+                    link.out.drain(..taken);
+                }
+                got = reader.read_buf(&mut read) => {
+                    match got {
+                        Ok(0) => return Err("the server closed the connection".into()),
+                        Ok(_) => self.take_answers(&mut read, link)?,
+                        Err(error) => return Err(error.to_string()),
+                    }
+                }
+                () = &mut look => {
+                    let now = self.io.now();
+                    if link.oldest().is_some_and(|sent_at| now.since(sent_at) >= patience) {
+                        return Err(format!("no answer within {patience:?}"));
+                    }
+                    if now.since(beaten_at) >= beat_every * 3 {
+                        // Until the heart-beats prove enough again, a new hello does.
+                        return Err("this process stood still".into());
+                    }
+                    // What is a little early now would be late the next time.
+                    if now.since(beaten_at).saturating_add(look_every / 2) >= beat_every {
+                        beaten_at = now;
+                        link.send_pulse(&pulse, now);
+                        self.shared.watches.tidy();
+                    }
+                    look = self.io.sleep(look_every);
+                }
+            }
+        }
+        // Whoever ends without it is kept until the session has ended by itself.
+        let close = Flight { requests: vec![Request::close()], answer: None };
+        link.take(close, self.io.now());
+        let goodbye = async {
+            writer.write_all(&link.out).await?;
+            writer.flush().await?;
+            while reader.read_buf(&mut read).await? > 0 {
+                read.clear();
+            }
+            std::io::Result::Ok(())
+        };
+        let _ = self.io.within(patience, goodbye).await;
+        Ok(())
+    }
+
+    /// Hands on whole answers, and keeps the rest.
+    fn take_answers(&mut self, read: &mut Vec<u8>, link: &mut Link) -> Result<(), String> {
+        let mut taken = 0;
+        let now = self.io.now();
+        while let Some((message, length)) =
+            first_frame(&read[taken..]).map_err(|error| error.to_string())?
+        {
+            let (header, body) = Header::read(message).ok_or_else(|| malformed().to_string())?;
+            self.last_seen = self.last_seen.max(header.seen);
+            if header.number == NEWS {
+                if let Some(news) = News::read(body) {
+                    self.shared.watches.tell(&news.path);
+                }
+            } else if header.number >= 0 {
+                let reply = match header.refusal {
+                    None => Ok(body.to_vec()),
+                    Some(Refusal::SESSION_MOVED | Refusal::SESSION_EXPIRED) => {
+                        return Err("the session is not here any more".into());
+                    }
+                    Some(refusal) => Err(refusal),
+                };
+                if let Some(sent_at) = link.answer(header.number, reply)?
+                    && let Some(proof) = &mut *locked(&self.shared.proof)
+                {
+                    proof.answered(sent_at, now);
+                }
+                link.land_front();
+            }
+            taken += length;
+        }
+        read.drain(..taken);
+        Ok(())
+    }
+}
+
+/// Writes some of these bytes, or flushes if there are none; tells how many were taken.
+async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<usize> {
+    if bytes.is_empty() {
+        return writer.flush().await.map(|()| 0);
+    }
+    match writer.write(bytes).await? {
+        0 => Err(std::io::ErrorKind::WriteZero.into()),
+        taken => Ok(taken),
+    }
+}
