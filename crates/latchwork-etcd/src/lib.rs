@@ -22,6 +22,7 @@ mod requests;
 mod tls;
 mod wait;
 mod watch;
+mod watchers;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;

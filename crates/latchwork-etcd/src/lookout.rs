@@ -17,7 +17,7 @@ use crate::claims::Unwatched;
 use crate::errors::Failure;
 use crate::link::Link;
 use crate::requests::{self, Freshness};
-use crate::watch::Notice;
+use crate::watchers::Notice;
 
 /// How long a claim is held before it is watched; the pause between two attempts to watch, too.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -97,7 +97,8 @@ async fn watch_at(
     let mut watch = link.watches().open(key.to_vec(), Vec::new());
     loop {
         match watch.notice(&link.endpoint).await? {
-            Notice::Open => {
+            Notice::Open { since } if since <= revision => {}
+            Notice::Open { .. } => {
                 // What went before the watch was open. The member may be behind, so go on.
                 let look = requests::glance([key].into_iter(), Freshness::OfOneMember);
                 let look = link.txn(look).await.map_err(Failure::of_a_read)?;

@@ -16,7 +16,8 @@ use crate::link::Link;
 use crate::members::error;
 use crate::names::{self, end_of};
 use crate::requests::{self, Freshness};
-use crate::watch::{Notice, Watch};
+use crate::watch::Watch;
+use crate::watchers::Notice;
 
 /// What was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,16 +94,22 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
         0..=2 => targets.iter().map(|t| link.watches().open(watched.key(t), Vec::new())).collect(),
         _ => vec![link.watches().open(watched.prefix.to_vec(), end_of(watched.prefix))],
     };
+    let mut last = i64::MIN;
     for watch in &mut watches {
-        if let Notice::Gone(_) = watch.notice(&link.endpoint).await? {
-            return Ok(Seen::Something);
+        match watch.notice(&link.endpoint).await? {
+            Notice::Open { since } => last = last.max(since),
+            Notice::Gone(_) => return Ok(Seen::Something),
         }
     }
-    // What went before the watches were open; this member sees what its watches do.
-    let there = look(link, watched, &targets).await?;
-    if there.contains(&false) {
-        let is_own_there = watched.own.is_some() && there.last() == Some(&true);
-        return Ok(if is_own_there { Seen::Ahead } else { Seen::Something });
+    // All places were there when the own one was taken.
+    let missed_nothing = watched.own.as_ref().is_some_and(|own| last <= own.revision);
+    if !missed_nothing {
+        // What went before the watches were open; this member sees what its watches do.
+        let there = look(link, watched, &targets).await?;
+        if there.contains(&false) {
+            let is_own_there = watched.own.is_some() && there.last() == Some(&true);
+            return Ok(if is_own_there { Seen::Ahead } else { Seen::Something });
+        }
     }
     loop {
         let notice = match &mut watches[..] {

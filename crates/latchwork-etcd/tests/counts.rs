@@ -168,8 +168,8 @@ fn a_hand_off_costs_the_release_alone_whatever_the_number_of_waiters() {
                 let wait = tokio::spawn(async move { backend.wait(&claim, &blocked).await });
                 line.push((next, wait));
             }
-            // Two for each, its own place and the one ahead, and one for the holder.
-            let all = f64::from(2 * waiters + 1);
+            // One for each place: who stands behind it has the same watch, for it is of this client.
+            let all = f64::from(waiters + 1);
             watches(&server, |n| n >= all).await;
             settled(&server).await;
             let before = Requests::of(&server);
