@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use latchwork_core::LostReason;
+use latchwork_core::{Attempt, Backend, LostReason};
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
 
 fn server() -> EtcdServer {
@@ -90,5 +90,33 @@ fn a_hold_survives_a_restart_of_the_server() {
         let other = client(&server.url()).await;
         assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
         guard.release().await.unwrap();
+    });
+}
+
+/// D8: a put does not refresh its lease, so a lease that has been in the pool for a while is kept alive
+/// in the same flight; and the grant lasts its whole ttl from then on.
+#[test]
+fn d8_a_lease_from_the_pool_gives_its_whole_ttl() {
+    let server = server();
+    run(async {
+        let (holder, waiter) = (bare(&server.url()).await, bare(&server.url()).await);
+        let with_ttl = |seconds: u32| {
+            let mut claim = claim("k");
+            claim.ttl = seconds * SEC;
+            claim
+        };
+        let (first, second) = (with_ttl(5), with_ttl(5));
+        holder.granted(&first).await;
+        holder.released(&first).await;
+        tokio::time::sleep(3 * SEC).await;
+        let (asked, before) = (Requests::of(&server), std::time::Instant::now());
+        holder.granted(&second).await;
+        assert_eq!(Requests::of(&server).since(asked).leases, 0, "it is three seconds old");
+        let next = with_ttl(60);
+        while matches!(waiter.try_acquire(&next).await, Ok(Attempt::Blocked(_))) {
+            tokio::time::sleep(SEC / 20).await;
+        }
+        let kept = before.elapsed();
+        assert!(kept >= 5 * SEC, "it ended after {kept:?}");
     });
 }

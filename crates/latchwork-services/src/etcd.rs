@@ -169,6 +169,10 @@ impl EtcdServer {
                 args.push(format!("--trusted-ca-file={}", files.ca_cert.display()));
             }
         }
+        if options.root_password.is_some() {
+            // The least: a login is to be counted here, not to be hard.
+            args.push("--bcrypt-cost=4".into());
+        }
         args.extend(options.args.iter().cloned());
         let process = spawn(folder.path(), &args, clock.as_ref())?;
         let (name, cluster) = (name.into(), cluster.into());
@@ -362,6 +366,8 @@ pub fn etcdctl(port: u16, args: &[&str]) -> Result<String> {
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
         .arg(format!("--endpoints=127.0.0.1:{port}"))
+        // A busy machine may take longer than the usual five seconds.
+        .args(["--dial-timeout=60s", "--command-timeout=60s"])
         .args(args)
         .output()
         .map_err(|e| Error::while_("etcdctl (package etcd-client)", e))?;

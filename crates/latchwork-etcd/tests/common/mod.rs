@@ -9,8 +9,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use latchwork_core::{
-    Attempt, Backend, Blocked, Claim, ClaimId, Driver, Key, Linger, LockManager, Released, Renewal,
-    Snapshot,
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Driver, Key, Linger,
+    LockManager, Released, Renewal, Snapshot,
 };
 use latchwork_etcd::{EtcdBackend, EtcdConfig};
 use latchwork_services::{EtcdServer, etcdctl};
@@ -87,28 +87,47 @@ impl Bare {
 
     /// The token of a grant.
     pub(crate) async fn granted(&self, claim: &Claim) -> u64 {
-        match self.try_acquire(claim).await.unwrap() {
+        match answered(|| self.try_acquire(claim)).await {
             Attempt::Granted(grant) => grant.token,
             blocked => panic!("{blocked:?}"),
         }
     }
 
     pub(crate) async fn blocked(&self, claim: &Claim) -> Blocked {
-        match self.try_acquire(claim).await.unwrap() {
+        match answered(|| self.try_acquire(claim)).await {
             Attempt::Blocked(blocked) => blocked,
             granted => panic!("{granted:?}"),
         }
     }
 
     pub(crate) async fn held(&self, claim: &Claim) -> bool {
-        match self.renew_all(std::slice::from_ref(claim)).await.remove(0).unwrap() {
+        let renew = || async { self.renew_all(std::slice::from_ref(claim)).await.remove(0) };
+        match answered(renew).await {
             Renewal::Held { .. } => true,
             Renewal::Lost => false,
         }
     }
 
     pub(crate) async fn released(&self, claim: &Claim) -> Released {
-        self.release(claim, Linger::None).await.unwrap()
+        answered(|| self.release(claim, Linger::None)).await
+    }
+}
+
+/// Asks again as core does while there is no answer: a connection that was cut may be noticed by the
+/// request after the next only.
+pub(crate) async fn answered<T, F>(verb: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, BackendError>>,
+{
+    let start = Instant::now();
+    loop {
+        match verb().await {
+            Err(error) if error.kind == BackendErrorKind::Unreachable => {
+                assert!(start.elapsed() < 20 * SEC, "{error:?}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            answer => return answer.unwrap(),
+        }
     }
 }
 
