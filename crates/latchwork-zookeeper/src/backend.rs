@@ -114,7 +114,11 @@ impl Shared {
         loop {
             rounds -= 1;
             let (session, round) = match self.claims.get(claim.id) {
-                Some(own) if own.ends => return Err(taken_back()),
+                Some(own) if own.ends => {
+                    // It came too late: it begins anew when all of it is gone.
+                    self.release_claim(claim).await?;
+                    (own.session, Ok(Round::Gone))
+                }
                 Some(own) => {
                     self.claims.asked(claim.id, self.io.now());
                     let session = own.session.clone();
