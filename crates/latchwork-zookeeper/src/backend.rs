@@ -114,7 +114,11 @@ impl Shared {
         loop {
             rounds -= 1;
             let (session, round) = match self.claims.get(claim.id) {
-                Some(own) if own.ends => return Err(taken_back()),
+                Some(own) if own.ends => {
+                    // It came too late: it begins anew when all of it is gone.
+                    self.release_claim(claim).await?;
+                    (own.session, Ok(Round::Gone))
+                }
                 Some(own) => {
                     self.claims.asked(claim.id, self.io.now());
                     let session = own.session.clone();
@@ -129,7 +133,7 @@ impl Shared {
             match round {
                 Ok(Round::Done(attempt)) => return Ok(attempt),
                 Ok(Round::Gone) if rounds > 0 => {}
-                Ok(Round::Gone) => return Err(taken_back()),
+                Ok(Round::Gone) => return Err(restless()),
                 // The servers have said that it is over, so nothing of it is left.
                 Err(error) if session.is_over() && rounds > 0 && is_passing(&error) => {}
                 Err(error) => return Err(error),
@@ -265,8 +269,14 @@ impl Shared {
         };
         let own_path = format!("{lock}/{}", node.name);
         if let Some(mismatch) = line.clash(claim.mode, me) {
-            self.withdraw(claim, session, vec![Request::delete(&own_path)]).await?;
-            return Err(mismatch);
+            let requests = vec![Request::delete(&own_path), Request::children(lock)];
+            let mut landed = self.withdraw(claim, session, requests).await?;
+            // It may have been another who came in vain, and is gone by now.
+            let line = line_in(&mut landed, lock)?;
+            return match line.clash(claim.mode, line.places.len()) {
+                Some(_) => Err(mismatch),
+                None => Ok(Round::Gone),
+            };
         }
         let over = line.closed.iter().filter(|closed| closed.until_ms <= now_ms);
         let over: Vec<_> =
@@ -421,6 +431,12 @@ fn taken_back() -> BackendError {
     let message = "the claim was not heard of within its ttl, and is being taken back";
     BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
         .next_step("try again")
+}
+
+fn restless() -> BackendError {
+    let message = "the claim's node was gone each time when the line was read";
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+        .next_step("look who deletes nodes of this lock")
 }
 
 /// Whether it was the end of the session, and not something that a new one would meet as well.

@@ -37,9 +37,10 @@ impl Shared {
                         None => groups.push((session, vec![held])),
                     }
                 }
+                // It came too late: what is being taken back is not held any more.
                 Some(own) if own.granted => {
-                    let message = "the claim was not heard of within its ttl";
-                    answers[place] = Some(Err(crate::errors::no_answer(message)));
+                    let released = self.release_claim(claim).await;
+                    answers[place] = Some(released.map(|_| Renewal::Lost));
                 }
                 _ => answers[place] = Some(self.renew_unknown(claim).await),
             }

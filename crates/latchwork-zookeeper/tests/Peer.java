@@ -1,8 +1,11 @@
 // Curator's locks, as another process that does what it is told, line by line:
-// KIND PATH waits for a lock of that kind, "free PATH" releases the one that is held there.
+// KIND PATH waits for a lock of that kind, "free PATH" releases the one that is held there,
+// "count PATH TIMES FILE" counts up in a file under a mutex.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -30,6 +33,12 @@ public class Peer {
                 say("free");
                 continue;
             }
+            if (words[0].equals("count")) {
+                String[] what = path.split(" ", 3);
+                count(client, what[0], Integer.parseInt(what[1]), Path.of(what[2]));
+                say("counted");
+                continue;
+            }
             boolean tries = words[0].startsWith("try-");
             InterProcessLock lock = lock(client, words[0].replace("try-", ""), path);
             if (lock.acquire(tries ? 300 : 60_000, TimeUnit.MILLISECONDS)) {
@@ -40,6 +49,18 @@ public class Peer {
             }
         }
         System.exit(0);
+    }
+
+    // A counter in a file, which only the lock keeps exact.
+    private static void count(CuratorFramework client, String path, int times, Path file)
+            throws Exception {
+        InterProcessMutex mutex = new InterProcessMutex(client, path);
+        for (int i = 0; i < times; i++) {
+            mutex.acquire();
+            int count = Integer.parseInt(Files.readString(file));
+            Files.writeString(file, Integer.toString(count + 1));
+            mutex.release();
+        }
     }
 
     private static InterProcessLock lock(CuratorFramework client, String kind, String path) {

@@ -222,3 +222,41 @@ fn read_write_locks_of_curator_and_ours_exclude_each_other_in_order() {
         mine.release(&reader, Linger::None).await.unwrap();
     });
 }
+
+/// A counter that three of us and two of Curator count up, each by reading and writing.
+#[test]
+fn a_counter_under_the_locks_of_curator_and_ours_is_exact() {
+    const TIMES: u32 = 100;
+    let server = server();
+    let file = server.folder().join("counter");
+    std::fs::write(&file, "0").unwrap();
+    run(async {
+        let mut peers = [Peer::curator(server.port()), Peer::curator(server.port())];
+        for peer in &mut peers {
+            peer.order(&format!("count /k {TIMES} {}", file.display()));
+        }
+        let mut ours = tokio::task::JoinSet::new();
+        for n in 0..3 {
+            let (url, file) = (server.url(), file.clone());
+            ours.spawn(async move {
+                let locks = client(&url).await;
+                for _ in 0..TIMES {
+                    let mutex = locks.mutex("k");
+                    let mutex = if n == 0 { mutex.fair() } else { mutex };
+                    let guard = mutex.acquire().await.unwrap();
+                    let count: u32 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+                    std::fs::write(&file, (count + 1).to_string()).unwrap();
+                    guard.ensure_held().unwrap();
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+        for peer in peers {
+            assert_eq!(peer.answer().await.1, "counted");
+        }
+        while let Some(ended) = ours.join_next().await {
+            ended.unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), (TIMES * 5).to_string());
+    });
+}

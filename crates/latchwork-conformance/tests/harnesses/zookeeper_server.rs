@@ -83,20 +83,22 @@ fn disturb(proxies: &[Proxy], fault: Fault) {
     for proxy in proxies {
         match fault {
             Fault::None => {
-                // No stream goes on after bytes of it were lost: it ends, and the client has
-                // noticed when the trial goes on. Who connects again at once must not lose
-                // answers too.
-                proxy.thaw(Direction::ToServer);
+                // No stream goes on after bytes of it were lost. It ends before it is thawed: a hello
+                // that comes late would take the session away from where the client is by then.
                 proxy.refuse_connections().expect("the port closes");
                 let _ = proxy.cut(Cut::Reset);
-                proxy.lose_answers(false);
-                proxy.accept_connections().expect("the port opens");
             }
             Fault::LoseRequests => proxy.freeze(Direction::ToServer),
             Fault::LoseAnswers => proxy.lose_answers(true),
         }
     }
     if fault == Fault::None {
+        for proxy in proxies {
+            proxy.thaw(Direction::ToServer);
+            proxy.lose_answers(false);
+            proxy.accept_connections().expect("the port opens");
+        }
+        // The client has noticed when the trial goes on.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

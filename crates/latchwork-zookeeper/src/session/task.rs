@@ -20,10 +20,10 @@ use crate::names::Names;
 
 /// A heart-beat comes so many times within the timeout of a session.
 const BEATS: u32 = 16;
-/// A request without answer for this part of the timeout ends its connection,
+/// A request without answer for this part of the timeout ends its connection, within these limits;
+/// but it takes no more than a quarter of the timeout.
 const PATIENCE: u32 = 8;
-/// but not sooner, however short the session, nor later, however long.
-const PATIENCE_LIMITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(3));
+const PATIENCE_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 /// A connection may take so long to be made, with all that is said at first: several round trips.
 const CONNECT_LIMITS: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(4));
 /// The pause after all servers were tried in vain.
@@ -110,11 +110,11 @@ impl Task {
         while let Ok(flight) = self.flights.try_recv() {
             self.waiting.push_back(flight);
         }
-        self.fail_waiting(&why);
+        self.fail_waiting(self.waiting.len(), &why);
     }
 
-    fn fail_waiting(&mut self, why: &BackendError) {
-        for flight in self.waiting.drain(..) {
+    fn fail_waiting(&mut self, first: usize, why: &BackendError) {
+        for flight in self.waiting.drain(..first) {
             land(flight.answer, Vec::new(), Some(why.clone()));
         }
     }
@@ -123,6 +123,8 @@ impl Task {
     async fn attach(&mut self) -> Result<Option<Box<dyn Wire>>, NotNeeded> {
         loop {
             let mut last = String::new();
+            // Who asks from here on is told only what comes of the next round.
+            let asked_before = self.waiting.len();
             for _ in 0..self.config.servers.len() {
                 let limit = (self.timeout / 4).clamp(CONNECT_LIMITS.0, CONNECT_LIMITS.1);
                 let hello_at = self.io.now();
@@ -146,7 +148,7 @@ impl Task {
                 1 => "ZooKeeper does not serve".to_owned(),
                 n => format!("none of {n} servers of ZooKeeper serves"),
             };
-            self.fail_waiting(&not_sent(format!("{none}; {last}")));
+            self.fail_waiting(asked_before, &not_sent(format!("{none}; {last}")));
             let pause = random_between(PAUSE / 4, PAUSE);
             self.unless_not_needed(pause, |_| std::future::pending::<()>()).await?;
         }
@@ -188,7 +190,8 @@ impl Task {
     /// Serves a connection until it breaks (an error) or nobody needs the session any more.
     async fn serve(&mut self, wire: Box<dyn Wire>, link: &mut Link) -> Result<(), String> {
         let (mut reader, mut writer) = tokio::io::split(wire);
-        let patience = (self.timeout / PATIENCE).clamp(PATIENCE_LIMITS.0, PATIENCE_LIMITS.1);
+        let (least, most) = PATIENCE_LIMITS;
+        let patience = (self.timeout / PATIENCE).clamp(least, most).min(self.timeout / 4);
         let pulse: Arc<str> = match &*locked(&self.shared.up) {
             Some(up) => up.pulse.clone(),
             None => return Err("no session".into()),
