@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use latchwork_core::kit::address;
+pub(crate) use latchwork_core::kit::address::Endpoint;
 use latchwork_core::{Error, ErrorKind};
-use percent_encoding::percent_decode_str;
 
 /// The shape of a Redis deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,23 +23,6 @@ pub(crate) enum Deployment {
     },
     /// A Cluster; any of its nodes to start from.
     Cluster(Vec<Endpoint>),
-}
-
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Endpoint {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
 }
 
 /// A user and a password.
@@ -313,11 +297,6 @@ fn seconds(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(millis)).filter(|length| !length.is_zero())
 }
 
-fn decode(text: &str, what: &str) -> Result<String, Error> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| invalid(format!("store: {what} is not UTF-8")))
-}
-
 fn credentials(login: &str) -> Result<Credentials, Error> {
     let (user, password) = match login.split_once(':') {
         Some((user, password)) => (user, Some(decode(password, "password")?)),
@@ -332,29 +311,11 @@ fn credentials(login: &str) -> Result<Credentials, Error> {
 }
 
 fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, Error> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest
-                .split_once(']')
-                .ok_or_else(|| invalid(format!("store: {text:?} has no closing bracket")))?;
-            (host, rest.strip_prefix(':'))
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    if host.is_empty() {
-        return Err(invalid("store: a host is missing".into()));
-    }
-    let port =
-        match port {
-            None => default_port,
-            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
-                invalid(format!("store: the port {port:?} of {host} is not a port"))
-            })?,
-        };
-    Ok(Endpoint { host: decode(host, "host")?, port })
+    Endpoint::parse(text, default_port).map_err(|error| error.next_step(NEXT))
+}
+
+fn decode(text: &str, what: &str) -> Result<String, Error> {
+    address::decode(text, what).map_err(|error| error.next_step(NEXT))
 }
 
 #[cfg(test)]

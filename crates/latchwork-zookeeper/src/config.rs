@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use latchwork_core::kit::address;
+pub(crate) use latchwork_core::kit::address::Endpoint;
 use latchwork_core::{Error, ErrorKind};
-use percent_encoding::percent_decode_str;
 
 /// The port that ZooKeeper listens on for clients.
 const DEFAULT_PORT: u16 = 2_181;
@@ -39,23 +40,6 @@ pub(crate) struct Tls {
     pub(crate) ca: Option<PathBuf>,
     /// The client's certificate and its key.
     pub(crate) identity: Option<(PathBuf, PathBuf)>,
-}
-
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Endpoint {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
 }
 
 impl fmt::Debug for ZooKeeperConfig {
@@ -102,11 +86,6 @@ impl ZooKeeperConfig {
         let scheme = if self.tls.is_some() { "zks" } else { "zk" };
         format!("{scheme}://{}{}", servers.join(","), self.chroot)
     }
-}
-
-fn decode(text: &str, what: &str) -> Result<String, Error> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| invalid(format!("store: {what} is not UTF-8")))
 }
 
 fn read_login(login: &str) -> Result<Login, Error> {
@@ -167,29 +146,11 @@ fn read_chroot(path: &str) -> Result<String, Error> {
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, Error> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest
-                .split_once(']')
-                .ok_or_else(|| invalid(format!("store: {text:?} has no closing bracket")))?;
-            (host, rest.strip_prefix(':'))
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    if host.is_empty() {
-        return Err(invalid("store: a host is missing".into()));
-    }
-    let port =
-        match port {
-            None => DEFAULT_PORT,
-            Some(port) => port.parse().ok().filter(|port| *port != 0).ok_or_else(|| {
-                invalid(format!("store: the port {port:?} of {host} is not a port"))
-            })?,
-        };
-    Ok(Endpoint { host: decode(host, "host")?, port })
+    Endpoint::parse(text, DEFAULT_PORT).map_err(|error| error.next_step(NEXT))
+}
+
+fn decode(text: &str, what: &str) -> Result<String, Error> {
+    address::decode(text, what).map_err(|error| error.next_step(NEXT))
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
-//! Two pure kits, so that a backend is only I/O.
+//! Pure kits, so that a backend is only I/O.
 //!
 //! - [`record`]: one record per key, for stores that can change one value atomically (memory,
 //!   file, a database row). It is also the executable specification that other backends are
 //!   compared with.
 //! - [`lineup`]: a line of ordered nodes, for stores that order them (ZooKeeper, etcd).
+//! - [`address`]: hosts and ports, for stores on servers.
 
+pub mod address;
 pub mod lineup;
 pub mod record;

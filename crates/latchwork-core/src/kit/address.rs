@@ -1,0 +1,112 @@
+//! What the addresses of stores on servers have in common: hosts with ports, and escapes.
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::{Error, ErrorKind};
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// A name or a number; one with colons stands without brackets.
+    pub host: String,
+    /// Never 0.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// Reads `host`, `host:port` or `[v6]:port`, with escapes in the host.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with the part that cannot be read.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, Error> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest
+                    .split_once(']')
+                    .ok_or_else(|| invalid(format!("store: {text:?} has no closing bracket")))?;
+                (host, rest.strip_prefix(':'))
+            }
+            None => match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(invalid("store: a host is missing".into()));
+        }
+        let not_a_port =
+            |port| invalid(format!("store: the port {port:?} of {host} is not a port"));
+        let port = match port {
+            None => default_port,
+            Some(port) => match port.parse() {
+                Ok(0) | Err(_) => return Err(not_a_port(port)),
+                Ok(port) => port,
+            },
+        };
+        Ok(Self { host: decode(host, "host")?, port })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Reads a part of an address in which `%XX` stands for a byte. `what` names it in the error; its
+/// text, which may be a password, is not repeated.
+///
+/// # Errors
+///
+/// `Invalid` if it is not UTF-8.
+pub fn decode(text: &str, what: &str) -> Result<String, Error> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| invalid(format!("store: {what} is not UTF-8")))
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_hosts_with_and_without_ports() {
+        for (text, shown) in [
+            ("h", "h:7"),
+            ("h:1", "h:1"),
+            ("[::1]", "[::1]:7"),
+            ("[::1]:65535", "[::1]:65535"),
+            ("a%20b:2", "a b:2"),
+        ] {
+            assert_eq!(Endpoint::parse(text, 7).unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn names_what_it_cannot_read() {
+        for (text, part) in [
+            ("", "host"),
+            (":1", "host"),
+            ("[::1", "bracket"),
+            ("h:0", "port"),
+            ("h:65536", "port"),
+            ("h:", "port"),
+            ("%ff", "UTF-8"),
+        ] {
+            let error = Endpoint::parse(text, 7).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+        assert!(!decode("pw%ff", "password").unwrap_err().to_string().contains("pw"));
+    }
+}
