@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{Claim, ClaimId, Moment};
+use latchwork_core::{Claim, ClaimId, Key, Moment};
 
 use crate::session::Session;
 
@@ -83,6 +83,16 @@ impl Claims {
         self.lock().get_mut(&id).filter(|own| !own.ends).is_some_and(|own| {
             own.granted = true;
             true
+        })
+    }
+
+    /// The key that is held by a node of this transaction, and the node's name.
+    pub(crate) fn node_created_at(&self, created: i64) -> Option<(Key, Arc<str>)> {
+        let claims = self.lock();
+        let mut held = claims.values().filter(|own| own.granted && !own.session.is_over());
+        held.find_map(|own| {
+            let node = own.node.as_ref().filter(|node| node.created == created)?;
+            Some((own.claim.key.clone(), node.name.clone()))
         })
     }
 
