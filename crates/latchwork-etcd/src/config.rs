@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use latchwork_core::kit::address;
-pub(crate) use latchwork_core::kit::address::Endpoint;
+pub(crate) use latchwork_core::kit::address::{Endpoint, Login};
 use latchwork_core::{Error, ErrorKind};
 
 /// The port that etcd listens on for clients.
@@ -36,13 +36,6 @@ pub(crate) struct Tls {
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
     pub(crate) server_name: Option<String>,
-}
-
-/// A user and a password.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Login {
-    pub(crate) user: String,
-    pub(crate) password: String,
 }
 
 impl fmt::Debug for EtcdConfig {
@@ -127,14 +120,7 @@ impl EtcdConfig {
 }
 
 fn read_login(login: &str) -> Result<Login, Error> {
-    let Some((user, password)) = login.split_once(':') else {
-        return Err(invalid("store: a user without a password".into()));
-    };
-    let login = Login { user: decode(user, "user")?, password: decode(password, "password")? };
-    match login.user.is_empty() {
-        true => Err(invalid("store: a password without a user".into())),
-        false => Ok(login),
-    }
+    Login::parse(login).map_err(|error| error.next_step(NEXT))
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, Error> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use latchwork_core::kit::address;
-pub(crate) use latchwork_core::kit::address::Endpoint;
+pub(crate) use latchwork_core::kit::address::{Endpoint, Login};
 use latchwork_core::{Error, ErrorKind};
 
 /// The port that ZooKeeper listens on for clients.
@@ -24,13 +24,6 @@ pub struct ZooKeeperConfig {
     pub(crate) tls: Option<Tls>,
     /// Begins with `/` and does not end so; empty for the root.
     pub(crate) chroot: String,
-}
-
-/// A user and a password.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Login {
-    pub(crate) user: String,
-    pub(crate) password: String,
 }
 
 /// What certificates to trust, and which to show.
@@ -89,14 +82,7 @@ impl ZooKeeperConfig {
 }
 
 fn read_login(login: &str) -> Result<Login, Error> {
-    let Some((user, password)) = login.split_once(':') else {
-        return Err(invalid("store: a user without a password".into()));
-    };
-    let login = Login { user: decode(user, "user")?, password: decode(password, "password")? };
-    match login.user.is_empty() {
-        true => Err(invalid("store: a password without a user".into())),
-        false => Ok(login),
-    }
+    Login::parse(login).map_err(|error| error.next_step(NEXT))
 }
 
 fn read_options(query: &str, is_secure: bool) -> Result<Option<Tls>, Error> {

@@ -1,4 +1,4 @@
-//! What the addresses of stores on servers have in common: hosts with ports, and escapes.
+//! What the addresses of stores on servers have in common: hosts with ports, logins, and escapes.
 
 use std::fmt;
 
@@ -60,6 +60,38 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// A user and a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// Never empty.
+    pub user: String,
+    /// Shown nowhere.
+    pub password: String,
+}
+
+impl Login {
+    /// Reads `user:password`, with escapes in both.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` with the part that is missing or cannot be read.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let Some((user, password)) = text.split_once(':') else {
+            return Err(invalid("store: a user without a password".into()));
+        };
+        if user.is_empty() {
+            return Err(invalid("store: a password without a user".into()));
+        }
+        Ok(Self { user: decode(user, "user")?, password: decode(password, "password")? })
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).field("password", &"***").finish()
+    }
+}
+
 /// Reads a part of an address in which `%XX` stands for a byte. `what` names it in the error; its
 /// text, which may be a password, is not repeated.
 ///
@@ -108,5 +140,16 @@ mod tests {
             assert!(error.to_string().contains(part), "{text}: {error}");
         }
         assert!(!decode("pw%ff", "password").unwrap_err().to_string().contains("pw"));
+    }
+
+    #[test]
+    fn a_login_has_a_user_and_a_password_and_shows_only_the_user() {
+        let login = Login::parse("a%20b:p%40ss:word").unwrap();
+        assert_eq!((&*login.user, &*login.password), ("a b", "p@ss:word"));
+        assert_eq!(format!("{login:?}"), "Login { user: \"a b\", password: \"***\" }");
+        for (text, part) in [("user", "without a password"), (":pw", "without a user")] {
+            let error = Login::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("pw"), "{error}");
+        }
     }
 }
