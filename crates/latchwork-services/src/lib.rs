@@ -13,6 +13,7 @@
     reason = "starts processes, waits for them and delays bytes; no lock's validity depends on it"
 )]
 
+pub mod child;
 mod clock_shim;
 mod cluster;
 mod error;

@@ -4,13 +4,12 @@
 
 pub mod bare;
 pub mod clients;
-pub mod process;
 pub mod world;
 
 pub use std::time::{Duration, Instant};
 
 pub use clients::*;
-pub use process::*;
+pub use latchwork_services::child::*;
 pub use world::*;
 
 pub const SEC: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses a part")]
 
-pub mod process;
+pub use latchwork_services::child as process;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Another process of the test program, to be stopped and killed.
+//!
+//! The program has a test named `child`, which plays the part that [`role`] tells. What fails here
+//! fails the test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -32,6 +35,7 @@ pub struct Process {
 }
 
 impl Process {
+    /// Starts it, for the store at this address.
     pub fn start(role: &str, store: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
@@ -57,6 +61,7 @@ impl Process {
         }
     }
 
+    /// Says a line to the child.
     pub fn tell(&mut self, text: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{text}").unwrap();
     }
