@@ -4,7 +4,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Attempt, Blocked, Claim, ClaimId, Grant, Mode, Order, Stamp, Wake};
+use crate::backend::{
+    Attempt, Blocked, Cause, Claim, ClaimId, Grant, Linger, Mode, Order, Stamp, Wake,
+};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::engine::Engine;
@@ -40,15 +42,34 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
     /// Every waiter its own claim in the store's line, no handover.
     pub(crate) fair: bool,
+    /// A key that is kept closed is not waited for.
+    pub(crate) stops_at_linger: bool,
     pub(crate) plan: Plan,
 }
 
-/// Gets the request admitted. `None` if it asked once and was blocked.
+/// What became of a request.
+pub(crate) enum Admission {
+    Granted(Guard),
+    /// What the store said; nothing if this process itself holds the key or waits for it.
+    Refused(Option<Blocked>),
+}
+
+impl Admission {
+    pub(crate) fn guard(self) -> Option<Guard> {
+        match self {
+            Self::Granted(guard) => Some(guard),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Gets the request admitted. Refused if it asked once and was blocked, or if the key is closed and
+/// the request does not wait for that.
 pub(crate) async fn acquire(
     engine: &Arc<Engine>,
     request: &Request,
     patience: Patience,
-) -> Result<Option<Guard>, Error> {
+) -> Result<Admission, Error> {
     let key = &request.key;
     engine.check_open(Some(key))?;
     if request.fair && !engine.capabilities.fifo {
@@ -66,8 +87,8 @@ pub(crate) async fn acquire(
     let lead = if request.mode == Mode::Exclusive && !request.fair {
         match wait_in_line(engine, request, patience, deadline).await? {
             Local::Lead(lead) => Some(lead),
-            Local::Handed(guard) => return Ok(Some(guard)),
-            Local::Busy => return Ok(None),
+            Local::Handed(guard) => return Ok(Admission::Granted(guard)),
+            Local::Busy => return Ok(Admission::Refused(None)),
         }
     } else {
         None
@@ -112,16 +133,16 @@ async fn wait_in_line(
             None => {
                 return Err(match line.trouble() {
                     Some((_, error)) => engine.seen(error, Some(&request.key)),
-                    None => timed_out(engine, request, patience, line.in_the_way()),
+                    None => timed_out(engine, &request.key, patience, line.in_the_way()),
                 });
             }
         }
     }
 }
 
-fn timed_out(
+pub(crate) fn timed_out(
     engine: &Engine,
-    request: &Request,
+    key: &Key,
     patience: Patience,
     in_the_way: Option<InTheWay>,
 ) -> Error {
@@ -137,7 +158,7 @@ fn timed_out(
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
     Error::new(ErrorKind::TimedOut, format!("not admitted{within}{why}"))
-        .key(&request.key)
+        .key(key)
         .store(engine.capabilities.store.clone())
         .next_step(step)
 }
@@ -165,6 +186,7 @@ impl Drop for Pending<'_> {
         let job = Job {
             claim: self.claim.clone(),
             rules: self.request.plan.rules.clone(),
+            linger: Linger::None,
             under_way,
             lead: None,
         };
@@ -200,7 +222,7 @@ impl<'a> Pending<'a> {
         Self { engine, request, patience, claim, lead, under_way: None, touched }
     }
 
-    async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Option<Guard>, Error> {
+    async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
         let engine = self.engine;
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut pace = Pace::default();
@@ -214,7 +236,7 @@ impl<'a> Pending<'a> {
                 Ok(Attempt::Granted(grant)) => {
                     let until = validity::valid_until(sent_at, grant.ttl);
                     if let Some(guard) = self.take(grant, sent, until, start)? {
-                        return Ok(Some(guard));
+                        return Ok(Admission::Granted(guard));
                     }
                     BackendError::new(
                         BackendErrorKind::Unreachable,
@@ -227,22 +249,25 @@ impl<'a> Pending<'a> {
                     failing_since = None;
                     backoff.reset();
                     if self.patience == Patience::Once {
-                        return Ok(None);
+                        return Ok(Admission::Refused(Some(blocked)));
                     }
                     self.touched = true;
+                    if self.request.stops_at_linger && blocked.cause == Cause::Linger {
+                        return Ok(Admission::Refused(Some(blocked)));
+                    }
                     if let Some(lead) = &self.lead {
                         lead.note(InTheWay::of(&blocked));
                     }
                     if engine.io.now() >= deadline {
                         let why = InTheWay::of(&blocked);
-                        return Err(timed_out(engine, self.request, self.patience, why));
+                        return Err(timed_out(engine, &self.request.key, self.patience, why));
                     }
                     let key = &self.claim.key;
                     self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
                     if let Some(guard) =
                         self.wait(&blocked, sent, deadline, start, &mut pace).await?
                     {
-                        return Ok(Some(guard));
+                        return Ok(Admission::Granted(guard));
                     }
                     continue;
                 }
@@ -305,7 +330,8 @@ impl<'a> Pending<'a> {
             self.claim.id = ClaimId::random();
             self.touched = false;
             let rules = rules.clone();
-            engine.reaper.reap(Job { claim: burnt, rules, under_way: None, lead: None });
+            let linger = Linger::None;
+            engine.reaper.reap(Job { claim: burnt, rules, linger, under_way: None, lead: None });
             return Ok(None);
         }
         let token = FencingToken::from_grant(grant.token);

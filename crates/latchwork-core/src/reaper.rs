@@ -27,6 +27,8 @@ pub(crate) type Orphan =
 pub(crate) struct Job {
     pub(crate) claim: Claim,
     pub(crate) rules: Arc<Rules>,
+    /// How long the key is to stay closed afterwards.
+    pub(crate) linger: Linger,
     /// A try of this claim that is still under way: the release goes after its answer.
     pub(crate) under_way: Option<Orphan>,
     /// The line's turn, passed on after the first release that was answered or failed.
@@ -56,7 +58,7 @@ impl Reaper {
     }
 
     async fn give_back(&self, job: Job) {
-        let Job { claim, rules, under_way, mut lead } = job;
+        let Job { claim, rules, linger, under_way, mut lead } = job;
         let op_timeout = rules.op_timeout(claim.ttl);
         if let Some(try_under_way) = under_way {
             // Whatever it answers: the release settles it, and goes after it.
@@ -67,7 +69,7 @@ impl Reaper {
         let first = Duration::from_millis(20).min(op_timeout);
         let mut backoff = Backoff::new(first, op_timeout);
         loop {
-            let answer = self.release_once(&claim, op_timeout).await;
+            let answer = self.release_once(&claim, linger, op_timeout).await;
             drop(lead.take());
             let error = match answer {
                 Ok(_) => return rules.tell(&Event::Released { key: &claim.key }),
@@ -84,9 +86,10 @@ impl Reaper {
     pub(crate) async fn release_once(
         &self,
         claim: &Claim,
+        linger: Linger,
         op_timeout: Duration,
     ) -> Result<Released, BackendError> {
-        self.io.answer(op_timeout, self.backend.release(claim, Linger::None)).await
+        self.io.answer(op_timeout, self.backend.release(claim, linger)).await
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Claim, ClaimId, Renewal};
+use crate::backend::{Backend, Claim, ClaimId, Linger, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
 use crate::io::Io;
@@ -234,6 +234,7 @@ impl Watchdog {
             self.reaper.reap(Job {
                 claim: lease.claim.clone(),
                 rules: lease.rules.clone(),
+                linger: Linger::None,
                 under_way: None,
                 lead,
             });

@@ -125,7 +125,7 @@ impl Client {
         client
     }
 
-    pub fn mutex(&self, name: &str) -> latchwork_core::Mutex {
+    pub fn mutex(&self, name: &str) -> latchwork_core::Lock {
         self.locks.mutex(name)
     }
 
