@@ -84,20 +84,25 @@ pub(crate) async fn acquire(
         Patience::Once | Patience::Endless => Moment::NEVER,
     };
     // Only exclusive claims share a place: readers and permits go to the store side by side.
-    let lead = if request.mode == Mode::Exclusive && !request.fair {
+    let (lead, waited) = if request.mode == Mode::Exclusive && !request.fair {
         match wait_in_line(engine, request, patience, deadline).await? {
-            Local::Lead(lead) => Some(lead),
-            Local::Handed(guard) => return Ok(Admission::Granted(guard)),
+            Local::Lead(lead, waited) => (Some(lead), waited),
+            Local::Handed(guard) => {
+                let (token, waited) = (guard.token(), engine.io.now().since(start));
+                request.plan.rules.tell(&Event::Received { key, token, waited });
+                return Ok(Admission::Granted(guard));
+            }
             Local::Busy => return Ok(Admission::Refused(None)),
         }
     } else {
-        None
+        (None, false)
     };
-    Pending::new(engine, request, patience, lead).admit(start, deadline).await
+    Pending::new(engine, request, patience, lead, waited).admit(start, deadline).await
 }
 
 enum Local {
-    Lead(Lead),
+    /// And whether it had to wait for it.
+    Lead(Lead, bool),
     Handed(Guard),
     Busy,
 }
@@ -112,7 +117,7 @@ async fn wait_in_line(
     loop {
         let waits = patience != Patience::Once;
         let (line, turn) = match engine.lines.enter(&request.key, &request.plan, waits) {
-            Entered::Lead(lead) => return Ok(Local::Lead(lead)),
+            Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
             Entered::Busy => return Ok(Local::Busy),
             Entered::Wait(line, turn) => (line, turn),
         };
@@ -124,7 +129,7 @@ async fn wait_in_line(
         };
         engine.check_open(Some(&request.key))?;
         match given {
-            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead)),
+            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
             // A hold that was lost on its way is dropped, and the wait starts anew.
             Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
                 return Ok(Local::Handed(guard));
@@ -175,6 +180,8 @@ struct Pending<'a> {
     under_way: Option<Orphan>,
     /// The store may know the claim.
     touched: bool,
+    /// Something was in the way.
+    blocked: bool,
 }
 
 impl Drop for Pending<'_> {
@@ -187,6 +194,7 @@ impl Drop for Pending<'_> {
             claim: self.claim.clone(),
             rules: self.request.plan.rules.clone(),
             linger: Linger::None,
+            held: None,
             under_way,
             lead: None,
         };
@@ -203,9 +211,11 @@ impl<'a> Pending<'a> {
         request: &'a Request,
         patience: Patience,
         mut lead: Option<Lead>,
+        waited: bool,
     ) -> Self {
         let inherited = lead.as_mut().and_then(Lead::take_inherited);
         let touched = inherited.is_some();
+        let blocked = touched || waited;
         let id = inherited.map_or_else(ClaimId::random, |claim| claim.id);
         let order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
         let claim = Claim {
@@ -219,7 +229,7 @@ impl<'a> Pending<'a> {
             floor: 0,
             stamp: Stamp::new(engine.io.now()),
         };
-        Self { engine, request, patience, claim, lead, under_way: None, touched }
+        Self { engine, request, patience, claim, lead, under_way: None, touched, blocked }
     }
 
     async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
@@ -247,6 +257,7 @@ impl<'a> Pending<'a> {
                 }
                 Ok(Attempt::Blocked(blocked)) => {
                     failing_since = None;
+                    self.blocked = true;
                     backoff.reset();
                     if self.patience == Patience::Once {
                         return Ok(Admission::Refused(Some(blocked)));
@@ -331,7 +342,14 @@ impl<'a> Pending<'a> {
             self.touched = false;
             let rules = rules.clone();
             let linger = Linger::None;
-            engine.reaper.reap(Job { claim: burnt, rules, linger, under_way: None, lead: None });
+            engine.reaper.reap(Job {
+                claim: burnt,
+                rules,
+                linger,
+                held: None,
+                under_way: None,
+                lead: None,
+            });
             return Ok(None);
         }
         let token = FencingToken::from_grant(grant.token);
@@ -353,7 +371,8 @@ impl<'a> Pending<'a> {
         // here. The guard comes first: it gives back what is not handed out.
         let guard = Guard::new(engine.clone(), watched, 0);
         engine.check_open(Some(key))?;
-        rules.tell(&Event::Acquired { key, token, waited: now.since(start) });
+        let (waited, contended) = (now.since(start), self.blocked);
+        rules.tell(&Event::Acquired { key, token, waited, contended });
         Ok(Some(guard))
     }
 

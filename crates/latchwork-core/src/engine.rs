@@ -131,12 +131,12 @@ impl Engine {
     fn hand_over(self: &Arc<Self>, watched: &Arc<Watched>, index: u32) -> bool {
         let lease = &watched.lease;
         while let Some(next) = self.next_local(watched, index) {
-            lease.restart_hold(self.io.now());
+            let held = lease.restart_hold(self.io.now());
             let guard = Guard::new(self.clone(), watched.clone(), index + 1);
             let token = guard.token();
             match next.hand(guard) {
                 Ok(()) => {
-                    lease.rules.tell(&Event::HandedOver { key: &lease.claim.key, token });
+                    lease.rules.tell(&Event::HandedOver { key: &lease.claim.key, token, held });
                     return true;
                 }
                 Err(unwanted) => unwanted.disarm(),
@@ -157,6 +157,7 @@ impl Engine {
             claim: lease.claim.clone(),
             rules: lease.rules.clone(),
             linger,
+            held: Some((lease.first_token, lease.held_for(self.io.now()))),
             under_way: None,
             lead: lease.take_lead(),
         })

@@ -13,8 +13,7 @@ use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Lost, NotHeld};
 use crate::key::Key;
 use crate::lease::HoldState;
-use crate::observe::Event;
-use crate::reaper::Withdrawal;
+use crate::reaper::{Withdrawal, tell_released};
 use crate::reentrant::Entry;
 use crate::token::FencingToken;
 use crate::watchdog::Watched;
@@ -179,14 +178,14 @@ impl Guard {
             Outcome::HandedOver => return Ok(Released::Yes),
             Outcome::WasLost => return Ok(Released::NotHeld),
         };
-        let rules = job.rules.clone();
+        let (rules, held) = (job.rules.clone(), job.held);
         let op_timeout = rules.op_timeout(job.claim.ttl);
         let mut withdrawal = Withdrawal::new(&self.engine.reaper, job);
         let reaper = &self.engine.reaper;
         match reaper.release_once(withdrawal.claim(), linger, op_timeout).await {
             Ok(released) => {
                 withdrawal.settled();
-                rules.tell(&Event::Released { key: self.key() });
+                tell_released(&rules, self.key(), held);
                 Ok(released)
             }
             Err(error) => Err(self

@@ -279,8 +279,14 @@ impl LockManager {
         let engine = &self.engine;
         let claim = self.claim(key, ClaimId::random(), mode, plan);
         let rules = plan.rules.clone();
-        let job =
-            Job { claim: claim.clone(), rules, linger: Linger::None, under_way: None, lead: None };
+        let job = Job {
+            claim: claim.clone(),
+            rules,
+            linger: Linger::None,
+            held: None,
+            under_way: None,
+            lead: None,
+        };
         // Whatever happens from here on, this claim is given back.
         let mut withdrawal = Withdrawal::new(&engine.reaper, job);
         let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;

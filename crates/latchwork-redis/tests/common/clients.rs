@@ -49,7 +49,7 @@ impl Observer for Story {
             }
             Event::Renewed { .. } => count(&self.renewed),
             Event::ClockUnsteady { .. } => count(&self.unsteady),
-            Event::Lost { key, lost } => {
+            Event::Lost { key, lost, .. } => {
                 let told = (key.as_str().to_owned(), *lost, Instant::now());
                 self.lost.lock().unwrap().push(told);
             }
