@@ -178,9 +178,18 @@ pub(crate) fn say(holder: &Arc<str>, usual: Option<Duration>) -> Arc<str> {
     }
 }
 
+/// The text without what was added.
+pub(crate) fn unsaid(holder: &str) -> &str {
+    split(holder).map_or(holder, |(text, _)| text)
+}
+
 fn read(holder: &str) -> Option<Duration> {
-    let (_, number) = holder.strip_suffix(AFTER)?.rsplit_once(BEFORE)?;
-    number.parse().ok().map(Duration::from_millis)
+    split(holder).map(|(_, usual)| usual)
+}
+
+fn split(holder: &str) -> Option<(&str, Duration)> {
+    let (text, number) = holder.strip_suffix(AFTER)?.rsplit_once(BEFORE)?;
+    Some((text, Duration::from_millis(number.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -251,6 +260,7 @@ mod tests {
         let (key, habits) = (Key::new("k").unwrap(), Habits::default());
         let holder = say(&"host pid 7".into(), Some(1_300 * MS));
         assert_eq!(&*holder, "host pid 7 [holds under 1300 ms]");
+        assert_eq!((unsaid(&holder), unsaid("x")), ("host pid 7", "x"));
         habits.hear(&key, &holder);
         assert_eq!(habits.usual(&key), Some(1_300 * MS));
         for text in ["host pid 7", "", " [holds under x ms]", "[holds under 5 ms] and more"] {

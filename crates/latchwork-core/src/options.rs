@@ -36,11 +36,10 @@ pub(crate) struct Plan {
 impl Plan {
     /// Whether a hold that was granted for one suits the other.
     pub(crate) fn suits(&self, other: &Plan) -> bool {
-        if !self.rules.same_as(&other.rules) {
-            return false;
-        }
-        // One that follows the hold times says so in the text, and is as good as the next.
-        self.rules.adaptive_ttl.is_some() || self.ttl == other.ttl && self.holder == other.holder
+        // A ttl that follows the hold times is as good as the next one.
+        let same_ttl = self.rules.adaptive_ttl.is_some() || self.ttl == other.ttl;
+        let same_holder = adaptive::unsaid(&self.holder) == adaptive::unsaid(&other.holder);
+        same_ttl && same_holder && self.rules.same_as(&other.rules)
     }
 
     /// The same with what is known of the key's hold times.
