@@ -1,5 +1,6 @@
 //! The only place that prints: text for people, JSON for programs, names made harmless.
 
+mod bench;
 mod report;
 
 use std::fmt::Write as _;
@@ -70,6 +71,13 @@ impl Output {
         }
     }
 
+    /// What long work is at, for who waits for it.
+    pub(crate) fn progress(&self, message: &str) {
+        if self.tells_waiting() {
+            self.note("progress", message, &[]);
+        }
+    }
+
     /// The job is about to be stopped by its terminal.
     pub(crate) fn stopped(&self, left: Duration, fields: &[(&str, &str)]) {
         let left = coarse(left);
@@ -87,18 +95,7 @@ impl Output {
             return 0;
         }
         let head = ["NAME", "HOLDER", "TOKEN", "AGE", "LEFT", "WAITING"].map(str::to_owned);
-        let rows: Vec<_> = std::iter::once(head).chain(all.iter().map(row)).collect();
-        let mut text = String::new();
-        for row in &rows {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-                let _ = write!(line, "{cell:width$}  ");
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        self.print(text.trim_end())
+        self.print(&table(&head, all.iter().map(row)))
     }
 
     /// `show`: one of them.
@@ -287,6 +284,23 @@ fn token_text(grant: u64) -> String {
 
 fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Columns as wide as their widest cell.
+fn table<const N: usize>(head: &[String; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<_> = std::iter::once(head.clone()).chain(rows).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text
 }
 
 /// A length of time for people: `29s`, `1h 2m`, below a second in milliseconds.

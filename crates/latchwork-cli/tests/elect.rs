@@ -1,5 +1,7 @@
 //! `latchwork elect`: one host of many leads.
 
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use common::{Running, Store};

@@ -1,5 +1,7 @@
 //! `latchwork run` with readers, writers, permits and several names.
 
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use common::{Running, Store};

@@ -1,5 +1,6 @@
 //! The commands, one file each, and what they share.
 
+mod bench;
 mod completions;
 mod doctor;
 mod elect;
@@ -48,6 +49,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Show(args) => show::run(args, &store, &output).await,
             Command::Release(args) => release::run(args, &store, &output).await,
             Command::Doctor => doctor::run(&store, &output).await,
+            Command::Bench(args) => bench::run(args, &store, &output).await,
             Command::Init => init::run(&store, &output).await,
             Command::Completions(_) => Ok(0),
         }

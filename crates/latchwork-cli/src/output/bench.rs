@@ -1,0 +1,72 @@
+//! What a bench has measured.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Output, line, table};
+use crate::bench::{Measured, Plan, Workload};
+
+const HEAD: [&str; 8] =
+    ["WORKLOAD", "PAIRS/S", "HANDOVERS/S", "MEDIAN", "99 %", "FAIRNESS", "STARVED", "OVERLAPS"];
+
+impl Output {
+    /// All workloads. Says with which code to exit.
+    pub(crate) fn measured(&self, store: &str, plan: &Plan, all: &[(Workload, Measured)]) -> u8 {
+        if self.json {
+            let workloads =
+                Value::from_iter(all.iter().map(|(workload, m)| workload_json(*workload, m)));
+            return self.print(&line(&json!({
+                "store": store,
+                "seconds": plan.length.as_secs_f64(),
+                "processes": plan.processes,
+                "workloads": workloads,
+            })));
+        }
+        let rows = all.iter().map(|(workload, measured)| row(*workload, measured));
+        let mut text = format!("{store}, {} processes\n", plan.processes);
+        text.push_str(&table(&HEAD.map(str::to_owned), rows));
+        for times in ["acquire and release", "from a release to the next hold"] {
+            let of: Vec<_> =
+                all.iter().filter(|(w, _)| w.times() == times).map(|(w, _)| w.name()).collect();
+            if !of.is_empty() {
+                text.push_str(&format!("\ntimes of {}: {times}", of.join("; ")));
+            }
+        }
+        self.print(&text)
+    }
+}
+
+fn row(workload: Workload, measured: &Measured) -> [String; 8] {
+    let none = || "-".to_owned();
+    [
+        workload.name().to_owned(),
+        format!("{:.0}", measured.rate(measured.pairs)),
+        measured.handovers.map_or_else(none, |n| format!("{:.0}", measured.rate(n))),
+        measured.quantile(0.5).map_or_else(none, short),
+        measured.quantile(0.99).map_or_else(none, short),
+        measured.fairness.map_or_else(none, |jain| format!("{jain:.3}")),
+        measured.starved.map_or_else(none, |n| n.to_string()),
+        if measured.handovers.is_some() { measured.overlaps.to_string() } else { none() },
+    ]
+}
+
+fn workload_json(workload: Workload, measured: &Measured) -> Value {
+    let micros = |part| measured.quantile(part).map(|time| time.as_nanos() as f64 / 1e3);
+    json!({
+        "name": workload.name(),
+        "times": workload.times(),
+        "pairs_per_second": measured.rate(measured.pairs),
+        "handovers_per_second": measured.handovers.map(|n| measured.rate(n)),
+        "median_us": micros(0.5),
+        "p99_us": micros(0.99),
+        "fairness": measured.fairness,
+        "starved": measured.starved,
+        "overlaps": measured.handovers.map(|_| measured.overlaps),
+    })
+}
+
+fn short(length: Duration) -> String {
+    let micros = length.as_nanos() as f64 / 1e3;
+    if micros < 10_000.0 { format!("{micros:.0} us") } else { format!("{:.0} ms", micros / 1e3) }
+}
