@@ -1,6 +1,7 @@
 //! What the command line may say.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -15,6 +16,7 @@ Examples:
   latchwork show nightly                        who holds it, who waits
   latchwork ls                                  all locks in use
   latchwork doctor                              is the store fit for locks
+  latchwork demo stock                          see what a lock prevents
 
 Exit codes:
   64 usage, 69 store unreachable, 70 broken, 71 store not fit for locks (doctor),
@@ -42,6 +44,23 @@ Examples:
   latchwork run --wait 5s deploy -- make deploy
   latchwork run --wait 0 --ttl 1m --max-hold 1h report -- sh -c 'date; sleep 5'
   latchwork --store file:///srv/locks run import -- ./import";
+
+const STOCK_HELP: &str = "\
+Buyers read how many units are left, pack one, and write one less. Four scenes, a
+few seconds each:
+  1  without a lock
+  2  with a key that expires after a second and is deleted by whoever is done
+  3  with a lock of latchwork
+  4  the same, with one buyer stopped (SIGSTOP) before it writes, and a fence that
+     refuses its late write
+All numbers are counted. Exits with 0 if scenes 3 and 4 sold exactly what there was.
+The stock is kept in the Redis server of the locks (redis://), else in a file of the
+folder for temporary files. What the demo makes is removed when it ends.
+
+Examples:
+  latchwork demo stock
+  latchwork --store redis://127.0.0.1:6379 demo stock --svg stock.svg
+  latchwork --json demo stock --buyers 8 --stock 50";
 
 /// Runs commands under a lock, and shows and frees locks.
 #[derive(Debug, Parser)]
@@ -109,6 +128,9 @@ no preparation.
 Examples:
   latchwork --store file:///srv/locks init")]
     Init,
+    /// Show what goes wrong without a lock, and what does not with one
+    #[command(subcommand)]
+    Demo(DemoArgs),
     /// Print shell completions
     #[command(after_help = "\
 Examples:
@@ -173,6 +195,30 @@ pub(crate) struct ReleaseArgs {
     /// Yes, take it away: the holder may be in the middle of its work
     #[arg(long, required = true)]
     pub(crate) force: bool,
+}
+
+/// `demo`
+#[derive(Debug, Subcommand)]
+pub(crate) enum DemoArgs {
+    /// Sell an inventory: without a lock, with SET NX PX and DEL, and with latchwork
+    #[command(after_help = STOCK_HELP)]
+    Stock(StockArgs),
+}
+
+/// `demo stock`
+#[derive(Debug, Args)]
+pub(crate) struct StockArgs {
+    /// How many buyers there are, each a process of its own
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=20))]
+    pub(crate) buyers: u32,
+
+    /// How many units there are
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) stock: u32,
+
+    /// Draw who was at the stock when
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "latchwork-stock.svg", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 /// `completions`

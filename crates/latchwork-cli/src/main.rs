@@ -5,6 +5,7 @@ compile_error!("the latchwork command supports Linux only; the library works els
 
 mod args;
 mod commands;
+mod demo;
 mod exit;
 mod output;
 mod process;
@@ -13,8 +14,10 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     // Before anything else: a guardian reads no arguments of people and starts no runtime.
-    if std::env::args_os().nth(1).is_some_and(|word| word == process::guardian::ROLE) {
-        return process::guardian_main::main();
+    match std::env::args_os().nth(1) {
+        Some(word) if word == process::guardian::ROLE => return process::guardian_main::main(),
+        Some(word) if word == demo::buyer_main::ROLE => return demo::buyer_main::main(),
+        _ => {}
     }
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,

@@ -1,6 +1,7 @@
 //! The only place that prints: text for people, JSON for programs, names made harmless.
 
 mod report;
+pub(crate) mod stock;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};

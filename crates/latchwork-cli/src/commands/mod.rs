@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they share.
 
 mod completions;
+mod demo;
 mod doctor;
 mod init;
 mod ls;
@@ -44,6 +45,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Release(args) => release::run(args, &store, &output).await,
             Command::Doctor => doctor::run(&store, &output).await,
             Command::Init => init::run(&store, &output).await,
+            Command::Demo(args) => demo::run(args, &store, &output).await,
             Command::Completions(_) => Ok(0),
         }
     });
