@@ -10,7 +10,7 @@ mod doorbell;
 mod driver;
 mod engine;
 mod error;
-mod fence;
+pub mod fence;
 mod guard;
 mod io;
 mod key;
