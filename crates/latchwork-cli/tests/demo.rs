@@ -50,14 +50,15 @@ fn plays(store: &Store, url: &str) -> Value {
         assert_eq!(scene(n)["tokens_rise"], true, "scene {n}: {done:?}");
         assert_eq!(scene(n)["exact"], true, "scene {n}: {done:?}");
     }
-    assert_eq!(scene(3)["lost"], 0, "{done:?}");
-    let refused = scene(4)["refused"].as_array().unwrap();
-    assert_eq!(refused.len(), 1, "{done:?}");
-    let token = |name: &str| refused[0][name].as_str().unwrap().parse::<u64>().unwrap();
+    // On a busy machine there may be others.
+    let mut refused = scene(4)["refused"].as_array().unwrap().iter();
+    let late = refused.find(|late| late["buyer"] == 1).unwrap_or_else(|| panic!("{done:?}"));
+    let token = |name: &str| late[name].as_str().unwrap().parse::<u64>().unwrap();
     assert!(token("token") < token("newest"), "{done:?}");
     // It would have undone what the others had sold.
-    assert_eq!(number(&refused[0]["left"]), 9);
-    assert!(number(&refused[0]["instead_of"]) <= 5, "{done:?}");
+    assert_eq!(number(&late["left"]), 9);
+    assert!(number(&late["instead_of"]) <= 5, "{done:?}");
+    assert!(number(&scene(4)["lost"]) > 0, "{done:?}");
     assert_eq!(value["exact"], true);
     for n in 1..=4 {
         assert!(done.stderr.contains(&format!("scene {n} of 4")), "{done:?}");
@@ -121,15 +122,17 @@ fn in_memory_with_tasks() {
 #[test]
 fn for_people_there_are_a_table_and_a_picture() {
     let store = Store::new();
-    let svg = store.file("stock.svg");
-    let args = ["demo", "stock", "--buyers", "2", "--stock", "2", "--svg", svg.to_str().unwrap()];
-    let done = Running::start(demo(&store, &store.url(), &args)).finish();
+    let args = ["demo", "stock", "--buyers", "2", "--stock", "2", "--svg"];
+    let mut command = demo(&store, &store.url(), &args);
+    command.current_dir(store.file(""));
+    let done = Running::start(command).finish();
     assert_eq!(done.code(), 0, "{done:?}");
     for line in ["1 no lock ", "2 SET NX PX, then DEL ", "3 latchwork ", "With latchwork: exact."] {
         assert!(done.stdout.lines().any(|l| l.starts_with(line)), "{line:?}: {done:?}");
     }
     assert!(done.stdout.contains("Buyer 1 was stopped (SIGSTOP)"), "{done:?}");
-    let svg = fs::read_to_string(svg).unwrap();
+    assert!(done.stdout.contains("a larger token than the one before"), "{done:?}");
+    let svg = fs::read_to_string(store.file("latchwork-stock.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("class=\"two\""), "{svg}");
     assert!(svg.contains("4. latchwork, one buyer stopped, fence: 2 sold of 2"), "{svg}");
 }

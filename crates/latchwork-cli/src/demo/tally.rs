@@ -161,6 +161,11 @@ impl Tally {
         }
     }
 
+    /// How many holds had a token.
+    pub(crate) fn holds(&self) -> usize {
+        self.visits.iter().filter(|visit| visit.token.is_some()).count()
+    }
+
     pub(crate) fn took(&self) -> Duration {
         self.closed.since(self.opened)
     }

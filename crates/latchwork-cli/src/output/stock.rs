@@ -94,6 +94,12 @@ impl Output {
                 let _ = write!(text, "\n{}", late(tally, refusal, framework));
             }
         }
+        let holds: usize = outcome.tallies.iter().map(Tally::holds).sum();
+        if outcome.tallies.iter().all(|tally| tally.tokens_rise != Some(false)) {
+            let _ = write!(text, "\nEach of {holds} holds had a larger token than the one before.");
+        } else {
+            text.push_str("\nA hold had NO larger token than the one before.");
+        }
         let verdict = if outcome.is_as_promised() { "exact" } else { "NOT exact" };
         let _ = write!(text, "\nWith latchwork: {verdict}.");
         if let Some(file) = outcome.svg {
