@@ -96,11 +96,11 @@ impl latchwork_core::Observer for Votes {
     }
 }
 
-impl Lock for latchwork::Mutex {
+impl Lock for latchwork::Lock {
     type Held = latchwork::Guard;
 
     async fn acquire(&self) -> Self::Held {
-        latchwork::Mutex::acquire(self).await.expect("the store answers")
+        latchwork::Lock::acquire(self).await.expect("the store answers")
     }
 
     async fn release(&self, held: Self::Held) {

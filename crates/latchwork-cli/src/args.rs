@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+use latchwork::{Error, Period};
 
 use crate::process::deadlines::MIN_TTL;
 
@@ -13,6 +14,8 @@ const AFTER_HELP: &str = "\
 Examples:
   latchwork run nightly -- ./backup.sh          wait for the lock, run, release
   latchwork run --wait 0 nightly -- ./backup.sh run now or not at all (exit 75)
+  latchwork once --every 1d report -- ./report  once a day, on one of the hosts
+  latchwork elect scheduler -- ./scheduler      on the one host that leads
   latchwork show nightly                        who holds it, who waits
   latchwork ls                                  all locks in use
   latchwork doctor                              is the store fit for locks
@@ -28,7 +31,11 @@ Exit codes:
 const RUN_HELP: &str = "\
 The command finds LATCHWORK_KEY, LATCHWORK_TOKEN and LATCHWORK_STORE in its
 environment. Give the token to the resource that the lock protects and let it
-refuse a smaller one than it has seen.
+refuse a smaller one than it has seen. Of several locks, keys and tokens stand
+one a line, in the same order.
+
+All who use a name must use it as the same kind of lock: a plain one, one with
+--read and --write, or one with --permits of the same number.
 
 The command runs in a process group of its own. If the lock is lost, the whole
 group gets SIGTERM, then SIGKILL, before the lock can pass on (exit 73); if
@@ -43,7 +50,35 @@ Examples:
   latchwork run nightly -- ./backup.sh --full
   latchwork run --wait 5s deploy -- make deploy
   latchwork run --wait 0 --ttl 1m --max-hold 1h report -- sh -c 'date; sleep 5'
+  latchwork run --permits 1/3 export -- ./export  three at a time
+  latchwork run --read index -- ./search          while nobody runs with --write
+  latchwork run stock orders -- ./reconcile       both or none
   latchwork --store file:///srv/locks run import -- ./import";
+
+const ONCE_HELP: &str = "\
+For a task that a scheduler starts on several hosts at one time. One of them runs
+it; the others exit with 0 and, with -v, say why. If the command exits with 0, its
+period is closed: nobody runs the task again before it is over. If it fails, or is
+ended, the task is open again at once; if its host dies, after the ttl. The command
+runs as under `run`, with the same environment, signals and exit codes.
+
+In a crontab, the same line on three hosts:
+  0 2 * * *  latchwork --store redis://locks once --every 1d --tz Europe/Berlin report -- ./report
+
+Examples:
+  latchwork once --every 1d --tz Europe/Berlin report -- ./report
+  latchwork once --every 15m mails -- ./send-mails
+  latchwork once --every 1mo --wait 1h bills -- ./bills   take over if the other host fails";
+
+const ELECT_HELP: &str = "\
+Waits until this candidate leads, and runs the command. When the command ends, the
+leadership is resigned and latchwork exits with the command's code. When the
+leadership is lost, the command is ended as under `run`, and latchwork campaigns
+again. LATCHWORK_TOKEN is the term: what the leader writes should carry it.
+
+Examples:
+  latchwork elect --candidate 10.0.0.7:8080 scheduler -- ./scheduler
+  latchwork elect --observe scheduler            who leads, and each change";
 
 const STOCK_HELP: &str = "\
 Buyers read how many units are left, pack one, and write one less. Four scenes, a
@@ -95,6 +130,12 @@ pub(crate) enum Command {
     /// Take a lock, run a command, release
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),
+    /// Run a command once in each period, on one of the hosts that try
+    #[command(after_help = ONCE_HELP)]
+    Once(OnceArgs),
+    /// Run a command on the one host that leads
+    #[command(after_help = ELECT_HELP)]
+    Elect(ElectArgs),
     /// List the locks that are held or waited for
     #[command(after_help = "Examples:\n  latchwork ls\n  latchwork --json ls shop/")]
     Ls(LsArgs),
@@ -143,8 +184,21 @@ Examples:
 /// `run`
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The lock's name: any text
-    pub(crate) name: String,
+    /// The lock's name: any text; of several all are taken or none
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+
+    /// Together with others that read (a read-write lock)
+    #[arg(long, group = "mode")]
+    pub(crate) read: bool,
+
+    /// Alone among readers and writers (a read-write lock)
+    #[arg(long, group = "mode")]
+    pub(crate) write: bool,
+
+    /// So many permits of so many (a semaphore): 1/5 lets five run at a time
+    #[arg(long, group = "mode", value_name = "TAKE/OF", value_parser = permits)]
+    pub(crate) permits: Option<Permits>,
 
     /// How long to wait for the lock: 5s, 2m, 1h30m; 0 tries once [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -168,6 +222,84 @@ pub(crate) struct RunArgs {
 
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `once`
+#[derive(Debug, Args)]
+pub(crate) struct OnceArgs {
+    /// The task's name: any text
+    pub(crate) name: String,
+
+    /// The period: 30s, 15m, 6h, or of the calendar 1d, 1w, 1mo, 1y
+    #[arg(long, value_name = "PERIOD")]
+    pub(crate) every: String,
+
+    /// The time zone in which days and more begin, such as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) tz: Option<String>,
+
+    /// If it is being run elsewhere, wait so long for it to succeed or fail [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Exit with 75 instead of 0 if there was nothing to do
+    #[arg(long)]
+    pub(crate) must_run: bool,
+
+    /// How long the task stays taken when this host dies; at least 1s [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// End the command in time to give the task up after this long
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// What others read about the host that runs it [default: user, host, process and command]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) holder: Option<String>,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl OnceArgs {
+    /// The period that the command line names.
+    pub(crate) fn period(&self) -> Result<Period, Error> {
+        Period::parse(&self.every, self.tz.as_deref())
+    }
+}
+
+/// `elect`
+#[derive(Debug, Args)]
+pub(crate) struct ElectArgs {
+    /// The election's name: any text
+    pub(crate) name: String,
+
+    /// What others read about this candidate, an address for example [default: user, host, process
+    /// and command]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) candidate: Option<String>,
+
+    /// How long the leadership lasts without a renewal; at least 1s [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// Give the leadership up after this long
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// When the leadership is lost, exit with 73 instead of campaigning again
+    #[arg(long)]
+    pub(crate) one_term: bool,
+
+    /// Do not campaign: print who leads, and each change
+    #[arg(long, conflicts_with_all = ["candidate", "ttl", "max_hold", "one_term", "command"])]
+    pub(crate) observe: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "observe", value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -228,6 +360,24 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
+/// `--permits 2/5`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Permits {
+    pub(crate) take: u32,
+    pub(crate) of: u32,
+}
+
+/// Reads `2/5`.
+fn permits(text: &str) -> Result<Permits, String> {
+    let parts =
+        text.split_once('/').and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?)));
+    match parts {
+        Some((take, of)) if (1..=of).contains(&take) => Ok(Permits { take, of }),
+        Some(_) => Err("take at least 1 and at most all of them".into()),
+        None => Err("write how many of how many, such as 2/5".into()),
+    }
+}
+
 /// Reads `5s`, `500ms`, `1h30m`, and a plain `0`.
 fn duration(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" {
@@ -273,6 +423,10 @@ mod tests {
         }
         for text in ["", "5", "-1s", "1.5.s", "soon"] {
             assert!(duration(text).is_err(), "{text:?}");
+        }
+        assert!(permits("2/5").is_ok_and(|permits| permits == Permits { take: 2, of: 5 }));
+        for text in ["", "2", "0/5", "6/5", "2/0", "-1/5", "a/b", "2/5/7"] {
+            assert!(permits(text).is_err(), "{text:?}");
         }
         assert!(ttl("999ms").is_err());
         assert_eq!(ttl("1s"), Ok(MIN_TTL));

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use latchwork::{Error, FencingToken, Mode, Party, Shape, Snapshot};
+use latchwork::{Error, FencingToken, Leader, Mode, Party, Shape, Snapshot};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -134,6 +134,22 @@ impl Output {
             let _ = write!(text, "\n  note     {}", plain(note));
         }
         self.print(&text)
+    }
+
+    /// `elect --observe`: who leads, one line for each change.
+    pub(crate) fn leader(&self, name: &str, leader: Option<&Leader>) -> u8 {
+        if self.json {
+            let candidate = leader.map(|leader| &*leader.candidate);
+            let term = leader.map(|leader| leader.term.to_string());
+            let value = json!({"key": name, "candidate": candidate, "term": term});
+            return self.print(&line(&value));
+        }
+        self.print(&match leader {
+            Some(Leader { candidate, term }) => {
+                format!("{}: {} leads, term {term}", plain(name), plain(candidate))
+            }
+            None => format!("{}: nobody leads", plain(name)),
+        })
     }
 
     /// `release --force`: who was evicted, and the token that fences them.

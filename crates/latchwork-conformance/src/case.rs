@@ -45,9 +45,12 @@ macro_rules! case {
 }
 pub(crate) use case;
 
-/// Cuts `latchwork_conformance::rules::` off.
+/// Cuts `latchwork_conformance::rules::` or `::primitives::` off.
 pub(crate) fn short(path: &'static str) -> &'static str {
-    path.rsplit_once("rules::").map_or(path, |(_, rest)| rest)
+    ["rules::", "primitives::"]
+        .into_iter()
+        .find_map(|folder| path.rsplit_once(folder))
+        .map_or(path, |(_, rest)| rest)
 }
 
 impl Case {

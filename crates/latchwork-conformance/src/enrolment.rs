@@ -1,4 +1,4 @@
-//! Finds what is not tried: a backend without a suite, a rule without a trial.
+//! Finds what is not tried: a backend without a suite, a rule or primitive without a trial.
 //!
 //! Use [`gaps`] in a test of the workspace. It reads sources, so it knows what is written there,
 //! not what a macro makes.
@@ -8,7 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::rules;
+use crate::primitives;
+use crate::rules::{self, Rule};
 
 /// What is missing in the workspace at `root`, one line each; empty if nothing is.
 ///
@@ -20,7 +21,9 @@ use crate::rules;
 /// If the sources cannot be read.
 pub fn gaps(root: &Path, suites: &Path, backend_page: &Path) -> io::Result<Vec<String>> {
     let mut gaps = untried_backends(root, suites)?;
-    gaps.extend(untried_rules(&suites.join("src/rules"), backend_page)?);
+    gaps.extend(untried_rules(backend_page)?);
+    gaps.extend(unlisted(&suites.join("src/rules"), &rules::all())?);
+    gaps.extend(unlisted(&suites.join("src/primitives"), &primitives::all())?);
     Ok(gaps)
 }
 
@@ -101,7 +104,7 @@ fn implementor(line: &str) -> Option<&str> {
     is_trait.then_some(&kind[..end])
 }
 
-fn untried_rules(folder: &Path, backend_page: &Path) -> io::Result<Vec<String>> {
+fn untried_rules(backend_page: &Path) -> io::Result<Vec<String>> {
     let mut gaps = Vec::new();
     let cases = rules::all();
     let page = fs::read_to_string(backend_page)?;
@@ -116,13 +119,19 @@ fn untried_rules(folder: &Path, backend_page: &Path) -> io::Result<Vec<String>> 
             n => gaps.push(format!("B{number} has {n} files in src/rules")),
         }
     }
+    Ok(gaps)
+}
+
+/// Files and functions of a folder that look like trials and are not played.
+fn unlisted(folder: &Path, cases: &[Rule]) -> io::Result<Vec<String>> {
+    let mut gaps = Vec::new();
     for (path, text) in rust_files(folder)? {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if name == "mod" {
             continue;
         }
         let Some(rule) = cases.iter().find(|rule| rule.name == name) else {
-            gaps.push(format!("{name}.rs is not among the rules"));
+            gaps.push(format!("{name}.rs is not among those of {}", folder.display()));
             continue;
         };
         if rule.cases.is_empty() {
@@ -222,9 +231,18 @@ mod tests {
     fn a_rule_without_file_shows() {
         let page = std::env::temp_dir().join(format!("rules {}.rs", std::process::id()));
         fs::write(&page, "//! | B1 atomic | x |\n//! | B16 new | y |\n").unwrap();
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules");
-        let gaps = untried_rules(&folder, &page).unwrap();
+        let gaps = untried_rules(&page).unwrap();
         fs::remove_file(&page).unwrap();
         assert_eq!(gaps, ["B16 has 0 files in src/rules"]);
+    }
+
+    #[test]
+    fn a_file_that_nobody_plays_shows() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/primitives");
+        let mut played = primitives::all();
+        assert_eq!(unlisted(&folder, &played).unwrap(), [""; 0]);
+        played.retain(|primitive| primitive.name != "once");
+        let gaps = unlisted(&folder, &played).unwrap();
+        assert!(gaps.iter().any(|gap| gap.contains("once.rs is not among those")), "{gaps:?}");
     }
 }

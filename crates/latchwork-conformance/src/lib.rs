@@ -54,6 +54,7 @@ pub mod differential;
 pub mod enrolment;
 mod harness;
 pub mod line_store;
+mod primitives;
 mod rules;
 mod stage;
 mod witness;
@@ -73,6 +74,7 @@ pub fn trials(name: &str, harness: impl Harness) -> Vec<Trial> {
     let expected = harness.expected();
     rules::all()
         .into_iter()
+        .chain(primitives::all())
         .flat_map(|rule| rule.cases)
         .filter(|case| (case.fits)(&expected))
         .map(|case| case.trial(name, harness.clone()))

@@ -1,6 +1,7 @@
 //! Where a trial is played: a runtime, a clock, a fresh store, and words for what is expected.
 
 use std::cell::Cell;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use std::time::Duration;
 
 use latchwork_core::testing::paused_io;
 use latchwork_core::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Driver, Grant, Io, Key,
-    Linger, Mode, Moment, Order, Query, Released, Renewal, Snapshot, Stamp, random_between,
+    Attempt, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Driver, Error, ErrorKind,
+    Grant, Io, Key, Linger, LockManager, Mode, Moment, Order, Query, Released, Renewal, Snapshot,
+    Stamp, random_between,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -22,7 +24,7 @@ use crate::witness;
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// The key of trials that need only one.
-const KEY: &str = "conformance/one key";
+pub(crate) const NAME: &str = "conformance/one key";
 
 /// What a trial works with.
 pub(crate) struct Stage {
@@ -74,6 +76,25 @@ impl Stage {
         self.store.open(&self.io).await
     }
 
+    /// One more process with locks on the store, none of which runs out while it lives.
+    pub(crate) async fn peer(&self) -> Peer {
+        let client = self.client().await;
+        let locks = LockManager::on_io(client.backend.clone(), self.io.clone());
+        Peer { locks: locks.ttl(self.harness.long_ttl()), client }
+    }
+
+    /// Long enough for a request to get into a line, where waiting for it is all that can be done.
+    pub(crate) fn a_while(&self) -> Duration {
+        self.harness.slack()
+    }
+
+    /// Expects that the store says that it cannot do this, at once and with the reason.
+    pub(crate) fn refused<T: fmt::Debug>(&self, answer: Result<T, Error>) {
+        let error = answer.expect_err("a store that cannot do this");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.hint().is_some(), "no next step: {error}");
+    }
+
     pub(crate) fn expected(&self) -> Expected {
         self.harness.expected()
     }
@@ -121,7 +142,7 @@ impl Stage {
     pub(crate) fn claim(&self, mode: Mode) -> Claim {
         self.made.set(self.made.get() + 1);
         Claim {
-            key: Key::new(KEY).expect("a good key"),
+            key: Key::new(NAME).expect("a good key"),
             id: ClaimId::random(),
             mode,
             order: Order::Fifo,
@@ -244,6 +265,12 @@ impl Stage {
             self.sleep_until(if self.now() < near { next.min(near) } else { next }).await;
         }
     }
+}
+
+/// A process with locks on the store.
+pub(crate) struct Peer {
+    pub(crate) locks: LockManager,
+    pub(crate) client: Client,
 }
 
 /// Takes a key as core does.

@@ -4,7 +4,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Attempt, Blocked, Claim, ClaimId, Grant, Mode, Order, Stamp, Wake};
+use crate::backend::{
+    Attempt, Blocked, Cause, Claim, ClaimId, Grant, Linger, Mode, Order, Stamp, Wake,
+};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::engine::Engine;
@@ -40,15 +42,34 @@ pub(crate) struct Request {
     pub(crate) mode: Mode,
     /// Every waiter its own claim in the store's line, no handover.
     pub(crate) fair: bool,
+    /// A key that is kept closed is not waited for.
+    pub(crate) stops_at_linger: bool,
     pub(crate) plan: Plan,
 }
 
-/// Gets the request admitted. `None` if it asked once and was blocked.
+/// What became of a request.
+pub(crate) enum Admission {
+    Granted(Guard),
+    /// What the store said; nothing if this process itself holds the key or waits for it.
+    Refused(Option<Blocked>),
+}
+
+impl Admission {
+    pub(crate) fn guard(self) -> Option<Guard> {
+        match self {
+            Self::Granted(guard) => Some(guard),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Gets the request admitted. Refused if it asked once and was blocked, or if the key is closed and
+/// the request does not wait for that.
 pub(crate) async fn acquire(
     engine: &Arc<Engine>,
     request: &Request,
     patience: Patience,
-) -> Result<Option<Guard>, Error> {
+) -> Result<Admission, Error> {
     let key = &request.key;
     engine.check_open(Some(key))?;
     if request.fair && !engine.capabilities.fifo {
@@ -63,20 +84,25 @@ pub(crate) async fn acquire(
         Patience::Once | Patience::Endless => Moment::NEVER,
     };
     // Only exclusive claims share a place: readers and permits go to the store side by side.
-    let lead = if request.mode == Mode::Exclusive && !request.fair {
+    let (lead, waited) = if request.mode == Mode::Exclusive && !request.fair {
         match wait_in_line(engine, request, patience, deadline).await? {
-            Local::Lead(lead) => Some(lead),
-            Local::Handed(guard) => return Ok(Some(guard)),
-            Local::Busy => return Ok(None),
+            Local::Lead(lead, waited) => (Some(lead), waited),
+            Local::Handed(guard) => {
+                let (token, waited) = (guard.token(), engine.io.now().since(start));
+                request.plan.rules.tell(&Event::Received { key, token, waited });
+                return Ok(Admission::Granted(guard));
+            }
+            Local::Busy => return Ok(Admission::Refused(None)),
         }
     } else {
-        None
+        (None, false)
     };
-    Pending::new(engine, request, patience, lead).admit(start, deadline).await
+    Pending::new(engine, request, patience, lead, waited).admit(start, deadline).await
 }
 
 enum Local {
-    Lead(Lead),
+    /// And whether it had to wait for it.
+    Lead(Lead, bool),
     Handed(Guard),
     Busy,
 }
@@ -91,7 +117,7 @@ async fn wait_in_line(
     loop {
         let waits = patience != Patience::Once;
         let (line, turn) = match engine.lines.enter(&request.key, &request.plan, waits) {
-            Entered::Lead(lead) => return Ok(Local::Lead(lead)),
+            Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
             Entered::Busy => return Ok(Local::Busy),
             Entered::Wait(line, turn) => (line, turn),
         };
@@ -103,7 +129,7 @@ async fn wait_in_line(
         };
         engine.check_open(Some(&request.key))?;
         match given {
-            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead)),
+            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
             // A hold that was lost on its way is dropped, and the wait starts anew.
             Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
                 return Ok(Local::Handed(guard));
@@ -112,16 +138,16 @@ async fn wait_in_line(
             None => {
                 return Err(match line.trouble() {
                     Some((_, error)) => engine.seen(error, Some(&request.key)),
-                    None => timed_out(engine, request, patience, line.in_the_way()),
+                    None => timed_out(engine, &request.key, patience, line.in_the_way()),
                 });
             }
         }
     }
 }
 
-fn timed_out(
+pub(crate) fn timed_out(
     engine: &Engine,
-    request: &Request,
+    key: &Key,
     patience: Patience,
     in_the_way: Option<InTheWay>,
 ) -> Error {
@@ -137,7 +163,7 @@ fn timed_out(
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
     Error::new(ErrorKind::TimedOut, format!("not admitted{within}{why}"))
-        .key(&request.key)
+        .key(key)
         .store(engine.capabilities.store.clone())
         .next_step(step)
 }
@@ -154,6 +180,8 @@ struct Pending<'a> {
     under_way: Option<Orphan>,
     /// The store may know the claim.
     touched: bool,
+    /// Something was in the way.
+    blocked: bool,
 }
 
 impl Drop for Pending<'_> {
@@ -165,6 +193,8 @@ impl Drop for Pending<'_> {
         let job = Job {
             claim: self.claim.clone(),
             rules: self.request.plan.rules.clone(),
+            linger: Linger::None,
+            held: None,
             under_way,
             lead: None,
         };
@@ -181,9 +211,11 @@ impl<'a> Pending<'a> {
         request: &'a Request,
         patience: Patience,
         mut lead: Option<Lead>,
+        waited: bool,
     ) -> Self {
         let inherited = lead.as_mut().and_then(Lead::take_inherited);
         let touched = inherited.is_some();
+        let blocked = touched || waited;
         let id = inherited.map_or_else(ClaimId::random, |claim| claim.id);
         let order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
         let claim = Claim {
@@ -197,10 +229,10 @@ impl<'a> Pending<'a> {
             floor: 0,
             stamp: Stamp::new(engine.io.now()),
         };
-        Self { engine, request, patience, claim, lead, under_way: None, touched }
+        Self { engine, request, patience, claim, lead, under_way: None, touched, blocked }
     }
 
-    async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Option<Guard>, Error> {
+    async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
         let engine = self.engine;
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut pace = Pace::default();
@@ -214,7 +246,7 @@ impl<'a> Pending<'a> {
                 Ok(Attempt::Granted(grant)) => {
                     let until = validity::valid_until(sent_at, grant.ttl);
                     if let Some(guard) = self.take(grant, sent, until, start)? {
-                        return Ok(Some(guard));
+                        return Ok(Admission::Granted(guard));
                     }
                     BackendError::new(
                         BackendErrorKind::Unreachable,
@@ -225,24 +257,28 @@ impl<'a> Pending<'a> {
                 }
                 Ok(Attempt::Blocked(blocked)) => {
                     failing_since = None;
+                    self.blocked = true;
                     backoff.reset();
                     if self.patience == Patience::Once {
-                        return Ok(None);
+                        return Ok(Admission::Refused(Some(blocked)));
                     }
                     self.touched = true;
+                    if self.request.stops_at_linger && blocked.cause == Cause::Linger {
+                        return Ok(Admission::Refused(Some(blocked)));
+                    }
                     if let Some(lead) = &self.lead {
                         lead.note(InTheWay::of(&blocked));
                     }
                     if engine.io.now() >= deadline {
                         let why = InTheWay::of(&blocked);
-                        return Err(timed_out(engine, self.request, self.patience, why));
+                        return Err(timed_out(engine, &self.request.key, self.patience, why));
                     }
                     let key = &self.claim.key;
                     self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
                     if let Some(guard) =
                         self.wait(&blocked, sent, deadline, start, &mut pace).await?
                     {
-                        return Ok(Some(guard));
+                        return Ok(Admission::Granted(guard));
                     }
                     continue;
                 }
@@ -305,7 +341,15 @@ impl<'a> Pending<'a> {
             self.claim.id = ClaimId::random();
             self.touched = false;
             let rules = rules.clone();
-            engine.reaper.reap(Job { claim: burnt, rules, under_way: None, lead: None });
+            let linger = Linger::None;
+            engine.reaper.reap(Job {
+                claim: burnt,
+                rules,
+                linger,
+                held: None,
+                under_way: None,
+                lead: None,
+            });
             return Ok(None);
         }
         let token = FencingToken::from_grant(grant.token);
@@ -327,7 +371,8 @@ impl<'a> Pending<'a> {
         // here. The guard comes first: it gives back what is not handed out.
         let guard = Guard::new(engine.clone(), watched, 0);
         engine.check_open(Some(key))?;
-        rules.tell(&Event::Acquired { key, token, waited: now.since(start) });
+        let (waited, contended) = (now.since(start), self.blocked);
+        rules.tell(&Event::Acquired { key, token, waited, contended });
         Ok(Some(guard))
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Linger};
 use crate::capabilities::Capabilities;
 use crate::driver::{Driver, Work};
 use crate::error::{BackendError, Error, ErrorKind, LostReason};
@@ -17,6 +17,7 @@ use crate::lease::HoldState;
 use crate::local_queue::{Lines, NextWaiter};
 use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
+use crate::reentrant::Owners;
 use crate::token::FencingToken;
 use crate::validity;
 use crate::watchdog::{Watchdog, Watched};
@@ -28,6 +29,7 @@ pub(crate) struct Engine {
     pub(crate) reaper: Reaper,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) lines: Arc<Lines>,
+    pub(crate) owners: Arc<Owners>,
     work: Arc<Work>,
     closed: AtomicBool,
     closing: Notify,
@@ -52,6 +54,7 @@ impl Engine {
             reaper,
             watchdog,
             lines: Arc::default(),
+            owners: Arc::default(),
             work,
             closed: AtomicBool::new(false),
             closing: Notify::new(),
@@ -118,19 +121,34 @@ impl Engine {
         watched: &Arc<Watched>,
         index: u32,
     ) -> Outcome {
+        if self.hand_over(watched, index) {
+            return Outcome::HandedOver;
+        }
+        self.end(watched, Linger::None)
+    }
+
+    /// Gives the hold to the next waiter of this process; `false` if there is none or no time.
+    fn hand_over(self: &Arc<Self>, watched: &Arc<Watched>, index: u32) -> bool {
         let lease = &watched.lease;
         while let Some(next) = self.next_local(watched, index) {
-            lease.restart_hold(self.io.now());
+            let held = lease.restart_hold(self.io.now());
             let guard = Guard::new(self.clone(), watched.clone(), index + 1);
             let token = guard.token();
             match next.hand(guard) {
                 Ok(()) => {
-                    lease.rules.tell(&Event::HandedOver { key: &lease.claim.key, token });
-                    return Outcome::HandedOver;
+                    lease.rules.tell(&Event::HandedOver { key: &lease.claim.key, token, held });
+                    return true;
                 }
                 Err(unwanted) => unwanted.disarm(),
             }
         }
+        false
+    }
+
+    /// Ends the hold of a guard that is done; what is to be released keeps the key closed for
+    /// `linger`.
+    pub(crate) fn end(&self, watched: &Arc<Watched>, linger: Linger) -> Outcome {
+        let lease = &watched.lease;
         if !lease.end_released() {
             return Outcome::WasLost;
         }
@@ -138,6 +156,8 @@ impl Engine {
         Outcome::Ended(Job {
             claim: lease.claim.clone(),
             rules: lease.rules.clone(),
+            linger,
+            held: Some((lease.first_token, lease.held_for(self.io.now()))),
             under_way: None,
             lead: lease.take_lead(),
         })

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::Released;
+use crate::backend::{Linger, Released};
 use crate::clock::Moment;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Lost, NotHeld};
 use crate::key::Key;
 use crate::lease::HoldState;
-use crate::observe::Event;
-use crate::reaper::Withdrawal;
+use crate::reaper::{Withdrawal, tell_released};
+use crate::reentrant::Entry;
 use crate::token::FencingToken;
 use crate::watchdog::Watched;
 
@@ -42,6 +42,8 @@ pub struct Guard {
     watched: Arc<Watched>,
     token: FencingToken,
     index: u32,
+    /// Which of several guards of one owner this is, for a hold that may be entered again.
+    entry: Option<Entry>,
     done: bool,
 }
 
@@ -50,7 +52,18 @@ impl Guard {
         let first = watched.lease.first_token;
         // Indices stay within the bits of a token: `Rules` caps the number of handovers.
         let token = first.handed_over(index).unwrap_or(first);
-        Self { engine, watched, token, index, done: false }
+        Self { engine, watched, token, index, entry: None, done: false }
+    }
+
+    /// One more guard of the same hold, for its owner.
+    pub(crate) fn entered(mut self, entry: Entry) -> Self {
+        self.entry = Some(entry);
+        self
+    }
+
+    /// The hold, for who wants to make more guards of it.
+    pub(crate) fn hold(&self) -> (&Arc<Watched>, u32) {
+        (&self.watched, self.index)
     }
 
     /// The key that is held.
@@ -61,6 +74,11 @@ impl Guard {
     /// The number to give to the resource.
     pub fn token(&self) -> FencingToken {
         self.token
+    }
+
+    /// The wall clock of this machine.
+    pub(crate) fn wall(&self) -> Duration {
+        self.engine.io.clock().wall()
     }
 
     /// How long the hold may be counted on if it is not renewed again.
@@ -124,20 +142,13 @@ impl Guard {
     ///
     /// Dropping this future drops `work`; the lock stays with the guard.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        let mut work = pin!(work);
-        let mut lost = pin!(self.lost());
-        poll_fn(|cx| {
-            if let Poll::Ready(lost) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(lost));
-            }
-            work.as_mut().poll(cx).map(Ok)
-        })
-        .await
+        run_until(self.lost(), work).await
     }
 
     /// Releases the lock and tells how it went.
     ///
-    /// `Yes` also when the hold passed to a waiter of this process; `NotHeld` when the hold was
+    /// `Yes` also when the hold passed to a waiter of this process, and when it goes on because its
+    /// owner entered it more than once; `NotHeld` when the hold was
     /// lost before, so what was done under it may have overlapped with another holder's work.
     ///
     /// # Errors
@@ -148,21 +159,33 @@ impl Guard {
     /// # Cancel safety
     ///
     /// The guard is gone in any case. A dropped release goes on in the background.
-    pub async fn release(mut self) -> Result<Released, Error> {
+    pub async fn release(self) -> Result<Released, Error> {
+        self.release_with(Linger::None).await
+    }
+
+    /// Releases the lock and keeps the key closed to everyone for `linger`.
+    pub(crate) async fn release_with(mut self, linger: Linger) -> Result<Released, Error> {
         self.done = true;
-        let job = match self.engine.hand_over_or_end(&self.watched, self.index) {
+        let outcome = match (self.leave(), linger) {
+            (Leave::Others(held), _) => {
+                return Ok(if held { Released::Yes } else { Released::NotHeld });
+            }
+            (Leave::Last, Linger::None) => self.engine.hand_over_or_end(&self.watched, self.index),
+            (Leave::Last, Linger::For(_)) => self.engine.end(&self.watched, linger),
+        };
+        let job = match outcome {
             Outcome::Ended(job) => job,
             Outcome::HandedOver => return Ok(Released::Yes),
             Outcome::WasLost => return Ok(Released::NotHeld),
         };
-        let rules = job.rules.clone();
+        let (rules, held) = (job.rules.clone(), job.held);
         let op_timeout = rules.op_timeout(job.claim.ttl);
         let mut withdrawal = Withdrawal::new(&self.engine.reaper, job);
         let reaper = &self.engine.reaper;
-        match reaper.release_once(withdrawal.claim(), op_timeout).await {
+        match reaper.release_once(withdrawal.claim(), linger, op_timeout).await {
             Ok(released) => {
                 withdrawal.settled();
-                rules.tell(&Event::Released { key: self.key() });
+                tell_released(&rules, self.key(), held);
                 Ok(released)
             }
             Err(error) => Err(self
@@ -170,6 +193,15 @@ impl Guard {
                 .seen(error, Some(self.key()))
                 .next_step("nothing to do: the release is repeated until the ttl is over")),
         }
+    }
+
+    /// Takes this guard out of the count of its owner's.
+    fn leave(&mut self) -> Leave {
+        let is_last = self.entry.take().is_none_or(|entry| entry.leave());
+        if is_last {
+            return Leave::Last;
+        }
+        Leave::Others(!matches!(self.state(), HoldState::Lost(_)))
     }
 
     /// Forgets a guard that was made for a waiter who had gone: the hold is still the maker's.
@@ -183,10 +215,36 @@ impl Drop for Guard {
         if self.done {
             return;
         }
+        if let Leave::Others(_) = self.leave() {
+            return;
+        }
         if let Outcome::Ended(job) = self.engine.hand_over_or_end(&self.watched, self.index) {
             self.engine.reaper.reap(job);
         }
     }
+}
+
+/// Runs `work` until it ends or `lost` tells that it must not go on.
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = Lost>,
+    work: F,
+) -> Result<F::Output, Lost> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    poll_fn(|cx| {
+        if let Poll::Ready(lost) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(lost));
+        }
+        work.as_mut().poll(cx).map(Ok)
+    })
+    .await
+}
+
+/// Who is left of an owner's guards.
+enum Leave {
+    /// Others, and whether the hold is still theirs.
+    Others(bool),
+    /// This was the last one.
+    Last,
 }
 
 impl fmt::Debug for Guard {

@@ -42,6 +42,10 @@ struct State {
     offset: i64,
     in_doubt: bool,
     hold_until: Moment,
+    /// When the hold began: with the grant or the last handover.
+    held_since: Moment,
+    /// When the renewal that is under way was to be sent.
+    planned: Moment,
     end: Option<End>,
     meter: RateMeter,
     /// The line's turn, while this lease carries it.
@@ -140,6 +144,8 @@ impl Lease {
             offset: granted.sent.offset,
             in_doubt: false,
             hold_until: rules.hold_until(now),
+            held_since: now,
+            planned: now,
             end: None,
             meter,
             lead: None,
@@ -220,6 +226,7 @@ impl Lease {
     /// A renewal is about to be sent: nothing to do before its answer but to watch the end.
     pub(crate) fn renewing(&self) -> Moment {
         let mut state = self.lock();
+        state.planned = state.renew_at;
         state.renew_at = Moment::NEVER;
         state.asked = true;
         state.next_event()
@@ -312,9 +319,21 @@ impl Lease {
         Some(lost)
     }
 
-    /// Starts a new hold of this lease, for a handover.
-    pub(crate) fn restart_hold(&self, now: Moment) {
-        self.lock().hold_until = self.rules.hold_until(now);
+    /// Starts a new hold of this lease, for a handover; says how long the last one was.
+    pub(crate) fn restart_hold(&self, now: Moment) -> Duration {
+        let mut state = self.lock();
+        state.hold_until = self.rules.hold_until(now);
+        now.since(std::mem::replace(&mut state.held_since, now))
+    }
+
+    /// How long the hold has lasted.
+    pub(crate) fn held_for(&self, now: Moment) -> Duration {
+        now.since(self.lock().held_since)
+    }
+
+    /// How much later than planned the renewal under way was sent.
+    pub(crate) fn late(&self, sent_at: Moment) -> Duration {
+        sent_at.since(self.lock().planned)
     }
 
     /// Gives the lease the turn of the line that it was granted for.

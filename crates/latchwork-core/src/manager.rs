@@ -4,19 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Attempt, Backend, Claim, ClaimId, Mode, Order, Party, Query, Snapshot, Stamp,
+    Attempt, Backend, Claim, ClaimId, Linger, Mode, Order, Party, Query, Snapshot, Stamp,
 };
 use crate::capabilities::Capabilities;
 use crate::driver::Driver;
+use crate::election::Election;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::io::Io;
 use crate::key::Key;
 use crate::local_queue::Handover;
-use crate::mutex::Mutex;
+use crate::lock::Lock;
+use crate::multi::MultiLock;
 use crate::observe::Observer;
+use crate::once::Once;
 use crate::options::{Plan, Settings};
+use crate::period::Period;
 use crate::reaper::{Job, Withdrawal};
+use crate::reentrant::ReentrantMutex;
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
 use crate::token::FencingToken;
 
 /// Locks on one store.
@@ -126,9 +133,61 @@ impl LockManager {
         self
     }
 
-    /// A mutex. Does no I/O; a bad name is told at the first acquire.
-    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(self.engine.clone(), name.as_ref(), self.settings.clone())
+    /// A mutex: one holder at a time, over everything that uses the same store and key.
+    ///
+    /// Does no I/O; a bad name is told at the first acquire.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
+        self.lock(name.as_ref(), Mode::Exclusive)
+    }
+
+    /// A read-write lock: many readers at a time, or one writer.
+    ///
+    /// Does no I/O; a bad name is told at the first acquire.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.lock(name.as_ref(), Mode::Write))
+    }
+
+    /// A semaphore: holders of up to `of` permits together.
+    ///
+    /// All who use the key must say the same limit; another one is `Mismatch`. Does no I/O; a bad
+    /// name or limit is told at the first acquire.
+    pub fn semaphore(&self, name: impl AsRef<str>, of: u32) -> Semaphore {
+        Semaphore::new(self.lock(name.as_ref(), Mode::Permits { take: 1, of }), of)
+    }
+
+    /// A mutex that its owner may acquire again while it holds it.
+    ///
+    /// Does no I/O; a bad name is told at the first acquire.
+    pub fn reentrant(&self, name: impl AsRef<str>) -> ReentrantMutex {
+        ReentrantMutex::new(self.mutex(name))
+    }
+
+    /// Mutexes that are acquired together: all or none.
+    ///
+    /// For locks of other kinds, or of several managers, see [`MultiLock::of`]. Does no I/O; a bad
+    /// name is told at the first acquire.
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
+    }
+
+    /// An election: one of the candidates leads.
+    ///
+    /// Does no I/O; a bad name is told at the first campaign.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        // A leadership goes back to the store each time: there is its term, for all to see.
+        let lock = self.clone().handover(Handover::OFF).mutex(&name);
+        Election::new(lock, self.clone(), name.as_ref())
+    }
+
+    /// A task that is done once in each period, by one of those who try.
+    ///
+    /// Does no I/O; a bad name is told at the first try.
+    pub fn once(&self, name: impl AsRef<str>, every: Period) -> Once {
+        Once::new(self.mutex(name), every)
+    }
+
+    fn lock(&self, name: &str, mode: Mode) -> Lock {
+        Lock::new(self.engine.clone(), name, mode, self.settings.clone())
     }
 
     /// What the store can do.
@@ -142,7 +201,7 @@ impl LockManager {
     ///
     /// `Unreachable` if the store does not answer within two seconds.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
-        let key = self.key(name.as_ref())?;
+        let key = self.settings.key(name.as_ref())?;
         let query = Query::Key(key.clone());
         let found = self.ask(&query, Some(&key)).await?;
         Ok(found.into_iter().next().unwrap_or_else(|| Snapshot::free(key)))
@@ -180,14 +239,14 @@ impl LockManager {
     /// Dropping the future may leave some of the holders evicted.
     pub async fn force_release(&self, name: impl AsRef<str>) -> Result<ForceReleased, Error> {
         let engine = &self.engine;
-        let key = self.key(name.as_ref())?;
+        let key = self.settings.key(name.as_ref())?;
         let seen = self.inspect(name.as_ref()).await?;
         let plan = self.settings.plan(&engine.capabilities)?;
         let limit = plan.rules.op_timeout(plan.ttl);
         for party in &seen.holders {
             let Some(id) = party.id else { continue };
             let claim = self.claim(&key, id, party.mode, &plan);
-            let released = engine.reaper.release_once(&claim, limit).await;
+            let released = engine.reaper.release_once(&claim, Linger::None, limit).await;
             released.map_err(|e| engine.seen(e, Some(&key)))?;
         }
         let mode = seen.holders.first().map_or(Mode::Exclusive, |party| match party.mode {
@@ -220,11 +279,18 @@ impl LockManager {
         let engine = &self.engine;
         let claim = self.claim(key, ClaimId::random(), mode, plan);
         let rules = plan.rules.clone();
-        let job = Job { claim: claim.clone(), rules, under_way: None, lead: None };
+        let job = Job {
+            claim: claim.clone(),
+            rules,
+            linger: Linger::None,
+            held: None,
+            under_way: None,
+            lead: None,
+        };
         // Whatever happens from here on, this claim is given back.
         let mut withdrawal = Withdrawal::new(&engine.reaper, job);
         let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;
-        if engine.reaper.release_once(withdrawal.claim(), limit).await.is_ok() {
+        if engine.reaper.release_once(withdrawal.claim(), Linger::None, limit).await.is_ok() {
             withdrawal.settled();
         }
         Ok(match attempt.map_err(|e| engine.seen(e, Some(key)))? {
@@ -257,10 +323,6 @@ impl LockManager {
     /// The manager is closed in any case; dropping the future only stops waiting for answers.
     pub async fn close(&self) {
         self.engine.close().await;
-    }
-
-    fn key(&self, name: &str) -> Result<Key, Error> {
-        Key::new(name)?.in_namespace(&self.settings.options().namespace)
     }
 
     async fn ask(&self, query: &Query, key: Option<&Key>) -> Result<Vec<Snapshot>, Error> {

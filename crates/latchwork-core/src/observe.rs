@@ -16,6 +16,20 @@ pub trait Observer: Send + Sync {
     fn event(&self, event: &Event<'_>);
 }
 
+/// Two observers are one, which tells the first one first.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn event(&self, event: &Event<'_>) {
+        self.0.event(event);
+        self.1.event(event);
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
+    fn event(&self, event: &Event<'_>) {
+        (**self).event(event);
+    }
+}
+
 /// What can happen to a lock.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -42,20 +56,38 @@ pub enum Event<'a> {
         token: FencingToken,
         /// How long the acquire took, waiting included.
         waited: Duration,
+        /// Whether anything was in its way.
+        contended: bool,
     },
-    /// A hold passed to the next waiter of this process without a trip to the store.
+    /// A hold passed to the next waiter of this process without a trip to the store. Told of the
+    /// one that ends.
     HandedOver {
         /// The key.
         key: &'a Key,
         /// The token of the new hold.
         token: FencingToken,
+        /// How long the hold that ends has lasted.
+        held: Duration,
+    },
+    /// A waiter of this process has received a hold that was handed over.
+    Received {
+        /// The key.
+        key: &'a Key,
+        /// The token of the hold.
+        token: FencingToken,
+        /// How long the acquire took.
+        waited: Duration,
     },
     /// The store confirmed a hold.
     Renewed {
         /// The key.
         key: &'a Key,
+        /// The token of the store's grant; that of the hold counts handovers on from it.
+        token: FencingToken,
         /// How long the renewal took.
         took: Duration,
+        /// How much later than planned it was sent.
+        late: Duration,
         /// What is left of the validity now.
         remaining: Duration,
     },
@@ -63,6 +95,8 @@ pub enum Event<'a> {
     RenewFailed {
         /// The key.
         key: &'a Key,
+        /// The token of the store's grant.
+        token: FencingToken,
         /// What went wrong.
         error: &'a BackendError,
         /// What is left of the validity.
@@ -72,6 +106,8 @@ pub enum Event<'a> {
     Suspect {
         /// The key.
         key: &'a Key,
+        /// The token of the store's grant.
+        token: FencingToken,
     },
     /// The store's clock went further (or less far) between two answers than their travel and its
     /// rate so far explain: it was set, or has begun to run at another rate. The hold is in doubt
@@ -94,11 +130,26 @@ pub enum Event<'a> {
     Lost {
         /// The key.
         key: &'a Key,
+        /// The token of the store's grant.
+        token: FencingToken,
         /// Why and when.
         lost: Lost,
+        /// How long it had lasted.
+        held: Duration,
     },
-    /// A claim was given back to the store.
+    /// A hold was given back to the store.
     Released {
+        /// The key.
+        key: &'a Key,
+        /// The token of the store's grant.
+        token: FencingToken,
+        /// How long it had lasted.
+        held: Duration,
+    },
+    /// What nobody uses any more was taken back from the store, in the background: after an acquire
+    /// that was dropped or failed, a grant that came too late, a hold that was lost. Until then it
+    /// may have kept others out.
+    Settled {
         /// The key.
         key: &'a Key,
     },

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::capabilities::Capabilities;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
-use crate::key::check_namespace;
+use crate::key::{Key, check_namespace};
 use crate::local_queue::Handover;
 use crate::observe::{Event, Observer};
 use crate::token::FencingToken;
@@ -49,6 +49,11 @@ impl Settings {
 
     pub(crate) fn options(&self) -> &Options {
         &self.0.options
+    }
+
+    /// The key of a name in the namespace.
+    pub(crate) fn key(&self, name: &str) -> Result<Key, Error> {
+        Key::new(name)?.in_namespace(&self.options().namespace)
     }
 
     /// Checks the options, the first time that they are used with the store.

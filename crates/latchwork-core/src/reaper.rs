@@ -15,9 +15,11 @@ use crate::backoff::Backoff;
 use crate::driver::Work;
 use crate::error::BackendError;
 use crate::io::Io;
+use crate::key::Key;
 use crate::local_queue::Lead;
 use crate::observe::Event;
 use crate::options::Rules;
+use crate::token::FencingToken;
 
 /// A try whose caller has gone.
 pub(crate) type Orphan =
@@ -27,6 +29,10 @@ pub(crate) type Orphan =
 pub(crate) struct Job {
     pub(crate) claim: Claim,
     pub(crate) rules: Arc<Rules>,
+    /// How long the key is to stay closed afterwards.
+    pub(crate) linger: Linger,
+    /// The hold that ends with it, its token and how long it has lasted; none if nobody had it.
+    pub(crate) held: Option<(FencingToken, Duration)>,
     /// A try of this claim that is still under way: the release goes after its answer.
     pub(crate) under_way: Option<Orphan>,
     /// The line's turn, passed on after the first release that was answered or failed.
@@ -56,7 +62,7 @@ impl Reaper {
     }
 
     async fn give_back(&self, job: Job) {
-        let Job { claim, rules, under_way, mut lead } = job;
+        let Job { claim, rules, linger, held, under_way, mut lead } = job;
         let op_timeout = rules.op_timeout(claim.ttl);
         if let Some(try_under_way) = under_way {
             // Whatever it answers: the release settles it, and goes after it.
@@ -67,10 +73,10 @@ impl Reaper {
         let first = Duration::from_millis(20).min(op_timeout);
         let mut backoff = Backoff::new(first, op_timeout);
         loop {
-            let answer = self.release_once(&claim, op_timeout).await;
+            let answer = self.release_once(&claim, linger, op_timeout).await;
             drop(lead.take());
             let error = match answer {
-                Ok(_) => return rules.tell(&Event::Released { key: &claim.key }),
+                Ok(_) => return tell_released(&rules, &claim.key, held),
                 Err(error) => error,
             };
             let pause = backoff.pause();
@@ -84,10 +90,19 @@ impl Reaper {
     pub(crate) async fn release_once(
         &self,
         claim: &Claim,
+        linger: Linger,
         op_timeout: Duration,
     ) -> Result<Released, BackendError> {
-        self.io.answer(op_timeout, self.backend.release(claim, Linger::None)).await
+        self.io.answer(op_timeout, self.backend.release(claim, linger)).await
     }
+}
+
+/// Tells that a claim has left the store.
+pub(crate) fn tell_released(rules: &Rules, key: &Key, held: Option<(FencingToken, Duration)>) {
+    rules.tell(&match held {
+        Some((token, held)) => Event::Released { key, token, held },
+        None => Event::Settled { key },
+    });
 }
 
 /// A release that somebody waits for: if they stop waiting, the reaper goes on with it.

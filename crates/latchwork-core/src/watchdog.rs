@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Claim, ClaimId, Renewal};
+use crate::backend::{Backend, Claim, ClaimId, Linger, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
 use crate::io::Io;
@@ -234,13 +234,17 @@ impl Watchdog {
             self.reaper.reap(Job {
                 claim: lease.claim.clone(),
                 rules: lease.rules.clone(),
+                linger: Linger::None,
+                held: None,
                 under_way: None,
                 lead,
             });
         } else {
             drop(lead);
         }
-        lease.rules.tell(&Event::Lost { key: &lease.claim.key, lost });
+        let (key, token) = (&lease.claim.key, lease.first_token);
+        let held = lease.held_for(lost.at);
+        lease.rules.tell(&Event::Lost { key, token, lost, held });
     }
 
     fn renew(self: &Arc<Self>, batch: Vec<Arc<Watched>>) {
@@ -266,7 +270,7 @@ impl Watchdog {
 
     fn settle(&self, watched: &Arc<Watched>, sent: Sent, answer: Result<Renewal, BackendError>) {
         let lease = &watched.lease;
-        let key = &lease.claim.key;
+        let (key, token) = (&lease.claim.key, lease.first_token);
         let now = self.io.now();
         let answer = match answer {
             Ok(answer) => answer,
@@ -277,13 +281,15 @@ impl Watchdog {
                 let due = lease.retry_at(now.plus(pause));
                 self.reschedule(watched, due);
                 let remaining = lease.valid_until().since(now);
-                return lease.rules.tell(&Event::RenewFailed { key, error: &error, remaining });
+                let failed = Event::RenewFailed { key, token, error: &error, remaining };
+                return lease.rules.tell(&failed);
             }
         };
         match lease.confirm(sent, answer, self.io.clock().as_ref()) {
             Confirmed::Held { remaining } => {
                 self.reschedule(watched, lease.next_event());
-                lease.rules.tell(&Event::Renewed { key, took: now.since(sent.at), remaining });
+                let (took, late) = (now.since(sent.at), lease.late(sent.at));
+                lease.rules.tell(&Event::Renewed { key, token, took, late, remaining });
             }
             Confirmed::Doubted(rate) => {
                 self.reschedule(watched, now);
@@ -294,7 +300,7 @@ impl Watchdog {
                     }
                     Rate::Steady | Rate::Odd => {}
                 }
-                lease.rules.tell(&Event::Suspect { key });
+                lease.rules.tell(&Event::Suspect { key, token });
             }
             Confirmed::Lost(lost) => self.bury(watched, lost, false),
             Confirmed::TooLate => self.reschedule(watched, now),

@@ -234,7 +234,12 @@ impl Shared {
         if !takes_place {
             self.withdraw(claim).await?;
         }
-        Ok(Round::Done(Attempt::Blocked(line.blocked(me, admission, prefix.len()))))
+        Ok(Round::Done(Attempt::Blocked(line.blocked(
+            me,
+            admission,
+            prefix.len(),
+            self.io.clock().wall(),
+        ))))
     }
 
     /// Judges a claim that has no place and does not want one unless it is the key.
@@ -260,7 +265,7 @@ impl Shared {
         match clash {
             Some(used) => Err(mismatch(used, claim.mode.shape())),
             None => {
-                let blocked = line.blocked(end, admission, prefix.len());
+                let blocked = line.blocked(end, admission, prefix.len(), self.io.clock().wall());
                 Ok(Round::Done(Attempt::Blocked(blocked)))
             }
         }

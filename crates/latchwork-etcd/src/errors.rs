@@ -133,6 +133,7 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         Code::InvalidArgument if said.starts_with("etcdserver:") => {
             make(Invalid, NotApplied, "", Reaction::None)
         }
+        Code::OutOfRange => make(Invalid, NotApplied, "choose a shorter time", Reaction::None),
         Code::FailedPrecondition if said.contains("authentication is not enabled") => {
             make(Denied, NotApplied, "leave user and password out", Reaction::None)
         }
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn only_what_was_refused_is_certain() {
-        use BackendErrorKind::{Denied, Unreachable};
+        use BackendErrorKind::{Denied, Invalid, Unreachable};
         use Effect::{NotApplied, Unknown};
         for (code, said, expected) in [
             (Code::Unavailable, "etcdserver: request timed out", (Unreachable, Unknown)),
@@ -182,6 +183,7 @@ mod tests {
                 (Unreachable, NotApplied),
             ),
             (Code::Unavailable, "etcdserver: too many requests", (Unreachable, NotApplied)),
+            (Code::OutOfRange, "etcdserver: too large lease TTL", (Invalid, NotApplied)),
             (Code::PermissionDenied, "etcdserver: permission denied", (Denied, NotApplied)),
             (
                 Code::InvalidArgument,

@@ -28,7 +28,8 @@ pub(crate) struct Place {
     /// `None` for a client of another kind.
     pub(crate) id: Option<ClaimId>,
     pub(crate) holder: Arc<str>,
-    /// Since when it has asked, on the wall clock of its process.
+    /// Since when it has asked, or until when it keeps the key closed, on the wall clock of its
+    /// process.
     pub(crate) since: Option<Duration>,
 }
 
@@ -37,19 +38,20 @@ pub(crate) fn value(claim: &Claim, now: Duration) -> Vec<u8> {
     written("lw1", claim, now)
 }
 
-/// What is stored in the key of a claim that has left the key closed.
-pub(crate) fn closed_value(claim: &Claim, now: Duration) -> Vec<u8> {
-    written("lwc", claim, now)
+/// What is stored in the key of a claim that has left the key closed, until when by its own clock;
+/// for people, the lease decides.
+pub(crate) fn closed_value(claim: &Claim, until: Duration) -> Vec<u8> {
+    written("lwc", claim, until)
 }
 
-fn written(kind: &str, claim: &Claim, now: Duration) -> Vec<u8> {
+fn written(kind: &str, claim: &Claim, at: Duration) -> Vec<u8> {
     let mode = match claim.mode {
         Mode::Exclusive => "x".into(),
         Mode::Read => "r".into(),
         Mode::Write => "w".into(),
         Mode::Permits { take, of } => format!("p{take}/{of}"),
     };
-    format!("{kind} {} {mode} {} {}", claim.id, now.as_millis(), claim.holder).into_bytes()
+    format!("{kind} {} {mode} {} {}", claim.id, at.as_millis(), claim.holder).into_bytes()
 }
 
 fn read_mode(text: &str) -> Option<Mode> {
@@ -152,6 +154,12 @@ impl Line {
         lineup::admission(&nodes, self.places.len())
     }
 
+    /// Until when the key is closed, about, by the clock of who closed it.
+    fn closed_until(&self) -> Option<Duration> {
+        let closed = self.places.iter().filter(|place| place.closed.is_some());
+        closed.filter_map(|place| place.since).max()
+    }
+
     /// What keeps the key closed, if anything does.
     fn closed(&self) -> Option<Admission> {
         let is_closed = |place: &usize| self.places[*place].closed.is_some();
@@ -160,7 +168,13 @@ impl Line {
     }
 
     /// What a claim at `me` is told that stands behind others.
-    pub(crate) fn blocked(&self, me: usize, admission: Admission, prefix: usize) -> Blocked {
+    pub(crate) fn blocked(
+        &self,
+        me: usize,
+        admission: Admission,
+        prefix: usize,
+        wall: Duration,
+    ) -> Blocked {
         let behind = match admission {
             Admission::Granted => Vec::new(),
             Admission::Behind(place) => vec![place],
@@ -178,7 +192,7 @@ impl Line {
             None => Cause::Foreign,
         };
         Blocked {
-            retry_after: None,
+            retry_after: self.closed_until().map(|until| until.saturating_sub(wall)),
             ahead: Some((0..me).filter(waits).count() as u32),
             cause,
             holder: first.closed.is_none().then(|| first.holder.clone()),
@@ -263,7 +277,7 @@ mod tests {
     fn targets_come_back() {
         let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
         assert_eq!(line.places[0].revision, 3);
-        let blocked = line.blocked(2, Admission::BehindAny(vec![0, 1]), 2);
+        let blocked = line.blocked(2, Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
         let targets = Target::read_all(&blocked.resume.unwrap());
         assert_eq!(targets.len(), 2);
         assert_eq!(targets[1], Target { suffix: "b c@\u{e9}".into(), revision: 9 });

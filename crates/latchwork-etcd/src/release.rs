@@ -60,7 +60,7 @@ impl Shared {
         if let Some(own) = known {
             self.claims.begin(claim.id, own.lease, own.seconds);
         }
-        let value = closed_value(claim, self.io.clock().wall());
+        let value = closed_value(claim, self.io.clock().wall() + length);
         let closing = self.members.ask(|link| {
             let request = requests::close(&key, revision, &value, lease.id);
             async move { link.txn(request).await }

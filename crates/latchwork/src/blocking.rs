@@ -14,15 +14,27 @@
 //! # }
 //! ```
 
+mod election;
+mod guard;
+mod lock;
+mod multi;
+mod once;
+mod reentrant;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::block_on;
 use latchwork_core::doctor::{Prepared, Report};
 use latchwork_core::{
-    Capabilities, Error, FencingToken, ForceReleased, Handover, HoldState, Key, Lost, Moment,
-    NotHeld, Observer, Released, Snapshot,
+    Capabilities, Error, ForceReleased, Handover, Observer, Period, Snapshot, block_on,
 };
+
+pub use self::election::{Changes, Election, Leadership};
+pub use self::guard::Guard;
+pub use self::lock::{Lock, RwLock, Semaphore};
+pub use self::multi::{MultiGuard, MultiLock};
+pub use self::once::{Begun, Once, Run};
+pub use self::reentrant::ReentrantMutex;
 
 /// Connects to a store; see [`connect`](crate::connect()).
 ///
@@ -117,8 +129,40 @@ impl LockManager {
     }
 
     /// A mutex; see [`LockManager::mutex`](crate::LockManager::mutex).
-    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex(self.0.mutex(name))
+    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
+        Lock(self.0.mutex(name))
+    }
+
+    /// A read-write lock; see [`LockManager::rwlock`](crate::LockManager::rwlock).
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock(self.0.rwlock(name))
+    }
+
+    /// A semaphore; see [`LockManager::semaphore`](crate::LockManager::semaphore).
+    pub fn semaphore(&self, name: impl AsRef<str>, of: u32) -> Semaphore {
+        Semaphore(self.0.semaphore(name, of))
+    }
+
+    /// A mutex that its owner may enter again; see
+    /// [`LockManager::reentrant`](crate::LockManager::reentrant).
+    pub fn reentrant(&self, name: impl AsRef<str>) -> ReentrantMutex {
+        ReentrantMutex(self.0.reentrant(name))
+    }
+
+    /// Several mutexes, all or none; see [`LockManager::multi`](crate::LockManager::multi).
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock(self.0.multi(names))
+    }
+
+    /// An election; see [`LockManager::election`](crate::LockManager::election).
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election(self.0.election(name))
+    }
+
+    /// A task that is done once in each period; see
+    /// [`LockManager::once`](crate::LockManager::once).
+    pub fn once(&self, name: impl AsRef<str>, every: Period) -> Once {
+        Once(self.0.once(name, every))
     }
 
     /// See [`LockManager::capabilities`](crate::LockManager::capabilities).
@@ -156,119 +200,5 @@ impl LockManager {
     /// See [`LockManager::close`](crate::LockManager::close).
     pub fn close(&self) {
         block_on(None, self.0.close());
-    }
-}
-
-/// A mutex; see [`Mutex`](crate::Mutex).
-#[derive(Debug, Clone)]
-#[must_use = "a mutex does nothing until it is acquired"]
-pub struct Mutex(latchwork_core::Mutex);
-
-impl Mutex {
-    /// See [`Mutex::ttl`](crate::Mutex::ttl).
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self(self.0.ttl(ttl))
-    }
-
-    /// See [`Mutex::fair`](crate::Mutex::fair).
-    pub fn fair(self) -> Self {
-        Self(self.0.fair())
-    }
-
-    /// See [`Mutex::holder`](crate::Mutex::holder).
-    pub fn holder(self, text: impl Into<Arc<str>>) -> Self {
-        Self(self.0.holder(text))
-    }
-
-    /// See [`Mutex::max_hold`](crate::Mutex::max_hold).
-    pub fn max_hold(self, longest: Duration) -> Self {
-        Self(self.0.max_hold(longest))
-    }
-
-    /// See [`Mutex::try_acquire`](crate::Mutex::try_acquire).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        Ok(block_on(None, self.0.try_acquire())?.map(Guard))
-    }
-
-    /// See [`Mutex::acquire`](crate::Mutex::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn acquire(&self) -> Result<Guard, Error> {
-        block_on(self.0.doorbell(), self.0.acquire()).map(Guard)
-    }
-
-    /// See [`Mutex::acquire_within`](crate::Mutex::acquire_within).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
-        block_on(self.0.doorbell(), self.0.acquire_within(limit)).map(Guard)
-    }
-}
-
-/// A lock that is held; see [`Guard`](crate::Guard). Dropping it releases the lock.
-#[derive(Debug)]
-#[must_use = "dropping the guard releases the lock"]
-pub struct Guard(latchwork_core::Guard);
-
-impl Guard {
-    /// The key that is held.
-    pub fn key(&self) -> &Key {
-        self.0.key()
-    }
-
-    /// The number to give to the resource.
-    pub fn token(&self) -> FencingToken {
-        self.0.token()
-    }
-
-    /// How long the hold may be counted on if it is not renewed again.
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// The ttl that the store granted last.
-    pub fn ttl(&self) -> Duration {
-        self.0.ttl()
-    }
-
-    /// Until when the hold may be counted on, on the boot clock.
-    pub fn valid_until(&self) -> Moment {
-        self.0.valid_until()
-    }
-
-    /// What the hold is right now, by the clock.
-    pub fn state(&self) -> HoldState {
-        self.0.state()
-    }
-
-    /// See [`Guard::ensure_held`](crate::Guard::ensure_held).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn ensure_held(&self) -> Result<FencingToken, NotHeld> {
-        self.0.ensure_held()
-    }
-
-    /// Waits until the hold has ended otherwise than by a release.
-    pub fn lost(&self) -> Lost {
-        block_on(None, self.0.lost())
-    }
-
-    /// See [`Guard::release`](crate::Guard::release).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn release(self) -> Result<Released, Error> {
-        block_on(None, self.0.release())
     }
 }

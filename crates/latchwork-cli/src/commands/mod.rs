@@ -3,12 +3,15 @@
 mod completions;
 mod demo;
 mod doctor;
+mod elect;
 mod init;
 mod ls;
 mod news;
+mod once;
 mod release;
 mod run;
 mod show;
+mod under_lock;
 
 use std::time::Duration;
 
@@ -40,6 +43,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
         let store = cli.store.map_or_else(latchwork::default_store, Ok)?;
         match &cli.command {
             Command::Run(args) => run::run(args, &store, &output).await,
+            Command::Once(args) => once::run(args, &store, &output).await,
+            Command::Elect(args) => elect::run(args, &store, &output).await,
             Command::Ls(args) => ls::run(args, &store, &output).await,
             Command::Show(args) => show::run(args, &store, &output).await,
             Command::Release(args) => release::run(args, &store, &output).await,

@@ -19,6 +19,7 @@ pub(crate) mod frames;
 pub(crate) mod group;
 pub(crate) mod guardian;
 pub(crate) mod guardian_main;
+pub(crate) mod hold;
 pub(crate) mod signals;
 pub(crate) mod supervise;
 pub(crate) mod terminal;

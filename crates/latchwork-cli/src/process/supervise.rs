@@ -4,13 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use latchwork::clock::boot_time;
-use latchwork::{Guard, HoldState, Lost, Moment};
+use latchwork::{HoldState, Lost, Moment};
 use rustix::process::Signal;
 use tokio::select;
 
 use super::child::{Change, Child};
 use super::deadlines::{Deadlines, Due};
 use super::guardian::{Guardian, Report};
+use super::hold::Hold;
 use super::signals::{Signals, be_hit_by};
 use super::terminal::Terminal;
 use super::timer::Naps;
@@ -58,7 +59,7 @@ pub(crate) enum Loss {
 
 /// A command that runs under a lock.
 pub(crate) struct Run<'a> {
-    pub(crate) guard: &'a Guard,
+    pub(crate) hold: &'a Hold,
     pub(crate) child: &'a Child,
     pub(crate) guardian: &'a Guardian,
     pub(crate) signals: &'a mut Signals,
@@ -113,7 +114,7 @@ impl Run<'_> {
                     }
                 }
                 report = self.guardian.report() => return self.reported(report).await,
-                lost = self.guard.lost() => return self.end_for(lost, &due).await,
+                lost = self.hold.lost() => return self.end_for(lost, &due).await,
                 napped = self.naps.until(next) => {
                     napped?;
                     // Should a SIGCHLD not have come.
@@ -127,9 +128,9 @@ impl Run<'_> {
 
     /// Lets the guardian know the newest moment, and says what is due when.
     fn tell_guardian(&mut self) -> Due {
-        let due = self.deadlines.due(self.guard.valid_until());
+        let due = self.deadlines.due(self.hold.valid_until());
         if due.guardian != self.told
-            && !matches!(self.guard.state(), HoldState::Lost(_))
+            && !matches!(self.hold.state(), HoldState::Lost(_))
             && self.guardian.kill_at(due.guardian)
         {
             self.told = due.guardian;
@@ -175,7 +176,7 @@ impl Run<'_> {
         if let Some(report) = self.guardian.report_now() {
             return self.reported(report).await.map(Some);
         }
-        if let HoldState::Lost(lost) = self.guard.state() {
+        if let HoldState::Lost(lost) = self.hold.state() {
             return self.end(boot_time(), Loss::Told(lost)).await.map(Some);
         }
         if let Some((ended, until)) = self.state.rest {
@@ -251,8 +252,8 @@ impl Run<'_> {
         terminal.take_back();
         if !orphaned {
             let due = self.tell_guardian();
-            let token = self.guard.token().to_string();
-            let fields = [("key", self.guard.key().as_str()), ("token", &token)];
+            let (keys, token) = (self.hold.keys(), self.hold.tokens());
+            let fields = [("key", &*keys), ("token", &*token)];
             self.output.stopped(due.kill.since(boot_time()), &fields);
             be_hit_by(signal, whole_group);
         }
@@ -273,7 +274,7 @@ impl Run<'_> {
         let now = boot_time();
         match report {
             Report::Killed => {
-                let by_max_hold = self.deadlines.due(self.guard.valid_until()).by_max_hold;
+                let by_max_hold = self.deadlines.due(self.hold.valid_until()).by_max_hold;
                 let loss = if by_max_hold { Loss::MaxHold } else { Loss::Stalled };
                 self.end(now, loss).await
             }

@@ -11,6 +11,7 @@ mod drop_safety;
 mod handover;
 mod holder;
 mod options;
+mod primitives;
 mod pushed;
 mod store_clock;
 mod waiting;

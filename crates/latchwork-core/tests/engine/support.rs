@@ -309,7 +309,7 @@ impl Observer for ClockNews {
                 format!("{key} stepped by {:.0} s", *by as f64 / 1e9)
             }
             Event::ClockUnsteady { key, ratio } => format!("{key} unsteady {ratio:.2}"),
-            Event::Suspect { key } => format!("{key} suspect"),
+            Event::Suspect { key, .. } => format!("{key} suspect"),
             _ => return,
         };
         self.0.lock().unwrap().push(news);

@@ -61,9 +61,9 @@ impl Observer for Watch {
             Event::Waiting { key, .. } => return self.blocked(name(key)),
             Event::TryFailed { key, .. } => (key, "try_failed"),
             Event::RenewFailed { key, .. } => (key, "renew_failed"),
-            Event::Suspect { key } => (key, "suspect"),
+            Event::Suspect { key, .. } => (key, "suspect"),
             Event::ReleaseFailed { key, .. } => (key, "release_failed"),
-            Event::Lost { key, lost } => (key, reason(lost.reason)),
+            Event::Lost { key, lost, .. } => (key, reason(lost.reason)),
             _ => return,
         };
         self.log.note(None, What::Alarm { key: name(key), kind: kind.into() });

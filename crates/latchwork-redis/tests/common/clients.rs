@@ -49,7 +49,7 @@ impl Observer for Story {
             }
             Event::Renewed { .. } => count(&self.renewed),
             Event::ClockUnsteady { .. } => count(&self.unsteady),
-            Event::Lost { key, lost } => {
+            Event::Lost { key, lost, .. } => {
                 let told = (key.as_str().to_owned(), *lost, Instant::now());
                 self.lost.lock().unwrap().push(told);
             }
@@ -125,7 +125,7 @@ impl Client {
         client
     }
 
-    pub fn mutex(&self, name: &str) -> latchwork_core::Mutex {
+    pub fn mutex(&self, name: &str) -> latchwork_core::Lock {
         self.locks.mutex(name)
     }
 

@@ -1,0 +1,317 @@
+//! A command that runs under a lock: from the wish to the exit code.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use latchwork::clock::boot_time;
+use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, Released};
+use rustix::process::Signal;
+
+use super::news::News;
+use super::{close, within};
+use crate::exit;
+use crate::output::{Output, coarse};
+use crate::process::child::{Child, Start};
+use crate::process::deadlines::Deadlines;
+use crate::process::guardian::Guardian;
+use crate::process::hold::Hold;
+use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
+use crate::process::supervise::{Ended, Loss, Run, State};
+use crate::process::terminal::Terminal;
+use crate::process::timer::Naps;
+
+/// How long the release may keep the caller waiting; it goes on in the background until latchwork
+/// ends, and then the ttl does the rest.
+const RELEASING: Duration = Duration::from_secs(3);
+
+/// A command to run, and the lock to run it under.
+pub(crate) struct Task<'a> {
+    /// The lock, for people and for the command's environment.
+    pub(crate) names: &'a [String],
+    pub(crate) command: &'a [OsString],
+    pub(crate) holder: Option<&'a str>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) store: &'a str,
+    pub(crate) output: &'a Output,
+}
+
+/// What became of the wish to run.
+pub(crate) enum Admitted {
+    /// The command may run.
+    Hold(Hold),
+    /// There is nothing to run; exit with this code.
+    Nothing(u8),
+}
+
+impl Task<'_> {
+    /// Acquires the lock by `acquire`, runs the command, and gives the lock back; says with which
+    /// code to exit.
+    pub(crate) async fn run(
+        &self,
+        acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
+    ) -> Result<u8, Error> {
+        let mask = block_ttou();
+        let output = self.output;
+        let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
+        let (news, mut lines) = News::new(output.tells_waiting(), output.is_verbose());
+        let manager = latchwork::connect(self.store).await?;
+        let manager = manager.holder(holder.clone()).observer(news.clone());
+        let mut signals = Signals::ending().map_err(broken)?;
+        let key = self.names.join("\n");
+        let outcome = {
+            let mut acquire = std::pin::pin!(acquire(&manager));
+            loop {
+                tokio::select! {
+                    biased;
+                    acquired = &mut acquire => break Ok(acquired),
+                    Some(line) = lines.recv() => {
+                        let holder = line.holder.as_deref().map(|holder| ("holder", holder));
+                        let fields: Vec<_> = [("key", &*key)].into_iter().chain(holder).collect();
+                        output.note("waiting", &line.message, &fields);
+                    }
+                    signal = signals.next() => break Err(signal),
+                }
+            }
+        };
+        let hold = match outcome {
+            Ok(Ok(Admitted::Hold(hold))) => hold,
+            Ok(Ok(Admitted::Nothing(code))) => {
+                close(&manager).await;
+                return Ok(code);
+            }
+            Ok(Err(error)) => {
+                close(&manager).await;
+                return Err(error);
+            }
+            Err(signal) => return Ok(give_up(signal, &manager).await),
+        };
+        let (names, token) = (Names(self.names), hold.tokens());
+        let fields = [("key", &*key), ("token", &token), ("holder", &holder)];
+        let tokens = token.replace('\n', ", ");
+        output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
+        let mut terminal = Terminal::open();
+        let held = Held { task: self, manager: &manager, hold: &hold, mask };
+        let ended = held.run(&mut signals, terminal.as_mut()).await;
+        let mut shared = false;
+        if let Some(terminal) = &mut terminal {
+            shared = terminal.is_lent() && terminal.is_shared();
+            terminal.take_back();
+            if !matches!(ended, Ok(Ended::Exited(_)) | Err(_)) {
+                // The command could not clean up behind itself.
+                terminal.restore_modes();
+            }
+        }
+        let succeeded = matches!(ended, Ok(Ended::Exited(0)));
+        let released = within(RELEASING, hold.give_back(succeeded)).await;
+        let mut code = match &ended {
+            Ok(ended) => self.report(*ended, &news),
+            Err(Failed { code, message }) => {
+                output.fail("Command", message);
+                *code
+            }
+        };
+        match released {
+            Some(Ok(Released::Yes)) => {
+                output.detail("released", &format!("released {names}"), &fields);
+            }
+            Some(Ok(Released::NotHeld))
+                if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) =>
+            {
+                // The command was not protected up to its end.
+                output.fail("Lost", &format!("lost {names} before the command had ended"));
+                code = exit::LOST;
+            }
+            Some(Ok(Released::NotHeld)) => {}
+            Some(Err(error)) => {
+                output.note("unreleased", &format!("not released yet: {error}"), &fields);
+            }
+            None => {
+                let message = "not released: the store does not answer; it will expire";
+                output.note("unreleased", message, &fields);
+            }
+        }
+        close(&manager).await;
+        if terminal.is_some() && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw())
+        {
+            // So that a script that runs latchwork ends on Ctrl-C as it would without it; what
+            // shares latchwork's group has not seen one that went to the command alone.
+            be_hit_by(Signal::INT, shared);
+        }
+        Ok(code)
+    }
+
+    /// Says why the command ended, where the command itself does not, and with which code to exit.
+    fn report(&self, ended: Ended, news: &News) -> u8 {
+        let (names, output) = (Names(self.names), self.output);
+        match ended {
+            Ended::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
+            Ended::Killed(number) => exit::code_of_signal(number),
+            Ended::Lost(loss) => {
+                let reason = match loss {
+                    Loss::Told(Lost { reason: LostReason::Taken, .. }) => {
+                        "it was taken away (released by force, or the store lost it)".to_owned()
+                    }
+                    Loss::Told(lost) => lost.to_string(),
+                    Loss::Unconfirmed => match news.renewal_failure() {
+                        Some(error) => format!("the store did not confirm it in time ({error})"),
+                        None => "the store did not confirm it in time".to_owned(),
+                    },
+                    Loss::MaxHold => {
+                        format!("--max-hold {} is over", coarse(self.max_hold.unwrap_or_default()))
+                    }
+                    Loss::Stalled => "latchwork was stopped or starved past its expiry".to_owned(),
+                };
+                output.fail("Lost", &format!("lost {names}: {reason}; the command was ended"));
+                exit::LOST
+            }
+            Ended::Unguarded => {
+                output.fail("Unguarded", "the guardian process died; the command was ended");
+                exit::BROKEN
+            }
+        }
+    }
+}
+
+/// Names of locks, for people.
+struct Names<'a>(&'a [String]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.0.iter().enumerate() {
+            write!(f, "{}{name:?}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// A signal came while waiting: withdraw the claim, then let the signal do what it does.
+async fn give_up(signal: Signal, manager: &LockManager) -> u8 {
+    close(manager).await;
+    be_hit_by(signal, false);
+    exit::code_of_signal(signal.as_raw())
+}
+
+/// A run that holds its lock.
+struct Held<'a> {
+    task: &'a Task<'a>,
+    manager: &'a LockManager,
+    hold: &'a Hold,
+    mask: Mask,
+}
+
+/// The command did not run, or could not be watched.
+struct Failed {
+    code: u8,
+    message: String,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self { code: exit::BROKEN, message: error.to_string() }
+    }
+}
+
+impl Held<'_> {
+    /// Starts guardian and command, and returns when the command has ended and the lock may go.
+    async fn run(
+        &self,
+        signals: &mut Signals,
+        mut terminal: Option<&mut Terminal>,
+    ) -> Result<Ended, Failed> {
+        signals.add_passed_on()?;
+        let naps = Naps::new()?;
+        let capabilities = self.manager.capabilities();
+        let deadlines = Deadlines::new(self.hold.ttl(), boot_time(), self.task.max_hold);
+        let lifeline = capabilities.lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
+        let guardian = Guardian::start(lifeline).map_err(|error| Failed {
+            code: exit::BROKEN,
+            message: format!("cannot start the guardian process: {error}"),
+        })?;
+        let due = deadlines.due(self.hold.valid_until());
+        guardian.kill_at(due.guardian);
+        let child = Child::start(Start {
+            words: self.task.command,
+            environment: self.environment(),
+            frames: guardian.frames(),
+            terminal: terminal.as_deref_mut().and_then(Terminal::lend_at_start),
+            mask: self.mask,
+            not_after: due.ask,
+        });
+        let child = match child {
+            Ok(child) => child,
+            Err(error) => {
+                guardian.done().gone().await;
+                return Err(self.not_started(&error));
+            }
+        };
+        let ended = Run {
+            hold: self.hold,
+            child: &child,
+            guardian: &guardian,
+            signals,
+            terminal,
+            deadlines,
+            output: self.task.output,
+            naps,
+            told: due.guardian,
+            state: State::default(),
+        }
+        .supervise()
+        .await;
+        // While the command is not waited for, its group's number is its own; so the guardian is
+        // let go first. If watching failed, it is left to end the group.
+        let ended = ended?;
+        guardian.done().gone().await;
+        child.reap();
+        Ok(ended)
+    }
+
+    fn environment(&self) -> [(&'static str, OsString); 3] {
+        [
+            ("LATCHWORK_KEY", self.hold.keys().into()),
+            ("LATCHWORK_TOKEN", self.hold.tokens().into()),
+            ("LATCHWORK_STORE", self.task.store.into()),
+        ]
+    }
+
+    fn not_started(&self, error: &io::Error) -> Failed {
+        let program = self.task.command[0].to_string_lossy();
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => exit::NOT_FOUND,
+            io::ErrorKind::TimedOut => {
+                let message = format!("{program} was not started: the lock was about to expire");
+                return Failed { code: exit::LOST, message };
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::BROKEN,
+            _ => exit::NOT_EXECUTABLE,
+        };
+        let reason = match code {
+            exit::NOT_FOUND => "command not found".to_owned(),
+            _ => error.to_string(),
+        };
+        Failed { code, message: format!("{program}: {reason}") }
+    }
+}
+
+/// Who this is, for people: user, host, process and command.
+fn default_holder(command: &[OsString]) -> String {
+    const LONGEST: usize = 120;
+    let uname = rustix::system::uname();
+    let user =
+        std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let mut words = words.join(" ");
+    if let Some((end, _)) = words.char_indices().nth(LONGEST) {
+        words.truncate(end);
+        words.push_str("...");
+    }
+    let host = uname.nodename().to_string_lossy();
+    format!("{user}@{host} pid {}: {words}", std::process::id())
+}
+
+fn broken(error: io::Error) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("cannot listen to signals: {error}"))
+}

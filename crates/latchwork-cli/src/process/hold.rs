@@ -1,0 +1,75 @@
+//! What a command runs under: a lock, several, or a task that is done once in a period.
+
+use std::time::Duration;
+
+use latchwork::{Error, Guard, HoldState, Lost, Moment, MultiGuard, Released, Run};
+
+/// A hold of one lock or several.
+#[derive(Debug)]
+pub(crate) enum Hold {
+    One(Guard),
+    Several(MultiGuard),
+    Task(Run),
+}
+
+impl Hold {
+    fn guards(&self) -> &[Guard] {
+        match self {
+            Self::One(guard) => std::slice::from_ref(guard),
+            Self::Several(guards) => guards.guards(),
+            Self::Task(run) => std::slice::from_ref(run),
+        }
+    }
+
+    /// The keys, one a line.
+    pub(crate) fn keys(&self) -> String {
+        self.lines(|guard| guard.key().to_string())
+    }
+
+    /// The tokens, one a line, as the keys.
+    pub(crate) fn tokens(&self) -> String {
+        self.lines(|guard| guard.token().to_string())
+    }
+
+    fn lines(&self, each: impl Fn(&Guard) -> String) -> String {
+        self.guards().iter().map(each).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The shortest ttl.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.guards().iter().map(Guard::ttl).min().unwrap_or_default()
+    }
+
+    /// Until when all may be counted on.
+    pub(crate) fn valid_until(&self) -> Moment {
+        self.guards().iter().map(Guard::valid_until).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// What the hold is, by the clock: as good as the worst of its locks.
+    pub(crate) fn state(&self) -> HoldState {
+        match self {
+            Self::One(guard) => guard.state(),
+            Self::Several(guards) => guards.state(),
+            Self::Task(run) => run.state(),
+        }
+    }
+
+    /// Completes when it was lost.
+    pub(crate) async fn lost(&self) -> Lost {
+        match self {
+            Self::One(guard) => guard.lost().await,
+            Self::Several(guards) => guards.lost().await,
+            Self::Task(run) => run.lost().await,
+        }
+    }
+
+    /// Releases it. A task is closed for its period if it succeeded.
+    pub(crate) async fn give_back(self, succeeded: bool) -> Result<Released, Error> {
+        match self {
+            Self::One(guard) => guard.release().await,
+            Self::Several(guards) => guards.release().await,
+            Self::Task(run) if succeeded => run.succeed().await,
+            Self::Task(run) => run.fail().await,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `latchwork elect`: one host of many leads.
+
+mod common;
+
+use common::{Running, Store};
+use rustix::process::Signal;
+
+const LEAD: &str = "echo leads $LATCHWORK_TOKEN; exec sleep 300";
+
+fn candidate(store: &Store, name: &str, options: &[&str]) -> Running {
+    let words = [&["-v", "elect", "--candidate", name], options, &["x", "--", "sh", "-c", LEAD]];
+    Running::start(store.latchwork(&words.concat()))
+}
+
+fn term(leader: &Running) -> u64 {
+    leader.stdout.until("leads ").trim_start_matches("leads ").parse().unwrap()
+}
+
+#[test]
+fn the_next_candidate_follows_a_leader_that_is_killed() {
+    let store = Store::new();
+    let observer = Running::start(store.latchwork(&["elect", "--observe", "x"]));
+    assert_eq!(observer.stdout.next().as_deref(), Some("x: nobody leads"));
+    let first = candidate(&store, "one", &[]);
+    let first_term = term(&first);
+    assert_eq!(observer.stdout.next(), Some(format!("x: one leads, term {first_term}")));
+    let second = candidate(&store, "two", &[]);
+    second.stderr.until("waiting for \"x\", held by one");
+    first.signal(Signal::KILL);
+    let second_term = term(&second);
+    assert!(second_term > first_term);
+    observer.stdout.until(&format!("x: two leads, term {second_term}"));
+}
+
+#[test]
+fn a_leader_that_is_deposed_campaigns_again() {
+    let store = Store::new();
+    let leader = candidate(&store, "one", &["--ttl", "2s"]);
+    let first = term(&leader);
+    assert_eq!(store.output(&["release", "x", "--force"]).code(), 0);
+    let second = term(&leader);
+    assert!(second > first);
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.finish().code(), 128 + 15);
+}
+
+#[test]
+fn one_term_may_be_enough() {
+    let store = Store::new();
+    let leader = candidate(&store, "one", &["--ttl", "2s", "--one-term"]);
+    term(&leader);
+    assert_eq!(store.output(&["release", "x", "--force"]).code(), 0);
+    assert_eq!(leader.finish().code(), 73);
+}
+
+#[test]
+fn a_command_that_ends_resigns() {
+    let store = Store::new();
+    let done = store.output(&["elect", "x", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(done.code(), 7, "{done:?}");
+    let seen = store.output(&["show", "x"]);
+    assert!(seen.stdout.starts_with("x: free"), "{seen:?}");
+}

@@ -1,0 +1,106 @@
+//! `latchwork once`: a task of several hosts, done once in each period.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Finished, Running, SOON, Store};
+use rustix::process::Signal;
+
+/// A period that ends when nobody tests any more.
+const LONG: [&str; 2] = ["--every", "100y"];
+
+fn once(store: &Store, options: &[&str], script: &str) -> Finished {
+    started(store, options, script).finish()
+}
+
+fn started(store: &Store, options: &[&str], script: &str) -> Running {
+    let words = [&["-v", "once"], &LONG[..], options, &["report", "--", "sh", "-c", script]];
+    Running::start(store.latchwork(&words.concat()))
+}
+
+#[test]
+fn three_hosts_try_at_one_time_and_one_runs() {
+    let store = Store::new();
+    let runs: Vec<_> =
+        (0..3).map(|_| started(&store, &[], "sleep 0.3; echo ran >> \"$TRACE/ran\"")).collect();
+    for run in runs {
+        let done = run.finish();
+        assert_eq!(done.code(), 0, "{done:?}");
+    }
+    let again = once(&store, &[], "echo ran >> \"$TRACE/ran\"");
+    assert_eq!(again.code(), 0);
+    assert!(again.stderr.contains("done in this period"), "{again:?}");
+    assert_eq!(std::fs::read_to_string(store.file("ran")).unwrap(), "ran\n");
+    let strict = once(&store, &["--must-run"], "true");
+    assert_eq!(strict.code(), 75, "{strict:?}");
+}
+
+#[test]
+fn a_failure_leaves_the_task_to_others() {
+    let store = Store::new();
+    assert_eq!(once(&store, &[], "exit 3").code(), 3);
+    assert_eq!(once(&store, &[], "kill -9 $$").code(), 137);
+    assert_eq!(once(&store, &[], "echo ran").stdout, "ran\n");
+    assert_eq!(once(&store, &[], "echo ran").stdout, "");
+}
+
+#[test]
+fn who_is_told_that_it_is_running_may_wait_for_its_failure() {
+    let store = Store::new();
+    let first =
+        started(&store, &[], "echo ready; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 1");
+    assert_eq!(first.stdout.next().as_deref(), Some("ready"));
+    let skipped = once(&store, &[], "echo ran");
+    assert_eq!((skipped.code(), &*skipped.stdout), (0, ""));
+    assert!(skipped.stderr.contains("being done by"), "{skipped:?}");
+    let second = started(&store, &["--wait", "5m"], "echo ran");
+    second.stderr.until("waiting");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(first.finish().code(), 1);
+    let second = second.finish();
+    assert_eq!((second.code(), &*second.stdout), (0, "ran\n"), "{second:?}");
+}
+
+#[test]
+fn a_host_that_is_killed_leaves_the_task_to_others() {
+    let store = Store::new();
+    let first = started(&store, &[], "echo ready; sleep 300; echo x");
+    assert_eq!(first.stdout.next().as_deref(), Some("ready"));
+    first.signal(Signal::KILL);
+    let start = Instant::now();
+    let second = once(&store, &["--wait", "5m"], "echo ran");
+    assert_eq!(second.stdout, "ran\n", "{second:?}");
+    assert!(start.elapsed() < SOON);
+}
+
+#[test]
+fn the_next_period_is_open() {
+    let store = Store::new();
+    let run = || {
+        let words = ["once", "--every", "3s", "tick", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"];
+        store.output(&words).stdout
+    };
+    let mut tokens = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(7) {
+        tokens.extend(run().lines().map(|line| line.parse::<u64>().unwrap()));
+    }
+    // 7 s touch three periods or four.
+    assert!((3..=4).contains(&tokens.len()), "{tokens:?}");
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let store = Store::new();
+    for (words, named) in [
+        (&["--every", "soon"][..], "every"),
+        (&["--every", "1d", "--tz", "Europe/Atlantis"], "tz"),
+        (&["--every", "1h", "--tz", "Europe/Berlin"], "tz"),
+    ] {
+        let done = store.output(&[&["once"], words, &["x", "--", "true"]].concat());
+        assert_eq!(done.code(), 64, "{words:?}: {done:?}");
+        assert!(done.stderr.contains(named), "{done:?}");
+    }
+}

@@ -1,0 +1,162 @@
+//! A task that is done once in each period.
+
+use std::time::Duration;
+
+use latchwork_core::{Begun, Mode, OnceOutcome, Period, Released, Run, Skipped};
+
+use crate::case::{Case, case};
+use crate::stage::{NAME, Stage};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(success_closes_the_period_for_all, |e| e.linger),
+        case!(failure_opens_it_for_others, |e| e.linger),
+        case!(a_run_that_was_dropped_opens_it_for_others, |e| e.linger),
+        case!(a_host_that_dies_opens_it_after_its_ttl, |e| e.linger),
+        case!(the_next_period_is_open, |e| e.linger),
+        case!(a_run_into_the_next_period_leaves_that_one_open, |e| e.linger),
+        case!(who_waits_is_told_of_success, |e| e.linger),
+        case!(who_waits_takes_over_after_failure, |e| e.linger),
+        case!(is_refused_by_a_store_that_cannot_keep_a_key_closed, |e| !e.linger),
+    ]
+}
+
+/// A period that does not end during a trial.
+fn long() -> Period {
+    Period::parse("100y", None).expect("a good period")
+}
+
+const SHORT: Duration = Duration::from_secs(5);
+
+fn short() -> Period {
+    Period::parse("5s", None).expect("a good period")
+}
+
+fn begun(begun: Begun) -> Run {
+    match begun {
+        Begun::Run(run) => run,
+        Begun::Skipped(why) => panic!("expected to begin, was told: {why}"),
+    }
+}
+
+fn skipped(begun: Begun) -> Skipped {
+    match begun {
+        Begun::Run(run) => panic!("expected to be told why not, got {run:?}"),
+        Begun::Skipped(why) => why,
+    }
+}
+
+/// Nobody does it again in the period of a success.
+async fn success_closes_the_period_for_all(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let (ours, theirs) = (a.locks.once(NAME, long()), b.locks.once(NAME, long()));
+    let run = begun(ours.try_begin().await.unwrap());
+    run.ensure_held().unwrap();
+    let why = skipped(theirs.try_begin().await.unwrap());
+    assert!(matches!(why, Skipped::Running { .. }), "{why:?}");
+    assert_eq!(run.succeed().await.unwrap(), Released::Yes);
+    for once in [&ours, &theirs] {
+        let why = skipped(once.try_begin().await.unwrap());
+        assert!(matches!(why, Skipped::Done { .. }), "{why:?}");
+    }
+    let outcome = theirs.run(async |_| Ok::<(), ()>(())).await.unwrap();
+    assert!(matches!(outcome, OnceOutcome::Skipped(Skipped::Done { .. })), "{outcome:?}");
+}
+
+/// A failure leaves the task to whoever tries next.
+async fn failure_opens_it_for_others(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let outcome =
+        a.locks.once(NAME, long()).run(async |_| Err::<(), _>("no paper")).await.unwrap();
+    assert!(matches!(outcome, OnceOutcome::Failed("no paper")), "{outcome:?}");
+    let outcome = b.locks.once(NAME, long()).run(async |_| Ok::<_, ()>(7)).await.unwrap();
+    assert!(matches!(outcome, OnceOutcome::Done(7)), "{outcome:?}");
+}
+
+/// A run that nobody closed is a failure.
+async fn a_run_that_was_dropped_opens_it_for_others(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    drop(begun(a.locks.once(NAME, long()).try_begin().await.unwrap()));
+    let key = b.locks.mutex(NAME).key().unwrap().clone();
+    stage.soon_free(&b.client, &key, "dropped").await;
+    drop(begun(b.locks.once(NAME, long()).try_begin().await.unwrap()));
+}
+
+/// A dead host leaves the task to who waits.
+async fn a_host_that_dies_opens_it_after_its_ttl(stage: Stage) {
+    let (dead, b) = (stage.client().await, stage.peer().await);
+    stage.granted(&dead, &stage.short_claim(Mode::Exclusive), "the key is free").await;
+    let once = b.locks.once(NAME, long());
+    assert!(matches!(skipped(once.try_begin().await.unwrap()), Skipped::Running { .. }));
+    drop(begun(once.begin_within(Duration::from_secs(100)).await.unwrap()));
+}
+
+/// What was done in one period can be done in the next one from its first moment on, and not before.
+async fn the_next_period_is_open(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let run = begun(a.locks.once(NAME, short()).try_begin().await.unwrap());
+    let end = run.period().end;
+    assert_eq!(run.succeed().await.unwrap(), Released::Yes);
+    let theirs = b.locks.once(NAME, short());
+    let wall = || stage.io().clock().wall();
+    match theirs.try_begin().await.unwrap() {
+        Begun::Skipped(why) => assert!(matches!(why, Skipped::Done { .. }), "{why:?}"),
+        Begun::Run(run) => {
+            assert!(wall() >= end, "begun again in the same period");
+            run.fail().await.unwrap();
+        }
+    }
+    stage.sleep(end.saturating_sub(wall())).await;
+    // Whatever the store's clock, and in whatever units it counts.
+    let start = stage.now();
+    let run = begun(theirs.try_begin().await.unwrap());
+    assert!(run.period().start >= end, "{:?} after {end:?}", run.period());
+    let took = stage.now().since(start);
+    assert!(took <= SHORT / 2 + stage.lateness(start), "began {took:?} into the period");
+}
+
+/// Success closes the period in which the run started, not the one in which it ended.
+async fn a_run_into_the_next_period_leaves_that_one_open(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let run = begun(a.locks.once(NAME, short()).try_begin().await.unwrap());
+    let first = run.period();
+    stage.sleep(SHORT).await;
+    assert_eq!(run.succeed().await.unwrap(), Released::Yes);
+    let next = begun(b.locks.once(NAME, short()).begin_within(SHORT / 10).await.unwrap());
+    assert!(next.period().start >= first.end, "{:?} after {first:?}", next.period());
+}
+
+/// Who waits for another run hears that there is nothing left to do.
+async fn who_waits_is_told_of_success(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let run = begun(a.locks.once(NAME, long()).try_begin().await.unwrap());
+    let once = b.locks.once(NAME, long());
+    let (told, closed) = tokio::join!(once.begin_within(Duration::from_secs(60)), async {
+        stage.settle().await;
+        run.succeed().await
+    });
+    assert_eq!(closed.unwrap(), Released::Yes);
+    assert!(matches!(skipped(told.unwrap()), Skipped::Done { .. }));
+    let key = b.locks.mutex(NAME).key().unwrap().clone();
+    stage.soon(&b.client, &key, "nobody waits", |seen| seen.waiters.is_empty()).await;
+}
+
+/// Who waits for another run begins when that one fails.
+async fn who_waits_takes_over_after_failure(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let run = begun(a.locks.once(NAME, long()).try_begin().await.unwrap());
+    let token = run.token();
+    let once = b.locks.once(NAME, long());
+    let (told, failed) = tokio::join!(once.begin_within(Duration::from_secs(60)), async {
+        stage.settle().await;
+        run.fail().await
+    });
+    assert_eq!(failed.unwrap(), Released::Yes);
+    assert!(begun(told.unwrap()).token() > token);
+}
+
+/// Before the work, not after it.
+async fn is_refused_by_a_store_that_cannot_keep_a_key_closed(stage: Stage) {
+    let a = stage.peer().await;
+    stage.refused(a.locks.once(NAME, long()).try_begin().await);
+}

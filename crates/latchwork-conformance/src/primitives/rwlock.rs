@@ -1,0 +1,84 @@
+//! A read-write lock: many readers or one writer.
+
+use crate::case::{Case, case};
+use crate::stage::{NAME, Stage};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(readers_share_and_a_writer_is_alone, |e| e.shared),
+        case!(a_waiting_writer_stops_later_readers, |e| e.shared && e.fifo),
+        case!(readers_behind_a_writer_come_together, |e| e.shared),
+        case!(a_reader_after_a_writer_has_a_larger_token, |e| e.shared),
+        case!(is_refused_by_a_store_without_readers, |e| !e.shared),
+    ]
+}
+
+/// Readers hold together; a writer holds alone, among processes and within one.
+async fn readers_share_and_a_writer_is_alone(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let (ours, theirs) = (a.locks.rwlock(NAME), b.locks.rwlock(NAME));
+    let readers =
+        [ours.read().acquire().await.unwrap(), theirs.read().acquire().await.unwrap()];
+    assert!(theirs.write().try_acquire().await.unwrap().is_none(), "somebody reads");
+    for reader in readers {
+        reader.ensure_held().unwrap();
+        reader.release().await.unwrap();
+    }
+    let writer = theirs.write().acquire().await.unwrap();
+    assert!(ours.read().try_acquire().await.unwrap().is_none(), "somebody writes");
+    assert!(ours.write().try_acquire().await.unwrap().is_none(), "somebody writes");
+    assert!(theirs.read().try_acquire().await.unwrap().is_none(), "also within the process");
+    writer.release().await.unwrap();
+}
+
+/// Readers that keep coming do not keep a writer out.
+async fn a_waiting_writer_stops_later_readers(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let first = a.locks.rwlock(NAME).read().acquire().await.unwrap();
+    let write = b.locks.rwlock(NAME).write();
+    let mut writer = Box::pin(write.acquire());
+    assert!(stage.within(stage.a_while(), &mut writer).await.is_none(), "somebody reads");
+    let late = a.locks.rwlock(NAME).read().try_acquire().await.unwrap();
+    assert!(late.is_none(), "a reader passed a writer that waits");
+    first.release().await.unwrap();
+    writer.await.unwrap().release().await.unwrap();
+    a.locks.rwlock(NAME).read().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// All readers that waited for a writer hold at one time.
+async fn readers_behind_a_writer_come_together(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let writer = a.locks.rwlock(NAME).write().acquire().await.unwrap();
+    let read = b.locks.rwlock(NAME).read();
+    let (one, two, three, released) =
+        tokio::join!(read.acquire(), read.acquire(), read.acquire(), async {
+            stage.settle().await;
+            writer.release().await
+        });
+    released.unwrap();
+    for reader in [&one, &two, &three] {
+        reader.as_ref().unwrap().ensure_held().unwrap();
+    }
+}
+
+/// So that a resource can refuse a writer that was paused before the read.
+async fn a_reader_after_a_writer_has_a_larger_token(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let writer = a.locks.rwlock(NAME).write().acquire().await.unwrap();
+    let written = writer.token();
+    writer.release().await.unwrap();
+    let reader = b.locks.rwlock(NAME).read().acquire().await.unwrap();
+    assert!(reader.token() > written, "{} after {written}", reader.token());
+    let read = reader.token();
+    reader.release().await.unwrap();
+    let next = a.locks.rwlock(NAME).write().acquire().await.unwrap();
+    assert!(next.token() > read, "{} after {read}", next.token());
+}
+
+/// A store without read claims says so at once.
+async fn is_refused_by_a_store_without_readers(stage: Stage) {
+    let a = stage.peer().await;
+    let lock = a.locks.rwlock(NAME);
+    stage.refused(lock.read().try_acquire().await);
+    stage.refused(lock.write().acquire().await);
+}

@@ -1,0 +1,212 @@
+//! What is asked for: a key, in a mode, with options.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::{Admission, Patience, Request, acquire};
+use crate::backend::Mode;
+use crate::doorbell::Doorbell;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind};
+use crate::guard::Guard;
+use crate::key::Key;
+use crate::options::Settings;
+
+/// A lock that can be acquired: a key, the mode in which it is wanted, and options.
+///
+/// Every primitive that holds one key comes down to this and to one [`Guard`]:
+///
+/// | made by | admits |
+/// | --- | --- |
+/// | [`mutex`](crate::LockManager::mutex) | one holder |
+/// | [`rwlock`](crate::LockManager::rwlock), then [`read`](crate::RwLock::read) or [`write`](crate::RwLock::write) | many readers or one writer |
+/// | [`semaphore`](crate::LockManager::semaphore), then [`permits`](crate::Semaphore::permits) | holders of a number of permits together |
+///
+/// A cheap value: making one does no I/O, and one key may have many. It is not reentrant: who holds
+/// it and acquires it again waits for itself ([`reentrant`](crate::LockManager::reentrant) is).
+///
+/// Waiters of one process for a mutex share one place in the store's line, and a released hold
+/// passes between them without a trip to the store, for at most the manager's
+/// [`Handover`](crate::Handover) slice. [`fair`](Lock::fair) gives every waiter its own place.
+/// Readers, writers and permits always have their own.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork_core::{Driver, LockManager, MemoryBackend};
+/// # use std::time::Duration;
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let guard = locks.mutex("stock/42").acquire_within(Duration::from_secs(5)).await?;
+/// let token = guard.token(); // give it to the resource
+/// guard.ensure_held()?;
+/// guard.release().await?;
+/// # let _ = token;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    engine: Arc<Engine>,
+    key: Result<Key, Error>,
+    mode: Mode,
+    settings: Settings,
+    fair: bool,
+    stops_at_linger: bool,
+}
+
+impl Lock {
+    /// The lock `name` in the namespace of the settings.
+    pub(crate) fn new(engine: Arc<Engine>, name: &str, mode: Mode, settings: Settings) -> Self {
+        let key = settings.key(name);
+        Self { engine, key, mode, settings, fair: false, stops_at_linger: false }
+    }
+
+    /// The same key in another mode.
+    pub(crate) fn in_mode(&self, mode: Mode) -> Self {
+        Self { mode, ..self.clone() }
+    }
+
+    /// How long the store keeps the lock without hearing of the holder. While the guard lives it
+    /// is renewed every third of this.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.ttl = Some(ttl));
+        self
+    }
+
+    /// First come, first served over all processes: every waiter has its own place in the store's
+    /// line, and nothing is handed over inside the process. Costs a trip for each hold.
+    pub fn fair(mut self) -> Self {
+        self.fair = true;
+        self
+    }
+
+    /// Who this is, for people who ask the store.
+    pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
+        self.settings = self.settings.with(|options| options.holder = Some(text.into()));
+        self
+    }
+
+    /// The longest hold: after it the lock is given up, whatever the guard does.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.max_hold = Some(longest));
+        self
+    }
+
+    /// Acquires the lock if it is free now.
+    ///
+    /// A mutex answers `None` without asking the store while this process holds it or waits for it;
+    /// and for a moment after a waiting acquire was dropped, until its place in line is given up.
+    ///
+    /// # Errors
+    ///
+    /// Contention is `None`, not an error. `Mismatch` if the key is in use as another kind of lock,
+    /// or as a semaphore with another limit; `Unsupported` if the store has no such locks; `Invalid`
+    /// for a bad name or option, which the message names. `Unreachable` at once if the store does not answer
+    /// within the time limit of one verb (a quarter of the ttl, two seconds at most).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing held: what the store may have granted is given back in
+    /// the background, at the latest by the ttl.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        Ok(self.admit(Patience::Once).await?.guard())
+    }
+
+    /// Acquires the lock, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_acquire`](Lock::try_acquire), and `Unreachable` only once the store has not
+    /// answered for a whole ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in line, or leaves it to the next waiter of this
+    /// process; nothing stays held.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_with(Patience::Endless).await
+    }
+
+    /// Acquires the lock if that is possible within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if it was not admitted in time; the message names the holder. `Unreachable` if
+    /// the store did not answer at the end. Else as for [`acquire`](Lock::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Lock::acquire).
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
+        self.acquire_with(Patience::Within(limit)).await
+    }
+
+    /// Where a thread that blocks on an acquire can wait for the store by itself
+    /// ([`block_on`](crate::block_on)).
+    pub fn doorbell(&self) -> Option<&Doorbell> {
+        self.engine.capabilities.doorbell.as_ref()
+    }
+
+    /// Does not wait for a key that is kept closed.
+    pub(crate) fn stop_at_linger(self) -> Self {
+        Self { stops_at_linger: true, ..self }
+    }
+
+    /// What is locked; what is wrong with its name, if anything.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that no store takes.
+    pub fn key(&self) -> Result<&Key, Error> {
+        self.key.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    async fn acquire_with(&self, patience: Patience) -> Result<Guard, Error> {
+        loop {
+            // Only a single try is refused.
+            if let Some(guard) = self.admit(patience).await?.guard() {
+                return Ok(guard);
+            }
+        }
+    }
+
+    pub(crate) async fn admit(&self, patience: Patience) -> Result<Admission, Error> {
+        acquire(&self.engine, &self.request()?, patience).await
+    }
+
+    fn request(&self) -> Result<Request, Error> {
+        let key = self.key.clone()?;
+        self.check_permits(&key)?;
+        let plan = self.settings.plan(&self.engine.capabilities)?;
+        let (mode, fair, stops_at_linger) = (self.mode, self.fair, self.stops_at_linger);
+        Ok(Request { key, mode, fair, stops_at_linger, plan })
+    }
+
+    /// A number of permits that nobody could ever have is told before the store is asked.
+    fn check_permits(&self, key: &Key) -> Result<(), Error> {
+        let Mode::Permits { take, of } = self.mode else { return Ok(()) };
+        let (message, step) = if of == 0 {
+            (
+                "of: a semaphore of no permits admits nobody".to_owned(),
+                "choose a limit of at least 1",
+            )
+        } else if take == 0 {
+            ("take: no permits were asked for".to_owned(), "ask for at least 1")
+        } else if take > of {
+            (format!("take: {take} permits of {of} can never be had"), "ask for fewer permits")
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Invalid, message)
+            .key(key)
+            .store(self.engine.capabilities.store.clone())
+            .next_step(step))
+    }
+}

@@ -1,0 +1,263 @@
+//! Several locks, all or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+
+use crate::backend::Released;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind, Lost, NotHeld};
+use crate::guard::{Guard, run_until};
+use crate::lease::HoldState;
+use crate::lock::Lock;
+use crate::token::FencingToken;
+
+/// Several locks, acquired together: all or none, with one deadline.
+///
+/// Use it where one piece of work touches several things that are locked one by one, a transfer
+/// between two accounts. The locks may be of any kind, and of different managers.
+///
+/// # Guarantees
+///
+/// Locks are waited for in the order of their stores and keys, whatever order they are named in, and
+/// whoever waits for one holds only those before it: two that want the same locks never wait for
+/// each other in a circle. It is one only with other multi-locks; whoever holds a lock and then
+/// acquires an earlier one by hand can still make a circle, which the deadline ends.
+///
+/// All that are free are taken at once, side by side. Where one is not, the later ones are given
+/// back until it is had.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork_core::{Driver, LockManager, MemoryBackend};
+/// # use std::time::Duration;
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let both = locks.multi(["account/9", "account/2"]);
+/// let guard = both.acquire_within(Duration::from_secs(5)).await?;
+/// for (key, token) in guard.tokens() {
+///     println!("{key}: {token}"); // each resource checks its own
+/// }
+/// guard.release().await?;
+/// # Ok::<(), latchwork_core::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct MultiLock(Result<Arc<[Lock]>, Error>);
+
+impl MultiLock {
+    /// All of these together. A lock that is there twice, or none at all, is told at the first
+    /// acquire.
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
+        Self(sort(locks.into_iter().collect()))
+    }
+
+    /// Acquires all if all are free now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`], of whichever lock it is; and `Invalid` if no lock was named, or one
+    /// twice.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing held: what was granted is given back in the background.
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        let taken = take_free(self.locks()?).await?;
+        Ok(all(taken).map(MultiGuard))
+    }
+
+    /// Acquires all, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`], of whichever lock it is; and `Invalid` if no lock was named, or one
+    /// twice. Nothing is held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`try_acquire`](MultiLock::try_acquire).
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        self.acquire_until(None).await
+    }
+
+    /// Acquires all if that is possible within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` names the lock that was not had in time, and its holder. Else as for
+    /// [`acquire`](MultiLock::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`try_acquire`](MultiLock::try_acquire).
+    pub async fn acquire_within(&self, limit: Duration) -> Result<MultiGuard, Error> {
+        self.acquire_until(Some(limit)).await
+    }
+
+    fn locks(&self) -> Result<&[Lock], Error> {
+        self.0.as_deref().map_err(Clone::clone)
+    }
+
+    async fn acquire_until(&self, limit: Option<Duration>) -> Result<MultiGuard, Error> {
+        let locks = self.locks()?;
+        let io = &locks[0].engine().io;
+        let deadline = limit.map_or(Moment::NEVER, |limit| io.now().plus(limit));
+        let mut held: Vec<Guard> = Vec::with_capacity(locks.len());
+        loop {
+            let rest = take_free(&locks[held.len()..]).await?;
+            // Only what stands before the first gap may be held while that one is waited for.
+            held.extend(rest.into_iter().map_while(|guard| guard));
+            if held.iter().any(|guard| matches!(guard.state(), HoldState::Lost(_))) {
+                held.clear();
+            }
+            let Some(next) = locks.get(held.len()) else { return Ok(MultiGuard(held)) };
+            let acquire = async {
+                if deadline == Moment::NEVER {
+                    next.acquire().await
+                } else {
+                    next.acquire_within(deadline.since(io.now())).await
+                }
+            };
+            tokio::select! {
+                guard = acquire => held.push(guard?),
+                // Without those before it, it would be waited for out of order.
+                _ = first_lost(&held), if !held.is_empty() => held.clear(),
+            }
+        }
+    }
+}
+
+/// Puts locks into the one order in which all wait for them.
+fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
+    let mut named = Vec::with_capacity(locks.len());
+    for lock in locks {
+        let key = lock.key()?.clone();
+        named.push((lock.engine().capabilities.store.clone(), key, lock));
+    }
+    named.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+    let twice = named.windows(2).find(|pair| (&pair[0].0, &pair[0].1) == (&pair[1].0, &pair[1].1));
+    if let Some([(store, key, _), ..]) = twice {
+        return Err(Error::new(ErrorKind::Invalid, "names: the same lock is there twice")
+            .key(key)
+            .store(store.clone())
+            .next_step("name each lock once"));
+    }
+    if named.is_empty() {
+        return Err(Error::new(ErrorKind::Invalid, "names: no lock was named")
+            .next_step("name at least one"));
+    }
+    Ok(named.into_iter().map(|(_, _, lock)| lock).collect())
+}
+
+/// Tries all at once. An error gives back what was granted.
+async fn take_free(locks: &[Lock]) -> Result<Vec<Option<Guard>>, Error> {
+    join_all(locks.iter().map(Lock::try_acquire)).await.into_iter().collect()
+}
+
+fn all(taken: Vec<Option<Guard>>) -> Option<Vec<Guard>> {
+    taken.into_iter().collect()
+}
+
+async fn first_lost(guards: &[Guard]) -> Lost {
+    select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
+}
+
+/// Several locks that are held together, until they are released, dropped or one of them is lost.
+///
+/// The loss of one is the loss of all: [`ensure_held`](MultiGuard::ensure_held) refuses and
+/// [`lost`](MultiGuard::lost) tells. The others stay locked until the guard is dropped.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the locks"]
+pub struct MultiGuard(Vec<Guard>);
+
+impl MultiGuard {
+    /// The guards of the locks, in the order of their stores and keys.
+    pub fn guards(&self) -> &[Guard] {
+        &self.0
+    }
+
+    /// Each key with the number to give to its resource.
+    pub fn tokens(&self) -> impl Iterator<Item = (&str, FencingToken)> {
+        self.0.iter().map(|guard| (guard.key().as_str(), guard.token()))
+    }
+
+    /// How long all may be counted on if none is renewed again.
+    pub fn remaining(&self) -> Duration {
+        self.0.iter().map(Guard::remaining).min().unwrap_or_default()
+    }
+
+    /// What the hold of all is right now, by the clock: as good as the worst of them.
+    pub fn state(&self) -> HoldState {
+        let mut worst = HoldState::Held;
+        for guard in &self.0 {
+            match guard.state() {
+                HoldState::Held => {}
+                HoldState::Suspect => worst = HoldState::Suspect,
+                lost @ HoldState::Lost(_) => return lost,
+            }
+        }
+        worst
+    }
+
+    /// Answers whether all are held right now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::ensure_held`], of the first that is not.
+    pub fn ensure_held(&self) -> Result<(), NotHeld> {
+        match self.state() {
+            HoldState::Held => Ok(()),
+            HoldState::Suspect => Err(NotHeld::Suspect),
+            HoldState::Lost(lost) => Err(NotHeld::Lost(lost)),
+        }
+    }
+
+    /// Completes when one of them has ended otherwise than by a release, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn lost(&self) -> Lost {
+        first_lost(&self.0).await
+    }
+
+    /// Runs `work` for as long as all are held.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops `work`; the locks stay with the guard.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        run_until(self.lost(), work).await
+    }
+
+    /// Releases all, side by side, and tells how it went.
+    ///
+    /// `NotHeld` when one of them was lost before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`]: the first error, after all were asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// The guard is gone in any case. Dropped releases go on in the background.
+    pub async fn release(self) -> Result<Released, Error> {
+        let answers = join_all(self.0.into_iter().map(Guard::release)).await;
+        let mut all = Released::Yes;
+        for answer in answers {
+            if answer? == Released::NotHeld {
+                all = Released::NotHeld;
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,332 @@
+//! A task that is done once in each period.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::{Admission, Patience};
+use crate::backend::{Blocked, Cause, Linger, Released};
+use crate::error::{Error, ErrorKind, Lost};
+use crate::guard::Guard;
+use crate::lock::Lock;
+use crate::period::Period;
+
+/// How far the clocks of hosts may differ without a period being skipped.
+const MOST_CLOCKS_DIFFER: Duration = Duration::from_secs(60);
+
+/// How long to wait before a store that is late to open a key is asked again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A task that is done once in each period, by one of those who try.
+///
+/// Use it for what a scheduler starts on several machines and what must happen once: the nightly
+/// report, the hourly mail. Everyone tries when the time has come; one gets a [`Run`], the others
+/// are told that it is being done or has been.
+///
+/// # Guarantees
+///
+/// - Success closes the period in which the run *started*: nobody runs again before it is over. A run
+///   that ends in a later period has closed none: the later one is open for its own run.
+/// - Failure opens the task again at once, for this or another host; so does a run that was dropped.
+/// - A host that dies leaves the task to others after the ttl.
+/// - A late try is one for the period in which it is admitted. A period that nobody tried in is not
+///   made up for.
+///
+/// The period is told by the wall clock of the host that runs. Clocks may differ: who tries at the
+/// very start of a period and finds the one before still closed waits for its end, for up to half a
+/// period and no longer than a minute. If the store forgets its data, it forgets as well that a
+/// period is closed.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork_core::{Driver, LockManager, MemoryBackend, OnceOutcome, Period};
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let report = locks.once("report", Period::daily("Europe/Berlin")?);
+/// let outcome = report.run(async |run| send_report(run.token()).await).await?;
+/// assert!(matches!(outcome, OnceOutcome::Done(())));
+/// let again = report.run(async |run| send_report(run.token()).await).await?;
+/// assert!(matches!(again, OnceOutcome::Skipped(_)));
+/// # async fn send_report(_: latchwork_core::FencingToken) -> Result<(), std::io::Error> { Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a task does nothing until it is begun"]
+pub struct Once {
+    lock: Lock,
+    every: Period,
+}
+
+/// Why there is nothing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skipped {
+    /// It was done in this period.
+    Done {
+        /// How long the period stays closed, where the store tells.
+        closed_for: Option<Duration>,
+    },
+    /// It is being done.
+    Running {
+        /// By whom, where the store tells.
+        holder: Option<Arc<str>>,
+    },
+    /// The store lost its data and admits nobody for a while: try again later.
+    Quarantine {
+        /// How long yet, where the store tells.
+        left: Option<Duration>,
+    },
+}
+
+/// What became of a try to begin.
+#[derive(Debug)]
+pub enum Begun {
+    /// The task is ours.
+    Run(Run),
+    /// There is nothing to do.
+    Skipped(Skipped),
+}
+
+/// What became of a task.
+#[derive(Debug)]
+pub enum OnceOutcome<T, E> {
+    /// It was done, and the period is closed.
+    Done(T),
+    /// It was done, and the period could not be closed: the lock was lost at the end, or the store
+    /// did not answer. Somebody may do it again.
+    DoneNotClosed(T, NotClosed),
+    /// It failed, and is open for others.
+    Failed(E),
+    /// The lock was lost, and the work was dropped at its last await point.
+    Lost(Lost),
+    /// There was nothing to do.
+    Skipped(Skipped),
+}
+
+/// Why a period could not be closed.
+#[derive(Debug)]
+pub enum NotClosed {
+    /// The lock was lost before.
+    Lost,
+    /// The store did not answer, or refused. The release is repeated in the background until it is
+    /// answered or the ttl is over.
+    Error(Error),
+}
+
+impl Once {
+    pub(crate) fn new(lock: Lock, every: Period) -> Self {
+        Self { lock: lock.stop_at_linger(), every }
+    }
+
+    /// How long the store keeps the task for a host that it does not hear of.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl), ..self }
+    }
+
+    /// Who this is, for people who ask the store.
+    pub fn holder(self, text: impl Into<Arc<str>>) -> Self {
+        Self { lock: self.lock.holder(text), ..self }
+    }
+
+    /// The longest run: after it the task is given up, whatever it does.
+    pub fn max_hold(self, longest: Duration) -> Self {
+        Self { lock: self.lock.max_hold(longest), ..self }
+    }
+
+    /// Begins the task if it was not done in this period and nobody is at it.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a store that cannot keep a key closed. Else as [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::try_acquire`].
+    pub async fn try_begin(&self) -> Result<Begun, Error> {
+        self.begin(Patience::Once).await
+    }
+
+    /// Begins the task if it was not done in this period; if somebody is at it, waits up to `limit`
+    /// for it to succeed or fail.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if it is still being done after `limit`; else as for [`try_begin`](Once::try_begin).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn begin_within(&self, limit: Duration) -> Result<Begun, Error> {
+        self.begin(Patience::Within(limit)).await
+    }
+
+    async fn begin(&self, patience: Patience) -> Result<Begun, Error> {
+        let engine = self.lock.engine();
+        if !engine.capabilities.linger {
+            let error = Error::new(
+                ErrorKind::Unsupported,
+                "once: this store cannot keep a key closed after it was released",
+            );
+            return Err(error
+                .key(self.lock.key()?)
+                .store(engine.capabilities.store.clone())
+                .next_step("use another store, or a mutex if the task may be done again"));
+        }
+        loop {
+            let why = match self.lock.admit(patience).await? {
+                Admission::Granted(guard) => {
+                    let period = self.every.around(engine.io.clock().wall())?;
+                    return Ok(Begun::Run(Run { guard, period }));
+                }
+                Admission::Refused(blocked) => Skipped::because(blocked),
+            };
+            match why {
+                Skipped::Done { closed_for: Some(left) } if self.is_of_the_last_period(left)? => {
+                    // Where the store is late, it is asked again in a while.
+                    engine.io.sleep(left.max(LOOK)).await;
+                }
+                why => return Ok(Begun::Skipped(why)),
+            }
+        }
+    }
+
+    /// Whether what keeps the key closed for so long closes the period before ours. One that closes
+    /// ours lasts until its end; clocks that differ, and stores that count in seconds, let the last
+    /// one reach a little into ours.
+    fn is_of_the_last_period(&self, left: Duration) -> Result<bool, Error> {
+        let now = self.lock.engine().io.clock().wall();
+        let Range { start, end } = self.every.around(now)?;
+        let reach = ((end - start) / 2).min(MOST_CLOCKS_DIFFER);
+        Ok(now - start + left <= reach)
+    }
+
+    /// Does the task if it was not done in this period and nobody is at it.
+    ///
+    /// `work` is given the run, with its token; `Ok` is success and closes the period.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_begin`](Once::try_begin). What goes wrong later is told in the outcome.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work` and opens the task for others.
+    pub async fn run<T, E>(
+        &self,
+        work: impl AsyncFnOnce(&Run) -> Result<T, E>,
+    ) -> Result<OnceOutcome<T, E>, Error> {
+        let run = match self.try_begin().await? {
+            Begun::Run(run) => run,
+            Begun::Skipped(why) => return Ok(OnceOutcome::Skipped(why)),
+        };
+        Ok(match run.guard.run(work(&run)).await {
+            Ok(Ok(done)) => match run.succeed().await {
+                Ok(Released::Yes) => OnceOutcome::Done(done),
+                Ok(Released::NotHeld) => OnceOutcome::DoneNotClosed(done, NotClosed::Lost),
+                Err(error) => OnceOutcome::DoneNotClosed(done, NotClosed::Error(error)),
+            },
+            Ok(Err(failed)) => {
+                // Whether the store heard of it or not: it will be open by the ttl.
+                let _ = run.fail().await;
+                OnceOutcome::Failed(failed)
+            }
+            Err(lost) => OnceOutcome::Lost(lost),
+        })
+    }
+}
+
+impl Skipped {
+    /// By what the store said; nothing if somebody of this process is at it.
+    fn because(blocked: Option<Blocked>) -> Self {
+        match blocked {
+            Some(Blocked { cause: Cause::Linger, retry_after, .. }) => {
+                Self::Done { closed_for: retry_after }
+            }
+            Some(Blocked { cause: Cause::Quarantine, retry_after, .. }) => {
+                Self::Quarantine { left: retry_after }
+            }
+            Some(blocked) => Self::Running { holder: blocked.holder },
+            None => Self::Running { holder: None },
+        }
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done { .. } => f.write_str("done in this period"),
+            Self::Running { holder: Some(holder) } => write!(f, "being done by {holder}"),
+            Self::Running { holder: None } => f.write_str("being done"),
+            Self::Quarantine { .. } => {
+                f.write_str("the store may have lost locks and is in quarantine")
+            }
+        }
+    }
+}
+
+/// The task, as long as it is ours: a [`Guard`] with a period.
+///
+/// Dropping it is failure: the task is open for others.
+#[must_use = "dropping the run gives the task up"]
+pub struct Run {
+    guard: Guard,
+    period: Range<Duration>,
+}
+
+impl Run {
+    /// The period in which the run started, in wall-clock time since 1970.
+    pub fn period(&self) -> Range<Duration> {
+        self.period.clone()
+    }
+
+    /// Closes the period: nobody does the task again before it is over.
+    ///
+    /// `NotHeld` when the lock was lost before: the period is not closed, and somebody may have begun
+    /// the task again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`]: the period is closed in the background.
+    pub async fn succeed(self) -> Result<Released, Error> {
+        let Range { start, end } = self.period;
+        // A clock that was set back makes the rest no longer than the period.
+        let left = end.saturating_sub(self.guard.wall()).min(end - start);
+        let linger = if left.is_zero() { Linger::None } else { Linger::For(left) };
+        self.guard.release_with(linger).await
+    }
+
+    /// Opens the task for others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn fail(self) -> Result<Released, Error> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Run {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("guard", &self.guard).field("period", &self.period).finish()
+    }
+}

@@ -1,0 +1,221 @@
+//! The primitives where holds are lost, requests get none of their answers, and clocks are set.
+
+use std::time::Duration;
+
+use latchwork_core::*;
+
+use crate::support::*;
+
+fn daily() -> Period {
+    Period::daily("UTC").unwrap()
+}
+
+async fn begin(once: &Once) -> Run {
+    match once.try_begin().await.unwrap() {
+        Begun::Run(run) => run,
+        Begun::Skipped(why) => panic!("{why}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn entering_again_asks_the_store_nothing() {
+    let world = World::new();
+    let (me, mutex) = (Owner::named("me"), world.locks.reentrant("k"));
+    let outer = mutex.acquire(&me).await.unwrap();
+    let inner = mutex.acquire(&me).await.unwrap();
+    drop(outer);
+    assert_eq!(inner.release().await.unwrap(), Released::Yes);
+    assert_eq!(world.store.asked(), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_one_owner_side_by_side_share_one_hold() {
+    let world = World::new();
+    world.store.plan(|_| Fault::DelayAnswer(100 * MS));
+    let (me, mutex) = (Owner::named("me"), world.locks.reentrant("k"));
+    let (one, two, at_once) =
+        tokio::join!(mutex.acquire(&me), mutex.acquire_within(&me, SEC), mutex.try_acquire(&me));
+    assert_eq!(one.unwrap().token(), two.unwrap().token());
+    assert!(at_once.unwrap().is_none(), "a single try waits for nobody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_lost_its_hold_enters_a_new_one() {
+    let world = World::new();
+    let (me, mutex) = (Owner::named("me"), world.locks.reentrant("k").ttl(10 * SEC));
+    let lost = mutex.acquire(&me).await.unwrap();
+    world.clock.suspend(11 * SEC);
+    let fresh = mutex.acquire(&me).await.unwrap();
+    assert!(fresh.token() > lost.token());
+    assert!(matches!(lost.state(), HoldState::Lost(_)));
+    // The guards of the lost hold have no share in the new one.
+    assert_eq!(lost.release().await.unwrap(), Released::NotHeld);
+    fresh.ensure_held().unwrap();
+    let again = mutex.acquire(&me).await.unwrap();
+    drop(fresh);
+    again.ensure_held().unwrap();
+    assert_eq!(again.release().await.unwrap(), Released::Yes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_whose_acquire_was_dropped_can_come_again() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let held = other.mutex("k").acquire().await.unwrap();
+    let (me, mutex) = (Owner::named("me"), world.locks.reentrant("k"));
+    assert!(world.io.within(SEC, mutex.acquire(&me)).await.is_none());
+    let error = mutex.acquire_within(&me, SEC).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    held.release().await.unwrap();
+    mutex.acquire_within(&me, SEC).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_and_threads_are_owners() {
+    assert_ne!(Owner::current_thread(), Owner::named("main"));
+    assert_eq!(Owner::current_thread(), Owner::current_thread());
+    let one = tokio::spawn(async { (Owner::current_task(), Owner::current_task()) }).await.unwrap();
+    let two = tokio::spawn(async { Owner::current_task() }).await.unwrap();
+    assert!(one.0.is_some() && one.0 == one.1 && one.0 != two, "{one:?} {two:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_is_free_takes_one_trip() {
+    let world = World::new();
+    world.store.plan(|_| Fault::DelayAnswer(100 * MS));
+    let start = world.io.now();
+    let all = world.locks.multi(["a", "b", "c"]).acquire().await.unwrap();
+    assert_eq!(world.io.now().since(start), 100 * MS);
+    assert_eq!(world.store.asked(), (3, 0));
+    all.release().await.unwrap();
+    assert_eq!(world.io.now().since(start), 200 * MS);
+    assert_eq!(world.store.asked(), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_begins_anew_when_it_loses_one_while_it_waits() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let held = other.mutex("b").acquire().await.unwrap();
+    let multi = world.locks.multi(["a", "b"]);
+    let mut waiter = Box::pin(multi.acquire());
+    assert!(world.io.within(SEC, &mut waiter).await.is_none());
+    let evicted = other.force_release("a").await.unwrap();
+    assert_eq!(evicted.evicted.len(), 1, "the first was held while the second was waited for");
+    // Told at the next renewal, it gives up its place at the second and takes the first again.
+    assert!(world.io.within(15 * SEC, &mut waiter).await.is_none());
+    let first = other.inspect("a").await.unwrap();
+    assert_eq!(first.holders.len(), 1, "{first:?}");
+    held.release().await.unwrap();
+    let all = waiter.await.unwrap();
+    all.ensure_held().unwrap();
+    assert!(all.guards()[0].token() > evicted.token.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_fails_gives_everything_back() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let mut third = 0;
+    world.store.plan(move |asked| match asked {
+        Asked::Try => {
+            third += 1;
+            if third == 3 { Fault::LoseAnswer } else { Fault::None }
+        }
+        _ => Fault::None,
+    });
+    world.locks.multi(["a", "b", "c"]).try_acquire().await.unwrap_err();
+    world.io.sleep(SEC).await;
+    for name in ["a", "b", "c"] {
+        assert!(other.mutex(name).try_acquire().await.unwrap().is_some(), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_closing_of_a_period_survives_a_lost_answer() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let once = world.locks.once("k", daily());
+    let run = begin(&once).await;
+    let mut lost = false;
+    world.store.plan(move |asked| match asked {
+        Asked::Release if !std::mem::replace(&mut lost, true) => Fault::LoseRequest,
+        _ => Fault::None,
+    });
+    run.succeed().await.unwrap_err();
+    world.io.sleep(SEC).await;
+    let told = other.once("k", daily()).try_begin().await.unwrap();
+    assert!(matches!(told, Begun::Skipped(Skipped::Done { .. })), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_lost_closes_nothing() {
+    let world = World::new();
+    let once = world.locks.once("k", daily()).ttl(10 * SEC);
+    let outcome = once
+        .run(async |run| {
+            world.clock.suspend(11 * SEC);
+            run.ensure_held().unwrap_err();
+            Ok::<_, ()>("done all the same")
+        })
+        .await
+        .unwrap();
+    assert!(matches!(outcome, OnceOutcome::DoneNotClosed(_, NotClosed::Lost)), "{outcome:?}");
+    let (_, other) = world.another();
+    begin(&other.once("k", daily())).await.fail().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_outlives_its_hold_is_dropped() {
+    let world = World::new();
+    let once = world.locks.once("k", daily()).max_hold(5 * SEC);
+    let work = once.run(async |_| {
+        world.io.sleep(10 * SEC).await;
+        Ok::<_, ()>(())
+    });
+    let outcome = work.await.unwrap();
+    let OnceOutcome::Lost(lost) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(lost.reason, LostReason::MaxHold);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_period_is_closed_for_no_longer_than_it_is() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let every = Period::parse("1h", None).unwrap();
+    let run = begin(&world.locks.once("k", every.clone())).await;
+    // Somebody sets this host's clock to last week.
+    world.clock.set_wall_back(Duration::from_secs(7 * 24 * 3600));
+    run.succeed().await.unwrap();
+    world.io.sleep(Duration::from_secs(3600)).await;
+    begin(&other.once("k", every)).await.fail().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_goes_on_after_an_error() {
+    use futures_util::StreamExt;
+
+    let world = World::new();
+    let election = world.locks.election("k").candidate("us");
+    let leadership = election.campaign().await.unwrap();
+    let mut seen = std::pin::pin!(election.observe());
+    assert_eq!(seen.next().await.unwrap().unwrap().unwrap().term, leadership.term());
+    // Nothing changes: nothing is told.
+    assert!(world.io.within(10 * SEC, seen.next()).await.is_none());
+    leadership.resign().await.unwrap();
+    assert_eq!(seen.next().await.unwrap().unwrap(), None);
+    world.locks.close().await;
+    assert_eq!(seen.next().await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaders_of_one_process_have_terms_that_the_store_knows() {
+    let world = World::new();
+    let election = world.locks.election("k");
+    let first = election.campaign().await.unwrap();
+    let term = first.term();
+    let (second, _) = tokio::join!(election.campaign(), first.resign());
+    let second = second.unwrap();
+    assert!(second.term() > term);
+    assert_eq!(election.leader().await.unwrap().unwrap().term, second.term());
+}

@@ -1,0 +1,180 @@
+//! What happens to locks, counted and timed.
+
+use std::fmt;
+use std::time::Duration;
+
+use latchwork_core::{Event, Key, LostReason, Observer};
+use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
+
+type Labels = dyn Fn(&Key) -> Vec<Label> + Send + Sync;
+
+/// An [`Observer`] that counts and times what happens, through the `metrics` facade.
+///
+/// What the numbers become is up to the recorder that the program installs; with
+/// `metrics-exporter-prometheus` they are Prometheus text. All times are in seconds.
+///
+/// | metric | kind | what it tells |
+/// | --- | --- | --- |
+/// | `latchwork_wait_seconds` | histogram | how long an acquire that succeeded took |
+/// | `latchwork_hold_seconds` | histogram | how long a hold lasted, whatever ended it |
+/// | `latchwork_acquired_total{contended}` | counter | grants of the store, and whether anything was in the way |
+/// | `latchwork_handovers_total` | counter | holds that passed on inside the process |
+/// | `latchwork_blocked_tries_total` | counter | tries of waiters that were blocked |
+/// | `latchwork_renewals_total{result}` | counter | `ok` or `failed` |
+/// | `latchwork_renewal_seconds` | histogram | how long a renewal took |
+/// | `latchwork_renewal_late_seconds` | histogram | how much later than planned it was sent: a starved process |
+/// | `latchwork_remaining_seconds` | histogram | what was left of the validity after a renewal failed |
+/// | `latchwork_lost_total{reason}` | counter | `expired`, `taken`, `session_ended`, `max_hold` |
+/// | `latchwork_suspect_total` | counter | holds that came into doubt |
+/// | `latchwork_clock_events_total{kind}` | counter | the store's clock was `stepped`, or is `unsteady` |
+/// | `latchwork_failed_tries_total` | counter | tries that the store did not answer well |
+/// | `latchwork_settled_total` | counter | what nobody uses any more and was taken back |
+/// | `latchwork_release_failures_total` | counter | what could not be given back and is freed by its ttl |
+///
+/// Keys are no labels, for they may be many. [`labelled_by`](Metrics::labelled_by) adds what you
+/// choose.
+///
+/// ```
+/// use std::sync::Arc;
+/// use latchwork::observers::Metrics;
+/// # async fn f() -> Result<(), latchwork::Error> {
+/// let by_kind = Metrics::labelled_by(|key| {
+///     let kind = key.as_str().split('/').next().unwrap_or_default();
+///     vec![metrics::Label::new("lock", kind.to_owned())]
+/// });
+/// let locks = latchwork::connect("mem:").await?.observer(Arc::new(by_kind));
+/// # let _ = locks; Ok(()) }
+/// ```
+pub struct Metrics {
+    labels: Box<Labels>,
+}
+
+impl Metrics {
+    /// Metrics without labels of keys.
+    pub fn new() -> Self {
+        Self::labelled_by(|_| Vec::new())
+    }
+
+    /// Metrics with the labels that `labels` makes of a key. Few of them, please: recorders keep
+    /// each for ever.
+    pub fn labelled_by(labels: impl Fn(&Key) -> Vec<Label> + Send + Sync + 'static) -> Self {
+        describe();
+        Self { labels: Box::new(labels) }
+    }
+
+    fn with(&self, key: &Key, name: &'static str, value: &'static str) -> Vec<Label> {
+        let mut labels = (self.labels)(key);
+        labels.push(Label::from_static_parts(name, value));
+        labels
+    }
+
+    fn count(&self, name: &'static str, key: &Key) {
+        counter!(name, (self.labels)(key)).increment(1);
+    }
+
+    fn time(&self, name: &'static str, key: &Key, length: Duration) {
+        histogram!(name, (self.labels)(key)).record(length);
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer for Metrics {
+    fn event(&self, event: &Event<'_>) {
+        match *event {
+            Event::Waiting { key, .. } => self.count("latchwork_blocked_tries_total", key),
+            Event::TryFailed { key, .. } => self.count("latchwork_failed_tries_total", key),
+            Event::Acquired { key, waited, contended, .. } => {
+                self.time("latchwork_wait_seconds", key, waited);
+                let contended = if contended { "true" } else { "false" };
+                let labels = self.with(key, "contended", contended);
+                counter!("latchwork_acquired_total", labels).increment(1);
+            }
+            Event::HandedOver { key, held, .. } => {
+                self.time("latchwork_hold_seconds", key, held);
+                self.count("latchwork_handovers_total", key);
+            }
+            Event::Received { key, waited, .. } => {
+                self.time("latchwork_wait_seconds", key, waited);
+            }
+            Event::Renewed { key, took, late, .. } => {
+                self.time("latchwork_renewal_seconds", key, took);
+                self.time("latchwork_renewal_late_seconds", key, late);
+                let labels = self.with(key, "result", "ok");
+                counter!("latchwork_renewals_total", labels).increment(1);
+            }
+            Event::RenewFailed { key, remaining, .. } => {
+                self.time("latchwork_remaining_seconds", key, remaining);
+                let labels = self.with(key, "result", "failed");
+                counter!("latchwork_renewals_total", labels).increment(1);
+            }
+            Event::Suspect { key, .. } => self.count("latchwork_suspect_total", key),
+            Event::ClockStepped { key, .. } => {
+                let labels = self.with(key, "kind", "stepped");
+                counter!("latchwork_clock_events_total", labels).increment(1);
+            }
+            Event::ClockUnsteady { key, .. } => {
+                let labels = self.with(key, "kind", "unsteady");
+                counter!("latchwork_clock_events_total", labels).increment(1);
+            }
+            Event::Lost { key, lost, held, .. } => {
+                self.time("latchwork_hold_seconds", key, held);
+                let labels = self.with(key, "reason", reason(lost.reason));
+                counter!("latchwork_lost_total", labels).increment(1);
+            }
+            Event::Released { key, held, .. } => self.time("latchwork_hold_seconds", key, held),
+            Event::Settled { key } => self.count("latchwork_settled_total", key),
+            Event::ReleaseFailed { key, .. } => {
+                self.count("latchwork_release_failures_total", key);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn reason(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Expired => "expired",
+        LostReason::Taken => "taken",
+        LostReason::SessionEnded => "session_ended",
+        LostReason::MaxHold => "max_hold",
+        _ => "other",
+    }
+}
+
+/// Tells the recorder what the metrics are.
+fn describe() {
+    for (name, what) in [
+        ("latchwork_wait_seconds", "how long an acquire that succeeded took"),
+        ("latchwork_hold_seconds", "how long a hold lasted"),
+        ("latchwork_renewal_seconds", "how long a renewal took"),
+        ("latchwork_renewal_late_seconds", "how much later than planned a renewal was sent"),
+        ("latchwork_remaining_seconds", "what was left of the validity after a renewal failed"),
+    ] {
+        describe_histogram!(name, Unit::Seconds, what);
+    }
+    for (name, what) in [
+        ("latchwork_acquired_total", "grants of the store"),
+        ("latchwork_handovers_total", "holds that passed on inside the process"),
+        ("latchwork_blocked_tries_total", "tries of waiters that were blocked"),
+        ("latchwork_renewals_total", "renewals, by result"),
+        ("latchwork_lost_total", "holds that ended without a release, by reason"),
+        ("latchwork_suspect_total", "holds that came into doubt"),
+        ("latchwork_clock_events_total", "steps and changes of rate of the store's clock"),
+        ("latchwork_failed_tries_total", "tries that the store did not answer well"),
+        ("latchwork_settled_total", "claims that nobody uses and that were taken back"),
+        ("latchwork_release_failures_total", "claims that could not be given back"),
+    ] {
+        describe_counter!(name, Unit::Count, what);
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! What happens to locks, as spans and events.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use latchwork_core::{Event, FencingToken, Key, Observer};
+use tracing::{Level, Span, debug, info, span, warn};
+
+/// An [`Observer`] that writes through the `tracing` facade.
+///
+/// Each hold is a span `hold` with `key`, `token` and `waited_ms`, from the grant or the handover to
+/// its end. Within it are events: `renewed` (debug), `renewal failed` and `suspect` (warn),
+/// `released` (info), `lost` (warn, with the reason). What happens before a grant and after a hold
+/// stands outside: `waiting` (debug, with the holder), `try failed` (warn), `settled` (debug),
+/// `release failed` (warn).
+///
+/// The span is a root: it is opened and closed by whichever thread tells, not by the task that
+/// acquired.
+///
+/// ```
+/// use std::sync::Arc;
+/// use latchwork::observers::Traces;
+/// # async fn f() -> Result<(), latchwork::Error> {
+/// let locks = latchwork::connect("mem:").await?.observer(Arc::new(Traces::new()));
+/// # let _ = locks; Ok(()) }
+/// ```
+#[derive(Default)]
+pub struct Traces {
+    /// By key and the store's number of the grant.
+    holds: Mutex<HashMap<(Key, u64), Span>>,
+}
+
+impl Traces {
+    /// Traces of all locks of a manager.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Key, u64), Span>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, key: &Key, token: FencingToken, waited_ms: Option<u128>) {
+        let span = span!(parent: None, Level::INFO, "hold", key = %key, token = token.get(),
+            waited_ms = tracing::field::Empty);
+        if let Some(waited_ms) = waited_ms {
+            span.record("waited_ms", waited_ms);
+        }
+        self.lock().insert((key.clone(), token.grant_number()), span);
+    }
+
+    /// The span of a hold, to write an event into.
+    fn of(&self, key: &Key, token: FencingToken) -> Span {
+        self.lock().get(&(key.clone(), token.grant_number())).cloned().unwrap_or_else(Span::none)
+    }
+
+    fn end(&self, key: &Key, token: FencingToken) -> Span {
+        self.lock().remove(&(key.clone(), token.grant_number())).unwrap_or_else(Span::none)
+    }
+}
+
+impl Observer for Traces {
+    fn event(&self, event: &Event<'_>) {
+        match *event {
+            Event::Waiting { key, blocked } => {
+                let holder = blocked.holder.as_deref().unwrap_or("unknown");
+                debug!(%key, holder, cause = ?blocked.cause, "waiting");
+            }
+            Event::TryFailed { key, error } => warn!(%key, %error, "try failed"),
+            Event::Acquired { key, token, waited, .. } => {
+                self.begin(key, token, Some(waited.as_millis()));
+            }
+            Event::HandedOver { key, token, held } => {
+                let held_ms = held.as_millis();
+                self.end(key, token).in_scope(|| info!(held_ms, "handed over"));
+                self.begin(key, token, None);
+            }
+            Event::Received { key, token, waited } => {
+                self.of(key, token).record("waited_ms", waited.as_millis());
+            }
+            Event::Renewed { key, token, took, late, remaining } => {
+                self.of(key, token).in_scope(|| {
+                    let (took_ms, late_ms) = (took.as_millis(), late.as_millis());
+                    debug!(took_ms, late_ms, remaining_ms = remaining.as_millis(), "renewed");
+                });
+            }
+            Event::RenewFailed { key, token, error, remaining } => {
+                self.of(key, token).in_scope(|| {
+                    warn!(%error, remaining_ms = remaining.as_millis(), "renewal failed");
+                });
+            }
+            Event::Suspect { key, token } => self.of(key, token).in_scope(|| warn!("suspect")),
+            Event::ClockStepped { key, by } => {
+                warn!(%key, by_ms = by / 1_000_000, "the store's clock was set");
+            }
+            Event::ClockUnsteady { key, ratio } => {
+                warn!(%key, ratio, "the store's clock runs at another rate");
+            }
+            Event::Lost { key, token, lost, held } => {
+                let held_ms = held.as_millis();
+                self.end(key, token).in_scope(|| warn!(reason = %lost, held_ms, "lost"));
+            }
+            Event::Released { key, token, held } => {
+                let held_ms = held.as_millis();
+                self.end(key, token).in_scope(|| info!(held_ms, "released"));
+            }
+            Event::Settled { key } => debug!(%key, "settled"),
+            Event::ReleaseFailed { key, error } => warn!(%key, %error, "release failed"),
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traces").finish_non_exhaustive()
+    }
+}
