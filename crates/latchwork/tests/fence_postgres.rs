@@ -1,6 +1,7 @@
 //! Locks and transactions of PostgreSQL: what goes wrong when the lock is released before the
 //! commit, and what the order of docs/fencing.md and the statements of `fence::sql` make of it.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::time::Duration;

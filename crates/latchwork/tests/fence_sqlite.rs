@@ -1,5 +1,6 @@
 //! The statements of `fence::sql` in SQLite.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use latchwork::FencingToken;
