@@ -101,9 +101,13 @@ fn on_files() {
 
 #[test]
 fn on_redis_whose_keys_are_gone_afterwards() {
-    let (store, server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
-    let value = plays(&store, &server.url());
+    let store = Store::new();
+    let server = RedisServer::start(&RedisOptions::new().requirepass("p@ss")).unwrap();
+    // What an address may not hold, and an option that is for the locks alone.
+    let url = format!("redis://:p%40ss@127.0.0.1:{}/?min_replicas=0", server.port());
+    let value = plays(&store, &url);
     assert_eq!(value["buyers_are"], "processes");
+    assert!(!value.to_string().contains("p@ss") && !value.to_string().contains("p%40ss"));
     assert!(value["stock_is"].as_str().unwrap().contains("in the same Redis"), "{value}");
     assert_eq!(keys(&server), [] as [&str; 0]);
     // What the articles have is what was asked of the server.
@@ -180,18 +184,23 @@ fn ctrl_c_leaves_nothing() {
 #[test]
 fn a_demo_that_is_killed_takes_its_buyers_along_also_the_stopped_one() {
     let store = Store::new();
-    let mut run = Running::start(demo(&store, &store.url(), &SMALL));
+    let args = ["--json", "demo", "stock", "--buyers", "3", "--stock", "100"];
+    let mut run = Running::start(demo(&store, &store.url(), &args));
     run.stderr.until("scene 4 of 4");
-    let stopped = |pid: i32| state(common::pid(pid)) == 'T';
-    eventually("a stopped buyer", || buyers(&store).into_iter().find(|&pid| stopped(pid)));
+    let left = || {
+        let folder = fs::read_dir(temporary(&store)).unwrap().next()?.unwrap().path();
+        let stock = fs::read_to_string(folder.join("stock")).ok()?;
+        // It may be in the middle of being written.
+        serde_json::from_str::<Value>(&stock).ok()?["stock"].as_u64()
+    };
+    let stopped = |pid: &i32| state(common::pid(*pid)) == 'T';
+    eventually("sales beside a stopped buyer", || {
+        (left().is_some_and(|left| left < 100) && buyers(&store).iter().any(stopped)).then_some(())
+    });
     run.signal(Signal::KILL);
     assert_eq!(run.wait().signal(), Some(9));
     gone(&store);
-    // They did not go on until all was sold. Nobody was left to remove the folder.
-    let folder = fs::read_dir(temporary(&store)).unwrap().next().unwrap().unwrap().path();
-    let stock = fs::read_to_string(folder.join("stock")).unwrap();
-    let value: Value = serde_json::from_str(&stock).unwrap();
-    assert_eq!(value["stock"], 10, "{stock}");
+    assert!(left().unwrap() > 0, "they went on until all was sold");
 }
 
 #[test]
