@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a command for people")]
 #![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
 
+mod adaptive;
 mod child;
 mod contest;
 mod crowd;
@@ -45,6 +46,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         "free-lock",
         "acquire and release of a free lock, against the bare system calls",
         free_lock::run,
+    ),
+    (
+        "adaptive",
+        "a simulation: what a ttl that follows the hold times saves in renewals and after a crash",
+        adaptive::run,
     ),
     ("local", "handovers inside one process, 16 tasks on one key", local::run),
     ("handover", "from one process to another, against a blocked flock", handover::run),

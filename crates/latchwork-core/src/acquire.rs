@@ -266,6 +266,11 @@ impl<'a> Pending<'a> {
                     if self.request.stops_at_linger && blocked.cause == Cause::Linger {
                         return Ok(Admission::Refused(Some(blocked)));
                     }
+                    if let (Some(_), Some(holder)) =
+                        (self.request.plan.rules.adaptive_ttl, &blocked.holder)
+                    {
+                        engine.habits.hear(&self.claim.key, holder);
+                    }
                     if let Some(lead) = &self.lead {
                         lead.note(InTheWay::of(&blocked));
                     }

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::adaptive::Habits;
 use crate::backend::{Backend, Linger};
 use crate::capabilities::Capabilities;
 use crate::driver::{Driver, Work};
@@ -13,7 +15,7 @@ use crate::error::{BackendError, Error, ErrorKind, LostReason};
 use crate::guard::Guard;
 use crate::io::Io;
 use crate::key::Key;
-use crate::lease::HoldState;
+use crate::lease::{HoldState, Lease};
 use crate::local_queue::{Lines, NextWaiter};
 use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
@@ -30,6 +32,7 @@ pub(crate) struct Engine {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) lines: Arc<Lines>,
     pub(crate) owners: Arc<Owners>,
+    pub(crate) habits: Habits,
     work: Arc<Work>,
     closed: AtomicBool,
     closing: Notify,
@@ -55,6 +58,7 @@ impl Engine {
             watchdog,
             lines: Arc::default(),
             owners: Arc::default(),
+            habits: Habits::default(),
             work,
             closed: AtomicBool::new(false),
             closing: Notify::new(),
@@ -132,6 +136,7 @@ impl Engine {
         let lease = &watched.lease;
         while let Some(next) = self.next_local(watched, index) {
             let held = lease.restart_hold(self.io.now());
+            self.learn(lease, held);
             let guard = Guard::new(self.clone(), watched.clone(), index + 1);
             let token = guard.token();
             match next.hand(guard) {
@@ -153,14 +158,23 @@ impl Engine {
             return Outcome::WasLost;
         }
         self.watchdog.forget(watched);
+        let held = lease.held_for(self.io.now());
+        self.learn(lease, held);
         Outcome::Ended(Job {
             claim: lease.claim.clone(),
             rules: lease.rules.clone(),
             linger,
-            held: Some((lease.first_token, lease.held_for(self.io.now()))),
+            held: Some((lease.first_token, held)),
             under_way: None,
             lead: lease.take_lead(),
         })
+    }
+
+    /// Remembers how long a hold was, where the ttl follows that.
+    fn learn(&self, lease: &Lease, held: Duration) {
+        if lease.rules.adaptive_ttl.is_some() {
+            self.habits.record(&lease.claim.key, held);
+        }
     }
 
     /// The waiter to hand over to, if the rules allow a handover now.

@@ -1,6 +1,7 @@
 //! The lock protocol of Latchwork, above every store.
 
 mod acquire;
+mod adaptive;
 pub mod backend;
 mod backoff;
 mod capabilities;
@@ -39,6 +40,7 @@ mod token;
 pub mod validity;
 mod watchdog;
 
+pub use adaptive::{AdaptiveTtl, HoldTimes};
 pub use backend::*;
 pub use backoff::{Backoff, random_between, random_u128};
 pub use capabilities::{Capabilities, Fencing, Lifeline};

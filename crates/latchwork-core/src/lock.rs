@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Admission, Patience, Request, acquire};
+use crate::adaptive::AdaptiveTtl;
 use crate::backend::Mode;
 use crate::doorbell::Doorbell;
 use crate::engine::Engine;
@@ -73,6 +74,13 @@ impl Lock {
     /// is renewed every third of this.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings = self.settings.with(|options| options.ttl = Some(ttl));
+        self
+    }
+
+    /// Lets the ttl follow the hold times of the key, within bounds; see
+    /// [`LockManager::adaptive_ttl`](crate::LockManager::adaptive_ttl).
+    pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
+        self.settings = self.settings.with(|options| options.adaptive_ttl = Some(bounds));
         self
     }
 
@@ -184,7 +192,10 @@ impl Lock {
     fn request(&self) -> Result<Request, Error> {
         let key = self.key.clone()?;
         self.check_permits(&key)?;
-        let plan = self.settings.plan(&self.engine.capabilities)?;
+        let mut plan = self.settings.plan(&self.engine.capabilities)?;
+        if plan.rules.adaptive_ttl.is_some() {
+            plan = plan.adapted(self.engine.habits.usual(&key));
+        }
         let (mode, fair, stops_at_linger) = (self.mode, self.fair, self.stops_at_linger);
         Ok(Request { key, mode, fair, stops_at_linger, plan })
     }

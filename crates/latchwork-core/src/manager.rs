@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::adaptive::AdaptiveTtl;
 use crate::backend::{
     Attempt, Backend, Claim, ClaimId, Linger, Mode, Order, Party, Query, Snapshot, Stamp,
 };
@@ -74,6 +75,19 @@ impl LockManager {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings = self.settings.with(|options| options.ttl = Some(ttl));
+        self
+    }
+
+    /// Lets the ttl follow the hold times of each key, within bounds: the shortest under which nearly
+    /// all holds end before their first renewal. So a lock that is held for a moment is free soon
+    /// after its holder died, and one that is held for long is renewed as rarely as may be.
+    ///
+    /// Processes learn from their own holds, and from the text of a holder in their way, which says
+    /// `[holds under 1300 ms]`; `latchwork show` prints it. Not together with
+    /// [`ttl`](LockManager::ttl). Off if not set.
+    #[must_use]
+    pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
+        self.settings = self.settings.with(|options| options.adaptive_ttl = Some(bounds));
         self
     }
 

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::adaptive::{self, AdaptiveTtl};
 use crate::capabilities::Capabilities;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -35,7 +36,16 @@ pub(crate) struct Plan {
 impl Plan {
     /// Whether a hold that was granted for one suits the other.
     pub(crate) fn suits(&self, other: &Plan) -> bool {
-        self.ttl == other.ttl && self.holder == other.holder && self.rules.same_as(&other.rules)
+        // A ttl that follows the hold times is as good as the next one.
+        let same_ttl = self.rules.adaptive_ttl.is_some() || self.ttl == other.ttl;
+        let same_holder = adaptive::unsaid(&self.holder) == adaptive::unsaid(&other.holder);
+        same_ttl && same_holder && self.rules.same_as(&other.rules)
+    }
+
+    /// The same with what is known of the key's hold times.
+    pub(crate) fn adapted(self, usual: Option<Duration>) -> Self {
+        let Some(bounds) = self.rules.adaptive_ttl else { return self };
+        Self { ttl: bounds.ttl_for(usual), holder: adaptive::say(&self.holder, usual), ..self }
     }
 }
 
@@ -72,6 +82,7 @@ impl Settings {
 pub(crate) struct Options {
     pub(crate) namespace: String,
     pub(crate) ttl: Option<Duration>,
+    pub(crate) adaptive_ttl: Option<AdaptiveTtl>,
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) holder: Option<Arc<str>>,
     pub(crate) max_hold: Option<Duration>,
@@ -85,6 +96,7 @@ pub(crate) struct Options {
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) handover: Handover,
+    pub(crate) adaptive_ttl: Option<AdaptiveTtl>,
     max_hold: Option<Duration>,
     renew_every: Option<Duration>,
     op_timeout: Option<Duration>,
@@ -98,7 +110,8 @@ const SHORTEST_OP: Duration = Duration::from_millis(1);
 impl Options {
     /// The ttl to ask for.
     fn ttl(&self, capabilities: &Capabilities) -> Duration {
-        self.ttl.unwrap_or(capabilities.default_ttl)
+        let longest = self.adaptive_ttl.map(|bounds| bounds.longest);
+        self.ttl.or(longest).unwrap_or(capabilities.default_ttl)
     }
 
     /// Checks the options against each other and the store.
@@ -109,7 +122,7 @@ impl Options {
                 .next_step(step))
         };
         check_namespace(&self.namespace)?;
-        let ttl = self.ttl(capabilities);
+        let mut ttl = self.ttl(capabilities);
         if !capabilities.ttl.contains(&ttl) {
             let (least, most) = (capabilities.ttl.start(), capabilities.ttl.end());
             return invalid(
@@ -123,6 +136,25 @@ impl Options {
                 "choose a shorter ttl; max_ttl must be the same for all who share the locks",
             );
         }
+        let shortest = self.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);
+        if self.adaptive_ttl.is_some() && self.ttl.is_some() {
+            return invalid(
+                "adaptive_ttl: ttl is set as well".into(),
+                "leave one of them out; the bounds of adaptive_ttl are ttls",
+            );
+        }
+        if shortest > ttl || !capabilities.ttl.contains(&shortest) {
+            let least = capabilities.ttl.start();
+            return invalid(
+                format!(
+                    "adaptive_ttl: the shortest, {shortest:?}, must be at least the {least:?} that \
+                     this store grants and at most the longest, {ttl:?}"
+                ),
+                "choose other bounds",
+            );
+        }
+        // What follows must hold for the shortest.
+        ttl = shortest;
         if ttl < SHORTEST_TTL {
             return invalid(
                 format!("ttl: {ttl:?} leaves nothing after the allowance for clocks and travel"),
@@ -170,6 +202,7 @@ impl Options {
         }
         Ok(Arc::new(Rules {
             handover,
+            adaptive_ttl: self.adaptive_ttl,
             max_hold: self.max_hold,
             renew_every: self.renew_every,
             op_timeout: self.op_timeout,
@@ -188,6 +221,7 @@ impl Rules {
     pub(crate) fn same_as(&self, other: &Rules) -> bool {
         let observer = |rules: &Rules| rules.observer.as_ref().map(|o| Arc::as_ptr(o).addr());
         self.handover == other.handover
+            && self.adaptive_ttl == other.adaptive_ttl
             && self.max_hold == other.max_hold
             && self.renew_every == other.renew_every
             && self.op_timeout == other.op_timeout
@@ -229,6 +263,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("namespace", &self.namespace)
             .field("ttl", &self.ttl)
+            .field("adaptive_ttl", &self.adaptive_ttl)
             .field("max_ttl", &self.max_ttl)
             .field("holder", &self.holder)
             .field("max_hold", &self.max_hold)

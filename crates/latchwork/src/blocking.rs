@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use latchwork_core::doctor::{Prepared, Report};
 use latchwork_core::{
-    Capabilities, Error, ForceReleased, Handover, Observer, Period, Snapshot, block_on,
+    AdaptiveTtl, Capabilities, Error, ForceReleased, Handover, Observer, Period, Snapshot, block_on,
 };
 
 pub use self::election::{Changes, Election, Leadership};
@@ -84,6 +84,12 @@ impl LockManager {
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         Self(self.0.ttl(ttl))
+    }
+
+    /// See [`LockManager::adaptive_ttl`](crate::LockManager::adaptive_ttl).
+    #[must_use]
+    pub fn adaptive_ttl(self, bounds: AdaptiveTtl) -> Self {
+        Self(self.0.adaptive_ttl(bounds))
     }
 
     /// See [`LockManager::holder`](crate::LockManager::holder).

@@ -6,6 +6,7 @@
 
 mod support;
 
+mod adaptive;
 mod cancel;
 mod drop_safety;
 mod handover;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{Error, Key, block_on};
+use latchwork_core::{AdaptiveTtl, Error, Key, block_on};
 
 use super::Guard;
 
@@ -27,6 +27,11 @@ impl Lock {
     /// See [`Lock::fair`](crate::Lock::fair).
     pub fn fair(self) -> Self {
         Self(self.0.fair())
+    }
+
+    /// See [`Lock::adaptive_ttl`](crate::Lock::adaptive_ttl).
+    pub fn adaptive_ttl(self, bounds: AdaptiveTtl) -> Self {
+        Self(self.0.adaptive_ttl(bounds))
     }
 
     /// See [`Lock::holder`](crate::Lock::holder).
