@@ -1,5 +1,7 @@
 //! `latchwork once`: a task of several hosts, done once in each period.
 
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use std::time::{Duration, Instant};
