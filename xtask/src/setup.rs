@@ -14,9 +14,11 @@ enum Need {
     /// A module of the system's Python: the test's peers are installed there, and another Python
     /// may come first in the path.
     PythonModule(&'static str),
+    /// A PostgreSQL server, which Debian puts beside the path, in a folder of its version.
+    Postgres,
 }
 
-use Need::{Jar, Program, PythonModule};
+use Need::{Jar, Postgres, Program, PythonModule};
 
 /// What the tests use, and the Debian package that has it.
 const NEEDED: &[(Need, &str)] = &[
@@ -36,6 +38,7 @@ const NEEDED: &[(Need, &str)] = &[
     (Jar("curator-recipes"), "libcurator-recipes-java"),
     (Program("javac"), "default-jdk-headless"),
     (PythonModule("kazoo"), "python3-kazoo"),
+    (Postgres, "postgresql"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -63,6 +66,11 @@ fn is_there(need: Need) -> bool {
         Program(name) => {
             let path = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).is_file())
+        }
+        Postgres => {
+            let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+            let mut servers = versions.map(|version| version.path().join("bin/postgres"));
+            servers.any(|server| server.is_file()) || is_there(Program("postgres"))
         }
         Jar(name) => Path::new(&format!("/usr/share/java/{name}.jar")).is_file(),
         PythonModule(name) => Command::new("/usr/bin/python3")

@@ -34,12 +34,13 @@ impl Dice {
     }
 }
 
+/// Draws the n-th hold time.
+type Draw = Box<dyn FnMut(&mut Dice, usize) -> f64>;
+
 /// Hold times in seconds.
 fn workloads() -> [(&'static str, Vec<f64>); 5] {
     let mut dice = Dice(42);
-    let mut holds = |mut one: Box<dyn FnMut(&mut Dice, usize) -> f64>| {
-        (0..HOLDS).map(|n| one(&mut dice, n)).collect::<Vec<_>>()
-    };
+    let mut holds = |mut one: Draw| (0..HOLDS).map(|n| one(&mut dice, n)).collect::<Vec<_>>();
     [
         ("50 ms, give or take", holds(Box::new(|dice, _| dice.around(0.05, 1.6)))),
         (

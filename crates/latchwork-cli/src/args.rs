@@ -20,6 +20,7 @@ Examples:
   latchwork ls                                  all locks in use
   latchwork doctor                              is the store fit for locks
   latchwork bench                               how fast is it from here
+  latchwork demo stock                          see what a lock prevents
 
 Exit codes:
   64 usage, 69 store unreachable, 70 broken, 71 store not fit for locks (doctor),
@@ -92,6 +93,23 @@ Examples:
   latchwork --store redis://127.0.0.1:6379 bench
   latchwork --store etcd://h1,h2,h3 bench --for 10s --svg bench.svg
   latchwork --json bench --processes 4";
+
+const STOCK_HELP: &str = "\
+Buyers read how many units are left, pack one, and write one less. Four scenes, a
+few seconds each:
+  1  without a lock
+  2  with a key that expires after a second and is deleted by whoever is done
+  3  with a lock of latchwork
+  4  the same, with one buyer stopped (SIGSTOP) before it writes, and a fence that
+     refuses its late write
+All numbers are counted. Exits with 0 if scenes 3 and 4 sold exactly what there was.
+The stock is kept in the Redis server of the locks (redis://), else in a file of the
+folder for temporary files. What the demo makes is removed when it ends.
+
+Examples:
+  latchwork demo stock
+  latchwork --store redis://127.0.0.1:6379 demo stock --svg stock.svg
+  latchwork --json demo stock --buyers 8 --stock 50";
 
 /// Runs commands under a lock, and shows and frees locks.
 #[derive(Debug, Parser)]
@@ -168,6 +186,9 @@ Examples:
     /// Measure this store from here: free, contended and handed-off locks
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Show what goes wrong without a lock, and what does not with one
+    #[command(subcommand)]
+    Demo(DemoArgs),
     /// Print shell completions
     #[command(after_help = "\
 Examples:
@@ -342,6 +363,30 @@ pub(crate) struct BenchArgs {
 
     /// Draw which part of all took how long
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "latchwork-bench.svg", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// `demo`
+#[derive(Debug, Subcommand)]
+pub(crate) enum DemoArgs {
+    /// Sell an inventory: without a lock, with SET NX PX and DEL, and with latchwork
+    #[command(after_help = STOCK_HELP)]
+    Stock(StockArgs),
+}
+
+/// `demo stock`
+#[derive(Debug, Args)]
+pub(crate) struct StockArgs {
+    /// How many buyers there are, each a process of its own
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=20))]
+    pub(crate) buyers: u32,
+
+    /// How many units there are
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) stock: u32,
+
+    /// Draw who was at the stock when
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "latchwork-stock.svg", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
 }
 

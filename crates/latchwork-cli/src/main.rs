@@ -6,6 +6,7 @@ compile_error!("the latchwork command supports Linux only; the library works els
 mod args;
 mod bench;
 mod commands;
+mod demo;
 mod exit;
 mod output;
 mod process;
@@ -17,6 +18,7 @@ fn main() -> std::process::ExitCode {
     match std::env::args_os().nth(1) {
         Some(word) if word == process::guardian::ROLE => return process::guardian_main::main(),
         Some(word) if word == bench::worker::ROLE => return bench::worker::main(),
+        Some(word) if word == demo::buyer_main::ROLE => return demo::buyer_main::main(),
         _ => {}
     }
     let cli = match args::Cli::try_parse() {

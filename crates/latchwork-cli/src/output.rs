@@ -2,6 +2,7 @@
 
 mod bench;
 mod report;
+pub(crate) mod stock;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};

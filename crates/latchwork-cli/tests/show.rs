@@ -149,6 +149,7 @@ fn completions_name_every_command() {
             "release",
             "doctor",
             "init",
+            "demo",
             "completions",
             "wait",
             "max-hold",

@@ -1,4 +1,11 @@
 //! The resource's side of a fencing token.
+//!
+//! [`Fence`] is the check for a resource in memory, [`sql`] has the statements for one in a
+//! database. Use one of them wherever a late write would do harm: no lease can stop a process that
+//! is paused between its last look at the lock and its write. The stores have checks of their own:
+//! a script in `latchwork-redis`, compares in `latchwork-etcd` and `latchwork-zookeeper`.
+
+pub mod sql;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

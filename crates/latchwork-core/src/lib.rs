@@ -12,7 +12,7 @@ mod driver;
 mod election;
 mod engine;
 mod error;
-mod fence;
+pub mod fence;
 mod guard;
 mod io;
 mod key;

@@ -12,6 +12,7 @@ mod doctor;
 mod drive;
 mod durable;
 mod errors;
+pub mod fence;
 mod free_path;
 mod gone;
 mod guard;

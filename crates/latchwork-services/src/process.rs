@@ -64,7 +64,12 @@ impl Process {
     ///
     /// If it has not ended after `limit`. It lives on then.
     pub fn terminate(&mut self, limit: Duration) -> Result<ExitStatus> {
-        self.signal(Signal::TERM)?;
+        self.end_by(Signal::TERM, limit)
+    }
+
+    /// As [`terminate`](Self::terminate), by another signal.
+    pub(crate) fn end_by(&mut self, signal: Signal, limit: Duration) -> Result<ExitStatus> {
+        self.signal(signal)?;
         let what = format!("{} to end", self.name);
         until(limit, &what, || self.exit_status().ok_or_else(|| self.log_tail()))
     }

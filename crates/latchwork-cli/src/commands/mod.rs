@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+mod demo;
 mod doctor;
 mod elect;
 mod init;
@@ -51,6 +52,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Doctor => doctor::run(&store, &output).await,
             Command::Bench(args) => bench::run(args, &store, &output).await,
             Command::Init => init::run(&store, &output).await,
+            Command::Demo(args) => demo::run(args, &store, &output).await,
             Command::Completions(_) => Ok(0),
         }
     });

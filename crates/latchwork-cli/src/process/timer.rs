@@ -88,6 +88,6 @@ impl Naps {
     reason = "sound for types that keep their descriptor; the replacement is unsafe and newer than \
               the tokio asked for"
 )]
-pub(super) fn watch<T: AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
+pub(crate) fn watch<T: AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::new(owner)
 }
