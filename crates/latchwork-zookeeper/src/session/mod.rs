@@ -1,10 +1,10 @@
 //! Sessions with ZooKeeper: the client, as far as locks need one.
 //!
 //! A session is one task that is connected to one of the servers at a time. Requests that are given
-//! together are written together, by whoever gives them (ADR 0010), and answered in order. When the connection breaks, the session goes
-//! on at another server; requests without answer are not sent again, their askers are told. Each
-//! session has a node of its own, the pulse: it is written at every heart-beat, because only answers
-//! of a majority prove that the session lives ([`proof`]).
+//! together are written together, by whoever gives them (ADR 0010), and answered in order. When the
+//! connection breaks, the session goes on at another server; requests without answer are not sent
+//! again, their askers are told. Each session has a node of its own, the pulse: it is written at every
+//! heart-beat, because only answers of a majority prove that the session lives ([`proof`]).
 
 mod attach;
 mod jute;
