@@ -1,7 +1,7 @@
 """What a process of a measurement does, for locks in Python.
 
 A lock is a function of a key that returns an object with `acquire` and `release`.
-`contend URL SCENE TASKS NUMBER` and `handoff URL` speak the words of the Rust child.
+`contend URL SCENE TASKS NUMBER`, `handoff URL` and `free URL` speak the words of the Rust child.
 """
 
 import os
@@ -17,6 +17,8 @@ def main(connect):
     if role == "contend":
         scene, tasks, number = rest
         contend(make, os.open(scene, os.O_RDWR), int(tasks), int(number))
+    elif role == "free":
+        free(make)
     else:
         handoff(make)
 
@@ -84,3 +86,31 @@ def handoff(make):
         released = time.monotonic_ns()
         lock.release()
         say("released", released)
+
+
+def free(make):
+    """For each line `TASKS MILLISECONDS` says how many cycles a second, and the time of one."""
+    warm = make(f"warm/{os.getpid()}")
+    warm.acquire()
+    warm.release()
+    say("ready")
+    for line in sys.stdin:
+        tasks, length = map(int, line.split())
+        done = [0] * tasks
+        before, start = time.process_time_ns(), time.monotonic_ns()
+        until = start + length * 1_000_000
+
+        def cycles(n):
+            lock = make(f"bench/{n}")
+            while time.monotonic_ns() < until:
+                lock.acquire()
+                lock.release()
+                done[n] += 1
+
+        threads = [threading.Thread(target=cycles, args=(n,)) for n in range(tasks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took, cpu = time.monotonic_ns() - start, time.process_time_ns() - before
+        say(sum(done) / (took / 1e9), cpu / 1000 / sum(done))

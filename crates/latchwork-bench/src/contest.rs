@@ -13,6 +13,7 @@ use crate::child::Worker;
 use crate::peers::{self, Kind};
 use crate::roles::now;
 use crate::stats::{head, median, row, shortened};
+use crate::store::Store;
 
 pub(crate) const PROCESSES: usize = 8;
 const FAIR: f64 = 0.95;
@@ -25,6 +26,33 @@ pub(crate) struct Round {
     fair_tasks: f64,
     cpu: f64,
     commands: f64,
+}
+
+/// Lets several kinds, ours first, compete in turns, with one and with 8 tasks in each process.
+/// `goal` says how many times the handovers of a kind Latchwork's should be, with so many tasks.
+pub(crate) fn run(
+    store: &dyn Store,
+    kinds: Vec<Kind>,
+    (repeats, length): (usize, Duration),
+    goal: impl Fn(&str, usize) -> Option<f64>,
+) -> crate::Outcome {
+    let folder = latchwork_services::Folder::new()?;
+    let (kinds, missing) = peers::install(kinds);
+    let url = store.address();
+    for tasks in [1, 8] {
+        let contest =
+            Contest { url: &url, folder: folder.path(), processes: PROCESSES, tasks, length };
+        let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
+        for _ in 0..shortened(repeats, 1) {
+            for (kind, rounds) in kinds.iter().zip(&mut rounds) {
+                store.clear()?;
+                rounds.push(contest.run(kind, || store.commands(kind))?.0);
+            }
+        }
+        println!("{PROCESSES} processes of {tasks} task(s), one key:\n");
+        table(&kinds, &missing, &rounds, |kind| goal(kind, tasks));
+    }
+    Ok(())
 }
 
 /// The table of several kinds, ours first. `goal` says how many times the handovers of a kind

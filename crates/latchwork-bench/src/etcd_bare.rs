@@ -13,7 +13,7 @@ use self::proto::{
     Compare, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RequestOp,
     TxnRequest,
 };
-use crate::redis_free::Work;
+use crate::free_cycles::Work;
 
 #[path = "../../latchwork-etcd/src/proto.rs"]
 mod proto;

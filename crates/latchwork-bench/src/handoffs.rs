@@ -6,16 +6,36 @@ use std::time::Duration;
 use crate::contest::stands;
 use crate::peers::{self, Kind};
 use crate::stats::{head, median, quantile, row, shortened};
+use crate::store::Store;
 
+const ROUNDS: usize = 3;
 const WAITING: usize = 8;
 const HANDOFFS: usize = 20;
 /// The shortest and the longest a lock is held, in milliseconds.
 const HELD: (u64, u64) = (173, 243);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The table of several kinds, ours first, each with its hand-offs in microseconds. `goal` says what
-/// part of a kind's median Latchwork's should be at most.
-pub(crate) fn table(
+/// Hand-offs of several kinds in turns, ours first. `goal` says what part of a kind's median
+/// Latchwork's should be at most.
+pub(crate) fn run(
+    store: &dyn Store,
+    kinds: Vec<Kind>,
+    goal: impl Fn(&str) -> Option<f64>,
+) -> crate::Outcome {
+    let (kinds, missing) = peers::install(kinds);
+    let mut samples: Vec<Vec<f64>> = kinds.iter().map(|_| Vec::new()).collect();
+    for _ in 0..shortened(ROUNDS, 1) {
+        for (kind, samples) in kinds.iter().zip(&mut samples) {
+            store.clear()?;
+            samples.extend(handoffs(kind, &store.address())?);
+        }
+    }
+    table(&kinds, &missing, &mut samples, goal);
+    Ok(())
+}
+
+/// The table of several kinds, ours first, each with its hand-offs in microseconds.
+fn table(
     kinds: &[Kind],
     missing: &[(Kind, String)],
     samples: &mut [Vec<f64>],
@@ -45,7 +65,7 @@ pub(crate) fn table(
 ///
 /// One holds and eight wait. Who has released comes back only when the next one is admitted, so
 /// that what polls cannot hand the lock to itself.
-pub(crate) fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let mut workers = Vec::new();
     let (sender, told) = channel();
     for n in 0..=WAITING {

@@ -10,15 +10,14 @@ mod adaptive;
 mod child;
 mod contest;
 mod crowd;
+mod etcd;
 mod etcd_bare;
-mod etcd_contend;
-mod etcd_free;
-mod etcd_handoff;
-mod etcd_held;
+mod free_cycles;
 mod free_lock;
 mod handoffs;
 mod handover;
 mod held;
+mod held_by_one;
 mod local;
 mod lock_child;
 mod peers;
@@ -33,7 +32,9 @@ mod redlock_servers;
 mod redlock_slow;
 mod roles;
 mod stats;
+mod store;
 mod takeover;
+mod zookeeper;
 
 use std::process::ExitCode;
 
@@ -92,15 +93,31 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     (
         "etcd-free",
         "free locks on etcd, against the bare transactions and a keep-alive, and Go's package",
-        etcd_free::run,
+        etcd::free,
     ),
-    ("etcd-contend", "8 processes that want one key on etcd, and Go's package", etcd_contend::run),
+    ("etcd-contend", "8 processes that want one key on etcd, and Go's package", etcd::contend),
     (
         "etcd-handoff",
         "from one process to another on etcd when the holder takes 200 ms, and Go's package",
-        etcd_handoff::run,
+        etcd::handoff,
     ),
-    ("etcd-held", "1,000 held locks on etcd, and Go's package", etcd_held::run),
+    ("etcd-held", "1,000 held locks on etcd, and Go's package", etcd::held),
+    (
+        "zookeeper-free",
+        "free locks on ZooKeeper, against the bare requests of a lock, and other locks",
+        zookeeper::free,
+    ),
+    (
+        "zookeeper-contend",
+        "8 processes that want one key on ZooKeeper, and other locks",
+        zookeeper::contend,
+    ),
+    (
+        "zookeeper-handoff",
+        "from one process to another on ZooKeeper when the holder takes 200 ms, and other locks",
+        zookeeper::handoff,
+    ),
+    ("zookeeper-held", "1,000 held locks on ZooKeeper, and other locks", zookeeper::held),
     ("held", "10,000 held guards: memory and processor time", held::run),
 ];
 

@@ -10,6 +10,16 @@ use crate::child::Worker;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+const CURATOR_JAR: &str = "/usr/share/java/curator-recipes.jar";
+const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
+/// A process lives for seconds: it starts at once and does not wait for the best code.
+const JAVA_FLAGS: &[&str] = &[
+    "-Xmx128m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+];
 const PYTHON: &str = "/usr/bin/python3";
 const PYTHON_REDIS_LOCK: &str = "python-redis-lock==4.0.1";
 const NODE_PACKAGES: &str = r#"{
@@ -26,8 +36,11 @@ enum Program {
     Rust,
     /// `peers/go`.
     Go,
-    /// Python with what the system has, or with the packages of `target/peers/venv`.
-    System(&'static str),
+    /// `peers/Curator.java`.
+    Java,
+    /// Python with what the system has: a script, and the module that it needs; or with the packages
+    /// of `target/peers/venv`.
+    System(&'static str, &'static str),
     Venv(&'static str),
     Node(&'static str),
 }
@@ -50,8 +63,14 @@ pub(crate) const LATCHWORK: Kind =
     Kind { name: "latchwork", program: Program::Own, sends: SCRIPTS };
 pub(crate) const LATCHWORK_HANDOVER: Kind =
     Kind { name: "latchwork-handover", program: Program::Own, sends: SCRIPTS };
-pub(crate) const REDIS_PY: Kind =
-    Kind { name: "redis-py", program: Program::System("redis_py.py"), sends: SET_AND_SCRIPTS };
+/// Latchwork whose guards are dropped, and released in the background.
+pub(crate) const LATCHWORK_DROPPED: Kind =
+    Kind { name: "latchwork-dropped", program: Program::Own, sends: SCRIPTS };
+pub(crate) const REDIS_PY: Kind = Kind {
+    name: "redis-py",
+    program: Program::System("redis_py.py", "redis"),
+    sends: SET_AND_SCRIPTS,
+};
 pub(crate) const PYTHON_REDIS_LOCK_KIND: Kind = Kind {
     name: "python-redis-lock",
     program: Program::Venv("python_redis_lock.py"),
@@ -78,6 +97,14 @@ pub(crate) const RSLOCK: Kind =
 /// The mutex of etcd's own package for Go.
 pub(crate) const ETCD_CONCURRENCY: Kind =
     Kind { name: "etcd-concurrency", program: Program::Go, sends: &[] };
+/// The mutex of Curator, which needs Java's libraries of the system.
+pub(crate) const CURATOR: Kind =
+    Kind { name: "Curator InterProcessMutex", program: Program::Java, sends: &[] };
+pub(crate) const KAZOO: Kind =
+    Kind { name: "kazoo Lock", program: Program::System("kazoo_lock.py", "kazoo"), sends: &[] };
+/// The recipe of the crate, which releases in the background.
+pub(crate) const ZOOKEEPER_CLIENT: Kind =
+    Kind { name: "zookeeper-client", program: Program::Rust, sends: &[] };
 pub(crate) const ASYNC_REDIS_LOCK: Kind =
     Kind { name: "async-redis-lock", program: Program::Rust, sends: SCRIPTS };
 
@@ -93,8 +120,9 @@ impl Kind {
     pub(crate) fn install(&self) -> std::result::Result<(), String> {
         match self.program {
             Program::Own => Ok(()),
-            Program::System(_) => python_redis(),
-            Program::Venv(_) => python_redis().and_then(|()| venv()),
+            Program::System(_, module) => python_has(module),
+            Program::Venv(_) => python_has("redis").and_then(|()| venv()),
+            Program::Java => curator(),
             Program::Node(_) => node_packages(),
             Program::Rust => rust_peers(),
             Program::Go => go_peers(),
@@ -119,7 +147,15 @@ impl Kind {
                 command.arg(self.name);
                 command
             }
-            Program::System(script) => with_script(Path::new(PYTHON), script),
+            Program::Java => {
+                let mut command = Command::new("java");
+                command.args(JAVA_FLAGS).arg("-cp");
+                let own = folder().join("java");
+                command.arg(format!("{}:{CURATOR_JAR}:{LOGGER_JAR}", own.display()));
+                command.arg("Curator");
+                command
+            }
+            Program::System(script, _) => with_script(Path::new(PYTHON), script),
             Program::Venv(script) => with_script(&folder().join("venv/bin/python"), script),
             Program::Node(script) => {
                 let mut command = with_script(Path::new("node"), script);
@@ -184,10 +220,24 @@ fn with_script(program: &Path, script: &str) -> Command {
     command
 }
 
-fn python_redis() -> std::result::Result<(), String> {
+fn python_has(module: &str) -> std::result::Result<(), String> {
     let mut command = Command::new(PYTHON);
-    command.args(["-c", "import redis"]);
-    ran(&mut command).map_err(|error| format!("install python3 and python3-redis ({error})"))
+    command.args(["-c", &format!("import {module}")]);
+    ran(&mut command).map_err(|error| format!("install python3 and python3-{module} ({error})"))
+}
+
+fn curator() -> std::result::Result<(), String> {
+    if !Path::new(CURATOR_JAR).exists() {
+        return Err("install libcurator-recipes-java".into());
+    }
+    let source = sources().join("Curator.java");
+    let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
+    let java = folder().join("java");
+    std::fs::create_dir_all(&java).map_err(|error| error.to_string())?;
+    once(&java.join("installed"), &text, || {
+        let mut javac = Command::new("javac");
+        ran(javac.args(["-cp", CURATOR_JAR, "-d"]).arg(&java).arg(&source))
+    })
 }
 
 fn venv() -> std::result::Result<(), String> {

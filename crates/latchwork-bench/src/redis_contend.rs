@@ -6,12 +6,11 @@ use std::time::Duration;
 use latchwork_services::{RedisOptions, RedisServer};
 
 use crate::Outcome;
-use crate::contest::{self, Contest, PROCESSES, Round};
+use crate::contest;
 use crate::peers;
-use crate::stats::shortened;
 
-const ROUNDS: usize = 3;
-const LENGTH: Duration = Duration::from_secs(2);
+/// How many rounds, and how long each is.
+const ROUNDS: (usize, Duration) = (3, Duration::from_secs(2));
 
 /// How many times its handovers Latchwork's should be.
 fn goal(kind: &str, tasks: usize) -> Option<f64> {
@@ -25,8 +24,7 @@ fn goal(kind: &str, tasks: usize) -> Option<f64> {
 
 pub(crate) fn run() -> Outcome {
     let server = RedisServer::start(&RedisOptions::new())?;
-    let folder = latchwork_services::Folder::new()?;
-    let (kinds, missing) = peers::install(vec![
+    let kinds = vec![
         peers::LATCHWORK,
         peers::LATCHWORK_HANDOVER,
         peers::SPIN,
@@ -35,24 +33,6 @@ pub(crate) fn run() -> Outcome {
         peers::NODE_REDLOCK,
         peers::RSLOCK,
         peers::ASYNC_REDIS_LOCK,
-    ]);
-    for tasks in [1, 8] {
-        let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
-        for _ in 0..shortened(ROUNDS, 1) {
-            for (kind, rounds) in kinds.iter().zip(&mut rounds) {
-                server.command(&["FLUSHALL"])?;
-                let contest = Contest {
-                    url: &server.url(),
-                    folder: folder.path(),
-                    processes: PROCESSES,
-                    tasks,
-                    length: LENGTH,
-                };
-                rounds.push(contest.run(kind, || kind.commands(&server))?.0);
-            }
-        }
-        println!("{PROCESSES} processes of {tasks} task(s), one key:\n");
-        contest::table(&kinds, &missing, &rounds, |kind| goal(kind, tasks));
-    }
-    Ok(())
+    ];
+    contest::run(&server, kinds, ROUNDS, goal)
 }

@@ -5,8 +5,6 @@
 //! is printed beside it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use latchwork_services::{RedisOptions, RedisServer};
 use redis::aio::MultiplexedConnection;
@@ -15,19 +13,12 @@ use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
-use crate::child::Worker;
+use crate::free_cycles::{Entry, Work, cpu, in_turns, rate};
 use crate::peers;
-use crate::stats::{head, median, row, shortened};
+use crate::stats::{head, row};
 
-pub(crate) const ROUNDS: usize = 15;
-const LENGTH: Duration = Duration::from_millis(300);
 pub(crate) const DELETE_IF_MINE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
                               return redis.call('del',KEYS[1]) else return 0 end";
-
-pub(crate) struct Sample {
-    rate: f64,
-    cpu: f64,
-}
 
 pub(crate) fn run() -> Outcome {
     let server = RedisServer::start(&RedisOptions::new())?;
@@ -37,34 +28,28 @@ pub(crate) fn run() -> Outcome {
     let near = Bare::connect(&server, &here)?;
     let locks = here.block_on(latchwork::connect(&server.url()))?;
     let (kinds, missing) = peers::install(vec![peers::RSLOCK, peers::ASYNC_REDIS_LOCK]);
-    let mut others = Vec::new();
+    let no_goal = |_: usize| None;
+    let mut entries = vec![
+        Entry::here("bare, connection on its own thread", no_goal, &here, |n| {
+            far.clone().cycles(n)
+        }),
+        Entry::latchwork("latchwork, with fencing token", &here, locks),
+        Entry::here("bare, connection on the caller's thread", no_goal, &here, |n| {
+            near.clone().cycles(n)
+        }),
+    ];
+    // Theirs is on the caller's thread, too.
     for kind in &kinds {
-        others.push((kind.name, kind.start("free", &server.url(), &[])?));
+        entries.push(Entry::of(kind, &server.url(), no_goal)?);
     }
     for tasks in [1, 64] {
-        let mut other_rows: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
-        let (mut far_rows, mut near_rows, mut ours) = (vec![], vec![], vec![]);
-        for _ in 0..shortened(ROUNDS, 3) {
-            far_rows.push(sample(&here, tasks, |n| far.clone().cycles(n)));
-            ours.push(sample(&here, tasks, |n| latchwork_cycles(locks.clone(), n)));
-            near_rows.push(sample(&here, tasks, |n| near.clone().cycles(n)));
-            for ((_, worker), rows) in others.iter_mut().zip(&mut other_rows) {
-                rows.push(other_sample(worker, tasks)?);
-            }
-        }
+        let samples = in_turns(&mut entries, tasks)?;
         println!("{tasks} task(s), each with a key of its own:\n");
         head(&["what", "cycles a second", "to bare", "client CPU a cycle", "to bare"]);
-        let base = (rate(&far_rows), cpu(&far_rows));
-        let own = [
-            ("bare, connection on its own thread", &far_rows),
-            ("latchwork, with fencing token", &ours),
-            ("bare, connection on the caller's thread", &near_rows),
-        ];
-        // Theirs is on the caller's thread, too.
-        let others = others.iter().map(|(name, _)| *name).zip(&other_rows);
-        for (name, rows) in own.into_iter().chain(others) {
+        let base = (rate(&samples[0]), cpu(&samples[0]));
+        for (entry, rows) in entries.iter().zip(&samples) {
             row(&[
-                name.into(),
+                entry.name().into(),
                 format!("{:.0}", rate(rows)),
                 format!("{:.2}", rate(rows) / base.0),
                 format!("{:.2} us", cpu(rows)),
@@ -75,75 +60,6 @@ pub(crate) fn run() -> Outcome {
         println!();
     }
     Ok(())
-}
-
-/// Lets another process run so many tasks for a while.
-pub(crate) fn other_sample(
-    worker: &mut Worker,
-    tasks: usize,
-) -> Result<Sample, Box<dyn std::error::Error>> {
-    worker.tell(&format!("{tasks} {}", LENGTH.as_millis()))?;
-    let line = worker.line()?;
-    let (rate, cpu) = line.split_once(' ').ok_or("two numbers")?;
-    Ok(Sample { rate: rate.parse()?, cpu: cpu.parse()? })
-}
-
-pub(crate) fn rate(rows: &[Sample]) -> f64 {
-    median(&mut rows.iter().map(|s| s.rate).collect::<Vec<_>>())
-}
-
-pub(crate) fn cpu(rows: &[Sample]) -> f64 {
-    median(&mut rows.iter().map(|s| s.cpu).collect::<Vec<_>>())
-}
-
-/// Runs so many tasks for a while.
-pub(crate) fn sample<F>(runtime: &Runtime, tasks: usize, cycles: impl Fn(Work) -> F) -> Sample
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let done = Arc::new(AtomicU64::new(0));
-    let before = cpu_time();
-    let start = Instant::now();
-    runtime.block_on(async {
-        let handles: Vec<_> = (0..tasks)
-            .map(|n| {
-                let work = Work { name: n, until: start + LENGTH, done: done.clone() };
-                tokio::spawn(cycles(work))
-            })
-            .collect();
-        for handle in handles {
-            handle.await.expect("no cycle fails");
-        }
-    });
-    let took = start.elapsed().as_secs_f64();
-    let done = done.load(Ordering::Relaxed) as f64;
-    Sample { rate: done / took, cpu: (cpu_time() - before).as_secs_f64() * 1e6 / done }
-}
-
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-pub(crate) struct Work {
-    pub(crate) name: usize,
-    until: Instant,
-    done: Arc<AtomicU64>,
-}
-
-impl Work {
-    pub(crate) fn goes_on(&self) -> bool {
-        self.done.fetch_add(1, Ordering::Relaxed);
-        Instant::now() < self.until
-    }
-}
-
-pub(crate) async fn latchwork_cycles(locks: latchwork::LockManager, work: Work) {
-    let mutex = locks.mutex(format!("bench/{}", work.name));
-    while work.goes_on() {
-        let guard = mutex.try_acquire().await.expect("the store answers");
-        guard.expect("the key is its own").release().await.expect("the store answers");
-    }
 }
 
 /// A connection, and the hash of the script that releases.

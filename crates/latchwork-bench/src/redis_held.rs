@@ -5,21 +5,14 @@ use std::time::Duration;
 use latchwork_services::{RedisOptions, RedisServer};
 
 use crate::Outcome;
-use crate::child::Worker;
 use crate::contest::stands;
+use crate::held_by_one::{Measured, held_by_one};
 use crate::peers::{self, Kind};
-use crate::roles::now;
 use crate::stats::{head, row, shortened};
 
 const LOCKS: usize = 10_000;
 const TTL: Duration = Duration::from_secs(30);
 const MOST: f64 = 50.0;
-
-pub(crate) struct Measured {
-    pub(crate) commands: f64,
-    pub(crate) cpu: f64,
-    pub(crate) held: String,
-}
 
 pub(crate) fn run() -> Outcome {
     let (kinds, missing) =
@@ -70,31 +63,5 @@ fn measure(
     watched: Duration,
 ) -> Result<Measured, Box<dyn std::error::Error>> {
     let server = RedisServer::start(&RedisOptions::new())?;
-    held_by_one(kind, &server.url(), LOCKS, ttl, watched, || kind.commands(&server))
-}
-
-/// Lets one process hold so many. `commands` tells how many the server has got so far.
-pub(crate) fn held_by_one(
-    kind: &Kind,
-    url: &str,
-    locks: usize,
-    ttl: Duration,
-    watched: Duration,
-    commands: impl Fn() -> Result<f64, Box<dyn std::error::Error>>,
-) -> Result<Measured, Box<dyn std::error::Error>> {
-    let args = [locks.to_string(), ttl.as_millis().to_string()];
-    let mut worker = kind.start("held", url, &[&args[0], &args[1]])?;
-    let (start, before, time) = (now(), commands()?, cpu_time(&mut worker)?);
-    std::thread::sleep(watched);
-    let took = (now() - start) as f64 / 1e9;
-    let commands = (commands()? - before) / took;
-    let cpu = (cpu_time(&mut worker)? - time) / 1e6 / took * 100.0;
-    worker.tell("end")?;
-    Ok(Measured { commands, cpu, held: worker.line()? })
-}
-
-/// In microseconds.
-fn cpu_time(worker: &mut Worker) -> Result<f64, Box<dyn std::error::Error>> {
-    worker.tell("cpu")?;
-    Ok(worker.line()?.parse()?)
+    held_by_one(kind, &server, LOCKS, ttl, watched)
 }

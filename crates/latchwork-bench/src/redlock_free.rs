@@ -7,13 +7,10 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
-use crate::contest::stands;
+use crate::free_cycles::{self, Entry, Work};
 use crate::peers;
-use crate::redis_free::{
-    Bare, ROUNDS, Sample, Work, cpu, give_back, latchwork_cycles, other_sample, rate, sample, take,
-};
+use crate::redis_free::{Bare, give_back, take};
 use crate::redlock_servers::{Five, SERVERS};
-use crate::stats::{head, row, shortened};
 
 const MAJORITY: usize = SERVERS / 2 + 1;
 /// How much of the bare rate Latchwork's should be, with one task.
@@ -30,59 +27,18 @@ pub(crate) fn run() -> Outcome {
     let unguarded = here.block_on(latchwork::connect(&unguarded))?.namespace("unguarded");
     let (kinds, missing) =
         peers::install(vec![peers::RSLOCK, peers::REDLOCK_MUTEX, peers::NODE_REDLOCK]);
-    let mut others = Vec::new();
+    let of_bare = |tasks: usize| (tasks == 1).then_some(PART);
+    let mut entries = vec![
+        Entry::here("bare, connections on their own thread", of_bare, &here, |n| {
+            bare.clone().cycles(n)
+        }),
+        Entry::latchwork("latchwork, guard on, with fencing token", &here, locks),
+        Entry::latchwork("latchwork, guard off, with fencing token", &here, unguarded),
+    ];
     for kind in &kinds {
-        others.push((kind.name, kind.start("free", &five.url, &[])?));
+        entries.push(Entry::of(kind, &five.url, |_| Some(1.0))?);
     }
-    for tasks in [1, 64] {
-        let mut other_rows: Vec<Vec<Sample>> = kinds.iter().map(|_| Vec::new()).collect();
-        let (mut bare_rows, mut ours, mut unguarded_rows) = (vec![], vec![], vec![]);
-        for _ in 0..shortened(ROUNDS, 3) {
-            bare_rows.push(sample(&here, tasks, |n| bare.clone().cycles(n)));
-            ours.push(sample(&here, tasks, |n| latchwork_cycles(locks.clone(), n)));
-            unguarded_rows.push(sample(&here, tasks, |n| latchwork_cycles(unguarded.clone(), n)));
-            for ((_, worker), rows) in others.iter_mut().zip(&mut other_rows) {
-                rows.push(other_sample(worker, tasks)?);
-            }
-        }
-        println!("{tasks} task(s), each with a key of its own, {SERVERS} servers:\n");
-        head(&[
-            "what",
-            "cycles a second",
-            "to bare",
-            "latchwork to it",
-            "goal",
-            "client CPU a cycle",
-            "to bare",
-        ]);
-        let own = [
-            ("bare, connections on their own thread", &bare_rows),
-            ("latchwork, guard on, with fencing token", &ours),
-            ("latchwork, guard off, with fencing token", &unguarded_rows),
-        ];
-        let others = others.iter().map(|(name, _)| *name).zip(&other_rows);
-        for (name, rows) in own.into_iter().chain(others) {
-            let part = rate(&ours) / rate(rows);
-            let goal = match name {
-                _ if name.starts_with("latchwork") => "-".into(),
-                _ if !name.starts_with("bare") => stands(">= 1".into(), part >= 1.0),
-                _ if tasks == 1 => stands(format!(">= {PART}"), part >= PART),
-                _ => "-".into(),
-            };
-            row(&[
-                name.into(),
-                format!("{:.0}", rate(rows)),
-                format!("{:.2}", rate(rows) / rate(&bare_rows)),
-                format!("{part:.2}"),
-                goal,
-                format!("{:.2} us", cpu(rows)),
-                format!("{:.2}", cpu(rows) / cpu(&bare_rows)),
-            ]);
-        }
-        peers::missing_rows(&missing, 7);
-        println!();
-    }
-    Ok(())
+    free_cycles::run(entries, &missing, &format!(", {SERVERS} servers"))
 }
 
 type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;

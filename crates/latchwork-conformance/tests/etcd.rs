@@ -4,7 +4,9 @@
 mod etcd_server;
 #[path = "harnesses/namespaced.rs"]
 mod namespaced;
+#[path = "harnesses/servers.rs"]
+mod servers;
 
 fn main() {
-    latchwork_conformance::main("etcd", etcd_server::Etcd::start(1));
+    latchwork_conformance::main("etcd", etcd_server::start(1));
 }

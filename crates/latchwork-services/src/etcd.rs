@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, log_tail};
+use crate::process::{Process, is_a_process, log_tail};
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result, ServerClock};
@@ -108,6 +108,8 @@ pub struct EtcdServer {
     // Last: it is removed when the process is gone.
     folder: Folder,
 }
+
+is_a_process!(EtcdServer);
 
 impl EtcdServer {
     /// Starts a server and waits until it answers.
@@ -224,11 +226,6 @@ impl EtcdServer {
         self.clock.as_ref()
     }
 
-    /// The process.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     /// The folder with its `log`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -267,34 +264,6 @@ impl EtcdServer {
     /// Whether it leads its cluster, as it says itself.
     pub fn is_leader(&self) -> bool {
         self.is_running() && self.measure("etcd_server_is_leader", "").is_ok_and(|n| n == 1.0)
-    }
-
-    /// Whether the process is there and not stopped.
-    pub fn is_running(&self) -> bool {
-        self.process.is_running()
-    }
-
-    /// Kills the server (SIGKILL) and waits until it is gone.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Stops the process where it is (SIGSTOP): its port still takes connections.
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn stop(&mut self) -> Result<()> {
-        self.process.stop()
-    }
-
-    /// Lets a stopped process go on (SIGCONT).
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn cont(&mut self) -> Result<()> {
-        self.process.cont()
     }
 
     /// Kills the server if it runs, starts it again with its data, and waits until it is healthy.

@@ -74,7 +74,8 @@ impl Process {
         until(limit, &what, || self.exit_status().ok_or_else(|| self.log_tail()))
     }
 
-    /// Stops it where it is (SIGSTOP), and returns when it stands still.
+    /// Stops it where it is (SIGSTOP), and returns when it stands still. Its port still takes
+    /// connections.
     ///
     /// # Errors
     ///
@@ -149,6 +150,27 @@ impl Drop for Process {
         self.kill();
     }
 }
+
+/// Lets a server be used as the [`Process`] that it has: killed, stopped and so on.
+macro_rules! is_a_process {
+    ($server:ty) => {
+        impl std::ops::Deref for $server {
+            type Target = $crate::Process;
+
+            fn deref(&self) -> &Self::Target {
+                &self.process
+            }
+        }
+
+        impl std::ops::DerefMut for $server {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.process
+            }
+        }
+    };
+}
+
+pub(crate) use is_a_process;
 
 /// The end of a log file, for error messages.
 pub fn log_tail(log: &Path) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock_shim::ServerClock;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, log_tail};
+use crate::process::{Process, is_a_process, log_tail};
 use crate::resp::{Probe, Value};
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
@@ -174,6 +174,8 @@ pub struct RedisServer {
     folder: Folder,
 }
 
+is_a_process!(RedisServer);
+
 impl RedisServer {
     /// Starts a server and waits until it answers.
     ///
@@ -252,11 +254,6 @@ impl RedisServer {
         self.clock.as_ref().ok_or_else(|| Error::new("a server started without `with_clock`"))
     }
 
-    /// The process id of the server that runs now, or ran last.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     /// The folder with its `redis.conf`, `socket` and `log`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -292,34 +289,6 @@ impl RedisServer {
             .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
             .map(str::to_owned)
             .ok_or_else(|| Error::new(format!("INFO of Redis has no field {field}")))
-    }
-
-    /// Whether the process is there and not stopped.
-    pub fn is_running(&self) -> bool {
-        self.process.is_running()
-    }
-
-    /// Kills the server (SIGKILL) and waits until it is gone.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Stops the process where it is (SIGSTOP): its port still takes connections.
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn stop(&mut self) -> Result<()> {
-        self.process.stop()
-    }
-
-    /// Lets a stopped process go on (SIGCONT).
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn cont(&mut self) -> Result<()> {
-        self.process.cont()
     }
 
     /// Asks the server to end (SIGTERM) and waits. It saves what its persistence says.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::folder::Folder;
 use crate::node::{Node, Place};
 use crate::port::{Port, despite_collisions};
-use crate::process::Process;
+use crate::process::{Process, is_a_process};
 use crate::resp::{Probe, Value};
 use crate::wait::{LIMIT, until};
 use crate::{Error, RedisOptions, Result};
@@ -52,6 +52,8 @@ pub struct Sentinel {
     port: Port,
     folder: Folder,
 }
+
+is_a_process!(Sentinel);
 
 impl Sentinel {
     fn launch(port: Port, conf: &[String]) -> Result<Self> {
@@ -100,29 +102,6 @@ impl Sentinel {
     /// If there is no answer.
     pub fn command<A: AsRef<[u8]>>(&self, command: &[A]) -> Result<Value> {
         Probe::connect(&self.folder.path().join("socket"), PROBE_LIMIT)?.ask(command)
-    }
-
-    /// Kills it (SIGKILL) and waits until it is gone.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Stops it where it is (SIGSTOP).
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn stop(&mut self) -> Result<()> {
-        self.process.stop()
-    }
-
-    /// Lets it go on (SIGCONT).
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn cont(&mut self) -> Result<()> {
-        self.process.cont()
     }
 
     /// Kills it if it runs, and starts it again with what it has learnt until then. It does not

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, log_tail};
+use crate::process::{Process, is_a_process, log_tail};
 use crate::proxy::Proxy;
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
@@ -156,6 +156,8 @@ pub struct ZooKeeperServer {
     folder: Folder,
 }
 
+is_a_process!(ZooKeeperServer);
+
 impl ZooKeeperServer {
     /// Starts a server and waits until it answers.
     ///
@@ -250,11 +252,6 @@ impl ZooKeeperServer {
         self.certificates.as_ref()
     }
 
-    /// The process.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     /// The folder with its `log` and its `zoo.cfg`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -302,34 +299,6 @@ impl ZooKeeperServer {
         let mut named = words.filter(|words| words.first() == Some(&name));
         let value = named.find_map(|words| words.get(1)?.parse::<f64>().ok());
         value.map(|value| value as u64).ok_or_else(|| Error::new(format!("mntr has no {name}")))
-    }
-
-    /// Whether the process is there and not stopped.
-    pub fn is_running(&self) -> bool {
-        self.process.is_running()
-    }
-
-    /// Kills the server (SIGKILL) and waits until it is gone.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// Stops the process where it is (SIGSTOP): its port still takes connections.
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn stop(&mut self) -> Result<()> {
-        self.process.stop()
-    }
-
-    /// Lets a stopped process go on (SIGCONT).
-    ///
-    /// # Errors
-    ///
-    /// If it is not running.
-    pub fn cont(&mut self) -> Result<()> {
-        self.process.cont()
     }
 
     /// Kills the server if it runs, starts it again with its data, and waits until it serves.

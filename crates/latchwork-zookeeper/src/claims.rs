@@ -1,6 +1,7 @@
 //! What this client knows of its claims: the session of each, and its node.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +17,6 @@ pub(crate) struct Own {
     pub(crate) node: Option<Node>,
     /// Whether an answer said that it holds the key.
     pub(crate) granted: bool,
-    /// Whether its own node is watched.
-    pub(crate) watched: bool,
     /// It is being taken back, because core has not asked for it within its ttl.
     pub(crate) ends: bool,
     /// When core asked for it last.
@@ -36,8 +35,19 @@ pub(crate) struct Node {
     pub(crate) created: i64,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<HashMap<ClaimId, Own>>);
+#[derive(Debug)]
+pub(crate) struct Claims {
+    all: Mutex<HashMap<ClaimId, Own>>,
+    /// When the janitor looks next, in nanoseconds. Changed only while `all` is locked.
+    looks_at: AtomicU64,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        let looks_at = AtomicU64::new(Moment::NEVER.as_nanos());
+        Self { all: Mutex::default(), looks_at }
+    }
+}
 
 impl Claims {
     /// What is known of a claim, if its session lives. A node of a session that has ended is never
@@ -52,19 +62,21 @@ impl Claims {
         Some(own.clone())
     }
 
-    /// A node for this claim may come to be from now on.
-    pub(crate) fn begin(&self, claim: &Claim, session: &Arc<Session>, now: Moment) {
+    /// A node for this claim may come to be from now on. Tells whether the janitor would look too late.
+    pub(crate) fn begin(&self, claim: &Claim, session: &Arc<Session>, now: Moment) -> bool {
         let own = Own {
             session: session.clone(),
             node: None,
             granted: false,
-            watched: false,
             ends: false,
             asked_at: now,
             ttl: claim.ttl,
             claim: Arc::new(claim.clone()),
         };
-        self.lock().insert(claim.id, own);
+        let end = now.plus(claim.ttl).as_nanos();
+        let mut claims = self.lock();
+        claims.insert(claim.id, own);
+        self.looks_at.fetch_min(end, Ordering::Relaxed) > end
     }
 
     /// Core has asked for this claim.
@@ -100,12 +112,13 @@ impl Claims {
         self.lock().remove(&id);
     }
 
-    /// The claims that core has not asked for within their ttl, and when the next one will be so.
-    /// From now on they are neither renewed nor granted.
+    /// The claims that core has not asked for within their ttl, and when the next one will be so: the
+    /// janitor looks then. From now on they are neither renewed nor granted.
     pub(crate) fn silent(&self, now: Moment) -> (Vec<Arc<Claim>>, Moment) {
         let mut next = Moment::NEVER;
         let mut silent = Vec::new();
-        self.lock().retain(|_, own| {
+        let mut claims = self.lock();
+        claims.retain(|_, own| {
             let end = own.asked_at.plus(own.ttl);
             if end > now {
                 next = next.min(end);
@@ -117,10 +130,11 @@ impl Claims {
             }
             true
         });
+        self.looks_at.store(next.as_nanos(), Ordering::Relaxed);
         (silent, next)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClaimId, Own>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,14 +16,26 @@ const NEXT: &str = "use zk://h1:2181,h2,h3/chroot, zk://user:password@h1,h2,h3/c
 /// How to reach ZooKeeper: `zk://[user:password@]h1[:port],h2,h3[/chroot]`, or `zks://` with TLS.
 ///
 /// With TLS there are the options `ca=/path`, `cert=/path` and `key=/path`, all in the PEM format.
+/// `auth=sasl` proves the user by SASL's DIGEST-MD5 and not by the scheme `digest`.
 /// What an address may not hold is written as `%XX`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ZooKeeperConfig {
     pub(crate) servers: Vec<Endpoint>,
     pub(crate) login: Option<Login>,
+    pub(crate) scheme: Scheme,
     pub(crate) tls: Option<Tls>,
     /// Begins with `/` and does not end so; empty for the root.
     pub(crate) chroot: String,
+}
+
+/// How user and password are proven.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// By telling both; the server compares when a node is made or used.
+    #[default]
+    Digest,
+    /// By SASL's mechanism DIGEST-MD5, to servers that know their users.
+    Sasl,
 }
 
 /// What certificates to trust, and which to show.
@@ -63,14 +75,17 @@ impl ZooKeeperConfig {
             (None, None) => return Err(invalid("store: not an address of ZooKeeper".into())),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let tls = read_options(query, is_secure)?;
+        let Options { tls, scheme } = Options::read(query, is_secure)?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(read_login(login)?), hosts),
             None => (None, authority),
         };
+        if scheme == Scheme::Sasl && login.is_none() {
+            return Err(invalid("store: auth=sasl needs user:password@".into()));
+        }
         let servers = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
-        Ok(Self { servers, login, tls, chroot: read_chroot(path)? })
+        Ok(Self { servers, login, scheme, tls, chroot: read_chroot(path)? })
     }
 
     /// The address for messages: without credentials.
@@ -85,30 +100,47 @@ fn read_login(login: &str) -> Result<Login, Error> {
     Login::parse(login).map_err(|error| error.next_step(NEXT))
 }
 
-fn read_options(query: &str, is_secure: bool) -> Result<Option<Tls>, Error> {
-    let (mut ca, mut certificate, mut key) = (None, None, None);
-    for option in query.split('&').filter(|option| !option.is_empty()) {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        let place = match name {
-            "ca" => &mut ca,
-            "cert" => &mut certificate,
-            "key" => &mut key,
-            _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
+/// What follows after `?`.
+struct Options {
+    tls: Option<Tls>,
+    scheme: Scheme,
+}
+
+impl Options {
+    fn read(query: &str, is_secure: bool) -> Result<Self, Error> {
+        let (mut ca, mut certificate, mut key) = (None, None, None);
+        let mut scheme = Scheme::default();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let place = match name {
+                "ca" => &mut ca,
+                "cert" => &mut certificate,
+                "key" => &mut key,
+                "auth" => {
+                    scheme = match value {
+                        "digest" => Scheme::Digest,
+                        "sasl" => Scheme::Sasl,
+                        _ => return Err(invalid("store: auth is digest or sasl".into())),
+                    };
+                    continue;
+                }
+                _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
+            };
+            if !is_secure {
+                return Err(invalid(format!("store: {name} is an option of TLS, of zks://")));
+            }
+            if value.is_empty() {
+                return Err(invalid(format!("store: {name} has no path")));
+            }
+            *place = Some(PathBuf::from(decode(value, name)?));
+        }
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err(invalid("store: cert and key go together".into())),
         };
-        if !is_secure {
-            return Err(invalid(format!("store: {name} is an option of TLS, of zks://")));
-        }
-        if value.is_empty() {
-            return Err(invalid(format!("store: {name} has no path")));
-        }
-        *place = Some(PathBuf::from(decode(value, name)?));
+        Ok(Self { tls: is_secure.then_some(Tls { ca, identity }), scheme })
     }
-    let identity = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        _ => return Err(invalid("store: cert and key go together".into())),
-    };
-    Ok(is_secure.then_some(Tls { ca, identity }))
 }
 
 fn read_chroot(path: &str) -> Result<String, Error> {
@@ -154,6 +186,8 @@ mod tests {
         let identity = Some(("/c".into(), "/k".into()));
         assert_eq!(secure.tls, Some(Tls { ca: Some("/a b".into()), identity }));
         assert_eq!(secure.shown(), "zks://h:2181");
+        let sasl = ZooKeeperConfig::parse("zks://u:p@h?auth=sasl&ca=/a").unwrap();
+        assert_eq!((sasl.scheme, secure.scheme), (Scheme::Sasl, Scheme::Digest));
         let plain = ZooKeeperConfig::parse("zk://h/").unwrap();
         assert!(plain.chroot.is_empty() && plain.login.is_none());
     }
@@ -173,6 +207,8 @@ mod tests {
             ("zk://:pw@h", "user"),
             ("zk://h?color=red", "color"),
             ("zk://[::1", "bracket"),
+            ("zk://u:p@h?auth=kerberos", "auth"),
+            ("zk://h?auth=sasl", "user:password"),
             ("zk://h?ca=/x", "TLS"),
             ("zks://h?ca", "path"),
             ("zks://h?cert=/x", "together"),

@@ -71,3 +71,17 @@ pub(crate) fn denied(message: impl Into<String>) -> BackendError {
     BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message)
         .next_step("look at user and password in the address")
 }
+
+/// Core did not ask for the claim in time.
+pub(crate) fn taken_back() -> BackendError {
+    let message = "the claim was not heard of within its ttl, and is being taken back";
+    BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
+        .next_step("try again")
+}
+
+/// A claim that does not come to rest.
+pub(crate) fn restless() -> BackendError {
+    let message = "the claim's node was gone each time when the line was read";
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+        .next_step("look who deletes nodes of this lock")
+}

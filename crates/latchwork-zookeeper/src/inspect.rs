@@ -5,7 +5,8 @@ use std::time::Duration;
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{BackendError, Key, Party, Query, Snapshot};
 
-use crate::backend::{Shared, line_in, pulse_in};
+use crate::answers::{line_in, pulse_in};
+use crate::backend::Shared;
 use crate::errors::{refused, strange};
 use crate::line::{Line, Told};
 use crate::names::key_of;

@@ -1,4 +1,4 @@
-//! Takes back what core does not ask for any more.
+//! Takes back what core does not ask for any more, and ends lingers.
 //!
 //! A session lives as long as its process, and with it all its nodes. So that a claim ends with its
 //! ttl when nobody renews or repeats it, it has to be released here.
@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use latchwork_core::Moment;
 use tokio::sync::{Notify, mpsc};
 
@@ -22,15 +22,16 @@ pub(crate) async fn run(shared: Weak<Shared>, sooner: Arc<Notify>, mut ended: mp
         let Some(strong) = shared.upgrade() else { return };
         let now = strong.io.now();
         let (silent, next) = strong.claims.silent(now);
-        let all = {
+        let (all, linger) = {
             let releases = silent.iter().map(|claim| Box::pin(strong.release_claim(claim)));
             let released = async { join_all(releases).await.iter().all(Result::is_ok) };
+            let both = join(released, Box::pin(strong.end_lingers()));
             tokio::select! {
                 _ = ended.recv() => return,
-                all = released => all,
+                both = both => both,
             }
         };
-        let next = if all { next } else { next.min(now.plus(AGAIN)) };
+        let next = if all { next } else { next.min(now.plus(AGAIN)) }.min(linger);
         let clock = strong.io.clock().clone();
         drop(strong);
         let sleep = async {

@@ -1,6 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod answers;
+mod attempt;
 mod backend;
+#[cfg(feature = "bare")]
+pub mod bare;
 mod claims;
 mod config;
 mod doctor;
@@ -9,6 +13,7 @@ mod fence;
 mod inspect;
 mod janitor;
 mod line;
+mod lingers;
 mod names;
 mod release;
 mod renew;

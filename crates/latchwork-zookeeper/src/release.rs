@@ -6,10 +6,12 @@ use std::time::Duration;
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{BackendError, Claim, Released};
 
-use crate::backend::{Shared, line_in, pulse_in};
+use crate::answers::{line_in, pulse_in};
+use crate::backend::Shared;
 use crate::claims::Own;
 use crate::errors::{refused, strange};
 use crate::line::{Line, closed_name};
+use crate::lingers::Linger;
 use crate::session::messages::{self, Kind, Refusal, Request};
 use crate::session::{Session, Up};
 
@@ -98,6 +100,9 @@ impl Shared {
         match messages::together(&body).ok_or_else(|| strange("a transaction"))? {
             Ok(()) => {
                 self.claims.forget(claim.id);
+                let due = self.io.now().plus(length);
+                self.lingers.add(Linger { path: closed, until_ms, due });
+                self.sooner.notify_one();
                 Ok(Released::Yes)
             }
             Err(Refusal::NO_NODE) => {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use latchwork_core::{BackendError, Claim, Effect, Renewal};
 
-use crate::backend::{Shared, line_in, lives_for, pulse_in, token_of};
+use crate::answers::{line_in, lives_for, pulse_in, token_of};
+use crate::backend::Shared;
 use crate::claims::{Node, Own};
 use crate::errors::{refused, strange, unsupported};
 use crate::session::Session;

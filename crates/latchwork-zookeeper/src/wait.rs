@@ -1,11 +1,19 @@
-//! The wait: a watch on the node ahead, and one on the claim's own.
+//! The wait: a watch on the node ahead, and the line as soon as that has left.
+//!
+//! The line is read without a write before it. That is safe for a claim whose node is known, since
+//! nodes that are new come behind it: where a server, however late, has the node as the first one,
+//! the claim was admitted then. What the write of the pulse proves at other times, that the session
+//! lives on, is proven by the last write that was answered, and the grant counts from that one.
 
 use futures_util::future::select_all;
-use latchwork_core::{BackendError, Blocked, Claim, Wake};
+use latchwork_core::kit::lineup::Admission;
+use latchwork_core::{BackendError, Blocked, Claim, Grant, Wake};
 
+use crate::answers::{line_in, token_of};
 use crate::backend::Shared;
 use crate::errors::refused;
 use crate::session::messages::{Refusal, Request};
+use crate::session::{Landed, Session};
 
 impl Shared {
     pub(crate) async fn wait_for(
@@ -16,33 +24,79 @@ impl Shared {
         let lock = self.names.lock(&claim.key);
         let resume = blocked.resume.as_deref().unwrap_or_default();
         let names = resume.split('\n').filter(|name| !name.is_empty());
-        let mut paths: Vec<String> = names.map(|name| format!("{lock}/{name}")).collect();
+        let paths: Vec<String> = names.map(|name| format!("{lock}/{name}")).collect();
         if paths.is_empty() {
             // Nothing to watch for: core looks again by itself.
             return std::future::pending().await;
         }
-        let own = self.claims.get(claim.id);
-        let session = match &own {
-            Some(own) => own.session.clone(),
+        let session = match self.claims.get(claim.id) {
+            Some(own) => own.session,
             None => self.sessions.of(claim.ttl),
         };
-        if let Some(node) = own.and_then(|own| own.node) {
-            // A place that is gone has to be asked for anew.
-            paths.push(format!("{lock}/{}", node.name));
-            self.claims.change(claim.id, |own| own.watched = true);
-        }
-        let news: Vec<_> = paths.iter().map(|path| session.listen(path)).collect();
-        let mut landed = session.fly(paths.iter().map(|path| Request::watch(path)).collect()).await;
+        let list = Request::children(&lock);
+        let mut lists = Vec::with_capacity(paths.len());
+        let mut missing = Vec::new();
         for path in &paths {
-            match landed.next()? {
-                Ok(_) => {}
-                // It went before it could be watched.
-                Err(Refusal::NO_NODE) => return Ok(Wake::Look),
-                Err(refusal) => return Err(refused(refusal, path)),
+            let (coming, is_watched) = session.at_news(path, vec![list.clone()]);
+            lists.push(coming);
+            missing.extend((!is_watched).then_some(path));
+        }
+        if !missing.is_empty() {
+            let requests = missing.iter().map(|path| Request::watch(path)).chain([list]);
+            let mut landed = session.fly(requests.collect()).await;
+            let mut has_left = false;
+            for path in missing {
+                match landed.next()? {
+                    Ok(_) => {}
+                    // It went before it could be watched.
+                    Err(Refusal::NO_NODE) => has_left = true,
+                    Err(refusal) => return Err(refused(refusal, path)),
+                }
+            }
+            if has_left {
+                return Ok(self.admitted(claim, &lock, &session, landed));
             }
         }
-        // A listener ends without a word.
-        let _ = select_all(news).await;
-        Ok(Wake::Look)
+        Ok(match select_all(lists).await.0 {
+            Ok(landed) => self.admitted(claim, &lock, &session, landed),
+            // The connection broke, and the watch with it.
+            Err(_) => Wake::Look,
+        })
+    }
+
+    /// Whether the claim is admitted by the line that comes next.
+    fn admitted(&self, claim: &Claim, lock: &str, session: &Session, landed: Landed) -> Wake {
+        self.grant(claim, lock, session, landed).unwrap_or(Wake::Look)
+    }
+
+    /// `None` where only a try can tell.
+    fn grant(
+        &self,
+        claim: &Claim,
+        lock: &str,
+        session: &Session,
+        mut landed: Landed,
+    ) -> Option<Wake> {
+        let node = self.claims.get(claim.id).filter(|own| own.session.is(session))?.node?;
+        let line = line_in(&mut landed, lock).ok()?;
+        let me = line.find(&node.name)?;
+        // What is closed opens by the leader's clock, which only a write tells.
+        let is_closed = !line.closed.is_empty() || line.clash(claim.mode, me).is_some();
+        if is_closed || line.admission(me) != Admission::Granted {
+            return None;
+        }
+        let now = self.io.now();
+        let (sent_at, lives_for) = session.proven()?;
+        let (stamp, ttl) = (claim.stamp, lives_for.min(claim.ttl));
+        let is_enough = sent_at.plus(ttl) >= now.plus(claim.ttl / 2);
+        if sent_at < stamp.sent_at() || !is_enough {
+            return None;
+        }
+        let grant = Grant { token: token_of(&node).ok()?, ttl, store_time: None };
+        // Core asks for it: it is polling this.
+        self.claims.asked(claim.id, now);
+        let is_granted = self.claims.grant(claim.id);
+        let since_try = sent_at.since(stamp.sent_at());
+        is_granted.then_some(Wake::Admitted { grant, stamp, since_try })
     }
 }

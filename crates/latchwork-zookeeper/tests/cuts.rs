@@ -8,7 +8,10 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
-use latchwork_core::{Driver, ErrorKind, Io, LockManager, LostReason, Moment};
+use latchwork_core::{
+    Attempt, Backend, Claim, Driver, ErrorKind, Io, Linger, LockManager, LostReason, Moment, Query,
+    Released, Stamp, Wake,
+};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -168,5 +171,75 @@ fn h70_a_create_that_comes_late_from_the_server_of_before_makes_nothing() {
         assert_eq!(after.holders[0].token, before.holders[0].token);
         guard.release().await.unwrap();
         assert!(show(&witness, "k").await.is_free());
+    });
+}
+
+/// D2: a follower that lags behind has a claim first in line that has ended at the leader. A try
+/// writes before it reads the line, and the answer to that has all that was agreed on before.
+#[test]
+fn d2_a_try_at_a_follower_that_lags_behind_is_not_granted_a_place_that_has_ended() {
+    let ensemble = ensemble();
+    let leader = ensemble.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let at = |member: usize| url(ensemble.members()[member].port());
+    run(async {
+        let (late, _driver) = backend(&at(follower)).await;
+        let (other, _driver) = backend(&at(leader)).await;
+        let [held, waiting, next] = [(); 3].map(|()| claim(30 * SEC));
+        let is_granted = |attempt: Attempt| matches!(attempt, Attempt::Granted(_));
+        assert!(is_granted(other.try_acquire(&held).await.unwrap()));
+        assert!(!is_granted(late.try_acquire(&waiting).await.unwrap()));
+        other.release(&held, Linger::None).await.unwrap();
+        // The follower has heard of that, and hears of nothing from here on.
+        late.inspect(&Query::Key(held.key.clone())).await.unwrap();
+        let link = ensemble.link(follower, leader).unwrap();
+        link.freeze(Direction::ToClient);
+        let ended = other.release(&waiting, Linger::None).await.unwrap();
+        assert_eq!(ended, Released::Yes, "whoever knows the id may end a claim");
+        assert!(is_granted(other.try_acquire(&next).await.unwrap()));
+        let tried = tokio::time::timeout(2 * SEC, late.try_acquire(&waiting)).await;
+        assert!(!tried.is_ok_and(|tried| tried.is_ok_and(is_granted)), "two hold");
+        link.thaw(Direction::ToClient);
+        let again = loop {
+            match late.try_acquire(&waiting).await {
+                Ok(attempt) => break attempt,
+                Err(_) => tokio::time::sleep(50 * MS).await,
+            }
+        };
+        assert!(!is_granted(again), "two hold");
+    });
+}
+
+/// A follower whose words do not reach the leader any more still hears of a release. Whom it wakes
+/// believes only in what was proven before, and the leader keeps its session for longer than that.
+#[test]
+fn a_waiter_that_is_woken_by_a_follower_that_is_cut_off_counts_from_what_was_answered() {
+    // The next heart-beat is far away: behind it the server would keep the list back.
+    const LONG: Duration = Duration::from_secs(24);
+    let ensemble = ensemble();
+    let leader = ensemble.leader().unwrap();
+    let follower = (leader + 1) % 3;
+    let at = |member: usize| url(ensemble.members()[member].port());
+    run(async {
+        let (waiter, _driver) = backend(&at(follower)).await;
+        let (holder, io) = client_and_clock(&at(leader)).await;
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        let waiting = Claim { stamp: Stamp::new(io.now()), ..claim(LONG) };
+        let Attempt::Blocked(blocked) = waiter.try_acquire(&waiting).await.unwrap() else {
+            panic!("it is held");
+        };
+        ensemble.link(follower, leader).unwrap().freeze(Direction::ToServer);
+        let cut_at = io.now();
+        let releases = async {
+            tokio::time::sleep(300 * MS).await;
+            guard.release().await.unwrap();
+        };
+        let (woken, ()) = tokio::join!(waiter.wait(&waiting, &blocked), releases);
+        let Wake::Admitted { grant, stamp, since_try } = woken.unwrap() else {
+            panic!("much of the ttl is left");
+        };
+        let valid_until = stamp.sent_at().plus(since_try).plus(grant.ttl);
+        assert!(valid_until <= cut_at.plus(LONG), "nothing that was sent later was answered");
+        assert!(valid_until >= cut_at.plus(LONG * 3 / 4), "{grant:?}");
     });
 }

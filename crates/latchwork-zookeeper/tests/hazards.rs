@@ -329,3 +329,24 @@ fn neighbours_of_one_session_hear_of_each_other() {
         assert!(is_granted(&waiters.try_acquire(&second).await.unwrap()));
     });
 }
+
+/// A key that nobody uses again after a linger leaves nothing: who released it removes its node when
+/// the leader's clock says so, and not before.
+#[test]
+fn the_node_of_a_linger_goes_when_that_is_over() {
+    const LONG: Duration = Duration::from_secs(2);
+    let options = ZooKeeperOptions::new().flag("-Dznode.container.checkIntervalMs=100");
+    let server = ZooKeeperServer::start(&options).unwrap();
+    let count = || server.count("zk_znode_count").unwrap();
+    run(async {
+        let (mine, _driver) = backend(&server.url()).await;
+        let claim = claim(20 * SEC);
+        assert!(is_granted(&mine.try_acquire(&claim).await.unwrap()));
+        let held = count();
+        let start = Instant::now();
+        assert_eq!(mine.release(&claim, Linger::For(LONG)).await.unwrap(), Released::Yes);
+        assert_eq!(count(), held, "one node went, another came");
+        until_so("the node has gone, and the lock's with it", || count() == held - 2).await;
+        assert!(start.elapsed() >= LONG, "the key was closed for {:?} only", start.elapsed());
+    });
+}

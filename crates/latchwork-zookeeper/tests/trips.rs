@@ -104,9 +104,9 @@ fn h73_each_hand_off_is_one_piece_of_news_for_64_waiters() {
                 guard.release().await.unwrap();
             });
         }
-        // Each has taken its place, read who holds the key, and watches two nodes.
+        // Each has taken its place, read who holds the key, and watches the node ahead.
         let all = (CLIENTS * EACH) as u64;
-        proxy.counts_reach(|counts| counts["WATCH"] == 2 * all).await;
+        proxy.counts_reach(|counts| counts["WATCH"] == all).await;
         until_so("all answers", || {
             let counts = proxy.counts();
             counts.answers == counts.total()
@@ -120,6 +120,39 @@ fn h73_each_hand_off_is_one_piece_of_news_for_64_waiters() {
         let counts = proxy.counts();
         assert_eq!(counts.pushes, all, "one piece of news for each hand-off: {counts:?}");
         assert_eq!((counts["DELETE"], counts["CHILDREN"]), (all + 1, all), "{counts:?}");
-        assert_eq!((counts["CREATE"], counts["WATCH"]), (0, 0), "{counts:?}");
+        assert_eq!((counts["CREATE"], counts["WATCH"], counts["SET"]), (0, 0, 0), "{counts:?}");
+    });
+}
+
+/// Two trips to stand in line, and one when the lock is handed on: a list, which its own thread asks
+/// for. It writes nothing, and asks nobody who holds the key if it has just read that.
+#[test]
+fn who_waits_asks_twice_and_once_more_when_its_turn_comes() {
+    let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    run(async {
+        let holder = client(&server.url()).await.ttl(LONG);
+        let locks = counted(&proxy).await;
+        locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        proxy.reset_counts();
+        let mutex = locks.mutex("k");
+        let waits = mutex.acquire_within(20 * SEC);
+        let hands_on = async {
+            until_so("it waits", || proxy.counts().answers == 3).await;
+            let counts = proxy.reset_counts();
+            assert_eq!((counts.total(), counts.round_trips), (3, 2), "{counts:?}");
+            assert_eq!((counts["CREATE"], counts["CHILDREN"], counts["WATCH"]), (1, 1, 1));
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(waits, hands_on);
+        let next = next.unwrap();
+        let counts = proxy.reset_counts();
+        assert_eq!((counts.pushes, counts.total(), counts["CHILDREN"]), (1, 1, 1), "{counts:?}");
+        let left = next.remaining();
+        assert!(left > LONG * 9 / 10, "a full measure: {left:?}");
+        next.release().await.unwrap();
+        let counts = proxy.reset_counts();
+        assert_eq!((counts.total(), counts["DELETE"]), (1, 1), "{counts:?}");
     });
 }

@@ -1,98 +1,43 @@
-//! Real servers for all trials, a namespace for each, and proxies in front of each client.
-
-#![allow(clippy::disallowed_methods, reason = "tests")]
-#![allow(dead_code, reason = "each test uses its own")]
+//! etcd, one server or a cluster.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use latchwork_conformance::{Client, Expected, Fault, Harness, Store, Time};
-use latchwork_core::{Fencing, Io, Verb};
+use latchwork_core::Backend;
 use latchwork_etcd::{EtcdBackend, EtcdConfig};
-use latchwork_services::{Cut, Direction, EtcdCluster, EtcdOptions, EtcdServer, Proxy};
+use latchwork_services::{Direction, EtcdCluster, EtcdOptions, EtcdServer, Proxy};
 
-use super::namespaced::{Namespace, Namespaced};
+use super::servers::{Servers, Way, close, cut};
 
-pub(crate) struct Etcd {
-    cluster: EtcdCluster,
-    next: AtomicU32,
-}
-
-impl Etcd {
-    /// Starts so many members.
-    pub(crate) fn start(members: usize) -> Self {
-        let cluster = EtcdCluster::start(members, &EtcdOptions::new()).expect("etcd servers");
-        Self { cluster, next: AtomicU32::new(0) }
-    }
-}
-
-impl Harness for Etcd {
-    fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::Linearizable, floor: false, ..Expected::EVERYTHING }
-    }
-
-    fn time(&self) -> Time {
-        Time::Real
-    }
-
-    fn fresh<'a>(&'a self, _io: &'a Io) -> Verb<'a, Store> {
-        let prefix = format!("trial {}:", self.next.fetch_add(1, Ordering::Relaxed));
-        let namespace = Arc::new(Namespace::new(prefix));
-        let ports: Vec<_> = self.cluster.members().iter().map(EtcdServer::port).collect();
-        let clients = AtomicU32::new(0);
-        Box::pin(async move {
-            Store::new(move |io| {
-                let namespace = namespace.clone();
-                let proxy = |port: &u16| Proxy::plain(*port).expect("a proxy");
-                let mut proxies: Vec<_> = ports.iter().map(proxy).collect();
-                // Each client begins at another member.
-                let first = clients.fetch_add(1, Ordering::Relaxed) as usize % proxies.len();
-                proxies.rotate_left(first);
-                async move {
-                    let hosts = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
-                    let url = format!("etcd://{}", hosts.collect::<Vec<_>>().join(","));
-                    let config = EtcdConfig::parse(&url).expect("a good address");
-                    let node = EtcdBackend::connect(config, io).await.expect("the servers run");
-                    let (proxies, backend) = (Arc::new(proxies), Namespaced { node, namespace });
-                    let held = proxies.clone();
-                    Client::new(Arc::new(backend))
-                        .on_fault(move |fault| disturb(&proxies, fault))
-                        .on_kill(move || held.iter().for_each(|one| drop(one.cut(Cut::Reset))))
-                }
+/// Starts so many members.
+pub(crate) fn start(members: usize) -> Servers {
+    let cluster = EtcdCluster::start(members, &EtcdOptions::new()).expect("etcd servers");
+    let ports = cluster.members().iter().map(EtcdServer::port).collect();
+    let way = Way {
+        connect: |hosts, io| {
+            Box::pin(async move {
+                let config = EtcdConfig::parse(&format!("etcd://{hosts}")).expect("a good address");
+                let backend = EtcdBackend::connect(config, io).await;
+                backend.expect("the servers run") as Arc<dyn Backend>
             })
-        })
-    }
-
-    /// The shortest that the server grants.
-    fn short_ttl(&self) -> Duration {
-        Duration::from_secs(2)
-    }
-
-    /// The server looks for leases that have ended every half second.
-    fn slack(&self) -> Duration {
-        Duration::from_millis(1_200)
-    }
+        },
+        mend,
+        kill: cut,
+        // The shortest that the server grants.
+        short_ttl: Duration::from_secs(2),
+        // The server looks for leases that have ended every half second.
+        slack: Duration::from_millis(1_200),
+    };
+    Servers::new(cluster, ports, way)
 }
 
-fn disturb(proxies: &[Proxy], fault: Fault) {
+/// No stream goes on after bytes of it were lost: it ends. Who connects again at once must not lose
+/// answers too.
+fn mend(proxies: &[Proxy]) {
     for proxy in proxies {
-        match fault {
-            Fault::None => {
-                // No stream goes on after bytes of it were lost: it ends, and the client has
-                // noticed when the trial goes on. Who connects again at once must not lose
-                // answers too.
-                proxy.thaw(Direction::ToServer);
-                proxy.refuse_connections().expect("the port closes");
-                let _ = proxy.cut(Cut::Reset);
-                proxy.lose_answers(false);
-                proxy.accept_connections().expect("the port opens");
-            }
-            Fault::LoseRequests => proxy.freeze(Direction::ToServer),
-            Fault::LoseAnswers => proxy.lose_answers(true),
-        }
-    }
-    if fault == Fault::None {
-        std::thread::sleep(Duration::from_millis(50));
+        proxy.thaw(Direction::ToServer);
+        close(std::slice::from_ref(proxy));
+        proxy.lose_answers(false);
+        proxy.accept_connections().expect("the port opens");
     }
 }

@@ -15,13 +15,24 @@ pub(super) struct Link {
     sent: VecDeque<Sent>,
 }
 
+/// Where the answers of a flight go.
+type Answer = oneshot::Sender<Landed>;
+
+/// What an answer tells beside what was asked.
+pub(super) enum Learnt {
+    /// A write that was sent then has been agreed on.
+    Write(Moment),
+    /// The server watches this node.
+    Watch(Box<str>),
+}
+
 /// A flight on its way.
 struct Sent {
     first: i32,
-    writes: Vec<bool>,
+    requests: Vec<Request>,
     replies: Vec<Reply>,
     at: Moment,
-    answer: Option<oneshot::Sender<Landed>>,
+    answer: Option<Answer>,
     is_pulse: bool,
 }
 
@@ -40,11 +51,10 @@ impl Link {
     }
 
     fn push(&mut self, flight: Flight, now: Moment, is_pulse: bool) {
-        let Flight { requests, answer } = flight;
-        // Whoever has asked may have given up since.
-        if answer.as_ref().is_some_and(oneshot::Sender::is_closed) {
+        if !flight.is_awaited() {
             return;
         }
+        let Flight { requests, answer } = flight;
         if requests.is_empty() {
             return land(answer, Vec::new(), None);
         }
@@ -53,17 +63,16 @@ impl Link {
             request.write(self.next, &mut self.out);
             self.next = self.next.checked_add(1).unwrap_or(1);
         }
-        let writes = requests.iter().map(Request::is_write).collect::<Vec<_>>();
-        let replies = Vec::with_capacity(writes.len());
-        self.sent.push_back(Sent { first, writes, replies, at: now, answer, is_pulse });
+        let replies = Vec::with_capacity(requests.len());
+        self.sent.push_back(Sent { first, requests, replies, at: now, answer, is_pulse });
     }
 
     pub(super) fn oldest(&self) -> Option<Moment> {
         self.sent.front().map(|sent| sent.at)
     }
 
-    /// Takes the answer with this number; tells when a write was sent that has been answered.
-    pub(super) fn answer(&mut self, number: i32, reply: Reply) -> Result<Option<Moment>, String> {
+    /// Takes the answer with this number.
+    pub(super) fn answer(&mut self, number: i32, reply: Reply) -> Result<Option<Learnt>, String> {
         let Some(sent) = self.sent.front_mut() else {
             return Err("an answer that nobody asked for".into());
         };
@@ -80,19 +89,23 @@ impl Link {
         {
             return Err(format!("the node of the session: error {}", refusal.0));
         }
-        let proves = sent.writes[place] && reply.is_ok();
+        let learnt = match &sent.requests[place] {
+            _ if reply.is_err() => None,
+            request if request.is_write() => Some(Learnt::Write(sent.at)),
+            request => request.watched().map(|path| Learnt::Watch(path.into())),
+        };
         sent.replies.push(reply);
-        Ok(proves.then_some(sent.at))
+        Ok(learnt)
     }
 
-    /// Tells the asker of the first flight, if it is complete.
-    pub(super) fn land_front(&mut self) {
-        let is_complete = |sent: &Sent| sent.replies.len() == sent.writes.len();
-        if self.sent.front().is_some_and(is_complete)
-            && let Some(sent) = self.sent.pop_front()
-        {
-            land(sent.answer, sent.replies, None);
+    /// Takes the first flight if all its answers are there, to be told to its asker.
+    pub(super) fn landed(&mut self) -> Option<(Answer, Vec<Reply>)> {
+        let is_complete = |sent: &Sent| sent.replies.len() == sent.requests.len();
+        if !self.sent.front().is_some_and(is_complete) {
+            return None;
         }
+        let sent = self.sent.pop_front()?;
+        Some((sent.answer?, sent.replies))
     }
 
     /// The connection is gone: nobody gets another answer.
@@ -103,11 +116,7 @@ impl Link {
     }
 }
 
-pub(super) fn land(
-    answer: Option<oneshot::Sender<Landed>>,
-    replies: Vec<Reply>,
-    trouble: Option<BackendError>,
-) {
+pub(super) fn land(answer: Option<Answer>, replies: Vec<Reply>, trouble: Option<BackendError>) {
     if let Some(answer) = answer {
         // Nobody listens if the asker was dropped.
         let _ = answer.send(Landed { replies: replies.into_iter(), trouble });

@@ -13,9 +13,9 @@ pub(crate) mod code {
     pub(crate) const GET_CHILDREN: i32 = 8;
     pub(crate) const MULTI: i32 = 14;
     pub(crate) const CREATE: i32 = 15;
-    pub(crate) const REMOVE_WATCHES: i32 = 18;
     pub(crate) const CREATE_CONTAINER: i32 = 19;
     pub(crate) const AUTH: i32 = 100;
+    pub(crate) const SASL: i32 = 102;
     pub(crate) const CLOSE: i32 = -11;
 }
 
@@ -60,13 +60,15 @@ pub(crate) enum Access {
 pub(crate) struct Request {
     pub(crate) code: i32,
     body: Vec<u8>,
+    /// The node that is watched from then on.
+    watched: Option<Box<str>>,
 }
 
 impl Request {
     fn new(code: i32, fill: impl FnOnce(&mut Writer)) -> Self {
         let mut writer = Writer::default();
         fill(&mut writer);
-        Self { code, body: writer.0 }
+        Self { code, body: writer.0, watched: None }
     }
 
     pub(crate) fn create(kind: Kind, path: &str, data: &[u8], access: Access) -> Self {
@@ -102,17 +104,10 @@ impl Request {
 
     /// Reads a node and watches it; a node that is not there is not watched.
     pub(crate) fn watch(path: &str) -> Self {
-        Self::new(code::GET_DATA, |w| {
+        let watch = Self::new(code::GET_DATA, |w| {
             w.text(path).bool(true);
-        })
-    }
-
-    /// Ends the watch on a node.
-    pub(crate) fn unwatch(path: &str) -> Self {
-        const DATA: i32 = 2;
-        Self::new(code::REMOVE_WATCHES, |w| {
-            w.text(path).int(DATA);
-        })
+        });
+        Self { watched: Some(path.into()), ..watch }
     }
 
     pub(crate) fn set(path: &str) -> Self {
@@ -145,13 +140,18 @@ impl Request {
     }
 
     pub(crate) fn close() -> Self {
-        Self { code: code::CLOSE, body: Vec::new() }
+        Self::new(code::CLOSE, |_| {})
     }
 
     /// Whether it is agreed on by a majority.
     pub(crate) fn is_write(&self) -> bool {
         use code::{CREATE, CREATE_CONTAINER, DELETE, MULTI, SET_DATA};
         [CREATE, CREATE_CONTAINER, DELETE, MULTI, SET_DATA].contains(&self.code)
+    }
+
+    /// The node that the server watches when it has answered.
+    pub(crate) fn watched(&self) -> Option<&str> {
+        self.watched.as_deref()
     }
 
     /// Appends the message with its length.
@@ -211,6 +211,18 @@ pub(crate) fn introduction(user: &str, password: &str) -> Vec<u8> {
     w.int(INTRODUCTION).int(code::AUTH).int(0).text("digest");
     w.text(&format!("{user}:{password}"));
     framed(&w.0)
+}
+
+/// A step of a proof by SASL.
+pub(crate) fn sasl(token: &[u8]) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.int(0).int(code::SASL).buffer(token);
+    framed(&w.0)
+}
+
+/// The server's answer to a step.
+pub(crate) fn sasl_token(body: &[u8]) -> Option<Vec<u8>> {
+    Reader(body).buffer().map(<[u8]>::to_vec)
 }
 
 fn framed(message: &[u8]) -> Vec<u8> {

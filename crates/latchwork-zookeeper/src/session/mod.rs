@@ -1,16 +1,18 @@
 //! Sessions with ZooKeeper: the client, as far as locks need one.
 //!
 //! A session is one task that is connected to one of the servers at a time. Requests that are given
-//! together are written together and answered in order. When the connection breaks, the session goes
-//! on at another server; requests without answer are not sent again, their askers are told. Each
-//! session has a node of its own, the pulse: it is written at every heart-beat, because only answers
-//! of a majority prove that the session lives ([`proof`]).
+//! together are written together, by whoever gives them (ADR 0010), and answered in order. When the
+//! connection breaks, the session goes on at another server; requests without answer are not sent
+//! again, their askers are told. Each session has a node of its own, the pulse: it is written at every
+//! heart-beat, because only answers of a majority prove that the session lives ([`proof`]).
 
 mod attach;
 mod jute;
 mod link;
 pub(crate) mod messages;
+mod outlet;
 mod proof;
+mod sasl;
 mod task;
 mod tls;
 mod transport;
@@ -25,8 +27,9 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::attach::probe;
 use self::messages::{Access, Refusal, Request};
+use self::outlet::Outlet;
 use self::proof::Proof;
-use self::watches::{Listener, Watches};
+use self::watches::Watches;
 use crate::config::ZooKeeperConfig;
 use crate::errors::{no_answer, strange};
 
@@ -37,6 +40,18 @@ pub(crate) type Reply = Result<Vec<u8>, Refusal>;
 struct Flight {
     requests: Vec<Request>,
     answer: Option<oneshot::Sender<Landed>>,
+}
+
+impl Flight {
+    fn new(requests: Vec<Request>) -> (Self, oneshot::Receiver<Landed>) {
+        let (answer, landed) = oneshot::channel();
+        (Self { requests, answer: Some(answer) }, landed)
+    }
+
+    /// Whether whoever has asked still wants to know.
+    fn is_awaited(&self) -> bool {
+        self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
+    }
 }
 
 /// What became of requests that went together.
@@ -57,6 +72,9 @@ impl Landed {
     }
 }
 
+/// An answer to what is asked later; an error if it never is.
+pub(crate) type Coming = oneshot::Receiver<Landed>;
+
 /// A session that the servers know of.
 #[derive(Debug, Clone)]
 pub(crate) struct Up {
@@ -72,12 +90,15 @@ struct Shared {
     over: OnceLock<BackendError>,
     proof: Mutex<Option<Proof>>,
     watches: Watches,
+    /// The connection's way out, while there is one.
+    outlet: Mutex<Option<Outlet>>,
 }
 
 /// A session. Dropping it closes it.
 pub(crate) struct Session {
     flights: mpsc::UnboundedSender<Flight>,
     shared: Arc<Shared>,
+    io: Io,
 }
 
 impl Session {
@@ -86,7 +107,7 @@ impl Session {
         let (flights, todo) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         io.spawn(task::run(config.clone(), timeout, shared.clone(), todo, io.clone()));
-        Arc::new(Self { flights, shared })
+        Arc::new(Self { flights, shared, io: io.clone() })
     }
 
     /// Sends requests that go together.
@@ -95,25 +116,20 @@ impl Session {
     ///
     /// What was not sent yet is not sent any more, or all of it is.
     pub(crate) async fn fly(&self, requests: Vec<Request>) -> Landed {
-        self.landed(self.give(requests)).await
+        let (flight, landed) = Flight::new(requests);
+        let given = self.give(flight);
+        self.landed(given.map(|()| landed)).await
     }
 
-    /// As [`Self::fly`], and ends the watch on a node, unless somebody listens for news of it: a
-    /// session has one watch on a node, however many want it.
-    pub(crate) async fn fly_unwatching(&self, mut requests: Vec<Request>, path: &str) -> Landed {
-        let given = self.shared.watches.unless_heard(path, |is_heard| {
-            if !is_heard {
-                requests.push(Request::unwatch(path));
-            }
-            self.give(requests)
-        });
-        self.landed(given).await
-    }
-
-    fn give(&self, requests: Vec<Request>) -> Result<oneshot::Receiver<Landed>, BackendError> {
-        let (answer, landed) = oneshot::channel();
-        let given = self.flights.send(Flight { requests, answer: Some(answer) });
-        given.map(|()| landed).map_err(|_| self.ended())
+    /// Writes it on this thread, or leaves it to the session's task.
+    fn give(&self, flight: Flight) -> Result<(), BackendError> {
+        let mut outlet = locked(&self.shared.outlet);
+        if let Some(outlet) = outlet.as_mut().filter(|outlet| outlet.is_open()) {
+            outlet.send(flight, self.io.now());
+            return Ok(());
+        }
+        drop(outlet);
+        self.flights.send(flight).map_err(|_| self.ended())
     }
 
     async fn landed(&self, given: Result<oneshot::Receiver<Landed>, BackendError>) -> Landed {
@@ -130,7 +146,7 @@ impl Session {
     /// Sends requests whose answers nobody waits for.
     pub(crate) fn send(&self, requests: Vec<Request>) {
         // If the session has ended, so has all that it could do.
-        let _ = self.flights.send(Flight { requests, answer: None });
+        let _ = self.give(Flight { requests, answer: None });
     }
 
     /// The session as the servers know it, once they do.
@@ -164,10 +180,23 @@ impl Session {
         locked(&self.shared.proof).as_ref().map_or(Duration::ZERO, |p| p.lives_for(sent_at))
     }
 
-    /// Tells of the next news of a node that is watched from now on, and of the end of the
-    /// connection, with which watches end.
-    pub(crate) fn listen(&self, path: &str) -> Listener {
-        self.shared.watches.listen(path)
+    /// Since when, and for how long from then on, the session certainly lives by what was answered
+    /// so far.
+    pub(crate) fn proven(&self) -> Option<(Moment, Duration)> {
+        locked(&self.shared.proof).as_ref().map(Proof::proven)
+    }
+
+    /// Asks something as soon as there is news of a node. What comes is an error if the connection
+    /// ended first, and with it the watch. Tells also whether the server watches the node already.
+    pub(crate) fn at_news(&self, path: &str, requests: Vec<Request>) -> (Coming, bool) {
+        let (flight, landed) = Flight::new(requests);
+        let stands = self.shared.watches.at_news(path, flight);
+        (landed, stands)
+    }
+
+    /// Whether the server watches a node.
+    pub(crate) fn watches(&self, path: &str) -> bool {
+        self.shared.watches.is_standing(path)
     }
 
     /// Whether two are the same session.

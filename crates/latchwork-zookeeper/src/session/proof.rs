@@ -60,6 +60,13 @@ impl Proof {
         }
     }
 
+    /// When the last write that was answered was sent, and for how long from then on the session
+    /// certainly lives.
+    pub(crate) fn proven(&self) -> (Moment, Duration) {
+        let sent_at = self.last.map_or(self.hello_at, |write| write.sent_at);
+        (sent_at, self.lives_for(sent_at))
+    }
+
     /// For how long from `sent_at` on the session certainly lives, if a write that was sent at that
     /// moment is answered.
     pub(crate) fn lives_for(&self, sent_at: Moment) -> Duration {
@@ -134,6 +141,25 @@ mod tests {
         // A later write confirms what was told at 4,001.
         let left = ms(proof.lives_for(at(4_002)));
         assert!(left <= T - 500, "{left}");
+    }
+
+    /// What is believed without a write of one's own counts from the last one that was answered.
+    #[test]
+    fn what_is_proven_counts_from_the_last_write_that_was_answered() {
+        let mut proof = proof();
+        assert_eq!(proof.proven(), (at(0), Duration::from_millis(T)), "a hello proves as well");
+        for beat in 1..=32 {
+            proof.answered(at(beat * 100), at(beat * 100 + 1));
+        }
+        let (sent_at, length) = proof.proven();
+        assert_eq!(sent_at, at(3_200));
+        assert_eq!(length, proof.lives_for(at(3_200)));
+        assert!(ms(length) < T, "the leader may have heard of us earlier");
+        // Two that are under way together confirm each other as little.
+        proof.answered(at(3_210), at(3_400));
+        proof.answered(at(3_211), at(3_401));
+        let (sent_at, length) = proof.proven();
+        assert!(sent_at.plus(length) <= at(3_201 + T - T / 4), "{sent_at:?} {length:?}");
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! The task of a session: connects, sends, reads, beats.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork_core::{BackendError, Io, random_between};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use super::attach::Attach;
-use super::link::{Link, land};
+use super::link::{Learnt, land};
 use super::messages::{NEWS, News, Refusal, Request, Welcome};
+use super::outlet::Outlet;
 use super::proof::Proof;
 use super::transport::{Header, Trouble, Wire, first_frame, malformed};
 use super::{Flight, Shared, locked};
@@ -30,8 +33,6 @@ const CONNECT_LIMITS: (Duration, Duration) = (Duration::from_millis(750), Durati
 const PAUSE: Duration = Duration::from_millis(100);
 /// As much is read at once.
 const PIECE: usize = 16 * 1024;
-/// As much may wait to be written before requests are taken.
-const MOST_WAITING: usize = 1 << 20;
 
 /// Runs a session until nobody needs it any more, or the servers have ended it.
 pub(super) async fn run(
@@ -85,13 +86,15 @@ impl Task {
                 Ok(None) => return self.fail_for_good(),
                 Err(NotNeeded) => return,
             };
-            let mut link = Link::new();
             let begun_at = self.io.now();
-            let ended = self.serve(wire, &mut link).await;
+            let ended = self.serve(wire).await;
+            let outlet = locked(&self.shared.outlet).take();
             let Err(trouble) = ended else { return };
             let message = format!("{}: {trouble}", self.config.servers[self.server]);
-            link.fail(&no_answer(message));
-            self.shared.watches.tell_all();
+            if let Some(mut outlet) = outlet {
+                outlet.link.fail(&no_answer(message));
+            }
+            self.shared.watches.end_all();
             self.server = (self.server + 1) % self.config.servers.len();
             if self.io.now().since(begun_at) < PAUSE {
                 let pause = random_between(PAUSE / 4, PAUSE);
@@ -105,7 +108,7 @@ impl Task {
     /// Tells all who ask that the session is over.
     fn fail_for_good(&mut self) {
         self.flights.close();
-        self.shared.watches.tell_all();
+        self.shared.watches.end_all();
         let Some(why) = self.shared.over.get().cloned() else { return };
         while let Ok(flight) = self.flights.try_recv() {
             self.waiting.push_back(flight);
@@ -188,17 +191,25 @@ impl Task {
     }
 
     /// Serves a connection until it breaks (an error) or nobody needs the session any more.
-    async fn serve(&mut self, wire: Box<dyn Wire>, link: &mut Link) -> Result<(), String> {
-        let (mut reader, mut writer) = tokio::io::split(wire);
+    async fn serve(&mut self, wire: Box<dyn Wire>) -> Result<(), String> {
+        let (mut reader, writer) = tokio::io::split(wire);
         let (least, most) = PATIENCE_LIMITS;
         let patience = (self.timeout / PATIENCE).clamp(least, most).min(self.timeout / 4);
         let pulse: Arc<str> = match &*locked(&self.shared.up) {
             Some(up) => up.pulse.clone(),
             None => return Err("no session".into()),
         };
+        let shared = self.shared.clone();
+        let mut outlet = Outlet::new(writer);
         for flight in self.waiting.drain(..) {
-            link.take(flight, self.io.now());
+            outlet.link.take(flight, self.io.now());
         }
+        *locked(&shared.outlet) = Some(outlet);
+        let with_outlet = |act: &mut dyn FnMut(&mut Outlet)| {
+            if let Some(outlet) = &mut *locked(&shared.outlet) {
+                act(outlet);
+            }
+        };
         let beat_every = self.timeout / BEATS;
         let mut beaten_at = self.io.now();
         // So often that no silence is overlooked for long, and a beat falls on a look.
@@ -206,37 +217,38 @@ impl Task {
         let look_every = beat_every / u32::try_from(looks).unwrap_or(u32::MAX);
         let mut look = self.io.sleep(look_every);
         let mut read = Vec::with_capacity(PIECE);
-        let mut is_flushed = true;
         loop {
+            let mut is_open = false;
+            with_outlet(&mut |outlet| is_open = outlet.is_open());
+            let trouble = poll_fn(|cx| match &mut *locked(&shared.outlet) {
+                Some(outlet) => outlet.poll(cx),
+                None => Poll::Pending,
+            });
             tokio::select! {
                 biased;
-                flight = self.flights.recv(), if link.out.len() < MOST_WAITING => {
+                flight = self.flights.recv(), if is_open => {
+                    // Given before there was a connection, or when too much was waiting.
                     let Some(flight) = flight else { break };
-                    let now = self.io.now();
-                    link.take(flight, now);
-                    // What was given meanwhile goes with it.
-                    while link.out.len() < MOST_WAITING
-                        && let Ok(flight) = self.flights.try_recv()
-                    {
-                        link.take(flight, now);
-                    }
+                    let (now, mut flight) = (self.io.now(), Some(flight));
+                    with_outlet(&mut |outlet| {
+                        if let Some(flight) = flight.take() {
+                            outlet.link.take(flight, now);
+                        }
+                    });
                 }
-                written = write(&mut writer, &link.out), if !link.out.is_empty() || !is_flushed => {
-                    let taken = written.map_err(|error| error.to_string())?;
-                    // With TLS what was taken is not yet sent.
-                    is_flushed = link.out.is_empty();
-                    link.out.drain(..taken);
-                }
+                error = trouble => return Err(error.to_string()),
                 got = reader.read_buf(&mut read) => {
                     match got {
                         Ok(0) => return Err("the server closed the connection".into()),
-                        Ok(_) => self.take_answers(&mut read, link)?,
+                        Ok(_) => self.take_answers(&mut read)?,
                         Err(error) => return Err(error.to_string()),
                     }
                 }
                 () = &mut look => {
                     let now = self.io.now();
-                    if link.oldest().is_some_and(|sent_at| now.since(sent_at) >= patience) {
+                    let mut oldest = None;
+                    with_outlet(&mut |outlet| oldest = outlet.link.oldest());
+                    if oldest.is_some_and(|sent_at| now.since(sent_at) >= patience) {
                         return Err(format!("no answer within {patience:?}"));
                     }
                     if now.since(beaten_at) >= beat_every * 3 {
@@ -246,7 +258,7 @@ impl Task {
                     // What is a little early now would be late the next time.
                     if now.since(beaten_at).saturating_add(look_every / 2) >= beat_every {
                         beaten_at = now;
-                        link.send_pulse(&pulse, now);
+                        with_outlet(&mut |outlet| outlet.link.send_pulse(&pulse, now));
                         self.shared.watches.tidy();
                     }
                     look = self.io.sleep(look_every);
@@ -254,8 +266,10 @@ impl Task {
             }
         }
         // Whoever ends without it is kept until the session has ended by itself.
-        let close = Flight { requests: vec![Request::close()], answer: None };
-        link.take(close, self.io.now());
+        let Some(Outlet { mut link, mut writer, .. }) = locked(&shared.outlet).take() else {
+            return Ok(());
+        };
+        link.take(Flight { requests: vec![Request::close()], answer: None }, self.io.now());
         let goodbye = async {
             writer.write_all(&link.out).await?;
             writer.flush().await?;
@@ -269,7 +283,14 @@ impl Task {
     }
 
     /// Hands on whole answers, and keeps the rest.
-    fn take_answers(&mut self, read: &mut Vec<u8>, link: &mut Link) -> Result<(), String> {
+    fn take_answers(&mut self, read: &mut Vec<u8>) -> Result<(), String> {
+        let shared = self.shared.clone();
+        // Whoever is told may want to send at once: not while the way out is locked.
+        let mut all_landed = Vec::new();
+        let mut outlet = locked(&shared.outlet);
+        let Some(Outlet { link, .. }) = &mut *outlet else {
+            return Err("the connection is gone".into());
+        };
         let mut taken = 0;
         let now = self.io.now();
         while let Some((message, length)) =
@@ -279,7 +300,9 @@ impl Task {
             self.last_seen = self.last_seen.max(header.seen);
             if header.number == NEWS {
                 if let Some(news) = News::read(body) {
-                    self.shared.watches.tell(&news.path);
+                    for flight in self.shared.watches.news(&news.path) {
+                        link.take(flight, now);
+                    }
                 }
             } else if header.number >= 0 {
                 let reply = match header.refusal {
@@ -289,27 +312,24 @@ impl Task {
                     }
                     Some(refusal) => Err(refusal),
                 };
-                if let Some(sent_at) = link.answer(header.number, reply)?
-                    && let Some(proof) = &mut *locked(&self.shared.proof)
-                {
-                    proof.answered(sent_at, now);
+                match link.answer(header.number, reply)? {
+                    Some(Learnt::Write(sent_at)) => {
+                        if let Some(proof) = &mut *locked(&self.shared.proof) {
+                            proof.answered(sent_at, now);
+                        }
+                    }
+                    Some(Learnt::Watch(path)) => self.shared.watches.stands(&path),
+                    None => {}
                 }
-                link.land_front();
+                all_landed.extend(link.landed());
             }
             taken += length;
         }
         read.drain(..taken);
+        drop(outlet);
+        for (answer, replies) in all_landed {
+            land(Some(answer), replies, None);
+        }
         Ok(())
-    }
-}
-
-/// Writes some of these bytes, or flushes if there are none; tells how many were taken.
-async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<usize> {
-    if bytes.is_empty() {
-        return writer.flush().await.map(|()| 0);
-    }
-    match writer.write(bytes).await? {
-        0 => Err(std::io::ErrorKind::WriteZero.into()),
-        taken => Ok(taken),
     }
 }

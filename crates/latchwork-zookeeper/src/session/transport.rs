@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::messages::{Hello, INTRODUCTION, Refusal, Welcome, introduction};
-use super::tls;
-use crate::config::{Endpoint, ZooKeeperConfig};
+use super::{sasl, tls};
+use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
 use crate::errors::denied;
 
 /// A server limits its messages to 1 MiB unless told otherwise; lists may be longer.
@@ -49,18 +49,29 @@ pub(crate) async fn greet(
     wire.write_all(&hello.to_frame()).await?;
     wire.flush().await?;
     let welcome = Welcome::read(&read_frame(&mut wire).await?).ok_or_else(malformed)?;
-    if let Some(login) = config.login.as_ref().filter(|_| welcome.session != 0) {
-        wire.write_all(&introduction(&login.user, &login.password)).await?;
-        wire.flush().await?;
-        let answer = read_frame(&mut wire).await?;
-        let (header, _) = Header::read(&answer).ok_or_else(malformed)?;
-        if header.number != INTRODUCTION || header.refusal.is_some() {
-            return Err(Trouble::Refused(denied(format!(
-                "{server} does not take user and password"
-            ))));
-        }
+    let login = config.login.as_ref().filter(|_| welcome.session != 0);
+    match (login, config.scheme) {
+        (Some(login), Scheme::Sasl) => sasl::prove(&mut wire, server, login).await?,
+        (Some(login), Scheme::Digest) => introduce(&mut wire, server, login).await?,
+        (None, _) => {}
     }
     Ok((wire, welcome))
+}
+
+/// Says who we are by user and password.
+async fn introduce(
+    wire: &mut Box<dyn Wire>,
+    server: &Endpoint,
+    login: &Login,
+) -> Result<(), Trouble> {
+    wire.write_all(&introduction(&login.user, &login.password)).await?;
+    wire.flush().await?;
+    let answer = read_frame(wire).await?;
+    let (header, _) = Header::read(&answer).ok_or_else(malformed)?;
+    match header.number == INTRODUCTION && header.refusal.is_none() {
+        true => Ok(()),
+        false => Err(Trouble::Refused(denied(format!("{server} does not take user and password")))),
+    }
 }
 
 /// Reads one message.

@@ -1,52 +1,60 @@
-//! Who waits for news of which node.
+//! Which nodes the server watches for us, and what is asked when there is news of one.
+//!
+//! The session's task asks by itself: whoever waits is woken when the answer is there, and not twice.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use tokio::sync::oneshot;
-
-use super::locked;
-
-/// Ends when there is news, or the connection breaks.
-pub(crate) type Listener = oneshot::Receiver<()>;
+use super::{Flight, locked};
 
 #[derive(Default)]
-pub(super) struct Watches(Mutex<HashMap<String, Vec<oneshot::Sender<()>>>>);
+pub(super) struct Watches(Mutex<HashMap<String, Watch>>);
 
-impl Watches {
-    pub(super) fn listen(&self, path: &str) -> Listener {
-        let (teller, listener) = oneshot::channel();
-        let mut watches = locked(&self.0);
-        let tellers = watches.entry(path.to_owned()).or_default();
-        tellers.retain(is_heard);
-        tellers.push(teller);
-        listener
-    }
+#[derive(Default)]
+struct Watch {
+    /// The server has it, and has told no news since.
+    stands: bool,
+    /// What those who wait want to know at the news.
+    then: Vec<Flight>,
+}
 
-    /// Does something that nobody may begin to listen in the midst of.
-    pub(super) fn unless_heard<T>(&self, path: &str, act: impl FnOnce(bool) -> T) -> T {
-        let watches = locked(&self.0);
-        let is_heard = watches.get(path).is_some_and(|tellers| tellers.iter().any(is_heard));
-        act(is_heard)
-    }
-
-    /// There is news of a node.
-    pub(super) fn tell(&self, path: &str) {
-        // Dropping the tellers is the news.
-        locked(&self.0).remove(path);
-    }
-
-    /// The connection is gone, and the watches with it.
-    pub(super) fn tell_all(&self) {
-        locked(&self.0).clear();
-    }
-
-    /// Forgets nodes that nobody listens for any more.
-    pub(super) fn tidy(&self) {
-        locked(&self.0).retain(|_, tellers| tellers.iter().any(is_heard));
+impl Watch {
+    fn is_wanted(&self) -> bool {
+        self.then.iter().any(Flight::is_awaited)
     }
 }
 
-fn is_heard(teller: &oneshot::Sender<()>) -> bool {
-    !teller.is_closed()
+impl Watches {
+    /// Keeps what is to be asked at the news of a node; tells whether the server watches it already.
+    pub(super) fn at_news(&self, path: &str, then: Flight) -> bool {
+        let mut watches = locked(&self.0);
+        let watch = watches.entry(path.to_owned()).or_default();
+        watch.then.retain(Flight::is_awaited);
+        watch.then.push(then);
+        watch.stands
+    }
+
+    /// The server has said that it watches a node.
+    pub(super) fn stands(&self, path: &str) {
+        locked(&self.0).entry(path.to_owned()).or_default().stands = true;
+    }
+
+    pub(super) fn is_standing(&self, path: &str) -> bool {
+        locked(&self.0).get(path).is_some_and(|watch| watch.stands)
+    }
+
+    /// There is news of a node, and with that its watch has ended.
+    pub(super) fn news(&self, path: &str) -> Vec<Flight> {
+        locked(&self.0).remove(path).map(|watch| watch.then).unwrap_or_default()
+    }
+
+    /// The connection is gone, and the watches with it. Whoever waits is told so.
+    pub(super) fn end_all(&self) {
+        locked(&self.0).clear();
+    }
+
+    /// Forgets nodes of which nobody wants news any more.
+    pub(super) fn tidy(&self) {
+        locked(&self.0).retain(|_, watch| watch.is_wanted());
+    }
 }

@@ -1,10 +1,12 @@
-//! `rslock` and `async-redis-lock` in the roles of the measurements: `KIND ROLE URL ...`.
+//! `rslock`, `async-redis-lock` and `zookeeper-client` in the roles of the measurements: `KIND ROLE
+//! URL ...`.
 
 #![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
 
 mod free;
 #[path = "../../../src/roles.rs"]
 mod roles;
+mod zookeeper;
 
 use std::time::Duration;
 
@@ -20,6 +22,9 @@ fn main() -> Outcome {
     let [kind, role, url, rest @ ..] = &args[..] else { return Err("KIND ROLE URL ...".into()) };
     let rest: Vec<String> = std::iter::once(role).chain(rest).cloned().collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if kind == "zookeeper-client" {
+        return runtime.block_on(zookeeper::run(&rest, url));
+    }
     let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
     // One server, or several: redlock://HOST:PORT,HOST:PORT,...
     let (_, hosts) = url.split_once("://").ok_or("an address")?;

@@ -1,0 +1,105 @@
+//! Locks on ZooKeeper, against the bare requests of a lock, Curator, kazoo and the recipe of the
+//! crate zookeeper-client.
+
+use std::time::Duration;
+
+use latchwork_services::{ZooKeeperOptions, ZooKeeperServer};
+use latchwork_zookeeper::bare::Bare;
+use tokio::runtime::Builder;
+
+use crate::Outcome;
+use crate::free_cycles::{self, Entry};
+use crate::peers::{
+    self, CURATOR, KAZOO, LATCHWORK, LATCHWORK_DROPPED, LATCHWORK_HANDOVER, ZOOKEEPER_CLIENT,
+};
+use crate::store::Store;
+use crate::{contest, handoffs, held_by_one};
+
+/// Cycles of so many tasks make the server's machine compile what it does often.
+const WARM: (usize, usize) = (16, 1_000);
+
+/// As servers are run: with the better compiler and more memory than tests give them, and the usual
+/// tick; and not as the first thing that they do.
+fn start() -> Result<ZooKeeperServer, Box<dyn std::error::Error>> {
+    let options = ZooKeeperOptions::new()
+        .tick(Duration::from_secs(2))
+        .flag("-XX:TieredStopAtLevel=4")
+        .flag("-Xmx512m");
+    let server = ZooKeeperServer::start(&options)?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let driver = latchwork_core::Driver::start()?;
+    let (tasks, cycles) = WARM;
+    runtime.block_on(async {
+        let bare = Bare::connect(&server.url(), driver.io()).await?;
+        let warm = (0..tasks).map(|n| {
+            let bare = bare.clone();
+            tokio::spawn(async move {
+                let mut left = cycles;
+                bare_cycles(bare, &format!("/warm-{n}"), || {
+                    left -= 1;
+                    left > 0
+                })
+                .await;
+            })
+        });
+        for task in warm.collect::<Vec<_>>() {
+            task.await?;
+        }
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })?;
+    Ok(server)
+}
+
+pub(crate) fn free() -> Outcome {
+    let server = start()?;
+    let here = Builder::new_current_thread().enable_all().build()?;
+    let locks = here.block_on(latchwork::connect(&server.address()))?;
+    let driver = latchwork_core::Driver::start()?;
+    let bare = here.block_on(Bare::connect(&server.url(), driver.io()))?;
+    let (kinds, missing) = peers::install(vec![ZOOKEEPER_CLIENT, CURATOR, KAZOO]);
+    let mut entries = vec![
+        Entry::here(
+            "bare, session on its own thread",
+            |_| Some(0.9),
+            &here,
+            |work| {
+                let bare = bare.clone();
+                async move {
+                    let folder = format!("/bare-{}", work.name);
+                    bare_cycles(bare, &folder, || work.goes_on()).await;
+                }
+            },
+        ),
+        Entry::latchwork("latchwork, with fencing token", &here, locks),
+    ];
+    for kind in &kinds {
+        entries.push(Entry::of(kind, &server.address(), |_| Some(1.0))?);
+    }
+    free_cycles::run(entries, &missing, "")
+}
+
+/// Makes a node and lists, in one flight; then deletes the node.
+async fn bare_cycles(bare: Bare, folder: &str, mut goes_on: impl FnMut() -> bool) {
+    bare.make_folder(folder).await.expect("a folder");
+    while goes_on() {
+        let (node, count) = bare.create_and_list(folder).await.expect("the server answers");
+        assert_eq!(count, 1, "the folder is its own");
+        bare.delete(&node).await.expect("the server answers");
+    }
+}
+
+pub(crate) fn contend() -> Outcome {
+    let kinds =
+        vec![LATCHWORK, LATCHWORK_DROPPED, LATCHWORK_HANDOVER, ZOOKEEPER_CLIENT, CURATOR, KAZOO];
+    let goal = |kind: &str, tasks| (tasks == 1 && !kind.starts_with(LATCHWORK.name)).then_some(1.5);
+    contest::run(&start()?, kinds, (3, Duration::from_secs(3)), goal)
+}
+
+pub(crate) fn handoff() -> Outcome {
+    let goal = |kind: &str| (kind != LATCHWORK.name).then_some(1.0);
+    handoffs::run(&start()?, vec![LATCHWORK, ZOOKEEPER_CLIENT, CURATOR, KAZOO], goal)
+}
+
+pub(crate) fn held() -> Outcome {
+    held_by_one::run(vec![LATCHWORK, ZOOKEEPER_CLIENT, CURATOR], start)
+}

@@ -1,0 +1,57 @@
+//! What answers of the servers tell of a lock: its line, the time, how long a grant lasts.
+
+use std::time::Duration;
+
+use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Moment};
+
+use crate::claims::Node;
+use crate::errors::{refused, strange};
+use crate::line::Line;
+use crate::session::messages::{self, Refusal};
+use crate::session::{Landed, Session};
+
+/// The line that the next reply has; a lock without a node has nobody in line.
+pub(crate) fn line_in(landed: &mut Landed, lock: &str) -> Result<Line, BackendError> {
+    match landed.next()? {
+        Ok(body) => {
+            let children = messages::children(&body).ok_or_else(|| strange("a list"))?;
+            Ok(Line::read(&children))
+        }
+        Err(Refusal::NO_NODE) => Ok(Line::default()),
+        Err(refusal) => Err(refused(refusal, lock)),
+    }
+}
+
+/// When a pulse was written, by the leader's clock, in ms.
+pub(crate) fn pulse_in(landed: &mut Landed, pulse: &str) -> Result<i64, BackendError> {
+    match landed.next()? {
+        Ok(body) => {
+            let stat = messages::Stat::read(&body).ok_or_else(|| strange("a write"))?;
+            Ok(stat.changed_ms)
+        }
+        Err(refusal) => Err(refused(refusal, pulse)),
+    }
+}
+
+/// How long the session surely lives, as much of it as the claim asks for.
+pub(crate) fn lives_for(
+    session: &Session,
+    claim: &Claim,
+    sent_at: Moment,
+) -> Result<Duration, BackendError> {
+    let ttl = session.lives_for(sent_at).min(claim.ttl);
+    if ttl >= claim.ttl / 2 {
+        return Ok(ttl);
+    }
+    let message = "the session was not heard of for so long that it may end soon";
+    Err(BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
+        .next_step("look whether the servers run and this process is not stopped"))
+}
+
+pub(crate) fn token_of(node: &Node) -> Result<u64, BackendError> {
+    let token = u64::try_from(node.created).ok().filter(|token| *token < 1 << 53);
+    token.ok_or_else(|| {
+        let message = format!("the transaction {:#x} is past what a token can be", node.created);
+        BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message)
+    })
+}

@@ -1,0 +1,83 @@
+//! The bare requests of a lock over this crate's session, for measurements to compare with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_core::{BackendError, Error, Io};
+
+use crate::config::ZooKeeperConfig;
+use crate::errors::{refused, strange};
+use crate::session::messages::{self, Access, Kind, Request};
+use crate::session::{Reply, Session};
+
+/// A session, as the backend has one.
+#[derive(Clone)]
+pub struct Bare(Arc<Session>);
+
+impl Bare {
+    /// Connects, as a user without a name.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` or `Unreachable`, as for the backend.
+    pub async fn connect(url: &str, io: Io) -> Result<Self, Error> {
+        let config = Arc::new(ZooKeeperConfig::parse(url)?);
+        let session = Session::open(&config, Duration::from_secs(50), &io);
+        let up = session.up().await;
+        up.map_err(|error| Error::from_backend(error, None, &config.shown().into()))?;
+        Ok(Self(session))
+    }
+
+    /// Makes a node that the server removes some time after its last child has gone.
+    ///
+    /// # Errors
+    ///
+    /// What the server or the connection says.
+    pub async fn make_folder(&self, path: &str) -> Result<(), BackendError> {
+        let request = Request::create(Kind::Container, path, b"", Access::Everybody);
+        match self.0.fly(vec![request]).await.next()? {
+            Ok(_) | Err(messages::Refusal::NODE_EXISTS) => Ok(()),
+            Err(refusal) => Err(refused(refusal, path)),
+        }
+    }
+
+    /// Makes an ephemeral sequential node and lists its neighbours, in one flight; gives its path,
+    /// and how many there are.
+    ///
+    /// # Errors
+    ///
+    /// What the server or the connection says.
+    pub async fn create_and_list(&self, folder: &str) -> Result<(String, usize), BackendError> {
+        let path = format!("{folder}/node-");
+        let kind = Kind::EphemeralSequential;
+        let requests = vec![
+            Request::create(kind, &path, b"bench", Access::Everybody),
+            Request::children(folder),
+        ];
+        let mut landed = self.0.fly(requests).await;
+        let body = done(landed.next()?, &path)?;
+        let (path, _) = messages::created(&body).ok_or_else(|| strange("a create"))?;
+        let names = messages::children(&done(landed.next()?, folder)?);
+        Ok((path, names.ok_or_else(|| strange("a list"))?.len()))
+    }
+
+    /// Deletes a node.
+    ///
+    /// # Errors
+    ///
+    /// What the server or the connection says.
+    pub async fn delete(&self, path: &str) -> Result<(), BackendError> {
+        done(self.0.fly(vec![Request::delete(path)]).await.next()?, path).map(drop)
+    }
+}
+
+fn done(reply: Reply, path: &str) -> Result<Vec<u8>, BackendError> {
+    reply.map_err(|refusal| refused(refusal, path))
+}
+
+impl fmt::Debug for Bare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Bare").field(&self.0).finish()
+    }
+}
