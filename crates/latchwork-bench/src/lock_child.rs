@@ -112,7 +112,7 @@ impl Lock for latchwork::Lock {
 }
 
 /// Released in the background, as some others do it always.
-struct Dropped(latchwork::Mutex);
+struct Dropped(latchwork::Lock);
 
 impl Lock for Dropped {
     type Held = latchwork::Guard;
