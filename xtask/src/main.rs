@@ -4,6 +4,8 @@
 #![expect(clippy::disallowed_methods, reason = "times its own stages; no lock depends on it")]
 
 mod mutations;
+#[cfg(test)]
+mod readmes;
 mod setup;
 mod stages;
 
