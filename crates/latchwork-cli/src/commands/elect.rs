@@ -7,7 +7,6 @@ use latchwork::{Error, Leader};
 
 use super::under_lock::{Admitted, Task};
 use crate::args::ElectArgs;
-use crate::exit;
 use crate::output::Output;
 use crate::process::hold::Hold;
 
@@ -36,9 +35,9 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
             let leadership = election.campaign().await?;
             Ok(Admitted::Hold(Hold::One(leadership.into())))
         });
-        match led.await? {
-            exit::LOST if !args.one_term => {}
-            code => return Ok(code),
+        let over = led.await?;
+        if !over.lost || args.one_term {
+            return Ok(over.code);
         }
     }
 }

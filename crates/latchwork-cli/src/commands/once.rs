@@ -19,7 +19,7 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
         store,
         output,
     };
-    task.run(async |manager| {
+    let over = task.run(async |manager| {
         let mut once = manager.once(&args.name, every);
         if let Some(ttl) = args.ttl {
             once = once.ttl(ttl);
@@ -35,8 +35,8 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
             Begun::Run(run) => Admitted::Hold(Hold::Task(run)),
             Begun::Skipped(why) => Admitted::Nothing(skip(args, &why, output)),
         })
-    })
-    .await
+    });
+    Ok(over.await?.code)
 }
 
 /// Says why there is nothing to do.

@@ -19,7 +19,8 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         store,
         output,
     };
-    task.run(async |manager| acquire(args, manager).await.map(Admitted::Hold)).await
+    let over = task.run(async |manager| acquire(args, manager).await.map(Admitted::Hold)).await?;
+    Ok(over.code)
 }
 
 /// Takes the locks as the command line asks.

@@ -46,13 +46,27 @@ pub(crate) enum Admitted {
     Nothing(u8),
 }
 
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Over {
+    /// With which code to exit.
+    pub(crate) code: u8,
+    /// Whether the lock was lost, and with it the command.
+    pub(crate) lost: bool,
+}
+
+impl Over {
+    fn by_itself(code: u8) -> Self {
+        Self { code, lost: false }
+    }
+}
+
 impl Task<'_> {
-    /// Acquires the lock by `acquire`, runs the command, and gives the lock back; says with which
-    /// code to exit.
+    /// Acquires the lock by `acquire`, runs the command, and gives the lock back.
     pub(crate) async fn run(
         &self,
         acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
-    ) -> Result<u8, Error> {
+    ) -> Result<Over, Error> {
         let mask = block_ttou();
         let output = self.output;
         let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
@@ -80,13 +94,13 @@ impl Task<'_> {
             Ok(Ok(Admitted::Hold(hold))) => hold,
             Ok(Ok(Admitted::Nothing(code))) => {
                 close(&manager).await;
-                return Ok(code);
+                return Ok(Over::by_itself(code));
             }
             Ok(Err(error)) => {
                 close(&manager).await;
                 return Err(error);
             }
-            Err(signal) => return Ok(give_up(signal, &manager).await),
+            Err(signal) => return Ok(Over::by_itself(give_up(signal, &manager).await)),
         };
         let (names, token) = (Names(self.names), hold.tokens());
         let fields = [("key", &*key), ("token", &token), ("holder", &holder)];
@@ -140,7 +154,7 @@ impl Task<'_> {
             // shares latchwork's group has not seen one that went to the command alone.
             be_hit_by(Signal::INT, shared);
         }
-        Ok(code)
+        Ok(Over { code, lost: matches!(ended, Ok(Ended::Lost(_))) })
     }
 
     /// Says why the command ended, where the command itself does not, and with which code to exit.
