@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
 use crate::connect::Access;
-use crate::link::{Facts, Link};
+use crate::facts::Facts;
+use crate::link::Link;
 use crate::locked::lock;
 use crate::names::{Cache, SLOTS};
 use crate::node::{Node, Target, Use};

@@ -12,6 +12,7 @@ mod doctor;
 mod drive;
 mod durable;
 mod errors;
+mod facts;
 pub mod fence;
 mod free_path;
 mod gone;

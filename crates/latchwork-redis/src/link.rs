@@ -1,4 +1,4 @@
-//! One connection to one server, and what the server said of itself when it was made.
+//! One connection to one server.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,12 +10,13 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, Value, cmd};
 use tokio::sync::Notify;
 
-use crate::answers::{fields, text};
+use crate::answers::text;
 use crate::config::Endpoint;
 use crate::confirm::Confirming;
 use crate::connect::{Access, CONNECT_LIMIT, Probe, client, connect, refuses_hello, unreachable};
 use crate::drive::Drive;
 use crate::errors::{Failure, Reaction, failure, strange};
+use crate::facts::Facts;
 use crate::gone::Gone;
 use crate::locked::lock;
 use crate::probe::{Scripts, probe};
@@ -30,26 +31,6 @@ pub(crate) struct Replaced {
     /// The server's process: numbers of connections begin anew with each.
     run_id: String,
     client_id: i64,
-}
-
-/// What a server says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
-    /// Major and minor version, if it says.
-    pub(crate) version: Option<(u32, u32)>,
-    pub(crate) run_id: String,
-    pub(crate) role: String,
-    pub(crate) maxmemory_policy: String,
-    /// Messages come on the same connection: it speaks RESP3 and takes subscriptions.
-    pub(crate) pushes: bool,
-    pub(crate) scripts: Scripts,
-}
-
-impl Facts {
-    /// Whether `SET` takes `NX` and `GET` together, which a free key is taken with.
-    pub(crate) fn set_nx_get(&self) -> bool {
-        self.version.is_some_and(|version| version >= (7, 0))
-    }
 }
 
 /// Takes what the server sends without being asked, and the word that the connection is gone.
@@ -197,7 +178,7 @@ impl Link {
         let (id, info, probed) = tokio::join!(self.send(&id), self.send(&info), probe);
         let probed = probed?;
         let facts = match info {
-            Ok(info) => read_facts(&text(&info).unwrap_or_default()),
+            Ok(info) => Facts::read(&text(&info).unwrap_or_default()),
             Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
             Err(_) => Facts::default(),
         };
@@ -478,26 +459,5 @@ fn confirms(answer: &Value, channel: &str) -> bool {
             data.first().and_then(text).is_some_and(|name| name == channel)
         }
         _ => false,
-    }
-}
-
-fn read_facts(info: &str) -> Facts {
-    let field = |wanted: &str| {
-        let field = fields(info).find(|(name, _)| *name == wanted);
-        field.map_or("", |(_, value)| value.trim()).to_owned()
-    };
-    let version = field("redis_version");
-    let mut numbers = version.split('.').map(|part| part.parse().ok());
-    let version = match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) => Some((major, minor)),
-        _ => None,
-    };
-    Facts {
-        version,
-        run_id: field("run_id"),
-        role: field("role"),
-        maxmemory_policy: field("maxmemory_policy"),
-        pushes: false,
-        scripts: Scripts::default(),
     }
 }

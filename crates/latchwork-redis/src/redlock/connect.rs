@@ -8,7 +8,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::config::{Config, endpoint};
 use crate::backend::RedisBackend;
-use crate::link::Facts;
+use crate::facts::Facts;
 
 /// When a majority is reached, the others have so much longer; then they are connected when they
 /// are first asked.
