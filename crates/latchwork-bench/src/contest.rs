@@ -38,14 +38,19 @@ pub(crate) fn run(
 ) -> crate::Outcome {
     let folder = latchwork_services::Folder::new()?;
     let (kinds, missing) = peers::install(kinds);
-    let url = store.address();
     for tasks in [1, 8] {
-        let contest =
-            Contest { url: &url, folder: folder.path(), processes: PROCESSES, tasks, length };
         let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
         for _ in 0..shortened(repeats, 1) {
             for (kind, rounds) in kinds.iter().zip(&mut rounds) {
                 store.clear()?;
+                let url = store.address();
+                let contest = Contest {
+                    url: &url,
+                    folder: folder.path(),
+                    processes: PROCESSES,
+                    tasks,
+                    length,
+                };
                 rounds.push(contest.run(kind, || store.commands(kind))?.0);
             }
         }

@@ -41,9 +41,6 @@ pub(crate) fn run(args: &[String]) -> Outcome {
                 };
                 roles::held(count.parse()?, take, |guard| guard.ensure_held().is_ok()).await
             }
-            _ if kind == "latchwork-dropped" => {
-                roles::run(&role, |key| Dropped(locks.mutex(key))).await
-            }
             _ => roles::run(&role, |key| locks.mutex(key)).await,
         }
     })
@@ -108,21 +105,6 @@ impl Lock for latchwork::Lock {
 
     async fn release(&self, held: Self::Held) {
         held.release().await.expect("the store answers");
-    }
-}
-
-/// Released in the background, as some others do it always.
-struct Dropped(latchwork::Lock);
-
-impl Lock for Dropped {
-    type Held = latchwork::Guard;
-
-    async fn acquire(&self) -> Self::Held {
-        self.0.acquire().await.expect("the store answers")
-    }
-
-    async fn release(&self, held: Self::Held) {
-        drop(held);
     }
 }
 

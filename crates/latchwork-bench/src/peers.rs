@@ -63,9 +63,6 @@ pub(crate) const LATCHWORK: Kind =
     Kind { name: "latchwork", program: Program::Own, sends: SCRIPTS };
 pub(crate) const LATCHWORK_HANDOVER: Kind =
     Kind { name: "latchwork-handover", program: Program::Own, sends: SCRIPTS };
-/// Latchwork whose guards are dropped, and released in the background.
-pub(crate) const LATCHWORK_DROPPED: Kind =
-    Kind { name: "latchwork-dropped", program: Program::Own, sends: SCRIPTS };
 pub(crate) const REDIS_PY: Kind = Kind {
     name: "redis-py",
     program: Program::System("redis_py.py", "redis"),

@@ -29,13 +29,13 @@ impl Bare {
         Ok(Self(session))
     }
 
-    /// Makes a node that the server removes some time after its last child has gone.
+    /// Makes a node for others to be below.
     ///
     /// # Errors
     ///
     /// What the server or the connection says.
     pub async fn make_folder(&self, path: &str) -> Result<(), BackendError> {
-        let request = Request::create(Kind::Container, path, b"", Access::Everybody);
+        let request = Request::create(Kind::Persistent, path, b"", Access::Everybody);
         match self.0.fly(vec![request]).await.next()? {
             Ok(_) | Err(messages::Refusal::NODE_EXISTS) => Ok(()),
             Err(refusal) => Err(refused(refusal, path)),
