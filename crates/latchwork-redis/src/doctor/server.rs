@@ -99,11 +99,15 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     let bad = |found: String, forgets: &str| {
         if config.guard {
             Finding::info("persistence", found).consequence(format!(
-                "{forgets}; the guard then grants nothing until all of them have ended"
+                "{forgets}; the guard then grants nothing until all of them have ended; a period \
+                 that `once` has closed for longer is open again"
             ))
         } else {
             Finding::warning("persistence", found)
-                .consequence(format!("{forgets}: a second holder is let in"))
+                .consequence(format!(
+                    "{forgets}: a second holder is let in, and a task that `once` has closed is \
+                     done again"
+                ))
                 .remedy(STEP)
         }
     };
