@@ -352,3 +352,21 @@ fn the_node_of_a_linger_goes_when_that_is_over() {
         assert!(start.elapsed() >= LONG, "the key was closed for {:?} only", start.elapsed());
     });
 }
+
+/// A waiter that gives up wakes the one behind it, who is not admitted by that: the key is held.
+#[test]
+fn who_is_woken_by_a_waiter_that_gave_up_is_not_admitted() {
+    let server = server();
+    run(async {
+        let (mine, _driver) = backend(&server.url()).await;
+        let [held, first, second] = [(); 3].map(|()| claim(60 * SEC));
+        assert!(is_granted(&mine.try_acquire(&held).await.unwrap()));
+        assert!(!is_granted(&mine.try_acquire(&first).await.unwrap()));
+        let Attempt::Blocked(blocked) = mine.try_acquire(&second).await.unwrap() else {
+            panic!("it is held");
+        };
+        let gives_up = mine.release(&first, Linger::None);
+        let (woken, _) = tokio::join!(mine.wait(&second, &blocked), gives_up);
+        assert!(matches!(woken.unwrap(), latchwork_core::Wake::Look), "two hold");
+    });
+}
