@@ -75,7 +75,8 @@ const ELECT_HELP: &str = "\
 Waits until this candidate leads, and runs the command. When the command ends, the
 leadership is resigned and latchwork exits with the command's code. When the
 leadership is lost, the command is ended as under `run`, and latchwork campaigns
-again. LATCHWORK_TOKEN is the term: what the leader writes should carry it.
+again, also while the store is away; only the first connection must succeed.
+LATCHWORK_TOKEN is the term: what the leader writes should carry it.
 
 Examples:
   latchwork elect --candidate 10.0.0.7:8080 scheduler -- ./scheduler

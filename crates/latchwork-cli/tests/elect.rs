@@ -5,13 +5,20 @@
 mod common;
 
 use common::{Running, Store};
+use latchwork_services::{Data, Persistence, RedisOptions, RedisServer};
 use rustix::process::Signal;
 
 const LEAD: &str = "echo leads $LATCHWORK_TOKEN; exec sleep 300";
 
 fn candidate(store: &Store, name: &str, options: &[&str]) -> Running {
+    candidate_at(&store.url(), store, name, options)
+}
+
+fn candidate_at(url: &str, store: &Store, name: &str, options: &[&str]) -> Running {
     let words = [&["-v", "elect", "--candidate", name], options, &["x", "--", "sh", "-c", LEAD]];
-    Running::start(store.latchwork(&words.concat()))
+    let mut command = store.latchwork(&words.concat());
+    command.env("LATCHWORK_STORE", url);
+    Running::start(command)
 }
 
 fn term(leader: &Running) -> u64 {
@@ -65,4 +72,37 @@ fn a_command_that_ends_resigns() {
     }
     let seen = store.output(&["show", "x"]);
     assert!(seen.stdout.starts_with("x: free"), "{seen:?}");
+}
+
+/// The server is away for longer than a ttl, and comes back.
+fn leads_again(
+    options: &RedisOptions,
+    go: impl FnOnce(&mut RedisServer),
+    come: impl FnOnce(&mut RedisServer),
+) {
+    let (store, mut server) = (Store::new(), RedisServer::start(options).unwrap());
+    let mut leader = candidate_at(&server.url(), &store, "one", &["--ttl", "2s"]);
+    let first = term(&leader);
+    go(&mut server);
+    leader.stderr.until("lost \"x\"");
+    // The second one: the first was as long as a ttl.
+    leader.stderr.until("cannot campaign");
+    leader.stderr.until("cannot campaign");
+    assert!(leader.child.try_wait().unwrap().is_none(), "it goes on");
+    come(&mut server);
+    assert!(term(&leader) > first);
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.finish().code(), 128 + 15);
+}
+
+#[test]
+fn a_leader_whose_store_stood_still_leads_again() {
+    let stop = |server: &mut RedisServer| server.stop().unwrap();
+    leads_again(&RedisOptions::new(), stop, |server| server.cont().unwrap());
+}
+
+#[test]
+fn a_leader_whose_store_died_and_came_back_leads_again() {
+    let options = RedisOptions::new().persistence(Persistence::EveryWrite);
+    leads_again(&options, |server| server.kill(), |server| server.restart(Data::Kept).unwrap());
 }

@@ -1,14 +1,19 @@
 //! `latchwork elect`: runs a command as long as this candidate leads, or tells who leads.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::StreamExt;
-use latchwork::{Error, Leader};
+use latchwork::{Election, Error, ErrorKind, Leader, Leadership};
 
 use super::under_lock::{Admitted, Task};
 use crate::args::ElectArgs;
 use crate::output::Output;
 use crate::process::hold::Hold;
+use crate::process::timer::Naps;
+
+/// Between a campaign that the store did not answer and the next.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.
 pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Result<u8, Error> {
@@ -23,8 +28,9 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
         store,
         output,
     };
+    let mut session = task.open().await?;
     loop {
-        let led = task.run(async |manager| {
+        let led = session.term(async |manager| {
             let mut election = manager.election(&args.name);
             if let Some(ttl) = args.ttl {
                 election = election.ttl(ttl);
@@ -32,12 +38,30 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
             if let Some(max_hold) = args.max_hold {
                 election = election.max_hold(max_hold);
             }
-            let leadership = election.campaign().await?;
+            let leadership = campaign(&election, &args.name, output).await?;
             Ok(Admitted::Hold(Hold::One(leadership.into())))
         });
-        let over = led.await?;
-        if !over.lost || args.one_term {
-            return Ok(over.code);
+        let over = led.await;
+        if args.one_term || !over.as_ref().is_ok_and(|over| over.lost) {
+            return session.end(over).await;
+        }
+    }
+}
+
+/// Campaigns for as long as it takes, also while the store is away: that is when most leaderships
+/// are lost.
+async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Leadership, Error> {
+    loop {
+        match election.campaign().await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
+                let message = format!("cannot campaign: {error}; trying again");
+                output.detail("unreachable", &message, &[("key", name)]);
+                // Without a timer the next try is its own pause: it lasts a ttl.
+                if let Ok(naps) = Naps::new() {
+                    let _ = naps.nap(PAUSE).await;
+                }
+            }
+            ended => return ended,
         }
     }
 }

@@ -42,6 +42,12 @@ impl News {
         (Arc::new(Self { tells_waiting, verbose, told, state: Mutex::default() }), lines)
     }
 
+    /// Forgets what was heard of an earlier term.
+    pub(crate) fn start_anew(&self, lines: &mut UnboundedReceiver<Waiting>) {
+        *self.lock() = State::default();
+        while lines.try_recv().is_ok() {}
+    }
+
     /// What went wrong with the last renewal, unless one has succeeded since.
     pub(crate) fn renewal_failure(&self) -> Option<String> {
         self.lock().failure.clone()

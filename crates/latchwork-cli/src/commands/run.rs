@@ -19,8 +19,7 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         store,
         output,
     };
-    let over = task.run(async |manager| acquire(args, manager).await.map(Admitted::Hold)).await?;
-    Ok(over.code)
+    task.run(async |manager| acquire(args, manager).await.map(Admitted::Hold)).await
 }
 
 /// Takes the locks as the command line asks.

@@ -4,13 +4,15 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::clock::boot_time;
 use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, Released};
 use rustix::process::Signal;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::news::News;
+use super::news::{News, Waiting};
 use super::{close, within};
 use crate::exit;
 use crate::output::{Output, coarse};
@@ -53,12 +55,31 @@ pub(crate) struct Over {
     pub(crate) code: u8,
     /// Whether the lock was lost, and with it the command.
     pub(crate) lost: bool,
+    /// The signal that latchwork itself is to die of, and whether its whole group is hit by it.
+    dies_of: Option<(Signal, bool)>,
 }
 
 impl Over {
     fn by_itself(code: u8) -> Self {
-        Self { code, lost: false }
+        Self { code, lost: false, dies_of: None }
     }
+
+    fn by_signal(signal: Signal) -> Self {
+        let code = exit::code_of_signal(signal.as_raw());
+        Self { dies_of: Some((signal, false)), ..Self::by_itself(code) }
+    }
+}
+
+/// A store, the signals and what is heard of the locks, for one term under a lock or several.
+pub(crate) struct Session<'a> {
+    task: &'a Task<'a>,
+    manager: LockManager,
+    holder: String,
+    news: Arc<News>,
+    lines: UnboundedReceiver<Waiting>,
+    /// What was blocked before latchwork changed it, for each command.
+    mask: Mask,
+    signals: Signals,
 }
 
 impl Task<'_> {
@@ -66,95 +87,22 @@ impl Task<'_> {
     pub(crate) async fn run(
         &self,
         acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
-    ) -> Result<Over, Error> {
+    ) -> Result<u8, Error> {
+        let mut session = self.open().await?;
+        let over = session.term(acquire).await;
+        session.end(over).await
+    }
+
+    /// Connects, and listens to signals.
+    pub(crate) async fn open(&self) -> Result<Session<'_>, Error> {
         let mask = block_ttou();
         let output = self.output;
         let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
-        let (news, mut lines) = News::new(output.tells_waiting(), output.is_verbose());
+        let (news, lines) = News::new(output.tells_waiting(), output.is_verbose());
         let manager = latchwork::connect(self.store).await?;
         let manager = manager.holder(holder.clone()).observer(news.clone());
-        let mut signals = Signals::ending().map_err(broken)?;
-        let key = self.names.join("\n");
-        let outcome = {
-            let mut acquire = std::pin::pin!(acquire(&manager));
-            loop {
-                tokio::select! {
-                    biased;
-                    acquired = &mut acquire => break Ok(acquired),
-                    Some(line) = lines.recv() => {
-                        let holder = line.holder.as_deref().map(|holder| ("holder", holder));
-                        let fields: Vec<_> = [("key", &*key)].into_iter().chain(holder).collect();
-                        output.note("waiting", &line.message, &fields);
-                    }
-                    signal = signals.next() => break Err(signal),
-                }
-            }
-        };
-        let hold = match outcome {
-            Ok(Ok(Admitted::Hold(hold))) => hold,
-            Ok(Ok(Admitted::Nothing(code))) => {
-                close(&manager).await;
-                return Ok(Over::by_itself(code));
-            }
-            Ok(Err(error)) => {
-                close(&manager).await;
-                return Err(error);
-            }
-            Err(signal) => return Ok(Over::by_itself(give_up(signal, &manager).await)),
-        };
-        let (names, token) = (Names(self.names), hold.tokens());
-        let fields = [("key", &*key), ("token", &token), ("holder", &holder)];
-        let tokens = token.replace('\n', ", ");
-        output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
-        let mut terminal = Terminal::open();
-        let held = Held { task: self, manager: &manager, hold: &hold, mask };
-        let ended = held.run(&mut signals, terminal.as_mut()).await;
-        let mut shared = false;
-        if let Some(terminal) = &mut terminal {
-            shared = terminal.is_lent() && terminal.is_shared();
-            terminal.take_back();
-            if !matches!(ended, Ok(Ended::Exited(_)) | Err(_)) {
-                // The command could not clean up behind itself.
-                terminal.restore_modes();
-            }
-        }
-        let succeeded = matches!(ended, Ok(Ended::Exited(0)));
-        let released = within(RELEASING, hold.give_back(succeeded)).await;
-        let mut code = match &ended {
-            Ok(ended) => self.report(*ended, &news),
-            Err(Failed { code, message }) => {
-                output.fail("Command", message);
-                *code
-            }
-        };
-        match released {
-            Some(Ok(Released::Yes)) => {
-                output.detail("released", &format!("released {names}"), &fields);
-            }
-            Some(Ok(Released::NotHeld))
-                if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) =>
-            {
-                // The command was not protected up to its end.
-                output.fail("Lost", &format!("lost {names} before the command had ended"));
-                code = exit::LOST;
-            }
-            Some(Ok(Released::NotHeld)) => {}
-            Some(Err(error)) => {
-                output.note("unreleased", &format!("not released yet: {error}"), &fields);
-            }
-            None => {
-                let message = "not released: the store does not answer; it will expire";
-                output.note("unreleased", message, &fields);
-            }
-        }
-        close(&manager).await;
-        if terminal.is_some() && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw())
-        {
-            // So that a script that runs latchwork ends on Ctrl-C as it would without it; what
-            // shares latchwork's group has not seen one that went to the command alone.
-            be_hit_by(Signal::INT, shared);
-        }
-        Ok(Over { code, lost: matches!(ended, Ok(Ended::Lost(_))) })
+        let signals = Signals::ending().map_err(broken)?;
+        Ok(Session { task: self, manager, holder, news, lines, mask, signals })
     }
 
     /// Says why the command ended, where the command itself does not, and with which code to exit.
@@ -189,6 +137,114 @@ impl Task<'_> {
     }
 }
 
+impl Session<'_> {
+    /// Acquires the lock by `acquire`, runs the command, and gives the lock back.
+    pub(crate) async fn term(
+        &mut self,
+        acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
+    ) -> Result<Over, Error> {
+        let Self { task, manager, holder, news, lines, mask, signals } = self;
+        let output = task.output;
+        news.start_anew(lines);
+        let key = task.names.join("\n");
+        let outcome = {
+            let mut acquire = std::pin::pin!(acquire(manager));
+            loop {
+                tokio::select! {
+                    biased;
+                    acquired = &mut acquire => break Ok(acquired),
+                    Some(line) = lines.recv() => {
+                        let holder = line.holder.as_deref().map(|holder| ("holder", holder));
+                        let fields: Vec<_> = [("key", &*key)].into_iter().chain(holder).collect();
+                        output.note("waiting", &line.message, &fields);
+                    }
+                    signal = signals.next() => match signal {
+                        // After an earlier term.
+                        Signal::CHILD | Signal::CONT | Signal::WINCH => {}
+                        Signal::TSTP => be_hit_by(signal, false),
+                        _ => break Err(signal),
+                    },
+                }
+            }
+        };
+        let hold = match outcome {
+            Ok(Ok(Admitted::Hold(hold))) => hold,
+            Ok(Ok(Admitted::Nothing(code))) => return Ok(Over::by_itself(code)),
+            Ok(Err(error)) => return Err(error),
+            // Withdraw the claim, then let the signal do what it does.
+            Err(signal) => return Ok(Over::by_signal(signal)),
+        };
+        let (names, token) = (Names(task.names), hold.tokens());
+        let fields = [("key", &*key), ("token", &token), ("holder", &**holder)];
+        let tokens = token.replace('\n', ", ");
+        output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
+        let mut terminal = Terminal::open();
+        let held = Held { task, manager, hold: &hold, mask: *mask };
+        let ended = held.run(signals, terminal.as_mut()).await;
+        let mut shared = false;
+        if let Some(terminal) = &mut terminal {
+            shared = terminal.is_lent() && terminal.is_shared();
+            terminal.take_back();
+            if !matches!(ended, Ok(Ended::Exited(_)) | Err(_)) {
+                // The command could not clean up behind itself.
+                terminal.restore_modes();
+            }
+        }
+        let succeeded = matches!(ended, Ok(Ended::Exited(0)));
+        let released = within(RELEASING, hold.give_back(succeeded)).await;
+        let mut code = match &ended {
+            Ok(ended) => task.report(*ended, news),
+            Err(Failed { code, message }) => {
+                output.fail("Command", message);
+                *code
+            }
+        };
+        match released {
+            Some(Ok(Released::Yes)) => {
+                output.detail("released", &format!("released {names}"), &fields);
+            }
+            Some(Ok(Released::NotHeld))
+                if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) =>
+            {
+                // The command was not protected up to its end.
+                output.fail("Lost", &format!("lost {names} before the command had ended"));
+                code = exit::LOST;
+            }
+            Some(Ok(Released::NotHeld)) => {}
+            Some(Err(error)) => {
+                output.note("unreleased", &format!("not released yet: {error}"), &fields);
+            }
+            None => {
+                let message = "not released: the store does not answer; it will expire";
+                output.note("unreleased", message, &fields);
+            }
+        }
+        // So that a script that runs latchwork ends on Ctrl-C as it would without it; what shares
+        // latchwork's group has not seen one that went to the command alone.
+        let interrupted = terminal.is_some()
+            && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw());
+        Ok(Over {
+            code,
+            lost: match &ended {
+                Ok(ended) => matches!(ended, Ended::Lost(_)),
+                Err(failed) => failed.code == exit::LOST,
+            },
+            dies_of: interrupted.then_some((Signal::INT, shared)),
+        })
+    }
+
+    /// Gives what runs in the background a moment to end, and says with which code to exit. Does not
+    /// return if latchwork is to die of a signal.
+    pub(crate) async fn end(self, over: Result<Over, Error>) -> Result<u8, Error> {
+        close(&self.manager).await;
+        let over = over?;
+        if let Some((signal, whole_group)) = over.dies_of {
+            be_hit_by(signal, whole_group);
+        }
+        Ok(over.code)
+    }
+}
+
 /// Names of locks, for people.
 struct Names<'a>(&'a [String]);
 
@@ -199,13 +255,6 @@ impl fmt::Display for Names<'_> {
         }
         Ok(())
     }
-}
-
-/// A signal came while waiting: withdraw the claim, then let the signal do what it does.
-async fn give_up(signal: Signal, manager: &LockManager) -> u8 {
-    close(manager).await;
-    be_hit_by(signal, false);
-    exit::code_of_signal(signal.as_raw())
 }
 
 /// A run that holds its lock.
