@@ -76,6 +76,7 @@ Waits until this candidate leads, and runs the command. When the command ends, t
 leadership is resigned and latchwork exits with the command's code. When the
 leadership is lost, the command is ended as under `run`, and latchwork campaigns
 again, also while the store is away; only the first connection must succeed.
+After a SIGTERM, SIGINT or SIGQUIT it does not: it ends by that signal.
 LATCHWORK_TOKEN is the term: what the leader writes should carry it.
 
 Examples:

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::os::unix::process::ExitStatusExt;
+
 use common::{Running, Store};
 use latchwork_services::{Data, Persistence, RedisOptions, RedisServer};
 use rustix::process::Signal;
@@ -15,7 +17,11 @@ fn candidate(store: &Store, name: &str, options: &[&str]) -> Running {
 }
 
 fn candidate_at(url: &str, store: &Store, name: &str, options: &[&str]) -> Running {
-    let words = [&["-v", "elect", "--candidate", name], options, &["x", "--", "sh", "-c", LEAD]];
+    leader_at(url, store, name, options, LEAD)
+}
+
+fn leader_at(url: &str, store: &Store, name: &str, options: &[&str], script: &str) -> Running {
+    let words = [&["-v", "elect", "--candidate", name], options, &["x", "--", "sh", "-c", script]];
     let mut command = store.latchwork(&words.concat());
     command.env("LATCHWORK_STORE", url);
     Running::start(command)
@@ -105,4 +111,75 @@ fn a_leader_whose_store_stood_still_leads_again() {
 fn a_leader_whose_store_died_and_came_back_leads_again() {
     let options = RedisOptions::new().persistence(Persistence::EveryWrite);
     leads_again(&options, |server| server.kill(), |server| server.restart(Data::Kept).unwrap());
+}
+
+/// Says `asked` when it is asked to end, and does not.
+const STUBBORN: &str = "trap 'echo asked' TERM; echo leads $LATCHWORK_TOKEN; \
+     while :; do sleep 0.01; done";
+
+fn stubborn(store: &Store) -> Running {
+    let leader = leader_at(&store.url(), store, "one", &["--ttl", "2s"], STUBBORN);
+    term(&leader);
+    leader
+}
+
+/// The signal went to latchwork, whose end it is, and no other term begins.
+fn is_ended_by(leader: Running, signal: Signal) {
+    let done = leader.finish();
+    assert_eq!(done.status.signal(), Some(signal.as_raw()), "{done:?}");
+    assert!(done.stderr.contains("lost \"x\""), "{done:?}");
+    assert!(!done.stdout.contains("leads"), "{done:?}");
+}
+
+#[test]
+fn a_signal_in_the_grace_after_a_loss_ends_all_of_it() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let store = Store::new();
+        let leader = stubborn(&store);
+        assert_eq!(store.output(&["release", "x", "--force"]).code(), 0);
+        leader.stdout.until("asked");
+        leader.signal(signal);
+        is_ended_by(leader, signal);
+    }
+}
+
+#[test]
+fn a_signal_that_the_command_did_not_heed_ends_all_of_it_at_the_loss() {
+    let store = Store::new();
+    let leader = stubborn(&store);
+    leader.signal(Signal::TERM);
+    leader.stdout.until("asked");
+    assert_eq!(store.output(&["release", "x", "--force"]).code(), 0);
+    is_ended_by(leader, Signal::TERM);
+}
+
+#[test]
+fn a_hang_up_that_the_command_made_use_of_is_no_end() {
+    let store = Store::new();
+    let script = "trap 'echo read again' HUP; echo leads $LATCHWORK_TOKEN; \
+         while :; do sleep 0.01; done";
+    let leader = leader_at(&store.url(), &store, "one", &["--ttl", "2s"], script);
+    let first = term(&leader);
+    leader.signal(Signal::HUP);
+    leader.stdout.until("read again");
+    assert_eq!(store.output(&["release", "x", "--force"]).code(), 0);
+    assert!(term(&leader) > first);
+}
+
+/// What would end or stop it before its first term does so before a later one.
+#[test]
+fn who_waits_for_a_second_term_is_hit_by_signals_as_before_the_first() {
+    for signal in [Signal::QUIT, Signal::USR1, Signal::TERM] {
+        let store = Store::new();
+        let leader = candidate(&store, "one", &["--ttl", "2s"]);
+        term(&leader);
+        let second = candidate(&store, "two", &[]);
+        second.stderr.until("waiting for");
+        assert_eq!(store.output(&["release", "x", "--force"]).code(), 0);
+        term(&second);
+        leader.stderr.until("waiting for");
+        leader.signal(signal);
+        let done = leader.finish();
+        assert_eq!(done.status.signal(), Some(signal.as_raw()), "{done:?}");
+    }
 }

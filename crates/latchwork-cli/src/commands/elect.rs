@@ -41,10 +41,14 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
             let leadership = campaign(&election, &args.name, output).await?;
             Ok(Admitted::Hold(Hold::One(leadership.into())))
         });
-        let over = led.await;
-        if args.one_term || !over.as_ref().is_ok_and(|over| over.lost) {
-            return session.end(over).await;
-        }
+        let over = match led.await {
+            Ok(over) if over.lost && !args.one_term => match over.told_to_end() {
+                Some(over) => Ok(over),
+                None => continue,
+            },
+            over => over,
+        };
+        return session.end(over).await;
     }
 }
 

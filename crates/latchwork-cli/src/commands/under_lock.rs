@@ -21,7 +21,7 @@ use crate::process::deadlines::Deadlines;
 use crate::process::guardian::Guardian;
 use crate::process::hold::Hold;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
-use crate::process::supervise::{Ended, Loss, Run, State};
+use crate::process::supervise::{Ended, Loss, Run, State, asks_to_end};
 use crate::process::terminal::Terminal;
 use crate::process::timer::Naps;
 
@@ -55,18 +55,25 @@ pub(crate) struct Over {
     pub(crate) code: u8,
     /// Whether the lock was lost, and with it the command.
     pub(crate) lost: bool,
+    /// The signal that asked for the end of all of it, while the command ran or was being ended.
+    told_to_end: Option<Signal>,
     /// The signal that latchwork itself is to die of, and whether its whole group is hit by it.
     dies_of: Option<(Signal, bool)>,
 }
 
 impl Over {
     fn by_itself(code: u8) -> Self {
-        Self { code, lost: false, dies_of: None }
+        Self { code, lost: false, told_to_end: None, dies_of: None }
     }
 
     fn by_signal(signal: Signal) -> Self {
         let code = exit::code_of_signal(signal.as_raw());
         Self { dies_of: Some((signal, false)), ..Self::by_itself(code) }
+    }
+
+    /// What is over for good although another term could follow: nobody wants one, by a signal.
+    pub(crate) fn told_to_end(self) -> Option<Self> {
+        self.told_to_end.map(Self::by_signal)
     }
 }
 
@@ -180,7 +187,8 @@ impl Session<'_> {
         output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
         let mut terminal = Terminal::open();
         let held = Held { task, manager, hold: &hold, mask: *mask };
-        let ended = held.run(signals, terminal.as_mut()).await;
+        let mut told_to_end = None;
+        let ended = held.run(signals, terminal.as_mut(), &mut told_to_end).await;
         let mut shared = false;
         if let Some(terminal) = &mut terminal {
             shared = terminal.is_lent() && terminal.is_shared();
@@ -223,8 +231,11 @@ impl Session<'_> {
         // latchwork's group has not seen one that went to the command alone.
         let interrupted = terminal.is_some()
             && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw());
+        // What has come since, while nobody listened. The rest was for the command.
+        let since = signals.come().into_iter().rfind(|&signal| asks_to_end(signal));
         Ok(Over {
             code,
+            told_to_end: since.or(told_to_end),
             lost: match &ended {
                 Ok(ended) => matches!(ended, Ended::Lost(_)),
                 Err(failed) => failed.code == exit::LOST,
@@ -283,6 +294,7 @@ impl Held<'_> {
         &self,
         signals: &mut Signals,
         mut terminal: Option<&mut Terminal>,
+        told_to_end: &mut Option<Signal>,
     ) -> Result<Ended, Failed> {
         signals.add_passed_on()?;
         let naps = Naps::new()?;
@@ -310,7 +322,7 @@ impl Held<'_> {
                 return Err(self.not_started(&error));
             }
         };
-        let ended = Run {
+        let mut run = Run {
             hold: self.hold,
             child: &child,
             guardian: &guardian,
@@ -321,9 +333,9 @@ impl Held<'_> {
             naps,
             told: due.guardian,
             state: State::default(),
-        }
-        .supervise()
-        .await;
+        };
+        let ended = run.supervise().await;
+        *told_to_end = run.state.told_to_end;
         // While the command is not waited for, its group's number is its own; so the guardian is
         // let go first. If watching failed, it is left to end the group.
         let ended = ended?;

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use futures_util::FutureExt;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
@@ -57,6 +58,11 @@ impl Signals {
             }
         }
         Ok(())
+    }
+
+    /// Those that have come and that nobody has read.
+    pub(crate) fn come(&mut self) -> Vec<Signal> {
+        std::iter::from_fn(|| self.next().now_or_never()).collect()
     }
 
     /// Completes with the next signal. May be dropped without losing one.
