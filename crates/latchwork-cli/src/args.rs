@@ -60,7 +60,9 @@ const ONCE_HELP: &str = "\
 For a task that a scheduler starts on several hosts at one time. One of them runs
 it; the others exit with 0 and, with -v, say why. If the command exits with 0, its
 period is closed: nobody runs the task again before it is over. If it fails, or is
-ended, the task is open again at once; if its host dies, after the ttl. The command
+ended, the task is open again at once; if its host dies, after the ttl. If the store
+does not answer at the end, latchwork tries to close the period until the ttl is
+over, and exits with 69 if it could not: the task may be done again. The command
 runs as under `run`, with the same environment, signals and exit codes.
 
 In a crontab, the same line on three hosts:

@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use latchwork::{Election, Error, ErrorKind, Leader, Leadership};
 
+use super::nap;
 use super::under_lock::{Admitted, Task};
 use crate::args::ElectArgs;
 use crate::output::Output;
 use crate::process::hold::Hold;
-use crate::process::timer::Naps;
 
 /// Between a campaign that the store did not answer and the next.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -60,10 +60,7 @@ async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Le
             Err(error) if error.kind() == ErrorKind::Unreachable => {
                 let message = format!("cannot campaign: {error}; trying again");
                 output.detail("unreachable", &message, &[("key", name)]);
-                // Without a timer the next try is its own pause: it lasts a ttl.
-                if let Ok(naps) = Naps::new() {
-                    let _ = naps.nap(PAUSE).await;
-                }
+                nap(PAUSE).await;
             }
             ended => return ended,
         }

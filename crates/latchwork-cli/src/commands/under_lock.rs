@@ -7,13 +7,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
+use latchwork::clock::{boot_time, wall_time};
 use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, Released};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::news::{News, Waiting};
-use super::{close, within};
+use super::{close, nap, within};
 use crate::exit;
 use crate::output::{Output, coarse};
 use crate::process::child::{Child, Start};
@@ -25,9 +25,12 @@ use crate::process::supervise::{Ended, Loss, Run, State, asks_to_end};
 use crate::process::terminal::Terminal;
 use crate::process::timer::Naps;
 
-/// How long the release may keep the caller waiting; it goes on in the background until latchwork
-/// ends, and then the ttl does the rest.
+/// How long the release of a lock may keep the caller waiting; it goes on in the background until
+/// latchwork ends, and then the ttl does the rest. Nothing does so for a period that is to be closed.
 const RELEASING: Duration = Duration::from_secs(3);
+
+/// How often to look whether a period is closed.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A command to run, and the lock to run it under.
 pub(crate) struct Task<'a> {
@@ -199,6 +202,7 @@ impl Session<'_> {
             }
         }
         let succeeded = matches!(ended, Ok(Ended::Exited(0)));
+        let (until, period_end) = (hold.valid_until(), hold.period_end());
         let released = within(RELEASING, hold.give_back(succeeded)).await;
         let mut code = match &ended {
             Ok(ended) => task.report(*ended, news),
@@ -219,12 +223,26 @@ impl Session<'_> {
                 code = exit::LOST;
             }
             Some(Ok(Released::NotHeld)) => {}
-            Some(Err(error)) => {
-                output.note("unreleased", &format!("not released yet: {error}"), &fields);
-            }
-            None => {
-                let message = "not released: the store does not answer; it will expire";
-                output.note("unreleased", message, &fields);
+            unanswered => {
+                let why = unanswered.and_then(Result::err).map(|error| error.to_string());
+                let why = why.unwrap_or_else(|| "the store does not answer".to_owned());
+                if let (Some(period_end), true) = (period_end, succeeded) {
+                    let left = coarse(until.since(boot_time()));
+                    let message = format!("the period is not closed yet: {why}; waiting {left}");
+                    output.note("unreleased", &message, &fields);
+                    let closed = is_closed(manager, news, &task.names[0], period_end);
+                    if within(until.since(boot_time()), or_end(signals, closed)).await != Some(true)
+                    {
+                        let message = format!(
+                            "{names}: the period could not be closed, the task may be done again"
+                        );
+                        output.fail("NotClosed", &message);
+                        code = exit::UNREACHABLE;
+                    }
+                } else {
+                    let message = format!("not released yet: {why}; it will expire");
+                    output.note("unreleased", &message, &fields);
+                }
             }
         }
         // So that a script that runs latchwork ends on Ctrl-C as it would without it; what shares
@@ -265,6 +283,32 @@ impl fmt::Display for Names<'_> {
             write!(f, "{}{name:?}", if index == 0 { "" } else { ", " })?;
         }
         Ok(())
+    }
+}
+
+/// Waits for the store's answer to a release that goes on in the background, and tells whether the
+/// period is closed: that answer may as well have been that nothing was held any more.
+async fn is_closed(manager: &LockManager, news: &News, name: &str, period_end: Duration) -> bool {
+    news.released().await;
+    loop {
+        match manager.inspect(name).await {
+            Ok(seen) => return seen.linger.is_some() || wall_time() >= period_end,
+            Err(_) => nap(LOOK).await,
+        }
+    }
+}
+
+/// Waits for `work`, or until a signal asks for the end: then `false`.
+async fn or_end(signals: &mut Signals, work: impl Future<Output = bool>) -> bool {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            signal = signals.next() => if asks_to_end(signal) {
+                return false;
+            },
+        }
     }
 }
 

@@ -45,6 +45,14 @@ impl Hold {
         self.guards().iter().map(Guard::valid_until).min().unwrap_or(Moment::NEVER)
     }
 
+    /// When the period of a task is over, by the wall clock; `None` for a lock.
+    pub(crate) fn period_end(&self) -> Option<Duration> {
+        match self {
+            Self::One(_) | Self::Several(_) => None,
+            Self::Task(run) => Some(run.period().end),
+        }
+    }
+
     /// What the hold is, by the clock: as good as the worst of its locks.
     pub(crate) fn state(&self) -> HoldState {
         match self {
