@@ -116,8 +116,8 @@ impl Task<'_> {
     }
 
     /// Says why the command ended, where the command itself does not, and with which code to exit.
-    fn report(&self, ended: Ended, news: &News) -> u8 {
-        let (names, output) = (Names(self.names), self.output);
+    fn report(&self, ended: Ended, news: &News, names: &Names<'_>) -> u8 {
+        let output = self.output;
         match ended {
             Ended::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
             Ended::Killed(number) => exit::code_of_signal(number),
@@ -184,14 +184,16 @@ impl Session<'_> {
             // Withdraw the claim, then let the signal do what it does.
             Err(signal) => return Ok(Over::by_signal(signal)),
         };
-        let (names, token) = (Names(task.names), hold.tokens());
+        // Several locks are held in an order of their own.
+        let (held, key, token) = (hold.names(), hold.keys(), hold.tokens());
+        let names = Names(&held);
         let fields = [("key", &*key), ("token", &token), ("holder", &**holder)];
         let tokens = token.replace('\n', ", ");
         output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
         let mut terminal = Terminal::open();
-        let held = Held { task, manager, hold: &hold, mask: *mask };
+        let run = Held { task, manager, hold: &hold, mask: *mask };
         let mut told_to_end = None;
-        let ended = held.run(signals, terminal.as_mut(), &mut told_to_end).await;
+        let ended = run.run(signals, terminal.as_mut(), &mut told_to_end).await;
         let mut shared = false;
         if let Some(terminal) = &mut terminal {
             shared = terminal.is_lent() && terminal.is_shared();
@@ -205,7 +207,7 @@ impl Session<'_> {
         let (until, period_end) = (hold.valid_until(), hold.period_end());
         let released = within(RELEASING, hold.give_back(succeeded)).await;
         let mut code = match &ended {
-            Ok(ended) => task.report(*ended, news),
+            Ok(ended) => task.report(*ended, news, &names),
             Err(Failed { code, message }) => {
                 output.fail("Command", message);
                 *code

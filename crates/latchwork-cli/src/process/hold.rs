@@ -21,6 +21,11 @@ impl Hold {
         }
     }
 
+    /// The keys, in the order of the tokens.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.guards().iter().map(|guard| guard.key().to_string()).collect()
+    }
+
     /// The keys, one a line.
     pub(crate) fn keys(&self) -> String {
         self.lines(|guard| guard.key().to_string())
