@@ -183,3 +183,35 @@ fn who_waits_for_a_second_term_is_hit_by_signals_as_before_the_first() {
         assert_eq!(done.status.signal(), Some(signal.as_raw()), "{done:?}");
     }
 }
+
+#[test]
+fn an_observer_goes_on_when_the_store_does() {
+    let (store, mut server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
+    let mut command = store.latchwork(&["elect", "--observe", "x"]);
+    command.env("LATCHWORK_STORE", server.url());
+    let observer = Running::start(command);
+    assert_eq!(observer.stdout.next().as_deref(), Some("x: nobody leads"));
+    server.stop().unwrap();
+    observer.stderr.until("cannot tell who leads");
+    server.cont().unwrap();
+    let leader = candidate_at(&server.url(), &store, "one", &[]);
+    let term = term(&leader);
+    // That nobody leads was told before.
+    assert_eq!(observer.stdout.next(), Some(format!("x: one leads, term {term}")));
+}
+
+#[test]
+fn an_observer_that_nobody_reads_ends() {
+    let store = Store::new();
+    let mut command = store.latchwork(&["elect", "--observe", "x"]);
+    command.stderr(std::process::Stdio::null());
+    let mut observer = command.spawn().unwrap();
+    let mut line = [0; 16];
+    let mut stdout = observer.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut stdout, &mut line).unwrap();
+    assert_eq!(&line, b"x: nobody leads\n");
+    drop(stdout);
+    // Although nothing changes that it would have to write.
+    let status = common::eventually("its end", || observer.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+}

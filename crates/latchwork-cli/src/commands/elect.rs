@@ -4,16 +4,19 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use latchwork::{Election, Error, ErrorKind, Leader, Leadership};
+use latchwork::{Election, Error, ErrorKind, Leadership};
 
-use super::nap;
 use super::under_lock::{Admitted, Task};
+use super::{nap, within};
 use crate::args::ElectArgs;
 use crate::output::Output;
 use crate::process::hold::Hold;
 
 /// Between a campaign that the store did not answer and the next.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often to look whether an observer is read.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.
 pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Result<u8, Error> {
@@ -67,16 +70,35 @@ async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Le
     }
 }
 
-/// Prints who leads, and each change, until a signal ends it.
+/// Prints who leads, and each change, until a signal ends it or nobody reads it any more.
 async fn observe(args: &ElectArgs, store: &str, output: &Output) -> Result<u8, Error> {
     let manager = latchwork::connect(store).await?;
     let mut changes = pin!(manager.election(&args.name).observe());
-    while let Some(change) = changes.next().await {
-        let leader: Option<Leader> = change?;
-        let code = output.leader(&args.name, leader.as_ref());
-        if code != 0 {
-            return Ok(code);
+    let mut told = None;
+    while output.is_read() {
+        let Some(change) = within(LOOK, changes.next()).await else { continue };
+        match change {
+            Some(Ok(leader)) if told.as_ref() == Some(&leader) => {}
+            Some(Ok(leader)) => {
+                let code = output.leader(&args.name, leader.as_ref());
+                if code != 0 {
+                    return Ok(code);
+                }
+                told = Some(leader);
+            }
+            // What asking again cannot change.
+            Some(Err(error)) if !is_passing(&error) => return Err(error),
+            Some(Err(error)) => {
+                let message = format!("cannot tell who leads: {error}; asking again");
+                output.note("unreachable", &message, &[("key", &args.name)]);
+            }
+            None => break,
         }
     }
     Ok(0)
+}
+
+/// Whether the store may answer otherwise in a while.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Denied | ErrorKind::Corrupt)
 }
