@@ -62,8 +62,10 @@ it; the others exit with 0 and, with -v, say why. If the command exits with 0, i
 period is closed: nobody runs the task again before it is over. If it fails, or is
 ended, the task is open again at once; if its host dies, after the ttl. If the store
 does not answer at the end, latchwork tries to close the period until the ttl is
-over, and exits with 69 if it could not: the task may be done again. The command
-runs as under `run`, with the same environment, signals and exit codes.
+over, and exits with 69 if it could not: the task may be done again. A store that
+may have forgotten what was done (quarantine) admits nobody for a while: that exits
+with 75, also without --must-run, for it cannot tell whether the task was done. The
+command runs as under `run`, with the same environment, signals and exit codes.
 
 In a crontab, the same line on three hosts:
   0 2 * * *  latchwork --store redis://locks once --every 1d --tz Europe/Berlin report -- ./report
@@ -264,7 +266,7 @@ pub(crate) struct OnceArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// Exit with 75 instead of 0 if there was nothing to do
+    /// Exit with 75 instead of 0 if there was nothing to do; a quarantine always does
     #[arg(long)]
     pub(crate) must_run: bool,
 

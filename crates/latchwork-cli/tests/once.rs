@@ -176,3 +176,9 @@ fn a_period_of_a_server_that_lost_its_data_is_not_closed() {
     let done = run.finish();
     assert_eq!(done.code(), 69, "{done:?}");
 }
+
+#[test]
+fn the_help_tells_what_a_quarantine_exits_with() {
+    let help = Store::new().output(&["once", "--help"]).stdout;
+    assert!(help.contains("quarantine") && help.contains("75, also without --must-run"), "{help}");
+}
