@@ -92,7 +92,8 @@ Four workloads, a few seconds each: a lock that nobody else wants, by one task a
 64 with a key each; a lock that several processes want all the time; and one that
 each of them holds for 43 to 61 ms. A handover is a change of process. All holds are
 stamped on one clock; one that begins before the one before it has ended is an
-overlap, which must not be. Uses keys of its own namespace only, refuses to run if
+overlap, which must not be (exit 70). One that its process knows to have lost is
+counted as lost, not as an overlap. Uses keys of its own namespace only, refuses to run if
 somebody has a lock there, and leaves none.
 
 Examples:
@@ -364,7 +365,7 @@ pub(crate) struct BenchArgs {
     pub(crate) processes: u32,
 
     /// Where the keys of the bench are; nobody else may use it
-    #[arg(long, value_name = "TEXT", default_value = "latchwork-bench")]
+    #[arg(long, value_name = "TEXT", default_value = "latchwork-bench", value_parser = namespace)]
     pub(crate) namespace: String,
 
     /// Draw which part of all took how long
@@ -426,6 +427,16 @@ fn bench_length(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         fits if (Duration::from_millis(100)..=Duration::from_secs(600)).contains(&fits) => Ok(fits),
         _ => Err("choose 100ms to 10m".into()),
+    }
+}
+
+/// A namespace that is one: without it the keys of the bench would be among all others.
+fn namespace(text: &str) -> Result<String, String> {
+    match text {
+        "" => {
+            Err("the bench needs a namespace of its own; leave it out for latchwork-bench".into())
+        }
+        some => Ok(some.to_owned()),
     }
 }
 
