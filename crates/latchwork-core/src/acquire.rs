@@ -4,9 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
-    Attempt, Blocked, Cause, Claim, ClaimId, Grant, Linger, Mode, Order, Stamp, Wake,
-};
+use crate::backend::{Attempt, Blocked, Cause, Claim, ClaimId, Grant, Mode, Order, Stamp, Wake};
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::engine::Engine;
@@ -31,6 +29,8 @@ pub(crate) enum Patience {
     Once,
     /// Until this long from now.
     Within(Duration),
+    /// Until then, which is so long from when the caller began.
+    Until(Moment, Duration),
     /// For ever.
     Endless,
 }
@@ -81,6 +81,7 @@ pub(crate) async fn acquire(
     let start = engine.io.now();
     let deadline = match patience {
         Patience::Within(limit) => start.plus(limit),
+        Patience::Until(deadline, _) => deadline,
         Patience::Once | Patience::Endless => Moment::NEVER,
     };
     // Only exclusive claims share a place: readers and permits go to the store side by side.
@@ -152,7 +153,7 @@ pub(crate) fn timed_out(
     in_the_way: Option<InTheWay>,
 ) -> Error {
     let within = match patience {
-        Patience::Within(limit) => format!(" within {limit:?}"),
+        Patience::Within(limit) | Patience::Until(_, limit) => format!(" within {limit:?}"),
         Patience::Once | Patience::Endless => String::new(),
     };
     let step = match &in_the_way {
@@ -193,7 +194,7 @@ impl Drop for Pending<'_> {
         let job = Job {
             claim: self.claim.clone(),
             rules: self.request.plan.rules.clone(),
-            linger: Linger::None,
+            closed_until: None,
             held: None,
             under_way,
             lead: None,
@@ -259,17 +260,17 @@ impl<'a> Pending<'a> {
                     failing_since = None;
                     self.blocked = true;
                     backoff.reset();
+                    if let (Some(_), Some(holder)) =
+                        (self.request.plan.rules.adaptive_ttl, &blocked.holder)
+                    {
+                        engine.habits.hear(&self.claim.key, holder);
+                    }
                     if self.patience == Patience::Once {
                         return Ok(Admission::Refused(Some(blocked)));
                     }
                     self.touched = true;
                     if self.request.stops_at_linger && blocked.cause == Cause::Linger {
                         return Ok(Admission::Refused(Some(blocked)));
-                    }
-                    if let (Some(_), Some(holder)) =
-                        (self.request.plan.rules.adaptive_ttl, &blocked.holder)
-                    {
-                        engine.habits.hear(&self.claim.key, holder);
                     }
                     if let Some(lead) = &self.lead {
                         lead.note(InTheWay::of(&blocked));
@@ -346,11 +347,10 @@ impl<'a> Pending<'a> {
             self.claim.id = ClaimId::random();
             self.touched = false;
             let rules = rules.clone();
-            let linger = Linger::None;
             engine.reaper.reap(Job {
                 claim: burnt,
                 rules,
-                linger,
+                closed_until: None,
                 held: None,
                 under_way: None,
                 lead: None,

@@ -49,7 +49,7 @@ impl AdaptiveTtl {
     /// not change with each hold, and stores that keep a session for each ttl keep few.
     pub fn ttl_for(self, usual: Option<Duration>) -> Duration {
         let Some(usual) = usual else { return self.longest };
-        let mut ttl = self.shortest;
+        let mut ttl = self.shortest.max(Duration::from_millis(1));
         while ttl < self.longest && validity::renew_every(ttl) <= usual {
             ttl = (ttl * 2).min(self.longest);
         }

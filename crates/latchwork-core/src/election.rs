@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 
+use crate::adaptive;
 use crate::backend::{Released, Snapshot};
 use crate::error::Error;
 use crate::guard::Guard;
@@ -136,6 +137,10 @@ impl Election {
     /// # Errors
     ///
     /// As [`LockManager::inspect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped; nothing is left behind.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         Ok(leader_of(&self.locks.inspect(&*self.name).await?))
     }
@@ -171,7 +176,9 @@ fn leader_of(seen: &Snapshot) -> Option<Leader> {
     let party = seen.holders.first()?;
     // A holder of another kind, that has no token, is no leader of ours.
     let term = FencingToken::from_grant(party.token?);
-    Some(Leader { candidate: party.holder.clone(), term })
+    // What a holder says of its hold times is no part of an address.
+    let candidate = adaptive::unsaid(&party.holder).into();
+    Some(Leader { candidate, term })
 }
 
 /// A leadership, until it is resigned, dropped or lost: a [`Guard`] with a term.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::adaptive::Habits;
-use crate::backend::{Backend, Linger};
+use crate::backend::Backend;
 use crate::capabilities::Capabilities;
+use crate::clock::Moment;
 use crate::driver::{Driver, Work};
 use crate::error::{BackendError, Error, ErrorKind, LostReason};
 use crate::guard::Guard;
@@ -128,31 +129,37 @@ impl Engine {
         if self.hand_over(watched, index) {
             return Outcome::HandedOver;
         }
-        self.end(watched, Linger::None)
+        self.end(watched, None)
     }
 
     /// Gives the hold to the next waiter of this process; `false` if there is none or no time.
     fn hand_over(self: &Arc<Self>, watched: &Arc<Watched>, index: u32) -> bool {
         let lease = &watched.lease;
         while let Some(next) = self.next_local(watched, index) {
-            let held = lease.restart_hold(self.io.now());
-            self.learn(lease, held);
+            let (now, from) = (self.io.now(), lease.token());
+            let before = lease.restart_hold(now, index + 1);
+            let held = now.since(before.held_since);
             let guard = Guard::new(self.clone(), watched.clone(), index + 1);
             let token = guard.token();
             match next.hand(guard) {
                 Ok(()) => {
-                    lease.rules.tell(&Event::HandedOver { key: &lease.claim.key, token, held });
+                    self.learn(lease, held);
+                    let key = &lease.claim.key;
+                    lease.rules.tell(&Event::HandedOver { key, from, token, held });
                     return true;
                 }
-                Err(unwanted) => unwanted.disarm(),
+                Err(unwanted) => {
+                    unwanted.disarm();
+                    lease.restore_hold(before);
+                }
             }
         }
         false
     }
 
-    /// Ends the hold of a guard that is done; what is to be released keeps the key closed for
-    /// `linger`.
-    pub(crate) fn end(&self, watched: &Arc<Watched>, linger: Linger) -> Outcome {
+    /// Ends the hold of a guard that is done; what is to be released keeps the key closed until
+    /// then.
+    pub(crate) fn end(&self, watched: &Arc<Watched>, closed_until: Option<Moment>) -> Outcome {
         let lease = &watched.lease;
         if !lease.end_released() {
             return Outcome::WasLost;
@@ -163,8 +170,8 @@ impl Engine {
         Outcome::Ended(Job {
             claim: lease.claim.clone(),
             rules: lease.rules.clone(),
-            linger,
-            held: Some((lease.first_token, held)),
+            closed_until,
+            held: Some((lease.token(), held)),
             under_way: None,
             lead: lease.take_lead(),
         })

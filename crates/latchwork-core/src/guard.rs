@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::{Linger, Released};
+use crate::backend::Released;
 use crate::clock::Moment;
 use crate::engine::{Engine, Outcome};
 use crate::error::{Error, Lost, NotHeld};
 use crate::key::Key;
 use crate::lease::HoldState;
-use crate::reaper::{Withdrawal, tell_released};
+use crate::reaper::{Withdrawal, linger_until, tell_released};
 use crate::reentrant::Entry;
 use crate::token::FencingToken;
 use crate::watchdog::Watched;
@@ -76,9 +76,22 @@ impl Guard {
         self.token
     }
 
-    /// The wall clock of this machine.
-    pub(crate) fn wall(&self) -> Duration {
-        self.engine.io.clock().wall()
+    /// Both clocks of this machine, boot and wall.
+    pub(crate) fn clocks(&self) -> (Moment, Duration) {
+        (self.engine.io.now(), self.engine.io.clock().wall())
+    }
+
+    /// Sets the longest hold aside, until [`start_max_hold`](Guard::start_max_hold).
+    pub(crate) fn suspend_max_hold(&self) {
+        self.watched.lease.suspend_max_hold();
+    }
+
+    /// From now on the longest hold counts.
+    pub(crate) fn start_max_hold(&self) {
+        let now = self.engine.io.now();
+        self.watched.lease.restart_hold(now, self.index);
+        // The end may come before anything that the watchdog sleeps for.
+        self.engine.watchdog.review(&self.watched);
     }
 
     /// How long the hold may be counted on if it is not renewed again.
@@ -160,18 +173,21 @@ impl Guard {
     ///
     /// The guard is gone in any case. A dropped release goes on in the background.
     pub async fn release(self) -> Result<Released, Error> {
-        self.release_with(Linger::None).await
+        self.release_until(None).await
     }
 
-    /// Releases the lock and keeps the key closed to everyone for `linger`.
-    pub(crate) async fn release_with(mut self, linger: Linger) -> Result<Released, Error> {
+    /// Releases the lock and keeps the key closed to everyone until then.
+    pub(crate) async fn release_until(
+        mut self,
+        closed_until: Option<Moment>,
+    ) -> Result<Released, Error> {
         self.done = true;
-        let outcome = match (self.leave(), linger) {
+        let outcome = match (self.leave(), closed_until) {
             (Leave::Others(held), _) => {
                 return Ok(if held { Released::Yes } else { Released::NotHeld });
             }
-            (Leave::Last, Linger::None) => self.engine.hand_over_or_end(&self.watched, self.index),
-            (Leave::Last, Linger::For(_)) => self.engine.end(&self.watched, linger),
+            (Leave::Last, None) => self.engine.hand_over_or_end(&self.watched, self.index),
+            (Leave::Last, until) => self.engine.end(&self.watched, until),
         };
         let job = match outcome {
             Outcome::Ended(job) => job,
@@ -182,6 +198,7 @@ impl Guard {
         let op_timeout = rules.op_timeout(job.claim.ttl);
         let mut withdrawal = Withdrawal::new(&self.engine.reaper, job);
         let reaper = &self.engine.reaper;
+        let linger = linger_until(closed_until, self.engine.io.now());
         match reaper.release_once(withdrawal.claim(), linger, op_timeout).await {
             Ok(released) => {
                 withdrawal.settled();

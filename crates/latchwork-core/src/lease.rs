@@ -44,6 +44,8 @@ struct State {
     hold_until: Moment,
     /// When the hold began: with the grant or the last handover.
     held_since: Moment,
+    /// How often the store's grant was handed over.
+    index: u32,
     /// When the renewal that is under way was to be sent.
     planned: Moment,
     end: Option<End>,
@@ -68,6 +70,13 @@ pub enum HoldState {
     Suspect,
     /// Over for good.
     Lost(Lost),
+}
+
+/// A hold before it was restarted.
+pub(crate) struct Before {
+    hold_until: Moment,
+    pub(crate) held_since: Moment,
+    index: u32,
 }
 
 /// What the watchdog has to do for a lease.
@@ -145,6 +154,7 @@ impl Lease {
             in_doubt: false,
             hold_until: rules.hold_until(now),
             held_since: now,
+            index: 0,
             planned: now,
             end: None,
             meter,
@@ -319,11 +329,36 @@ impl Lease {
         Some(lost)
     }
 
-    /// Starts a new hold of this lease, for a handover; says how long the last one was.
-    pub(crate) fn restart_hold(&self, now: Moment) -> Duration {
+    /// Starts a new hold of this lease, for a handover; says what the last one was.
+    pub(crate) fn restart_hold(&self, now: Moment, index: u32) -> Before {
         let mut state = self.lock();
+        let before = Before {
+            hold_until: state.hold_until,
+            held_since: state.held_since,
+            index: state.index,
+        };
         state.hold_until = self.rules.hold_until(now);
-        now.since(std::mem::replace(&mut state.held_since, now))
+        state.held_since = now;
+        state.index = index;
+        before
+    }
+
+    /// Nobody took the hold that was restarted: it is what it was.
+    pub(crate) fn restore_hold(&self, before: Before) {
+        let mut state = self.lock();
+        state.hold_until = before.hold_until;
+        state.held_since = before.held_since;
+        state.index = before.index;
+    }
+
+    /// Sets the longest hold aside until [`restart_hold`](Lease::restart_hold).
+    pub(crate) fn suspend_max_hold(&self) {
+        self.lock().hold_until = Moment::NEVER;
+    }
+
+    /// The token of the hold as it is now.
+    pub(crate) fn token(&self) -> FencingToken {
+        self.first_token.handed_over(self.lock().index).unwrap_or(self.first_token)
     }
 
     /// How long the hold has lasted.

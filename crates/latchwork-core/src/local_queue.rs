@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::adaptive;
 use crate::backend::{Blocked, Cause, Claim};
 use crate::clock::Moment;
 use crate::error::BackendError;
@@ -238,12 +239,16 @@ impl Lead {
                 break;
             };
             drop(state);
-            let same_ttl =
-                inherited.as_ref().is_some_and(|left| left.job.claim.ttl == next.plan.ttl);
+            // A store keeps the text of the first try.
+            let suits = inherited.as_ref().is_some_and(|left| {
+                let (claim, plan) = (&left.job.claim, &next.plan);
+                claim.ttl == plan.ttl
+                    && adaptive::unsaid(&claim.holder) == adaptive::unsaid(&plan.holder)
+            });
             let lead = Lead {
                 lines: self.lines.clone(),
                 line: self.line.clone(),
-                inherited: if same_ttl { inherited.take() } else { None },
+                inherited: if suits { inherited.take() } else { None },
                 over: false,
             };
             let Err(unwanted) = next.turn.send(Turn::Lead(lead)) else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::acquire::{Admission, Patience, Request, acquire};
 use crate::adaptive::AdaptiveTtl;
 use crate::backend::Mode;
+use crate::clock::Moment;
 use crate::doorbell::Doorbell;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
@@ -73,14 +74,14 @@ impl Lock {
     /// How long the store keeps the lock without hearing of the holder. While the guard lives it
     /// is renewed every third of this.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.settings = self.settings.with(|options| options.ttl = Some(ttl));
+        self.settings = self.settings.with(|options| options.fix_ttl(ttl));
         self
     }
 
     /// Lets the ttl follow the hold times of the key, within bounds; see
     /// [`LockManager::adaptive_ttl`](crate::LockManager::adaptive_ttl).
     pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
-        self.settings = self.settings.with(|options| options.adaptive_ttl = Some(bounds));
+        self.settings = self.settings.with(|options| options.follow_holds(bounds));
         self
     }
 
@@ -183,6 +184,15 @@ impl Lock {
                 return Ok(guard);
             }
         }
+    }
+
+    /// As [`acquire_within`](Lock::acquire_within) for a caller that began before.
+    pub(crate) async fn acquire_until(
+        &self,
+        deadline: Moment,
+        limit: Duration,
+    ) -> Result<Guard, Error> {
+        self.acquire_with(Patience::Until(deadline, limit)).await
     }
 
     pub(crate) async fn admit(&self, patience: Patience) -> Result<Admission, Error> {

@@ -74,7 +74,7 @@ impl LockManager {
     /// mostly 30 s, if not set.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.settings = self.settings.with(|options| options.ttl = Some(ttl));
+        self.settings = self.settings.with(|options| options.fix_ttl(ttl));
         self
     }
 
@@ -83,11 +83,11 @@ impl LockManager {
     /// after its holder died, and one that is held for long is renewed as rarely as may be.
     ///
     /// Processes learn from their own holds, and from the text of a holder in their way, which says
-    /// `[holds under 1300 ms]`; `latchwork show` prints it. Not together with
-    /// [`ttl`](LockManager::ttl). Off if not set.
+    /// `[holds under 1300 ms]`; `latchwork show` prints it. Of this and [`ttl`](LockManager::ttl)
+    /// what was said last counts. Off if not set.
     #[must_use]
     pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
-        self.settings = self.settings.with(|options| options.adaptive_ttl = Some(bounds));
+        self.settings = self.settings.with(|options| options.follow_holds(bounds));
         self
     }
 
@@ -296,7 +296,7 @@ impl LockManager {
         let job = Job {
             claim: claim.clone(),
             rules,
-            linger: Linger::None,
+            closed_until: None,
             held: None,
             under_way: None,
             lead: None,

@@ -26,7 +26,10 @@ use crate::token::FencingToken;
 /// acquires an earlier one by hand can still make a circle, which the deadline ends.
 ///
 /// All that are free are taken at once, side by side. Where one is not, the later ones are given
-/// back until it is had.
+/// back until it is had. A `max_hold` counts from when all are had.
+///
+/// One order needs one name for each store: write its address the same way everywhere, hosts in the
+/// same order.
 ///
 /// # Examples
 ///
@@ -68,7 +71,12 @@ impl MultiLock {
     /// Dropping the future leaves nothing held: what was granted is given back in the background.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         let taken = take_free(self.locks()?).await?;
-        Ok(all(taken).map(MultiGuard))
+        let all: Option<Vec<Guard>> = taken.into_iter().collect();
+        if let Some(all) = &all {
+            // From one moment on for all.
+            all.iter().for_each(Guard::start_max_hold);
+        }
+        Ok(all.map(MultiGuard))
     }
 
     /// Acquires all, however long it takes.
@@ -109,22 +117,40 @@ impl MultiLock {
         let deadline = limit.map_or(Moment::NEVER, |limit| io.now().plus(limit));
         let mut held: Vec<Guard> = Vec::with_capacity(locks.len());
         loop {
-            let rest = take_free(&locks[held.len()..]).await?;
+            let rest = if held.len() + 1 == locks.len() && !held.is_empty() {
+                // The last one is waited for at once.
+                vec![None]
+            } else {
+                let left = deadline.since(io.now());
+                match io.within(left, take_free(&locks[held.len()..])).await {
+                    Some(Ok(rest)) => rest,
+                    // A store that does not answer is asked again by who waits for the next one.
+                    Some(Err(error)) if error.kind() == ErrorKind::Unreachable => vec![None],
+                    Some(Err(error)) => return Err(error),
+                    None => vec![None],
+                }
+            };
             // Only what stands before the first gap may be held while that one is waited for.
-            held.extend(rest.into_iter().map_while(|guard| guard));
+            held.extend(rest.into_iter().map_while(|guard| guard).inspect(Guard::suspend_max_hold));
             if held.iter().any(|guard| matches!(guard.state(), HoldState::Lost(_))) {
                 held.clear();
             }
-            let Some(next) = locks.get(held.len()) else { return Ok(MultiGuard(held)) };
+            let Some(next) = locks.get(held.len()) else {
+                held.iter().for_each(Guard::start_max_hold);
+                return Ok(MultiGuard(held));
+            };
             let acquire = async {
-                if deadline == Moment::NEVER {
-                    next.acquire().await
-                } else {
-                    next.acquire_within(deadline.since(io.now())).await
+                match limit {
+                    None => next.acquire().await,
+                    Some(limit) => next.acquire_until(deadline, limit).await,
                 }
             };
             tokio::select! {
-                guard = acquire => held.push(guard?),
+                guard = acquire => {
+                    let guard = guard?;
+                    guard.suspend_max_hold();
+                    held.push(guard);
+                }
                 // Without those before it, it would be waited for out of order.
                 _ = first_lost(&held), if !held.is_empty() => held.clear(),
             }
@@ -157,10 +183,6 @@ fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
 /// Tries all at once. An error gives back what was granted.
 async fn take_free(locks: &[Lock]) -> Result<Vec<Option<Guard>>, Error> {
     join_all(locks.iter().map(Lock::try_acquire)).await.into_iter().collect()
-}
-
-fn all(taken: Vec<Option<Guard>>) -> Option<Vec<Guard>> {
-    taken.into_iter().collect()
 }
 
 async fn first_lost(guards: &[Guard]) -> Lost {

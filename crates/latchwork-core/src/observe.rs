@@ -64,6 +64,8 @@ pub enum Event<'a> {
     HandedOver {
         /// The key.
         key: &'a Key,
+        /// The token of the hold that ends.
+        from: FencingToken,
         /// The token of the new hold.
         token: FencingToken,
         /// How long the hold that ends has lasted.
@@ -82,7 +84,7 @@ pub enum Event<'a> {
     Renewed {
         /// The key.
         key: &'a Key,
-        /// The token of the store's grant; that of the hold counts handovers on from it.
+        /// The token of the hold.
         token: FencingToken,
         /// How long the renewal took.
         took: Duration,
@@ -95,7 +97,7 @@ pub enum Event<'a> {
     RenewFailed {
         /// The key.
         key: &'a Key,
-        /// The token of the store's grant.
+        /// The token of the hold.
         token: FencingToken,
         /// What went wrong.
         error: &'a BackendError,
@@ -106,7 +108,7 @@ pub enum Event<'a> {
     Suspect {
         /// The key.
         key: &'a Key,
-        /// The token of the store's grant.
+        /// The token of the hold.
         token: FencingToken,
     },
     /// The store's clock went further (or less far) between two answers than their travel and its
@@ -130,7 +132,7 @@ pub enum Event<'a> {
     Lost {
         /// The key.
         key: &'a Key,
-        /// The token of the store's grant.
+        /// The token of the hold.
         token: FencingToken,
         /// Why and when.
         lost: Lost,
@@ -141,7 +143,7 @@ pub enum Event<'a> {
     Released {
         /// The key.
         key: &'a Key,
-        /// The token of the store's grant.
+        /// The token of the hold.
         token: FencingToken,
         /// How long it had lasted.
         held: Duration,
@@ -157,6 +159,8 @@ pub enum Event<'a> {
     ReleaseFailed {
         /// The key.
         key: &'a Key,
+        /// The token of the hold, and how long it had lasted; none if nobody had it.
+        held: Option<(FencingToken, Duration)>,
         /// What went wrong at the last try.
         error: &'a BackendError,
     },

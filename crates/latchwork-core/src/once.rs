@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Admission, Patience};
-use crate::backend::{Blocked, Cause, Linger, Released};
+use crate::backend::{Blocked, Cause, Released};
 use crate::error::{Error, ErrorKind, Lost};
 use crate::guard::Guard;
 use crate::lock::Lock;
@@ -14,6 +14,9 @@ use crate::period::Period;
 
 /// How far the clocks of hosts may differ without a period being skipped.
 const MOST_CLOCKS_DIFFER: Duration = Duration::from_secs(60);
+
+/// How far they may differ without a period being done twice: a key stays closed for so much longer.
+const CLOSED_LONGER: Duration = Duration::from_secs(1);
 
 /// How long to wait before a store that is late to open a key is asked again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -33,9 +36,11 @@ const LOOK: Duration = Duration::from_millis(100);
 /// - A late try is one for the period in which it is admitted. A period that nobody tried in is not
 ///   made up for.
 ///
-/// The period is told by the wall clock of the host that runs. Clocks may differ: who tries at the
-/// very start of a period and finds the one before still closed waits for its end, for up to half a
-/// period and no longer than a minute. If the store forgets its data, it forgets as well that a
+/// The period is told by the wall clock of the host that runs. Clocks may differ: the key stays closed
+/// for a second longer (a twentieth of a short period), so that a host that is so much behind does
+/// not do it again; and who tries at the very start of a period and finds the one before still
+/// closed waits for its end, for up to half a period and no longer than a minute. A run that goes on
+/// into the next period keeps that one from beginning elsewhere. If the store forgets its data, it forgets as well that a
 /// period is closed.
 ///
 /// # Examples
@@ -139,6 +144,8 @@ impl Once {
 
     /// Begins the task if it was not done in this period and nobody is at it.
     ///
+    /// Answers at once, but for the start of a period in which the one before is still closed.
+    ///
     /// # Errors
     ///
     /// `Unsupported` on a store that cannot keep a key closed. Else as [`Lock::try_acquire`].
@@ -147,7 +154,7 @@ impl Once {
     ///
     /// As [`Lock::try_acquire`].
     pub async fn try_begin(&self) -> Result<Begun, Error> {
-        self.begin(Patience::Once).await
+        self.begin(None).await
     }
 
     /// Begins the task if it was not done in this period; if somebody is at it, waits up to `limit`
@@ -161,11 +168,13 @@ impl Once {
     ///
     /// As [`Lock::acquire`].
     pub async fn begin_within(&self, limit: Duration) -> Result<Begun, Error> {
-        self.begin(Patience::Within(limit)).await
+        self.begin(Some(limit)).await
     }
 
-    async fn begin(&self, patience: Patience) -> Result<Begun, Error> {
+    async fn begin(&self, limit: Option<Duration>) -> Result<Begun, Error> {
         let engine = self.lock.engine();
+        let patience = limit
+            .map_or(Patience::Once, |limit| Patience::Until(engine.io.now().plus(limit), limit));
         if !engine.capabilities.linger {
             let error = Error::new(
                 ErrorKind::Unsupported,
@@ -184,24 +193,31 @@ impl Once {
                 }
                 Admission::Refused(blocked) => Skipped::because(blocked),
             };
-            match why {
-                Skipped::Done { closed_for: Some(left) } if self.is_of_the_last_period(left)? => {
-                    // Where the store is late, it is asked again in a while.
-                    engine.io.sleep(left.max(LOOK)).await;
-                }
-                why => return Ok(Begun::Skipped(why)),
+            let Skipped::Done { closed_for } = why else { return Ok(Begun::Skipped(why)) };
+            let Some(pause) = self.last_period_ends_in(closed_for)? else {
+                return Ok(Begun::Skipped(why));
+            };
+            tokio::select! {
+                () = engine.io.sleep(pause) => {}
+                () = engine.closed() => {}
             }
         }
     }
 
-    /// Whether what keeps the key closed for so long closes the period before ours. One that closes
-    /// ours lasts until its end; clocks that differ, and stores that count in seconds, let the last
-    /// one reach a little into ours.
-    fn is_of_the_last_period(&self, left: Duration) -> Result<bool, Error> {
+    /// When to ask again whether a key is open that is closed for so long: it may be closed for the
+    /// period before ours. One that closes ours lasts until its end; clocks that differ, and stores
+    /// that count in seconds, let the last one reach a little into ours.
+    fn last_period_ends_in(&self, left: Option<Duration>) -> Result<Option<Duration>, Error> {
         let now = self.lock.engine().io.clock().wall();
         let Range { start, end } = self.every.around(now)?;
-        let reach = ((end - start) / 2).min(MOST_CLOCKS_DIFFER);
-        Ok(now - start + left <= reach)
+        let reach = ((end - start) / 2).min(MOST_CLOCKS_DIFFER).saturating_sub(now - start);
+        Ok(match left {
+            // Where the store is late, it is asked again in a while.
+            Some(left) if left <= reach => Some(left.max(LOOK)),
+            // One that does not tell is asked now and then.
+            None if !reach.is_zero() => Some(reach.min(LOOK * 10)),
+            _ => None,
+        })
     }
 
     /// Does the task if it was not done in this period and nobody is at it.
@@ -297,10 +313,12 @@ impl Run {
     /// As [`Guard::release`]: the period is closed in the background.
     pub async fn succeed(self) -> Result<Released, Error> {
         let Range { start, end } = self.period;
+        let (now, wall) = self.guard.clocks();
         // A clock that was set back makes the rest no longer than the period.
-        let left = end.saturating_sub(self.guard.wall()).min(end - start);
-        let linger = if left.is_zero() { Linger::None } else { Linger::For(left) };
-        self.guard.release_with(linger).await
+        let left = end.saturating_sub(wall).min(end - start);
+        let longer = ((end - start) / 20).min(CLOSED_LONGER);
+        let closed_until = (!left.is_zero()).then(|| now.plus(left + longer));
+        self.guard.release_until(closed_until).await
     }
 
     /// Opens the task for others.

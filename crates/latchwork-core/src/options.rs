@@ -108,6 +108,16 @@ const SHORTEST_TTL: Duration = Duration::from_millis(10);
 const SHORTEST_OP: Duration = Duration::from_millis(1);
 
 impl Options {
+    /// One ttl for all. What was said last counts.
+    pub(crate) fn fix_ttl(&mut self, ttl: Duration) {
+        (self.ttl, self.adaptive_ttl) = (Some(ttl), None);
+    }
+
+    /// A ttl that follows the hold times. What was said last counts.
+    pub(crate) fn follow_holds(&mut self, bounds: AdaptiveTtl) {
+        (self.ttl, self.adaptive_ttl) = (None, Some(bounds));
+    }
+
     /// The ttl to ask for.
     fn ttl(&self, capabilities: &Capabilities) -> Duration {
         let longest = self.adaptive_ttl.map(|bounds| bounds.longest);
@@ -123,10 +133,13 @@ impl Options {
         };
         check_namespace(&self.namespace)?;
         let mut ttl = self.ttl(capabilities);
+        let field = if self.adaptive_ttl.is_some() { "adaptive_ttl.longest" } else { "ttl" };
         if !capabilities.ttl.contains(&ttl) {
             let (least, most) = (capabilities.ttl.start(), capabilities.ttl.end());
             return invalid(
-                format!("ttl: {ttl:?} is outside what this store grants, {least:?} to {most:?}"),
+                format!(
+                    "{field}: {ttl:?} is outside what this store grants, {least:?} to {most:?}"
+                ),
                 "choose a ttl within the range",
             );
         }
@@ -137,12 +150,6 @@ impl Options {
             );
         }
         let shortest = self.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);
-        if self.adaptive_ttl.is_some() && self.ttl.is_some() {
-            return invalid(
-                "adaptive_ttl: ttl is set as well".into(),
-                "leave one of them out; the bounds of adaptive_ttl are ttls",
-            );
-        }
         if shortest > ttl || !capabilities.ttl.contains(&shortest) {
             let least = capabilities.ttl.start();
             return invalid(

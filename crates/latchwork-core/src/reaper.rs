@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::backend::{Attempt, Backend, Claim, Linger, Released};
 use crate::backoff::Backoff;
+use crate::clock::Moment;
 use crate::driver::Work;
 use crate::error::BackendError;
 use crate::io::Io;
@@ -29,8 +30,8 @@ pub(crate) type Orphan =
 pub(crate) struct Job {
     pub(crate) claim: Claim,
     pub(crate) rules: Arc<Rules>,
-    /// How long the key is to stay closed afterwards.
-    pub(crate) linger: Linger,
+    /// Until when the key is to stay closed afterwards.
+    pub(crate) closed_until: Option<Moment>,
     /// The hold that ends with it, its token and how long it has lasted; none if nobody had it.
     pub(crate) held: Option<(FencingToken, Duration)>,
     /// A try of this claim that is still under way: the release goes after its answer.
@@ -62,7 +63,7 @@ impl Reaper {
     }
 
     async fn give_back(&self, job: Job) {
-        let Job { claim, rules, linger, held, under_way, mut lead } = job;
+        let Job { claim, rules, closed_until, held, under_way, mut lead } = job;
         let op_timeout = rules.op_timeout(claim.ttl);
         if let Some(try_under_way) = under_way {
             // Whatever it answers: the release settles it, and goes after it.
@@ -73,6 +74,7 @@ impl Reaper {
         let first = Duration::from_millis(20).min(op_timeout);
         let mut backoff = Backoff::new(first, op_timeout);
         loop {
+            let linger = linger_until(closed_until, self.io.now());
             let answer = self.release_once(&claim, linger, op_timeout).await;
             drop(lead.take());
             let error = match answer {
@@ -81,7 +83,8 @@ impl Reaper {
             };
             let pause = backoff.pause();
             if self.io.now().plus(pause) >= give_up {
-                return rules.tell(&Event::ReleaseFailed { key: &claim.key, error: &error });
+                let key = &claim.key;
+                return rules.tell(&Event::ReleaseFailed { key, held, error: &error });
             }
             self.io.sleep(pause).await;
         }
@@ -94,6 +97,15 @@ impl Reaper {
         op_timeout: Duration,
     ) -> Result<Released, BackendError> {
         self.io.answer(op_timeout, self.backend.release(claim, linger)).await
+    }
+}
+
+/// How long a key stays closed that is to be closed until then: a release that is repeated does not
+/// close it for longer.
+pub(crate) fn linger_until(closed_until: Option<Moment>, now: Moment) -> Linger {
+    match closed_until.map(|until| until.since(now)) {
+        None | Some(Duration::ZERO) => Linger::None,
+        Some(left) => Linger::For(left),
     }
 }
 

@@ -91,8 +91,11 @@ impl ReentrantMutex {
     /// As [`Lock::try_acquire`]; an owner that had the lock before has it still.
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         let visit = self.visit(owner)?;
+        if let Some(guard) = self.enter(&visit) {
+            return Ok(Some(guard));
+        }
         // Another call of the same owner is at the store: it is not for this one to wait for it.
-        let Ok(_turn) = visit.slot.turn.try_lock() else { return Ok(None) };
+        let Ok(_turn) = visit.slot().turn.try_lock() else { return Ok(None) };
         if let Some(guard) = self.enter(&visit) {
             return Ok(Some(guard));
         }
@@ -129,8 +132,12 @@ impl ReentrantMutex {
         let io = &self.0.engine().io;
         let deadline = limit.map_or(Moment::NEVER, |limit| io.now().plus(limit));
         let visit = self.visit(owner)?;
+        // Before its turn: the turn may be with a call that nobody polls any more.
+        if let Some(guard) = self.enter(&visit) {
+            return Ok(guard);
+        }
         // One call of an owner at a time goes to the store; the others enter what it got.
-        let turn = visit.slot.turn.lock();
+        let turn = visit.slot().turn.lock();
         let _turn = match limit {
             None => turn.await,
             Some(limit) => match io.within(limit, turn).await {
@@ -146,7 +153,7 @@ impl ReentrantMutex {
         }
         let guard = match limit {
             None => self.0.acquire().await?,
-            Some(_) => self.0.acquire_within(deadline.since(io.now())).await?,
+            Some(limit) => self.0.acquire_until(deadline, limit).await?,
         };
         Ok(visit.begin(guard))
     }
@@ -161,7 +168,7 @@ impl ReentrantMutex {
     /// One more guard of the hold that the owner has, if it has one.
     fn enter(&self, visit: &Visit) -> Option<Guard> {
         let engine = self.0.engine();
-        let mut hold = visit.slot.lock();
+        let mut hold = visit.slot().lock();
         let held = hold.as_mut()?;
         if matches!(engine.judge(&held.watched), HoldState::Lost(_)) {
             return None;
@@ -210,7 +217,7 @@ impl Owners {
     fn visit(self: &Arc<Self>, key: Key, owner: Owner) -> Visit {
         let name = (key, owner);
         let slot = self.lock().entry(name.clone()).or_default().clone();
-        Visit { owners: self.clone(), name, slot }
+        Visit { owners: self.clone(), name, slot: Some(slot) }
     }
 
     /// How many owners hold something or are about to.
@@ -225,7 +232,8 @@ impl Owners {
 struct Visit {
     owners: Arc<Owners>,
     name: (Key, Owner),
-    slot: Arc<Slot>,
+    /// Given up under the table's lock, so that the last one sees that it is.
+    slot: Option<Arc<Slot>>,
 }
 
 impl Clone for Visit {
@@ -237,11 +245,15 @@ impl Clone for Visit {
 }
 
 impl Visit {
+    fn slot(&self) -> &Slot {
+        self.slot.as_deref().expect("taken by the drop alone")
+    }
+
     /// Notes a hold that has just begun.
     fn begin(&self, guard: Guard) -> Guard {
         let (watched, index) = guard.hold();
         let watched = watched.clone();
-        *self.slot.lock() = Some(OwnHold { watched: watched.clone(), index, guards: 1 });
+        *self.slot().lock() = Some(OwnHold { watched: watched.clone(), index, guards: 1 });
         guard.entered(Entry { visit: self.clone(), watched })
     }
 }
@@ -249,8 +261,9 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut table = self.owners.lock();
-        // The table's and this one's: nobody holds through the slot or asks for it.
-        if Arc::strong_count(&self.slot) == 2 {
+        drop(self.slot.take());
+        // The table's alone: nobody holds through the slot or asks for it.
+        if table.get(&self.name).is_some_and(|slot| Arc::strong_count(slot) == 1) {
             table.remove(&self.name);
         }
     }
@@ -266,7 +279,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Takes the guard out of the count; `true` if it was the last of its hold.
     pub(crate) fn leave(&self) -> bool {
-        let mut hold = self.visit.slot.lock();
+        let mut hold = self.visit.slot().lock();
         let same = hold.as_mut().filter(|held| Arc::ptr_eq(&held.watched, &self.watched));
         // A hold that was lost and followed by another one has nothing left to release.
         let Some(held) = same else { return true };

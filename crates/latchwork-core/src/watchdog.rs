@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Claim, ClaimId, Linger, Renewal};
+use crate::backend::{Backend, Claim, ClaimId, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
 use crate::io::Io;
@@ -131,6 +131,11 @@ impl Watchdog {
         }
     }
 
+    /// Looks at a lease when its next event is due, which has changed.
+    pub(crate) fn review(&self, watched: &Arc<Watched>) {
+        self.reschedule(watched, watched.lease.next_event());
+    }
+
     /// Renews a lease now: its guard has found it in doubt.
     pub(crate) fn hurry(&self, watched: &Arc<Watched>) {
         self.reschedule(watched, self.io.now());
@@ -234,7 +239,7 @@ impl Watchdog {
             self.reaper.reap(Job {
                 claim: lease.claim.clone(),
                 rules: lease.rules.clone(),
-                linger: Linger::None,
+                closed_until: None,
                 held: None,
                 under_way: None,
                 lead,
@@ -242,7 +247,7 @@ impl Watchdog {
         } else {
             drop(lead);
         }
-        let (key, token) = (&lease.claim.key, lease.first_token);
+        let (key, token) = (&lease.claim.key, lease.token());
         let held = lease.held_for(lost.at);
         lease.rules.tell(&Event::Lost { key, token, lost, held });
     }
@@ -270,7 +275,7 @@ impl Watchdog {
 
     fn settle(&self, watched: &Arc<Watched>, sent: Sent, answer: Result<Renewal, BackendError>) {
         let lease = &watched.lease;
-        let (key, token) = (&lease.claim.key, lease.first_token);
+        let (key, token) = (&lease.claim.key, lease.token());
         let now = self.io.now();
         let answer = match answer {
             Ok(answer) => answer,

@@ -174,7 +174,9 @@ impl Shared {
                 self.claims.forget(claim.id, lease.id);
                 return Ok(Round::LeaseGone);
             }
-            Ok(answer) => requests::line_of(answer).ok_or_else(|| strange("a transaction"))?,
+            Ok(answer) => requests::line_of(answer)
+                .ok_or_else(|| strange("a transaction"))?
+                .without_what_is_over(self.io.clock().wall()),
         };
         let me = line.find(&key);
         self.claims.answered(claim.id, lease.id, |own| {

@@ -14,6 +14,10 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::proto::KeyValue;
 
+/// How far clocks of hosts may differ, and how late a lease may end, before a key that is closed
+/// counts as open.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
+
 /// A claim in line.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
@@ -98,6 +102,16 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// Takes out what has kept the key closed for long enough: a new leader starts leases anew, and
+    /// one of a day could close the next day too. Clocks of hosts may differ by a little.
+    pub(crate) fn without_what_is_over(mut self, wall: Duration) -> Self {
+        let is_over = |place: &Place| {
+            place.closed.is_some() && place.since.is_some_and(|until| until + CLOCKS_DIFFER < wall)
+        };
+        self.places.retain(|place| !is_over(place));
+        self
+    }
+
     pub(crate) fn new(entries: Vec<KeyValue>, revision: i64) -> Self {
         let mut places: Vec<_> = entries.into_iter().map(Place::read).collect();
         places.sort_unstable_by_key(|place| place.revision);
@@ -271,6 +285,14 @@ mod tests {
             let place = Place::read(entry("k/1", 3, value));
             assert_eq!((place.id, place.mode), (None, Mode::Exclusive), "{value:?}");
         }
+    }
+
+    #[test]
+    fn what_was_closed_long_enough_is_open() {
+        let closed = b"lwc 00000000000000000000000000000007 x 60000 host";
+        let line = || Line::new(vec![entry("k/1", 3, closed), entry("k/2", 9, b"")], 12);
+        let at = |secs| line().without_what_is_over(Duration::from_secs(secs)).places.len();
+        assert_eq!((at(0), at(60), at(65), at(66)), (2, 2, 2, 1));
     }
 
     #[test]

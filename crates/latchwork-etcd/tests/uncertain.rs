@@ -9,6 +9,7 @@ use common::*;
 use latchwork_core::{
     Backend, BackendErrorKind, Effect, ErrorKind, LostReason, Mode, Released, Renewal,
 };
+use latchwork_core::{Begun, Period, Skipped};
 use latchwork_services::{Direction, EtcdOptions, EtcdServer, Proxy, etcdctl};
 
 const ROOT: &str = "--user=root:secret";
@@ -167,5 +168,31 @@ fn h64_a_store_that_was_set_back_grants_nothing_to_who_knows_a_newer_token() {
         assert!(Some(guard.token()) < last);
         guard.release().await.unwrap();
         assert_eq!(keys_of(&server, "k").len(), 0, "what was refused has left nothing");
+    });
+}
+
+/// A new leader starts leases anew, so a period that was closed for a day can stay closed for the
+/// next one too. What should be over counts as over.
+#[test]
+fn a_key_that_was_closed_long_enough_is_open_though_its_lease_is_not_over() {
+    let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
+    run(async {
+        let locks = client(&server.url()).await;
+        let every = Period::parse("100y", None).unwrap();
+        let Begun::Run(run) = locks.once("k", every.clone()).try_begin().await.unwrap() else {
+            panic!("nobody has done it");
+        };
+        run.succeed().await.unwrap();
+        let [key] = &keys_of(&server, "k")[..] else { panic!("one key keeps it closed") };
+        let value = etcdctl(server.port(), &["get", key, "--print-value-only"]).unwrap();
+        let mut words: Vec<_> = value.trim().splitn(5, ' ').map(str::to_owned).collect();
+        let told = locks.once("k", every.clone()).try_begin().await.unwrap();
+        assert!(matches!(told, Begun::Skipped(Skipped::Done { .. })), "{told:?}");
+        // It was to be closed until a minute ago, and its lease lives on.
+        let now = latchwork_core::clock::wall_time();
+        words[3] = (now - 60 * SEC).as_millis().to_string();
+        etcdctl(server.port(), &["put", "--ignore-lease", key, &words.join(" ")]).unwrap();
+        let begun = locks.once("k", every).try_begin().await.unwrap();
+        assert!(matches!(begun, Begun::Run(_)), "{begun:?}");
     });
 }

@@ -11,7 +11,7 @@ use latchwork_core::{
 };
 use redis::{Cmd, Value};
 
-use crate::answers::{attempt, blocked_by, is_alone, letter, released};
+use crate::answers::{Held, attempt, blocked_by, is_alone, letter, released};
 use crate::combine::Combiner;
 use crate::config::RedisConfig;
 use crate::crowds::Crowds;
@@ -147,10 +147,13 @@ impl Shared {
                     let token = u64::try_from(token).unwrap_or_default();
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
                 }
-                Value::BulkString(value) if !claim.waits && !is_mine(&value, claim) => {
+                // For how long a key is closed only the whole script tells.
+                Value::BulkString(value)
+                    if !claim.waits && !is_mine(&value, claim) && !is_closed(&value) =>
+                {
                     return blocked_by(&value, claim);
                 }
-                // In line, in our own way, or led elsewhere.
+                // In line, in our own way, closed, or led elsewhere.
                 Value::BulkString(_) | Value::Nil => {}
                 // In quarantine: who waits takes a place in line below.
                 answer @ Value::Array(_) => match attempt(&answer, claim) {
@@ -366,6 +369,11 @@ impl Unclaimed for Shared {
 
 fn is_mine(value: &[u8], claim: &Claim) -> bool {
     value.get(7..39) == Some(claim.id.to_string().as_bytes())
+}
+
+/// Whether it only keeps the key closed.
+fn is_closed(value: &[u8]) -> bool {
+    matches!(Held::read(value), Held::Closed)
 }
 
 pub(crate) fn millis(length: Duration) -> u64 {

@@ -97,6 +97,8 @@ async fn the_next_period_is_open(stage: Stage) {
     let run = begun(a.locks.once(NAME, short()).try_begin().await.unwrap());
     let end = run.period().end;
     assert_eq!(run.succeed().await.unwrap(), Released::Yes);
+    // Not the first thing that this process asks of the store.
+    b.locks.mutex("another").acquire().await.unwrap().release().await.unwrap();
     let theirs = b.locks.once(NAME, short());
     let wall = || stage.io().clock().wall();
     match theirs.try_begin().await.unwrap() {

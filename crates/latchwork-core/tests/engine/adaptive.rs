@@ -87,7 +87,10 @@ async fn holds_are_handed_over_though_ttls_differ() {
 async fn bounds_are_checked_against_each_other_and_the_rest() {
     let world = World::new();
     for (lock, step) in [
-        (world.locks.mutex("k").adaptive_ttl(bounds()).ttl(SEC), "leave one of them out"),
+        (
+            world.locks.mutex("k").adaptive_ttl(AdaptiveTtl { shortest: MS / 1_000, ..bounds() }),
+            "choose other bounds",
+        ),
         (
             world.locks.mutex("k").adaptive_ttl(AdaptiveTtl { shortest: 31 * SEC, ..bounds() }),
             "choose other bounds",
@@ -98,6 +101,8 @@ async fn bounds_are_checked_against_each_other_and_the_rest() {
         assert!(error.message().starts_with("adaptive_ttl:"), "{error}");
         assert!(error.hint().unwrap().starts_with(step), "{error}");
     }
+    let said_last = world.locks.clone().adaptive_ttl(bounds()).mutex("k").ttl(7 * SEC);
+    assert_eq!(said_last.acquire().await.unwrap().ttl(), 7 * SEC);
     let every = world.locks.clone().renew_every(5 * SEC).mutex("k").adaptive_ttl(bounds());
     let error = every.acquire().await.unwrap_err();
     assert!(error.message().starts_with("renew_every:"), "{error}");

@@ -219,3 +219,112 @@ async fn leaders_of_one_process_have_terms_that_the_store_knows() {
     assert!(second.term() > term);
     assert_eq!(election.leader().await.unwrap().unwrap().term, second.term());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_enters_though_another_call_of_its_own_is_not_polled() {
+    let world = World::new();
+    let (me, mutex) = (Owner::named("me"), world.locks.reentrant("k"));
+    world.store.plan(|_| Fault::DelayAnswer(100 * MS));
+    let (mut first, mut second) = (Box::pin(mutex.acquire(&me)), Box::pin(mutex.acquire(&me)));
+    let held = tokio::select! {
+        biased;
+        held = &mut first => held.unwrap(),
+        _ = &mut second => panic!("the first has the turn"),
+    };
+    // The second has been given the turn by now, and nobody polls it.
+    let again = world.io.within(SEC, mutex.acquire(&me)).await.expect("at once").unwrap();
+    let tried = mutex.try_acquire(&me).await.unwrap().expect("it is our own");
+    assert_eq!((again.token(), tried.token()), (held.token(), held.token()));
+    assert_eq!(second.await.unwrap().token(), held.token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_waits_gets_over_a_request_without_answer() {
+    let world = World::new();
+    let mut lost = 0;
+    world.store.plan(move |asked| match asked {
+        Asked::Try => {
+            lost += 1;
+            if lost == 2 { Fault::LoseAnswer } else { Fault::None }
+        }
+        _ => Fault::None,
+    });
+    let all = world.locks.multi(["a", "b", "c"]).acquire_within(10 * SEC).await.unwrap();
+    all.ensure_held().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_multi_lock_ends_in_time_when_the_store_stands_still() {
+    let world = World::new();
+    world.store.plan(|_| Fault::Hang);
+    let start = world.io.now();
+    world.locks.multi(["a", "b"]).acquire_within(50 * MS).await.unwrap_err();
+    assert!(world.io.now().since(start) < SEC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_hold_of_several_counts_from_when_all_are_had() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let held = other.mutex("b").acquire().await.unwrap();
+    let multi = world.locks.clone().max_hold(5 * SEC).multi(["a", "b"]);
+    let mut waiter = Box::pin(multi.acquire());
+    assert!(world.io.within(60 * SEC, &mut waiter).await.is_none());
+    held.release().await.unwrap();
+    let all = waiter.await.unwrap();
+    world.io.sleep(4 * SEC).await;
+    all.ensure_held().unwrap();
+    assert_eq!(all.lost().await.reason, LostReason::MaxHold);
+    assert_eq!(world.locks.clone().mutex("a").try_acquire().await.unwrap().map(drop), None);
+    drop(all);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_under_an_adaptive_ttl_has_the_address_that_it_gave() {
+    let world = World::new();
+    let locks = world.locks.clone().adaptive_ttl(AdaptiveTtl::default());
+    let election = locks.election("k").candidate("10.0.0.7:80");
+    for _ in 0..20 {
+        election.campaign().await.unwrap().resign().await.unwrap();
+    }
+    let _leadership = election.campaign().await.unwrap();
+    assert_eq!(&*election.leader().await.unwrap().unwrap().candidate, "10.0.0.7:80");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closing_that_is_repeated_closes_for_no_longer() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let every = Period::parse("1h", None).unwrap();
+    let run = begin(&world.locks.once("k", every.clone())).await;
+    let end = run.period().end;
+    world.store.plan(|asked| match asked {
+        Asked::Release => Fault::Hang,
+        _ => Fault::None,
+    });
+    run.succeed().await.unwrap_err();
+    world.io.sleep(10 * SEC).await;
+    world.store.behave();
+    world.io.sleep(10 * SEC).await;
+    world.io.sleep(end.saturating_sub(world.io.clock().wall())).await;
+    begin(&other.once("k", every)).await.fail().await.unwrap();
+    let late = world.io.clock().wall().saturating_sub(end);
+    assert!(late <= 2 * SEC, "{late:?} into the period");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_does_not_lead_under_the_name_of_one_that_gave_up() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let held = other.mutex("k").acquire().await.unwrap();
+    let (one, two) =
+        (world.locks.election("k").candidate("one"), world.locks.election("k").candidate("two"));
+    let mut first = Box::pin(one.campaign());
+    assert!(world.io.within(SEC, &mut first).await.is_none());
+    let mut second = Box::pin(two.campaign());
+    assert!(world.io.within(SEC, &mut second).await.is_none());
+    drop(first);
+    let (leadership, _) = tokio::join!(second, held.release());
+    let _leadership = leadership.unwrap();
+    assert_eq!(&*one.leader().await.unwrap().unwrap().candidate, "two");
+}

@@ -128,7 +128,10 @@ impl Observer for Metrics {
             }
             Event::Released { key, held, .. } => self.time("latchwork_hold_seconds", key, held),
             Event::Settled { key } => self.count("latchwork_settled_total", key),
-            Event::ReleaseFailed { key, .. } => {
+            Event::ReleaseFailed { key, held, .. } => {
+                if let Some((_, held)) = held {
+                    self.time("latchwork_hold_seconds", key, held);
+                }
                 self.count("latchwork_release_failures_total", key);
             }
             _ => {}

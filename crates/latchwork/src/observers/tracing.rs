@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use latchwork_core::{Event, FencingToken, Key, Observer};
 use tracing::{Level, Span, debug, info, span, warn};
@@ -27,8 +28,7 @@ use tracing::{Level, Span, debug, info, span, warn};
 /// ```
 #[derive(Default)]
 pub struct Traces {
-    /// By key and the store's number of the grant.
-    holds: Mutex<HashMap<(Key, u64), Span>>,
+    holds: Mutex<HashMap<(Key, FencingToken), Span>>,
 }
 
 impl Traces {
@@ -37,26 +37,23 @@ impl Traces {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Key, u64), Span>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Key, FencingToken), Span>> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, key: &Key, token: FencingToken, waited_ms: Option<u128>) {
+    fn begin(&self, key: &Key, token: FencingToken, waited: Duration) {
         let span = span!(parent: None, Level::INFO, "hold", key = %key, token = token.get(),
-            waited_ms = tracing::field::Empty);
-        if let Some(waited_ms) = waited_ms {
-            span.record("waited_ms", waited_ms);
-        }
-        self.lock().insert((key.clone(), token.grant_number()), span);
+            waited_ms = waited.as_millis());
+        self.lock().insert((key.clone(), token), span);
     }
 
     /// The span of a hold, to write an event into.
     fn of(&self, key: &Key, token: FencingToken) -> Span {
-        self.lock().get(&(key.clone(), token.grant_number())).cloned().unwrap_or_else(Span::none)
+        self.lock().get(&(key.clone(), token)).cloned().unwrap_or_else(Span::none)
     }
 
     fn end(&self, key: &Key, token: FencingToken) -> Span {
-        self.lock().remove(&(key.clone(), token.grant_number())).unwrap_or_else(Span::none)
+        self.lock().remove(&(key.clone(), token)).unwrap_or_else(Span::none)
     }
 }
 
@@ -69,16 +66,13 @@ impl Observer for Traces {
             }
             Event::TryFailed { key, error } => warn!(%key, %error, "try failed"),
             Event::Acquired { key, token, waited, .. } => {
-                self.begin(key, token, Some(waited.as_millis()));
+                self.begin(key, token, waited);
             }
-            Event::HandedOver { key, token, held } => {
+            Event::HandedOver { key, from, held, .. } => {
                 let held_ms = held.as_millis();
-                self.end(key, token).in_scope(|| info!(held_ms, "handed over"));
-                self.begin(key, token, None);
+                self.end(key, from).in_scope(|| info!(held_ms, "handed over"));
             }
-            Event::Received { key, token, waited } => {
-                self.of(key, token).record("waited_ms", waited.as_millis());
-            }
+            Event::Received { key, token, waited } => self.begin(key, token, waited),
             Event::Renewed { key, token, took, late, remaining } => {
                 self.of(key, token).in_scope(|| {
                     let (took_ms, late_ms) = (took.as_millis(), late.as_millis());
@@ -106,7 +100,10 @@ impl Observer for Traces {
                 self.end(key, token).in_scope(|| info!(held_ms, "released"));
             }
             Event::Settled { key } => debug!(%key, "settled"),
-            Event::ReleaseFailed { key, error } => warn!(%key, %error, "release failed"),
+            Event::ReleaseFailed { key, held, error } => {
+                let span = held.map_or_else(Span::none, |(token, _)| self.end(key, token));
+                span.in_scope(|| warn!(%key, %error, "release failed"));
+            }
             _ => {}
         }
     }
