@@ -60,8 +60,12 @@ const ONCE_HELP: &str = "\
 For a task that a scheduler starts on several hosts at one time. One of them runs
 it; the others exit with 0 and, with -v, say why. If the command exits with 0, its
 period is closed: nobody runs the task again before it is over. If it fails, or is
-ended, the task is open again at once; if its host dies, after the ttl. The command
-runs as under `run`, with the same environment, signals and exit codes.
+ended, the task is open again at once; if its host dies, after the ttl. If the store
+does not answer at the end, latchwork tries to close the period until the ttl is
+over, and exits with 69 if it could not: the task may be done again. A store that
+may have forgotten what was done (quarantine) admits nobody for a while: that exits
+with 75, also without --must-run, for it cannot tell whether the task was done. The
+command runs as under `run`, with the same environment, signals and exit codes.
 
 In a crontab, the same line on three hosts:
   0 2 * * *  latchwork --store redis://locks once --every 1d --tz Europe/Berlin report -- ./report
@@ -75,7 +79,9 @@ const ELECT_HELP: &str = "\
 Waits until this candidate leads, and runs the command. When the command ends, the
 leadership is resigned and latchwork exits with the command's code. When the
 leadership is lost, the command is ended as under `run`, and latchwork campaigns
-again. LATCHWORK_TOKEN is the term: what the leader writes should carry it.
+again, also while the store is away; only the first connection must succeed.
+After a SIGTERM, SIGINT or SIGQUIT it does not: it ends by that signal.
+LATCHWORK_TOKEN is the term: what the leader writes should carry it.
 
 Examples:
   latchwork elect --candidate 10.0.0.7:8080 scheduler -- ./scheduler
@@ -86,7 +92,8 @@ Four workloads, a few seconds each: a lock that nobody else wants, by one task a
 64 with a key each; a lock that several processes want all the time; and one that
 each of them holds for 43 to 61 ms. A handover is a change of process. All holds are
 stamped on one clock; one that begins before the one before it has ended is an
-overlap, which must not be. Uses keys of its own namespace only, refuses to run if
+overlap, which must not be (exit 70). One that its process knows to have lost is
+counted as lost, not as an overlap. Uses keys of its own namespace only, refuses to run if
 somebody has a lock there, and leaves none.
 
 Examples:
@@ -260,7 +267,7 @@ pub(crate) struct OnceArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// Exit with 75 instead of 0 if there was nothing to do
+    /// Exit with 75 instead of 0 if there was nothing to do; a quarantine always does
     #[arg(long)]
     pub(crate) must_run: bool,
 
@@ -358,7 +365,7 @@ pub(crate) struct BenchArgs {
     pub(crate) processes: u32,
 
     /// Where the keys of the bench are; nobody else may use it
-    #[arg(long, value_name = "TEXT", default_value = "latchwork-bench")]
+    #[arg(long, value_name = "TEXT", default_value = "latchwork-bench", value_parser = namespace)]
     pub(crate) namespace: String,
 
     /// Draw which part of all took how long
@@ -420,6 +427,16 @@ fn bench_length(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         fits if (Duration::from_millis(100)..=Duration::from_secs(600)).contains(&fits) => Ok(fits),
         _ => Err("choose 100ms to 10m".into()),
+    }
+}
+
+/// A namespace that is one: without it the keys of the bench would be among all others.
+fn namespace(text: &str) -> Result<String, String> {
+    match text {
+        "" => {
+            Err("the bench needs a namespace of its own; leave it out for latchwork-bench".into())
+        }
+        some => Ok(some.to_owned()),
     }
 }
 

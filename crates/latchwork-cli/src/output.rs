@@ -177,6 +177,15 @@ impl Output {
         self.print(&text)
     }
 
+    /// Whether somebody may still read standard output.
+    pub(crate) fn is_read(&self) -> bool {
+        let stdout = io::stdout();
+        // No answer is that nothing has happened; errors and hang-ups need not be asked for.
+        let mut ends = [PollFd::new(&stdout, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(poll(&mut ends, Some(&at_once)), Ok(1..))
+    }
+
     fn print(&self, text: &str) -> u8 {
         self.raw(format!("{text}\n").as_bytes())
     }

@@ -29,6 +29,7 @@ fn measures(store: &Store, url: &str) {
     for workload in ["contended", "hand-off"] {
         assert!(number(&done.stdout, workload, "handovers_per_second") > 1.0, "{}", done.stdout);
         assert_eq!(number(&done.stdout, workload, "overlaps"), 0.0);
+        assert_eq!(number(&done.stdout, workload, "lost"), 0.0);
     }
     // A hold takes 43 ms at least.
     assert!(number(&done.stdout, "hand-off", "pairs_per_second") < 1_000.0 / 43.0);
@@ -77,8 +78,25 @@ fn keys_of_others_are_not_touched() {
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
     let store = Store::new();
-    for words in [["--for", "1ms"], ["--for", "1h"], ["--processes", "1"]] {
+    for words in [["--for", "1ms"], ["--for", "1h"], ["--processes", "1"], ["--namespace", ""]] {
         let done = store.output(&[&["bench"][..], &words].concat());
         assert_eq!(done.code(), 64, "{done:?}");
     }
+}
+
+/// Somebody takes the lock away from its holders all the time: they overlap, and the bench fails.
+#[test]
+fn a_lock_that_is_broken_is_an_error() {
+    let (store, server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
+    let url = server.url();
+    let words = ["--store", &url, "--json", "bench", "--for", "1500ms", "--processes", "3"];
+    let mut bench = Running::start(store.latchwork(&words));
+    while bench.child.try_wait().unwrap().is_none() {
+        server.command(&["DEL", "latchwork-bench:hand-off"]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let done = bench.finish();
+    assert_eq!(done.code(), 70, "{done:?}");
+    assert!(number(&done.stdout, "hand-off", "overlaps") > 0.0, "{done:?}");
+    assert!(done.stderr.contains("the lock was broken"), "{done:?}");
 }

@@ -98,3 +98,26 @@ fn modes_that_contradict_each_other_are_a_usage_error() {
         assert_eq!(done.code(), 64, "{words:?}: {done:?}");
     }
 }
+
+/// A reader is not kept out by a reader, so the one to blame is the holder of the other lock.
+#[test]
+fn who_is_in_the_way_is_named_with_key_store_and_next_step() {
+    let store = Store::new();
+    let hold = |holder: &str, mode: &str, name: &str| {
+        let words =
+            ["run", "--holder", holder, mode, name, "--", "sh", "-c", "echo ready; exec sleep 300"];
+        let held = Running::start(store.latchwork(&words));
+        assert_eq!(held.stdout.next().as_deref(), Some("ready"));
+        held
+    };
+    let _reader = hold("the reader", "--read", "a");
+    let _writer = hold("the writer", "--write", "b");
+    let done = store.output(&["run", "--wait", "0", "--read", "a", "b", "--", "true"]);
+    assert_eq!(done.code(), 75, "{done:?}");
+    assert!(!done.stderr.contains("the reader"), "{done:?}");
+    for part in ["held by the writer", "key \"b\"", "store ", "latchwork show \"b\""] {
+        assert!(done.stderr.contains(part), "{part}: {done:?}");
+    }
+    let done = store.output(&["run", "--wait", "0", "--write", "a", "--", "true"]);
+    assert!(done.stderr.contains("held by the reader"), "{done:?}");
+}

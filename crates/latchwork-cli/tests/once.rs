@@ -7,6 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Finished, Running, SOON, Store};
+use latchwork_services::{Data, Persistence, RedisOptions, RedisServer};
 use rustix::process::Signal;
 
 /// A period that ends when nobody tests any more.
@@ -105,4 +106,79 @@ fn what_is_wrong_is_named() {
         assert_eq!(done.code(), 64, "{words:?}: {done:?}");
         assert!(done.stderr.contains(named), "{done:?}");
     }
+}
+
+/// A run on a server, whose command has ended well just after `go`.
+fn ends_after(
+    store: &Store,
+    server: &mut RedisServer,
+    ttl: &str,
+    go: impl FnOnce(&mut RedisServer),
+) -> Running {
+    let script = "echo ready; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done";
+    let words = [&["once"], &LONG[..], &["--ttl", ttl, "report", "--", "sh", "-c", script]];
+    let mut command = store.latchwork(&words.concat());
+    command.env("LATCHWORK_STORE", server.url());
+    let run = Running::start(command);
+    assert_eq!(run.stdout.next().as_deref(), Some("ready"));
+    go(server);
+    std::fs::write(store.file("go"), "").unwrap();
+    run
+}
+
+/// The server is away when the command ends, and comes back after 5 s.
+fn is_closed_later(
+    options: &RedisOptions,
+    go: impl FnOnce(&mut RedisServer),
+    come: impl FnOnce(&mut RedisServer),
+) {
+    let (store, mut server) = (Store::new(), RedisServer::start(options).unwrap());
+    let mut run = ends_after(&store, &mut server, "30s", go);
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(run.child.try_wait().unwrap().is_none(), "it waits for the closing");
+    come(&mut server);
+    let done = run.finish();
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.stderr.contains("not closed yet"), "{done:?}");
+    let shown = store.output(&["--store", &server.url(), "show", "report"]);
+    assert!(shown.stdout.contains("kept closed"), "{shown:?}");
+}
+
+#[test]
+fn the_period_is_closed_once_the_server_goes_on() {
+    let stop = |server: &mut RedisServer| server.stop().unwrap();
+    is_closed_later(&RedisOptions::new(), stop, |server| server.cont().unwrap());
+}
+
+#[test]
+fn the_period_is_closed_once_the_server_is_back() {
+    let options = RedisOptions::new().persistence(Persistence::EveryWrite);
+    is_closed_later(&options, |server| server.kill(), |server| server.restart(Data::Kept).unwrap());
+}
+
+#[test]
+fn a_period_that_could_not_be_closed_is_told() {
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let store = Store::new();
+    let run = ends_after(&store, &mut server, "2s", |server| server.stop().unwrap());
+    let done = run.finish();
+    assert_eq!(done.code(), 69, "{done:?}");
+    assert!(done.stderr.contains("could not be closed, the task may be done again"), "{done:?}");
+}
+
+#[test]
+fn a_period_of_a_server_that_lost_its_data_is_not_closed() {
+    let store = Store::new();
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let run = ends_after(&store, &mut server, "30s", |server| server.kill());
+    run.stderr.until("not closed yet");
+    server.restart(Data::Empty).unwrap();
+    let done = run.finish();
+    assert_eq!(done.code(), 69, "{done:?}");
+}
+
+#[test]
+fn the_help_tells_what_a_quarantine_exits_with() {
+    let help = Store::new().output(&["once", "--help"]).stdout;
+    assert!(help.contains("quarantine") && help.contains("75, also without --must-run"), "{help}");
 }

@@ -444,3 +444,30 @@ fn events_have_fields_for_programs() {
         assert_eq!(event["token"], done.stdout.trim(), "{event}");
     }
 }
+
+/// Several locks are taken in an order of their own: whatever it is, each key stands where its token
+/// does, for programs and for people.
+#[test]
+fn keys_and_tokens_of_several_locks_stand_in_one_order() {
+    let store = Store::new();
+    // So that the tokens are not the same.
+    for _ in 0..3 {
+        assert_eq!(store.output(&["run", "b", "--", "true"]).code(), 0);
+    }
+    let script = "echo \"$LATCHWORK_KEY\"; echo \"$LATCHWORK_TOKEN\"";
+    let done = store.output(&["run", "--json", "-v", "b", "a", "--", "sh", "-c", script]);
+    let told: Vec<_> = done.stdout.lines().collect();
+    assert_eq!(told[..2], ["a", "b"], "{done:?}");
+    assert_ne!(told[2], told[3]);
+    let events: Vec<serde_json::Value> =
+        done.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for name in ["acquired", "released"] {
+        let event = events.iter().find(|event| event["event"] == name).unwrap();
+        assert_eq!(event["key"], told[..2].join("\n"), "{event}");
+        assert_eq!(event["token"], told[2..].join("\n"), "{event}");
+    }
+    let done = store.output(&["run", "-v", "b", "a", "--", "sh", "-c", script]);
+    let told: Vec<_> = done.stdout.lines().collect();
+    let line = format!("acquired \"a\", \"b\", token {}, {}", told[2], told[3]);
+    assert!(done.stderr.contains(&line), "{done:?}");
+}

@@ -9,7 +9,7 @@ use latchwork::clock::boot_time;
 use latchwork::{Error, ErrorKind};
 
 use super::Plan;
-use super::section::{Measured, Section};
+use super::section::{Holds, Measured};
 use super::worker::{Order, ROLE, read};
 
 /// Between the word and the start: enough for each process to have read it.
@@ -24,13 +24,13 @@ pub(super) fn measure(plan: &Plan, name: &str, holds: (u64, u64)) -> Result<Meas
         length: plan.length,
         holds,
     };
-    let sections = play(&order, plan.processes).map_err(|error| {
+    let holds = play(&order, plan.processes).map_err(|error| {
         Error::new(ErrorKind::Corrupt, format!("a process of the bench: {error}"))
     })?;
-    Ok(Measured::of_sections(sections, plan.processes, plan.length))
+    Ok(Measured::of_holds(holds, plan.processes, plan.length))
 }
 
-fn play(order: &Order, processes: u32) -> io::Result<Vec<Section>> {
+fn play(order: &Order, processes: u32) -> io::Result<Holds> {
     let mut workers: Vec<Worker> =
         (0..processes).map(|_| Worker::start(order)).collect::<io::Result<_>>()?;
     for worker in &mut workers {
@@ -40,11 +40,11 @@ fn play(order: &Order, processes: u32) -> io::Result<Vec<Section>> {
     for worker in &mut workers {
         worker.tell(&start.as_nanos().to_string())?;
     }
-    let mut sections = Vec::new();
+    let mut holds = Holds::default();
     for (process, worker) in workers.iter_mut().enumerate() {
-        sections.extend(worker.sections(process as u32)?);
+        worker.tells(process as u32, &mut holds)?;
     }
-    Ok(sections)
+    Ok(holds)
 }
 
 /// A process. Killed when dropped.
@@ -76,14 +76,20 @@ impl Worker {
         if line.trim_end() == "ready" { Ok(()) } else { Err(self.trouble()) }
     }
 
-    fn sections(&mut self, process: u32) -> io::Result<Vec<Section>> {
+    fn tells(&mut self, process: u32, holds: &mut Holds) -> io::Result<()> {
         let mut text = String::new();
         self.says.read_to_string(&mut text)?;
         if !self.child.wait()?.success() {
             return Err(self.trouble());
         }
         let strange = || io::Error::other("it says what it should not");
-        text.lines().map(|line| read(process, line).ok_or_else(strange)).collect()
+        for line in text.lines() {
+            match read(process, line).ok_or_else(strange)? {
+                Some(section) => holds.sections.push(section),
+                None => holds.lost += 1,
+            }
+        }
+        Ok(())
     }
 
     /// What it said on its way out.

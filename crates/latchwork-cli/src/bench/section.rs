@@ -13,6 +13,14 @@ pub(crate) struct Section {
     pub(crate) to: u64,
 }
 
+/// What a process made of the lock.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Holds {
+    pub(crate) sections: Vec<Section>,
+    /// Holds that were lost, so that the process knew before it was done that it had none.
+    pub(crate) lost: u64,
+}
+
 /// What came of a workload.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Measured {
@@ -30,6 +38,8 @@ pub(crate) struct Measured {
     pub(crate) starved: Option<u32>,
     /// Holds that began before the one before them had ended: the lock was broken.
     pub(crate) overlaps: u64,
+    /// Holds that were lost, which their holders knew in time: no pairs, and no overlaps.
+    pub(crate) lost: u64,
 }
 
 impl Measured {
@@ -44,15 +54,13 @@ impl Measured {
             fairness: None,
             starved: None,
             overlaps: 0,
+            lost: 0,
         }
     }
 
     /// Of a lock that several processes wanted.
-    pub(crate) fn of_sections(
-        mut sections: Vec<Section>,
-        processes: u32,
-        length: Duration,
-    ) -> Self {
+    pub(crate) fn of_holds(holds: Holds, processes: u32, length: Duration) -> Self {
+        let Holds { mut sections, lost } = holds;
         sections.sort_unstable_by_key(|section| section.token);
         let (mut handovers, mut overlaps, mut times) = (0, 0, Vec::new());
         for pair in sections.windows(2) {
@@ -74,6 +82,7 @@ impl Measured {
             fairness: Some(jain(&shares)),
             starved: Some(shares.iter().filter(|share| **share == 0).count() as u32),
             overlaps,
+            lost,
         }
     }
 
@@ -112,7 +121,9 @@ mod tests {
             section(1, 4, 36, 40),
             section(0, 3, 25, 30),
         ];
-        let measured = Measured::of_sections(sections, 3, Duration::from_secs(2));
+        let holds = Holds { sections, lost: 2 };
+        let measured = Measured::of_holds(holds, 3, Duration::from_secs(2));
+        assert_eq!(measured.lost, 2);
         assert_eq!((measured.pairs, measured.handovers), (4, Some(1)));
         assert_eq!(measured.times, [6]);
         assert_eq!((measured.starved, measured.overlaps), (Some(1), 0));
@@ -123,7 +134,8 @@ mod tests {
     #[test]
     fn a_lock_that_is_broken_shows() {
         let sections = vec![section(0, 1, 0, 10), section(1, 2, 9, 20)];
-        assert_eq!(Measured::of_sections(sections, 2, Duration::from_secs(1)).overlaps, 1);
+        let holds = Holds { sections, lost: 0 };
+        assert_eq!(Measured::of_holds(holds, 2, Duration::from_secs(1)).overlaps, 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One of several processes that want one lock.
 //!
 //! Its order is the first line of its standard input. It says `ready`, waits for a moment to start
-//! at, and at its end writes a line for each hold.
+//! at, and at its end writes a line for each hold, `lost` for one that it lost.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, Write as _};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use latchwork::clock::boot_time;
-use latchwork::{Handover, Moment, random_between};
+use latchwork::{Guard, Handover, Moment, random_between};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
@@ -18,6 +18,9 @@ use crate::process::timer::Naps;
 
 /// The first argument that makes this binary a worker.
 pub(crate) const ROLE: &str = "__bench-worker";
+
+/// The line of a hold that was lost.
+const LOST: &str = "lost";
 
 /// What a worker is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,11 +58,14 @@ impl Order {
     }
 }
 
-/// Reads the line of a hold.
-pub(super) fn read(process: u32, line: &str) -> Option<Section> {
+/// Reads the line of a hold; the inner `None` is one that was lost.
+pub(super) fn read(process: u32, line: &str) -> Option<Option<Section>> {
+    if line == LOST {
+        return Some(None);
+    }
     let mut numbers = line.split(' ').map(|word| word.parse::<u64>().ok());
     let mut next = || numbers.next().flatten();
-    Some(Section { process, token: next()?, from: next()?, to: next()? })
+    Some(Some(Section { process, token: next()?, from: next()?, to: next()? }))
 }
 
 type Trouble = Box<dyn std::error::Error>;
@@ -112,19 +118,30 @@ fn take_part() -> Result<(), Trouble> {
                     random_between(Duration::from_micros(least), Duration::from_micros(most));
                 naps.nap(hold).await?;
             }
-            let (token, to) = (guard.token().get(), boot_time());
+            let section = held_until_now(&guard, from);
             guard.release().await?;
-            sections.push((token, from.as_nanos(), to.as_nanos()));
+            sections.push(section);
         }
         locks.close().await;
         Ok(sections)
     })?;
     let mut text = String::new();
-    for (token, from, to) in sections {
-        let _ = writeln!(text, "{token} {from} {to}");
+    for section in sections {
+        let _ = match section {
+            Some((token, from, to)) => writeln!(text, "{token} {from} {to}"),
+            None => writeln!(text, "{LOST}"),
+        };
     }
     say(&text)?;
     Ok(())
+}
+
+/// A hold that ends now: token, from and to. `None` if it was lost, for whoever asks would not go on.
+fn held_until_now(guard: &Guard, from: Moment) -> Option<(u64, u64, u64)> {
+    // In this order: what is held after `to` was held up to it, however long a pause in between is.
+    let to = boot_time();
+    let token = guard.ensure_held().ok()?;
+    Some((token.get(), from.as_nanos(), to.as_nanos()))
 }
 
 fn say(text: &str) -> std::io::Result<()> {
@@ -149,7 +166,23 @@ mod tests {
         assert_eq!(Order::decode(&order.encode()), Some(order));
         assert_eq!(Order::decode("{}"), None);
         let section = Section { process: 3, token: 1 << 62, from: 4, to: 5 };
-        assert_eq!(read(3, "4611686018427387904 4 5"), Some(section));
+        assert_eq!(read(3, "4611686018427387904 4 5"), Some(Some(section)));
+        assert_eq!(read(3, "lost"), Some(None));
         assert_eq!(read(3, "1 2"), None);
+    }
+
+    #[test]
+    fn a_hold_that_was_lost_is_no_section() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let locks = latchwork::connect("mem:").await.unwrap();
+            let lock = locks.max_hold(Duration::from_millis(500)).mutex("x");
+            let (guard, from) = (lock.acquire().await.unwrap(), boot_time());
+            let (token, since, to) = held_until_now(&guard, from).unwrap();
+            assert_eq!((token, since), (guard.token().get(), from.as_nanos()));
+            assert!(to >= since);
+            guard.lost().await;
+            assert_eq!(held_until_now(&guard, from), None);
+        });
     }
 }

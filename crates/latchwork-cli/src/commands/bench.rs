@@ -5,6 +5,7 @@ use latchwork::{Error, ErrorKind, LockManager};
 use super::close;
 use crate::args::BenchArgs;
 use crate::bench::{Plan, Workload, draw, measure};
+use crate::exit;
 use crate::output::Output;
 
 /// Measures, prints the table, and draws.
@@ -36,6 +37,18 @@ pub(crate) async fn run(args: &BenchArgs, store: &str, output: &Output) -> Resul
         })?;
     }
     close(&locks).await;
+    let overlaps: u64 = all.iter().map(|(_, measured)| measured.overlaps).sum();
+    if overlaps > 0 {
+        let message = format!(
+            "the lock was broken: {overlaps} holds began before the one before them had ended \
+             (namespace {:?}, store {}); look whether anybody else changes these keys, and ask \
+             latchwork doctor",
+            args.namespace,
+            locks.capabilities().store
+        );
+        output.fail("Overlap", &message);
+        return Ok(exit::BROKEN);
+    }
     Ok(code)
 }
 

@@ -1,14 +1,22 @@
 //! `latchwork elect`: runs a command as long as this candidate leads, or tells who leads.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::StreamExt;
-use latchwork::{Error, Leader};
+use latchwork::{Election, Error, ErrorKind, Leadership};
 
 use super::under_lock::{Admitted, Task};
+use super::{nap, within};
 use crate::args::ElectArgs;
 use crate::output::Output;
 use crate::process::hold::Hold;
+
+/// Between a campaign that the store did not answer and the next.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How often to look whether an observer is read.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.
 pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Result<u8, Error> {
@@ -23,8 +31,9 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
         store,
         output,
     };
+    let mut session = task.open().await?;
     loop {
-        let led = task.run(async |manager| {
+        let led = session.term(async |manager| {
             let mut election = manager.election(&args.name);
             if let Some(ttl) = args.ttl {
                 election = election.ttl(ttl);
@@ -32,26 +41,64 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
             if let Some(max_hold) = args.max_hold {
                 election = election.max_hold(max_hold);
             }
-            let leadership = election.campaign().await?;
+            let leadership = campaign(&election, &args.name, output).await?;
             Ok(Admitted::Hold(Hold::One(leadership.into())))
         });
-        let over = led.await?;
-        if !over.lost || args.one_term {
-            return Ok(over.code);
+        let over = match led.await {
+            Ok(over) if over.lost && !args.one_term => match over.told_to_end() {
+                Some(over) => Ok(over),
+                None => continue,
+            },
+            over => over,
+        };
+        return session.end(over).await;
+    }
+}
+
+/// Campaigns for as long as it takes, also while the store is away: that is when most leaderships
+/// are lost.
+async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Leadership, Error> {
+    loop {
+        match election.campaign().await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
+                let message = format!("cannot campaign: {error}; trying again");
+                output.detail("unreachable", &message, &[("key", name)]);
+                nap(PAUSE).await;
+            }
+            ended => return ended,
         }
     }
 }
 
-/// Prints who leads, and each change, until a signal ends it.
+/// Prints who leads, and each change, until a signal ends it or nobody reads it any more.
 async fn observe(args: &ElectArgs, store: &str, output: &Output) -> Result<u8, Error> {
     let manager = latchwork::connect(store).await?;
     let mut changes = pin!(manager.election(&args.name).observe());
-    while let Some(change) = changes.next().await {
-        let leader: Option<Leader> = change?;
-        let code = output.leader(&args.name, leader.as_ref());
-        if code != 0 {
-            return Ok(code);
+    let mut told = None;
+    while output.is_read() {
+        let Some(change) = within(LOOK, changes.next()).await else { continue };
+        match change {
+            Some(Ok(leader)) if told.as_ref() == Some(&leader) => {}
+            Some(Ok(leader)) => {
+                let code = output.leader(&args.name, leader.as_ref());
+                if code != 0 {
+                    return Ok(code);
+                }
+                told = Some(leader);
+            }
+            // What asking again cannot change.
+            Some(Err(error)) if !is_passing(&error) => return Err(error),
+            Some(Err(error)) => {
+                let message = format!("cannot tell who leads: {error}; asking again");
+                output.note("unreachable", &message, &[("key", &args.name)]);
+            }
+            None => break,
         }
     }
     Ok(0)
+}
+
+/// Whether the store may answer otherwise in a while.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Denied | ErrorKind::Corrupt)
 }

@@ -67,6 +67,13 @@ async fn close(manager: &LockManager) {
     let _ = within(CLOSING, manager.close()).await;
 }
 
+/// A pause on the boot clock; none without a timer, for what is repeated after it takes time itself.
+async fn nap(length: Duration) {
+    if let Ok(naps) = Naps::new() {
+        let _ = naps.nap(length).await;
+    }
+}
+
 /// Runs `future` for at most `limit`, on the boot clock.
 async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let Ok(naps) = Naps::new() else { return Some(future.await) };

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use latchwork::{Event, Observer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 
 /// Whom a claim waits for; the inner `None` is a holder without a name.
 type Ahead = Option<Option<Arc<str>>>;
@@ -23,6 +24,8 @@ pub(crate) struct News {
     tells_waiting: bool,
     verbose: bool,
     told: UnboundedSender<Waiting>,
+    /// Whether the store has answered the release.
+    released: watch::Sender<bool>,
     state: Mutex<State>,
 }
 
@@ -39,7 +42,21 @@ impl News {
         verbose: bool,
     ) -> (Arc<Self>, UnboundedReceiver<Waiting>) {
         let (told, lines) = unbounded_channel();
-        (Arc::new(Self { tells_waiting, verbose, told, state: Mutex::default() }), lines)
+        let (released, state) = (watch::Sender::new(false), Mutex::default());
+        (Arc::new(Self { tells_waiting, verbose, told, released, state }), lines)
+    }
+
+    /// Forgets what was heard of an earlier term.
+    pub(crate) fn start_anew(&self, lines: &mut UnboundedReceiver<Waiting>) {
+        *self.lock() = State::default();
+        self.released.send_replace(false);
+        while lines.try_recv().is_ok() {}
+    }
+
+    /// Completes when the store has answered the release of what was held.
+    pub(crate) async fn released(&self) {
+        // The sender is here, so there is no error.
+        let _ = self.released.subscribe().wait_for(|released| *released).await;
     }
 
     /// What went wrong with the last renewal, unless one has succeeded since.
@@ -81,6 +98,7 @@ impl Observer for News {
                 self.tell(message, None);
             }
             Event::RenewFailed { error, .. } => self.lock().failure = Some(error.to_string()),
+            Event::Released { .. } => drop(self.released.send_replace(true)),
             Event::Renewed { .. } => self.lock().failure = None,
             _ => {}
         }

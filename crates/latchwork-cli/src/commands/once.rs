@@ -19,7 +19,7 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
         store,
         output,
     };
-    let over = task.run(async |manager| {
+    let done = task.run(async |manager| {
         let mut once = manager.once(&args.name, every);
         if let Some(ttl) = args.ttl {
             once = once.ttl(ttl);
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
             Begun::Skipped(why) => Admitted::Nothing(skip(args, &why, output)),
         })
     });
-    Ok(over.await?.code)
+    done.await
 }
 
 /// Says why there is nothing to do.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
+use latchwork::{Error, ErrorKind, Key, Lock, LockManager, Mode, MultiLock, Party, Snapshot};
 
 use super::under_lock::{Admitted, Task};
 use crate::args::RunArgs;
@@ -19,8 +19,7 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         store,
         output,
     };
-    let over = task.run(async |manager| acquire(args, manager).await.map(Admitted::Hold)).await?;
-    Ok(over.code)
+    task.run(async |manager| acquire(args, manager).await.map(Admitted::Hold)).await
 }
 
 /// Takes the locks as the command line asks.
@@ -65,13 +64,42 @@ fn lock(args: &RunArgs, manager: &LockManager, name: &str) -> Lock {
 
 /// Says who has the locks.
 async fn busy(args: &RunArgs, manager: &LockManager) -> Error {
+    let error = |message: String| {
+        Error::new(ErrorKind::TimedOut, message).store(manager.capabilities().store.clone())
+    };
     for name in &args.names {
         if let Ok(seen) = manager.inspect(name).await
-            && let Some(party) = seen.holders.first()
+            && let Some(who) = in_the_way(args, &seen)
         {
-            let message = format!("{name:?} is held by {}", party.holder);
-            return Error::new(ErrorKind::TimedOut, message);
+            let step = format!("wait longer (--wait), or look at it with latchwork show {name:?}");
+            return error(format!("not admitted: {who}")).key(&seen.key).next_step(step);
         }
     }
-    Error::new(ErrorKind::TimedOut, format!("{:?} is taken", args.names[0]))
+    let step = "it may be free by now: try again, or wait longer (--wait)";
+    let error = error("not admitted: taken a moment ago".to_owned()).next_step(step);
+    match &args.names[..] {
+        [name] => Key::new(name).map_or(error.clone(), |key| error.key(&key)),
+        _ => error,
+    }
+}
+
+/// Who keeps a key from what the command line asks for. Readers do not keep out readers, nor do
+/// permits that leave enough.
+fn in_the_way(args: &RunArgs, seen: &Snapshot) -> Option<String> {
+    let taken = |party: &Party| match party.mode {
+        Mode::Permits { take, .. } => take,
+        _ => u32::MAX,
+    };
+    let shares = match args.permits {
+        Some(permits) => {
+            let all = seen.holders.iter().map(taken).fold(permits.take, u32::saturating_add);
+            all <= permits.of
+        }
+        None => args.read && seen.holders.iter().all(|party| party.mode == Mode::Read),
+    };
+    match (seen.holders.first(), seen.waiters.first()) {
+        (Some(party), _) if !shares => Some(format!("held by {}", party.holder)),
+        (_, Some(party)) => Some(format!("{} waits for it before", party.holder)),
+        _ => None,
+    }
 }

@@ -4,14 +4,16 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
+use latchwork::clock::{boot_time, wall_time};
 use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, Released};
 use rustix::process::Signal;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::news::News;
-use super::{close, within};
+use super::news::{News, Waiting};
+use super::{close, nap, within};
 use crate::exit;
 use crate::output::{Output, coarse};
 use crate::process::child::{Child, Start};
@@ -19,13 +21,16 @@ use crate::process::deadlines::Deadlines;
 use crate::process::guardian::Guardian;
 use crate::process::hold::Hold;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
-use crate::process::supervise::{Ended, Loss, Run, State};
+use crate::process::supervise::{Ended, Loss, Run, State, asks_to_end};
 use crate::process::terminal::Terminal;
 use crate::process::timer::Naps;
 
-/// How long the release may keep the caller waiting; it goes on in the background until latchwork
-/// ends, and then the ttl does the rest.
+/// How long the release of a lock may keep the caller waiting; it goes on in the background until
+/// latchwork ends, and then the ttl does the rest. Nothing does so for a period that is to be closed.
 const RELEASING: Duration = Duration::from_secs(3);
+
+/// How often to look whether a period is closed.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A command to run, and the lock to run it under.
 pub(crate) struct Task<'a> {
@@ -53,12 +58,38 @@ pub(crate) struct Over {
     pub(crate) code: u8,
     /// Whether the lock was lost, and with it the command.
     pub(crate) lost: bool,
+    /// The signal that asked for the end of all of it, while the command ran or was being ended.
+    told_to_end: Option<Signal>,
+    /// The signal that latchwork itself is to die of, and whether its whole group is hit by it.
+    dies_of: Option<(Signal, bool)>,
 }
 
 impl Over {
     fn by_itself(code: u8) -> Self {
-        Self { code, lost: false }
+        Self { code, lost: false, told_to_end: None, dies_of: None }
     }
+
+    fn by_signal(signal: Signal) -> Self {
+        let code = exit::code_of_signal(signal.as_raw());
+        Self { dies_of: Some((signal, false)), ..Self::by_itself(code) }
+    }
+
+    /// What is over for good although another term could follow: nobody wants one, by a signal.
+    pub(crate) fn told_to_end(self) -> Option<Self> {
+        self.told_to_end.map(Self::by_signal)
+    }
+}
+
+/// A store, the signals and what is heard of the locks, for one term under a lock or several.
+pub(crate) struct Session<'a> {
+    task: &'a Task<'a>,
+    manager: LockManager,
+    holder: String,
+    news: Arc<News>,
+    lines: UnboundedReceiver<Waiting>,
+    /// What was blocked before latchwork changed it, for each command.
+    mask: Mask,
+    signals: Signals,
 }
 
 impl Task<'_> {
@@ -66,100 +97,27 @@ impl Task<'_> {
     pub(crate) async fn run(
         &self,
         acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
-    ) -> Result<Over, Error> {
+    ) -> Result<u8, Error> {
+        let mut session = self.open().await?;
+        let over = session.term(acquire).await;
+        session.end(over).await
+    }
+
+    /// Connects, and listens to signals.
+    pub(crate) async fn open(&self) -> Result<Session<'_>, Error> {
         let mask = block_ttou();
         let output = self.output;
         let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
-        let (news, mut lines) = News::new(output.tells_waiting(), output.is_verbose());
+        let (news, lines) = News::new(output.tells_waiting(), output.is_verbose());
         let manager = latchwork::connect(self.store).await?;
         let manager = manager.holder(holder.clone()).observer(news.clone());
-        let mut signals = Signals::ending().map_err(broken)?;
-        let key = self.names.join("\n");
-        let outcome = {
-            let mut acquire = std::pin::pin!(acquire(&manager));
-            loop {
-                tokio::select! {
-                    biased;
-                    acquired = &mut acquire => break Ok(acquired),
-                    Some(line) = lines.recv() => {
-                        let holder = line.holder.as_deref().map(|holder| ("holder", holder));
-                        let fields: Vec<_> = [("key", &*key)].into_iter().chain(holder).collect();
-                        output.note("waiting", &line.message, &fields);
-                    }
-                    signal = signals.next() => break Err(signal),
-                }
-            }
-        };
-        let hold = match outcome {
-            Ok(Ok(Admitted::Hold(hold))) => hold,
-            Ok(Ok(Admitted::Nothing(code))) => {
-                close(&manager).await;
-                return Ok(Over::by_itself(code));
-            }
-            Ok(Err(error)) => {
-                close(&manager).await;
-                return Err(error);
-            }
-            Err(signal) => return Ok(Over::by_itself(give_up(signal, &manager).await)),
-        };
-        let (names, token) = (Names(self.names), hold.tokens());
-        let fields = [("key", &*key), ("token", &token), ("holder", &holder)];
-        let tokens = token.replace('\n', ", ");
-        output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
-        let mut terminal = Terminal::open();
-        let held = Held { task: self, manager: &manager, hold: &hold, mask };
-        let ended = held.run(&mut signals, terminal.as_mut()).await;
-        let mut shared = false;
-        if let Some(terminal) = &mut terminal {
-            shared = terminal.is_lent() && terminal.is_shared();
-            terminal.take_back();
-            if !matches!(ended, Ok(Ended::Exited(_)) | Err(_)) {
-                // The command could not clean up behind itself.
-                terminal.restore_modes();
-            }
-        }
-        let succeeded = matches!(ended, Ok(Ended::Exited(0)));
-        let released = within(RELEASING, hold.give_back(succeeded)).await;
-        let mut code = match &ended {
-            Ok(ended) => self.report(*ended, &news),
-            Err(Failed { code, message }) => {
-                output.fail("Command", message);
-                *code
-            }
-        };
-        match released {
-            Some(Ok(Released::Yes)) => {
-                output.detail("released", &format!("released {names}"), &fields);
-            }
-            Some(Ok(Released::NotHeld))
-                if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) =>
-            {
-                // The command was not protected up to its end.
-                output.fail("Lost", &format!("lost {names} before the command had ended"));
-                code = exit::LOST;
-            }
-            Some(Ok(Released::NotHeld)) => {}
-            Some(Err(error)) => {
-                output.note("unreleased", &format!("not released yet: {error}"), &fields);
-            }
-            None => {
-                let message = "not released: the store does not answer; it will expire";
-                output.note("unreleased", message, &fields);
-            }
-        }
-        close(&manager).await;
-        if terminal.is_some() && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw())
-        {
-            // So that a script that runs latchwork ends on Ctrl-C as it would without it; what
-            // shares latchwork's group has not seen one that went to the command alone.
-            be_hit_by(Signal::INT, shared);
-        }
-        Ok(Over { code, lost: matches!(ended, Ok(Ended::Lost(_))) })
+        let signals = Signals::ending().map_err(broken)?;
+        Ok(Session { task: self, manager, holder, news, lines, mask, signals })
     }
 
     /// Says why the command ended, where the command itself does not, and with which code to exit.
-    fn report(&self, ended: Ended, news: &News) -> u8 {
-        let (names, output) = (Names(self.names), self.output);
+    fn report(&self, ended: Ended, news: &News, names: &Names<'_>) -> u8 {
+        let output = self.output;
         match ended {
             Ended::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
             Ended::Killed(number) => exit::code_of_signal(number),
@@ -189,6 +147,135 @@ impl Task<'_> {
     }
 }
 
+impl Session<'_> {
+    /// Acquires the lock by `acquire`, runs the command, and gives the lock back.
+    pub(crate) async fn term(
+        &mut self,
+        acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
+    ) -> Result<Over, Error> {
+        let Self { task, manager, holder, news, lines, mask, signals } = self;
+        let output = task.output;
+        news.start_anew(lines);
+        let key = task.names.join("\n");
+        let outcome = {
+            let mut acquire = std::pin::pin!(acquire(manager));
+            loop {
+                tokio::select! {
+                    biased;
+                    acquired = &mut acquire => break Ok(acquired),
+                    Some(line) = lines.recv() => {
+                        let holder = line.holder.as_deref().map(|holder| ("holder", holder));
+                        let fields: Vec<_> = [("key", &*key)].into_iter().chain(holder).collect();
+                        output.note("waiting", &line.message, &fields);
+                    }
+                    signal = signals.next() => match signal {
+                        // After an earlier term.
+                        Signal::CHILD | Signal::CONT | Signal::WINCH => {}
+                        Signal::TSTP => be_hit_by(signal, false),
+                        _ => break Err(signal),
+                    },
+                }
+            }
+        };
+        let hold = match outcome {
+            Ok(Ok(Admitted::Hold(hold))) => hold,
+            Ok(Ok(Admitted::Nothing(code))) => return Ok(Over::by_itself(code)),
+            Ok(Err(error)) => return Err(error),
+            // Withdraw the claim, then let the signal do what it does.
+            Err(signal) => return Ok(Over::by_signal(signal)),
+        };
+        // Several locks are held in an order of their own.
+        let (held, key, token) = (hold.names(), hold.keys(), hold.tokens());
+        let names = Names(&held);
+        let fields = [("key", &*key), ("token", &token), ("holder", &**holder)];
+        let tokens = token.replace('\n', ", ");
+        output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
+        let mut terminal = Terminal::open();
+        let run = Held { task, manager, hold: &hold, mask: *mask };
+        let mut told_to_end = None;
+        let ended = run.run(signals, terminal.as_mut(), &mut told_to_end).await;
+        let mut shared = false;
+        if let Some(terminal) = &mut terminal {
+            shared = terminal.is_lent() && terminal.is_shared();
+            terminal.take_back();
+            if !matches!(ended, Ok(Ended::Exited(_)) | Err(_)) {
+                // The command could not clean up behind itself.
+                terminal.restore_modes();
+            }
+        }
+        let succeeded = matches!(ended, Ok(Ended::Exited(0)));
+        let (until, period_end) = (hold.valid_until(), hold.period_end());
+        let released = within(RELEASING, hold.give_back(succeeded)).await;
+        let mut code = match &ended {
+            Ok(ended) => task.report(*ended, news, &names),
+            Err(Failed { code, message }) => {
+                output.fail("Command", message);
+                *code
+            }
+        };
+        match released {
+            Some(Ok(Released::Yes)) => {
+                output.detail("released", &format!("released {names}"), &fields);
+            }
+            Some(Ok(Released::NotHeld))
+                if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) =>
+            {
+                // The command was not protected up to its end.
+                output.fail("Lost", &format!("lost {names} before the command had ended"));
+                code = exit::LOST;
+            }
+            Some(Ok(Released::NotHeld)) => {}
+            unanswered => {
+                let why = unanswered.and_then(Result::err).map(|error| error.to_string());
+                let why = why.unwrap_or_else(|| "the store does not answer".to_owned());
+                if let (Some(period_end), true) = (period_end, succeeded) {
+                    let left = coarse(until.since(boot_time()));
+                    let message = format!("the period is not closed yet: {why}; waiting {left}");
+                    output.note("unreleased", &message, &fields);
+                    let closed = is_closed(manager, news, &task.names[0], period_end);
+                    if within(until.since(boot_time()), or_end(signals, closed)).await != Some(true)
+                    {
+                        let message = format!(
+                            "{names}: the period could not be closed, the task may be done again"
+                        );
+                        output.fail("NotClosed", &message);
+                        code = exit::UNREACHABLE;
+                    }
+                } else {
+                    let message = format!("not released yet: {why}; it will expire");
+                    output.note("unreleased", &message, &fields);
+                }
+            }
+        }
+        // So that a script that runs latchwork ends on Ctrl-C as it would without it; what shares
+        // latchwork's group has not seen one that went to the command alone.
+        let interrupted = terminal.is_some()
+            && matches!(ended, Ok(Ended::Killed(n)) if n == Signal::INT.as_raw());
+        // What has come since, while nobody listened. The rest was for the command.
+        let since = signals.come().into_iter().rfind(|&signal| asks_to_end(signal));
+        Ok(Over {
+            code,
+            told_to_end: since.or(told_to_end),
+            lost: match &ended {
+                Ok(ended) => matches!(ended, Ended::Lost(_)),
+                Err(failed) => failed.code == exit::LOST,
+            },
+            dies_of: interrupted.then_some((Signal::INT, shared)),
+        })
+    }
+
+    /// Gives what runs in the background a moment to end, and says with which code to exit. Does not
+    /// return if latchwork is to die of a signal.
+    pub(crate) async fn end(self, over: Result<Over, Error>) -> Result<u8, Error> {
+        close(&self.manager).await;
+        let over = over?;
+        if let Some((signal, whole_group)) = over.dies_of {
+            be_hit_by(signal, whole_group);
+        }
+        Ok(over.code)
+    }
+}
+
 /// Names of locks, for people.
 struct Names<'a>(&'a [String]);
 
@@ -201,11 +288,30 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// A signal came while waiting: withdraw the claim, then let the signal do what it does.
-async fn give_up(signal: Signal, manager: &LockManager) -> u8 {
-    close(manager).await;
-    be_hit_by(signal, false);
-    exit::code_of_signal(signal.as_raw())
+/// Waits for the store's answer to a release that goes on in the background, and tells whether the
+/// period is closed: that answer may as well have been that nothing was held any more.
+async fn is_closed(manager: &LockManager, news: &News, name: &str, period_end: Duration) -> bool {
+    news.released().await;
+    loop {
+        match manager.inspect(name).await {
+            Ok(seen) => return seen.linger.is_some() || wall_time() >= period_end,
+            Err(_) => nap(LOOK).await,
+        }
+    }
+}
+
+/// Waits for `work`, or until a signal asks for the end: then `false`.
+async fn or_end(signals: &mut Signals, work: impl Future<Output = bool>) -> bool {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            signal = signals.next() => if asks_to_end(signal) {
+                return false;
+            },
+        }
+    }
 }
 
 /// A run that holds its lock.
@@ -234,6 +340,7 @@ impl Held<'_> {
         &self,
         signals: &mut Signals,
         mut terminal: Option<&mut Terminal>,
+        told_to_end: &mut Option<Signal>,
     ) -> Result<Ended, Failed> {
         signals.add_passed_on()?;
         let naps = Naps::new()?;
@@ -261,7 +368,7 @@ impl Held<'_> {
                 return Err(self.not_started(&error));
             }
         };
-        let ended = Run {
+        let mut run = Run {
             hold: self.hold,
             child: &child,
             guardian: &guardian,
@@ -272,9 +379,9 @@ impl Held<'_> {
             naps,
             told: due.guardian,
             state: State::default(),
-        }
-        .supervise()
-        .await;
+        };
+        let ended = run.supervise().await;
+        *told_to_end = run.state.told_to_end;
         // While the command is not waited for, its group's number is its own; so the guardian is
         // let go first. If watching failed, it is left to end the group.
         let ended = ended?;

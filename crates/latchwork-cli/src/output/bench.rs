@@ -7,8 +7,17 @@ use serde_json::{Value, json};
 use super::{Output, line, table};
 use crate::bench::{Measured, Plan, Workload};
 
-const HEAD: [&str; 8] =
-    ["WORKLOAD", "PAIRS/S", "HANDOVERS/S", "MEDIAN", "99 %", "FAIRNESS", "STARVED", "OVERLAPS"];
+const HEAD: [&str; 9] = [
+    "WORKLOAD",
+    "PAIRS/S",
+    "HANDOVERS/S",
+    "MEDIAN",
+    "99 %",
+    "FAIRNESS",
+    "STARVED",
+    "LOST",
+    "OVERLAPS",
+];
 
 impl Output {
     /// All workloads. Says with which code to exit.
@@ -37,7 +46,7 @@ impl Output {
     }
 }
 
-fn row(workload: Workload, measured: &Measured) -> [String; 8] {
+fn row(workload: Workload, measured: &Measured) -> [String; 9] {
     let none = || "-".to_owned();
     [
         workload.name().to_owned(),
@@ -47,6 +56,7 @@ fn row(workload: Workload, measured: &Measured) -> [String; 8] {
         measured.quantile(0.99).map_or_else(none, short),
         measured.fairness.map_or_else(none, |jain| format!("{jain:.3}")),
         measured.starved.map_or_else(none, |n| n.to_string()),
+        if measured.handovers.is_some() { measured.lost.to_string() } else { none() },
         if measured.handovers.is_some() { measured.overlaps.to_string() } else { none() },
     ]
 }
@@ -62,6 +72,7 @@ fn workload_json(workload: Workload, measured: &Measured) -> Value {
         "p99_us": micros(0.99),
         "fairness": measured.fairness,
         "starved": measured.starved,
+        "lost": measured.handovers.map(|_| measured.lost),
         "overlaps": measured.handovers.map(|_| measured.overlaps),
     })
 }

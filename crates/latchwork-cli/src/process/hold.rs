@@ -21,6 +21,11 @@ impl Hold {
         }
     }
 
+    /// The keys, in the order of the tokens.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.guards().iter().map(|guard| guard.key().to_string()).collect()
+    }
+
     /// The keys, one a line.
     pub(crate) fn keys(&self) -> String {
         self.lines(|guard| guard.key().to_string())
@@ -43,6 +48,14 @@ impl Hold {
     /// Until when all may be counted on.
     pub(crate) fn valid_until(&self) -> Moment {
         self.guards().iter().map(Guard::valid_until).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// When the period of a task is over, by the wall clock; `None` for a lock.
+    pub(crate) fn period_end(&self) -> Option<Duration> {
+        match self {
+            Self::One(_) | Self::Several(_) => None,
+            Self::Task(run) => Some(run.period().end),
+        }
     }
 
     /// What the hold is, by the clock: as good as the worst of its locks.

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use futures_util::FutureExt;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
@@ -21,6 +22,7 @@ const PASSED_ON: [Signal; 6] =
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
     ignored: u64,
+    passes_on: bool,
 }
 
 impl Signals {
@@ -29,13 +31,18 @@ impl Signals {
     /// A signal that was ignored when latchwork started (`nohup`, a background job of a script)
     /// stays ignored, here and in the command.
     pub(crate) fn ending() -> io::Result<Self> {
-        let mut signals = Self { streams: Vec::new(), ignored: ignored_signals() };
+        let mut signals =
+            Self { streams: Vec::new(), ignored: ignored_signals(), passes_on: false };
         signals.listen(&ENDING)?;
         Ok(signals)
     }
 
     /// Listens to everything that is passed on to a command, and to its changes of state.
+    /// For good: once is enough for all commands.
     pub(crate) fn add_passed_on(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.passes_on, true) {
+            return Ok(());
+        }
         self.listen(&PASSED_ON)?;
         let child = signal(SignalKind::child())?;
         self.streams.push((Signal::CHILD, child));
@@ -51,6 +58,11 @@ impl Signals {
             }
         }
         Ok(())
+    }
+
+    /// Those that have come and that nobody has read.
+    pub(crate) fn come(&mut self) -> Vec<Signal> {
+        std::iter::from_fn(|| self.next().now_or_never()).collect()
     }
 
     /// Completes with the next signal. May be dropped without losing one.

@@ -80,8 +80,16 @@ pub(crate) struct State {
     hung_up: bool,
     /// Whether a signal that asks the command to end was passed on to it.
     was_asked: bool,
+    /// The last signal that asks latchwork itself to end as well, if the command outlives it. A
+    /// SIGHUP counts once the command is being ended: before, it may ask to read a configuration.
+    pub(crate) told_to_end: Option<Signal>,
     /// How the command ended while others of its group still clean up, and until when they may.
     rest: Option<(Ended, Moment)>,
+}
+
+/// Whether a signal is one to end by.
+pub(crate) fn asks_to_end(signal: Signal) -> bool {
+    matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT)
 }
 
 impl Run<'_> {
@@ -143,8 +151,10 @@ impl Run<'_> {
             return self.changed().await;
         }
         let group = self.child.group();
-        self.state.was_asked |=
-            matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT);
+        self.state.was_asked |= asks_to_end(signal);
+        if asks_to_end(signal) && signal != Signal::HUP {
+            self.state.told_to_end = Some(signal);
+        }
         // Whether the terminal's keys come to latchwork, for the command.
         let keys = self.terminal.as_deref().is_some_and(Terminal::in_foreground);
         if let Some(stopped) = self.newly_stopped()?
@@ -307,6 +317,9 @@ impl Run<'_> {
             select! {
                 signal = self.signals.next() => {
                     gone |= signal == Signal::CHILD && self.child.ended()?.is_some();
+                    if asks_to_end(signal) {
+                        self.state.told_to_end = Some(signal);
+                    }
                 }
                 _ = self.guardian.report() => break,
                 napped = self.naps.until(next.min(kill_at)) => napped?,
