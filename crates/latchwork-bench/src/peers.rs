@@ -124,6 +124,11 @@ pub(crate) const ASYNC_REDIS_LOCK: Kind =
 const ALWAYS: &[&str] = &["hello", "client|", "subscribe", "unsubscribe", "ping", "script|"];
 
 impl Kind {
+    /// Whether it is Latchwork, in whatever setting.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.name.starts_with(LATCHWORK.name)
+    }
+
     /// Installs what is not there yet.
     ///
     /// # Errors
@@ -219,10 +224,14 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }
 
-/// `target/peers`: this program is in `target/release`.
 fn folder() -> PathBuf {
+    target().join("peers")
+}
+
+/// This program is in `target/release`.
+pub(crate) fn target() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
-    own.ancestors().nth(2).unwrap_or(Path::new("target")).join("peers")
+    own.ancestors().nth(2).unwrap_or(Path::new("target")).into()
 }
 
 fn with_script(program: &Path, script: &str) -> Command {
@@ -303,6 +312,16 @@ fn node_packages() -> std::result::Result<(), String> {
     })
 }
 
+/// The command `latchwork`, which `cargo xtask bench` builds beside this program.
+pub(crate) fn command() -> std::result::Result<PathBuf, String> {
+    let path = std::env::current_exe().map_err(|error| error.to_string())?;
+    let path = path.with_file_name("latchwork");
+    match path.exists() {
+        true => Ok(path),
+        false => Err(format!("{} is not there: run `cargo xtask bench`", path.display())),
+    }
+}
+
 /// Cargo itself knows whether there is anything to do.
 fn rust_peers() -> std::result::Result<(), String> {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
@@ -333,7 +352,7 @@ fn once(
     std::fs::write(stamp, version).map_err(|error| error.to_string())
 }
 
-fn ran(command: &mut Command) -> std::result::Result<(), String> {
+pub(crate) fn ran(command: &mut Command) -> std::result::Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())
