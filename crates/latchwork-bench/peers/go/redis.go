@@ -37,6 +37,8 @@ func redsyncMutexes(url string) func(ttl time.Duration) func(key string) Lock {
 	}
 }
 
+const patience = 5 * time.Second
+
 // The lock of rueidis as its page advises for one server of Redis 7: one key a lock, and no news of
 // what one did oneself. One locker serves the whole process; it renews at half of the ttl.
 func rueidisLocks(url string, ttl time.Duration) func(key string) Lock {
@@ -53,9 +55,17 @@ func rueidisLocks(url string, ttl time.Duration) func(key string) Lock {
 		var release context.CancelFunc
 		return Lock{
 			acquire: func() {
-				var err error
-				held, release, err = locker.WithContext(context.Background(), key)
-				check(err)
+				// A waiter may miss a release, and then it waits on a free key for ever: so it asks
+				// again after as long as an unrenewed lock of the package would last.
+				for ok := false; !ok; {
+					ctx, giveUp := context.WithCancel(context.Background())
+					timer := time.AfterFunc(patience, giveUp)
+					var err error
+					held, release, err = locker.WithContext(ctx, key)
+					if ok = err == nil && timer.Stop(); !ok && err == nil {
+						release()
+					}
+				}
 			},
 			release: func() { release() },
 			held:    func() bool { return held.Err() == nil },
