@@ -58,10 +58,17 @@ pub(crate) fn test() -> Result<(), String> {
     Ok(())
 }
 
-pub(crate) fn bench(names: &[String]) -> Result<(), String> {
-    let mut args = vec!["run", "--release", "--quiet", "--package", "latchwork-bench", "--"];
-    args.extend(names.iter().map(String::as_str));
-    cargo("bench", &args, &[])
+/// Measures with what was built here: the program that measures, and the command that it measures.
+pub(crate) fn bench(args: &[String]) -> Result<(), String> {
+    let packages = ["--package", "latchwork-bench", "--package", "latchwork-cli"];
+    cargo("bench", &[&["build", "--release", "--quiet"], &packages[..]].concat(), &[])?;
+    let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    // This is `target/debug/xtask`.
+    let target = own.ancestors().nth(2).ok_or("this program is in no target folder")?;
+    let program = target.join("release/latchwork-bench");
+    let status = Command::new(&program).args(args).status();
+    let status = status.map_err(|e| format!("{}: {e}", program.display()))?;
+    if status.success() { Ok(()) } else { Err(format!("bench: {status}")) }
 }
 
 /// All that is tested with etcd, with another version of it.

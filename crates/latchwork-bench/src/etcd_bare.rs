@@ -59,7 +59,7 @@ impl Bare {
 
     /// Puts a key under a lease if it is not there and deletes it if it is the same: two transactions,
     /// and the lease is kept alive.
-    pub(crate) async fn cycles(mut self, work: Work) {
+    pub(crate) async fn cycles(mut self, mut work: Work) {
         let grant = LeaseGrantRequest { ttl: TTL, id: 0 };
         let lease = self.leases.lease_grant(grant).await.expect("a lease").into_inner().id;
         let key = format!("bare/{}/{lease:x}", work.name).into_bytes();

@@ -1,8 +1,8 @@
 //! Free locks: cycles of acquire and release on keys that nobody else wants, of several kinds in
 //! turns.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
@@ -19,6 +19,8 @@ const LENGTH: Duration = Duration::from_millis(300);
 pub(crate) struct Sample {
     rate: f64,
     cpu: f64,
+    /// How long each cycle took in microseconds, of the first task, in this process.
+    cycles: Vec<f64>,
 }
 
 type Taken = Result<Sample, Box<dyn std::error::Error>>;
@@ -133,7 +135,7 @@ fn other_sample(worker: &mut Worker, tasks: usize) -> Taken {
     worker.tell(&format!("{tasks} {}", LENGTH.as_millis()))?;
     let line = worker.line()?;
     let (rate, cpu) = line.split_once(' ').ok_or("two numbers")?;
-    Ok(Sample { rate: rate.parse()?, cpu: cpu.parse()? })
+    Ok(Sample { rate: rate.parse()?, cpu: cpu.parse()?, cycles: Vec::new() })
 }
 
 pub(crate) fn rate(rows: &[Sample]) -> f64 {
@@ -149,13 +151,14 @@ fn sample<F>(runtime: &Runtime, tasks: usize, cycles: impl Fn(Work) -> F) -> Sam
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let done = Arc::new(AtomicU64::new(0));
+    let done = Arc::new(Done::default());
     let before = cpu_time();
     let start = Instant::now();
     runtime.block_on(async {
         let handles: Vec<_> = (0..tasks)
             .map(|n| {
-                let work = Work { name: n, until: start + LENGTH, done: done.clone() };
+                let done = done.clone();
+                let work = Work { name: n, until: start + LENGTH, done, begun: None };
                 tokio::spawn(cycles(work))
             })
             .collect();
@@ -164,8 +167,10 @@ where
         }
     });
     let took = start.elapsed().as_secs_f64();
-    let done = done.load(Ordering::Relaxed) as f64;
-    Sample { rate: done / took, cpu: (cpu_time() - before).as_secs_f64() * 1e6 / done }
+    let cpu = (cpu_time() - before).as_secs_f64() * 1e6;
+    let cycles = std::mem::take(&mut *done.cycles.lock().expect("nothing panics with it"));
+    let done = done.count.load(Ordering::Relaxed) as f64;
+    Sample { rate: done / took, cpu: cpu / done, cycles }
 }
 
 fn cpu_time() -> Duration {
@@ -173,20 +178,42 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// All times of all rounds.
+pub(crate) fn cycles(rows: &[Sample]) -> Vec<f64> {
+    rows.iter().flat_map(|s| &s.cycles).copied().collect()
+}
+
+/// What the tasks have done.
+#[derive(Default)]
+struct Done {
+    count: AtomicU64,
+    cycles: Mutex<Vec<f64>>,
+}
+
 pub(crate) struct Work {
     pub(crate) name: usize,
     until: Instant,
-    done: Arc<AtomicU64>,
+    done: Arc<Done>,
+    begun: Option<Instant>,
 }
 
 impl Work {
-    pub(crate) fn goes_on(&self) -> bool {
-        self.done.fetch_add(1, Ordering::Relaxed);
-        Instant::now() < self.until
+    /// Whether there is to be one more cycle.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        let now = Instant::now();
+        if let Some(begun) = self.begun.replace(now) {
+            self.done.count.fetch_add(1, Ordering::Relaxed);
+            // Of one task: so the lock is always free.
+            if self.name == 0 {
+                let took = (now - begun).as_secs_f64() * 1e6;
+                self.done.cycles.lock().expect("nothing panics with it").push(took);
+            }
+        }
+        now < self.until
     }
 }
 
-async fn latchwork_cycles(locks: latchwork::LockManager, work: Work) {
+async fn latchwork_cycles(locks: latchwork::LockManager, mut work: Work) {
     let mutex = locks.mutex(format!("bench/{}", work.name));
     while work.goes_on() {
         let guard = mutex.try_acquire().await.expect("the store answers");

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::bars::HANDOFF;
 use crate::contest::stands;
 use crate::peers::{self, Kind};
 use crate::stats::{head, median, quantile, row, shortened};
@@ -31,6 +32,9 @@ pub(crate) fn run(
         }
     }
     table(&kinds, &missing, &mut samples, goal);
+    for (kind, samples) in kinds.iter().zip(&mut samples) {
+        HANDOFF.note(store.name(), kind.name, median(samples));
+    }
     Ok(())
 }
 
@@ -65,7 +69,7 @@ fn table(
 ///
 /// One holds and eight wait. Who has released comes back only when the next one is admitted, so
 /// that what polls cannot hand the lock to itself.
-fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+pub(crate) fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let mut workers = Vec::new();
     let (sender, told) = channel();
     for n in 0..=WAITING {

@@ -33,6 +33,10 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             return Ok(());
         }
         match &role[..] {
+            [role, ttl] if role == "handoff" => {
+                let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
+                roles::run(&[role.clone()], |key| locks.mutex(key)).await
+            }
             [role, count, ttl] if role == "held" => {
                 let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
                 let take = async |key| {

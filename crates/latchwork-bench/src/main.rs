@@ -7,7 +7,9 @@
 #![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
 
 mod adaptive;
+mod bars;
 mod child;
+mod command;
 mod contest;
 mod crowd;
 mod etcd;
@@ -31,8 +33,10 @@ mod redlock_free;
 mod redlock_servers;
 mod redlock_slow;
 mod roles;
+mod runner;
 mod stats;
 mod store;
+mod stores;
 mod takeover;
 mod zookeeper;
 
@@ -56,6 +60,7 @@ const BENCHES: &[(&str, &str, Bench)] = &[
     ("local", "handovers inside one process, 16 tasks on one key", local::run),
     ("handover", "from one process to another, against a blocked flock", handover::run),
     ("takeover", "after SIGKILL of the holder, against a blocked flock", takeover::run),
+    ("command", "a free run of a command, against flock(1) and etcdctl lock", command::run),
     ("crowd", "64 processes waiting: processor time, and how many a release wakes", crowd::run),
     (
         "redis-free",
@@ -118,6 +123,11 @@ const BENCHES: &[(&str, &str, Bench)] = &[
         zookeeper::handoff,
     ),
     ("zookeeper-held", "1,000 held locks on ZooKeeper, and other locks", zookeeper::held),
+    (
+        "stores",
+        "all stores side by side: free, contended, hand-off, takeover, and over a slow link",
+        stores::run,
+    ),
     ("held", "10,000 held guards: memory and processor time", held::run),
 ];
 
@@ -126,23 +136,16 @@ fn main() -> ExitCode {
     if let Some((role, rest)) = args.split_first().filter(|(role, _)| role.starts_with("child-")) {
         return child::run(role, rest);
     }
-    if args.is_empty() {
-        for (name, what, _) in BENCHES {
-            println!("{name:>16}  {what}");
-        }
-        println!("{:>16}  all of them", "all");
-        return ExitCode::SUCCESS;
+    if let [role, name] = &args[..]
+        && role == runner::ROLE
+    {
+        return runner::measure(name);
     }
-    for (name, what, bench) in BENCHES {
-        if !args.iter().any(|arg| arg == name || arg == "all") {
-            continue;
+    match runner::run(&args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
         }
-        println!("## {name}: {what}\n");
-        if let Err(error) = bench() {
-            eprintln!("{name}: {error}");
-            return ExitCode::FAILURE;
-        }
-        println!();
     }
-    ExitCode::SUCCESS
 }

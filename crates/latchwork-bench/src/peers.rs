@@ -36,8 +36,8 @@ enum Program {
     Rust,
     /// `peers/go`.
     Go,
-    /// `peers/Curator.java`.
-    Java,
+    /// A class of `peers/java`.
+    Java(&'static str),
     /// Python with what the system has: a script, and the module that it needs; or with the packages
     /// of `target/peers/venv`.
     System(&'static str, &'static str),
@@ -51,7 +51,8 @@ pub(crate) struct Kind {
     program: Program,
     /// The commands of `INFO commandstats` whose sum is what its clients send. The server counts
     /// what scripts call among them, so only those count that no script of it calls. (The one script
-    /// of python-redis-lock calls GET once, so its GETs are the GETs and the scripts.)
+    /// of python-redis-lock calls GET once, so its GETs are the GETs and the scripts. Redisson sends
+    /// a DEL after each script that releases, and each of those publishes once.)
     sends: &'static [&'static str],
 }
 
@@ -96,7 +97,18 @@ pub(crate) const ETCD_CONCURRENCY: Kind =
     Kind { name: "etcd-concurrency", program: Program::Go, sends: &[] };
 /// The mutex of Curator, which needs Java's libraries of the system.
 pub(crate) const CURATOR: Kind =
-    Kind { name: "Curator InterProcessMutex", program: Program::Java, sends: &[] };
+    Kind { name: "Curator InterProcessMutex", program: Program::Java("Curator"), sends: &[] };
+/// `RLock`, with the watchdog that renews.
+pub(crate) const REDISSON: Kind = Kind {
+    name: "Redisson RLock",
+    program: Program::Java("RedissonLocks"),
+    sends: &["eval", "evalsha", "publish"],
+};
+/// It does not renew by itself.
+pub(crate) const REDSYNC: Kind =
+    Kind { name: "redsync", program: Program::Go, sends: SET_AND_SCRIPTS };
+pub(crate) const RUEIDISLOCK: Kind =
+    Kind { name: "rueidislock", program: Program::Go, sends: SCRIPTS };
 pub(crate) const KAZOO: Kind =
     Kind { name: "kazoo Lock", program: Program::System("kazoo_lock.py", "kazoo"), sends: &[] };
 /// The recipe of the crate, which releases in the background.
@@ -109,6 +121,11 @@ pub(crate) const ASYNC_REDIS_LOCK: Kind =
 const ALWAYS: &[&str] = &["hello", "client|", "subscribe", "unsubscribe", "ping", "script|"];
 
 impl Kind {
+    /// Whether it is Latchwork, in whatever setting.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.name.starts_with(LATCHWORK.name)
+    }
+
     /// Installs what is not there yet.
     ///
     /// # Errors
@@ -119,7 +136,7 @@ impl Kind {
             Program::Own => Ok(()),
             Program::System(_, module) => python_has(module),
             Program::Venv(_) => python_has("redis").and_then(|()| venv()),
-            Program::Java => curator(),
+            Program::Java(class) => java(class),
             Program::Node(_) => node_packages(),
             Program::Rust => rust_peers(),
             Program::Go => go_peers(),
@@ -144,12 +161,11 @@ impl Kind {
                 command.arg(self.name);
                 command
             }
-            Program::Java => {
+            Program::Java(class) => {
                 let mut command = Command::new("java");
-                command.args(JAVA_FLAGS).arg("-cp");
-                let own = folder().join("java");
-                command.arg(format!("{}:{CURATOR_JAR}:{LOGGER_JAR}", own.display()));
-                command.arg("Curator");
+                let own = folder().join("java").join(class);
+                let path = format!("{}:{}", own.display(), libraries(class));
+                command.args(JAVA_FLAGS).args(["-cp", &path, class]);
                 command
             }
             Program::System(script, _) => with_script(Path::new(PYTHON), script),
@@ -205,10 +221,14 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }
 
-/// `target/peers`: this program is in `target/release`.
 fn folder() -> PathBuf {
+    target().join("peers")
+}
+
+/// This program is in `target/release`.
+pub(crate) fn target() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
-    own.ancestors().nth(2).unwrap_or(Path::new("target")).join("peers")
+    own.ancestors().nth(2).unwrap_or(Path::new("target")).into()
 }
 
 fn with_script(program: &Path, script: &str) -> Command {
@@ -223,17 +243,47 @@ fn python_has(module: &str) -> std::result::Result<(), String> {
     ran(&mut command).map_err(|error| format!("install python3 and python3-{module} ({error})"))
 }
 
-fn curator() -> std::result::Result<(), String> {
-    if !Path::new(CURATOR_JAR).exists() {
-        return Err("install libcurator-recipes-java".into());
+/// Where a class finds what it drives.
+fn libraries(class: &str) -> String {
+    match class {
+        "Curator" => format!("{CURATOR_JAR}:{LOGGER_JAR}"),
+        _ => format!("{}/*", jars().display()),
     }
-    let source = sources().join("Curator.java");
-    let text = std::fs::read_to_string(&source).map_err(|error| error.to_string())?;
-    let java = folder().join("java");
-    std::fs::create_dir_all(&java).map_err(|error| error.to_string())?;
-    once(&java.join("installed"), &text, || {
+}
+
+/// What Maven has fetched.
+fn jars() -> PathBuf {
+    folder().join("java/jars")
+}
+
+fn java(class: &str) -> std::result::Result<(), String> {
+    match class {
+        "Curator" if Path::new(CURATOR_JAR).exists() => {}
+        "Curator" => return Err("install libcurator-recipes-java".into()),
+        _ => maven()?,
+    }
+    let files = ["Roles", class].map(|name| sources().join(format!("java/{name}.java")));
+    let texts = files.iter().map(std::fs::read_to_string).collect::<std::io::Result<String>>();
+    let text = texts.map_err(|error| error.to_string())?;
+    let own = folder().join("java").join(class);
+    std::fs::create_dir_all(&own).map_err(|error| error.to_string())?;
+    once(&own.join("installed"), &text, || {
         let mut javac = Command::new("javac");
-        ran(javac.args(["-cp", CURATOR_JAR, "-d"]).arg(&java).arg(&source))
+        ran(javac.args(["-cp", &libraries(class), "-d"]).arg(&own).args(&files))
+    })
+}
+
+/// What `peers/java/pom.xml` names.
+fn maven() -> std::result::Result<(), String> {
+    let pom = sources().join("java/pom.xml");
+    let text = std::fs::read_to_string(&pom).map_err(|error| error.to_string())?;
+    std::fs::create_dir_all(jars()).map_err(|error| error.to_string())?;
+    once(&jars().join("installed"), &text, || {
+        let mut mvn = Command::new("mvn");
+        mvn.args(["--batch-mode", "--quiet", "dependency:copy-dependencies", "--file"]).arg(pom);
+        let to = format!("-DoutputDirectory={}", jars().display());
+        ran(mvn.args(["-DincludeScope=runtime", &to]))
+            .map_err(|error| format!("install maven, and let it reach its repository ({error})"))
     })
 }
 
@@ -257,6 +307,16 @@ fn node_packages() -> std::result::Result<(), String> {
         let mut npm = Command::new("npm");
         ran(npm.args(["install", "--no-audit", "--no-fund"]).current_dir(&node))
     })
+}
+
+/// The command `latchwork`, which `cargo xtask bench` builds beside this program.
+pub(crate) fn command() -> std::result::Result<PathBuf, String> {
+    let path = std::env::current_exe().map_err(|error| error.to_string())?;
+    let path = path.with_file_name("latchwork");
+    match path.exists() {
+        true => Ok(path),
+        false => Err(format!("{} is not there: run `cargo xtask bench`", path.display())),
+    }
 }
 
 /// Cargo itself knows whether there is anything to do.
@@ -289,7 +349,7 @@ fn once(
     std::fs::write(stamp, version).map_err(|error| error.to_string())
 }
 
-fn ran(command: &mut Command) -> std::result::Result<(), String> {
+pub(crate) fn ran(command: &mut Command) -> std::result::Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())

@@ -17,6 +17,10 @@ fn goal(kind: &str, tasks: usize) -> Option<f64> {
     match kind {
         "spin" => Some(1.3),
         "python-redis-lock" => Some(4.0),
+        // They are told of releases.
+        "Redisson RLock" | "rueidislock" => Some(2.0),
+        // It polls.
+        "redsync" => Some(5.0),
         "redis-py" | "node-redlock" | "rslock" => Some(if tasks == 1 { 100.0 } else { 20.0 }),
         _ => None,
     }
@@ -33,6 +37,9 @@ pub(crate) fn run() -> Outcome {
         peers::NODE_REDLOCK,
         peers::RSLOCK,
         peers::ASYNC_REDIS_LOCK,
+        peers::REDISSON,
+        peers::REDSYNC,
+        peers::RUEIDISLOCK,
     ];
     contest::run(&server, kinds, ROUNDS, goal)
 }

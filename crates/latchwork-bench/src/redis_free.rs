@@ -27,7 +27,13 @@ pub(crate) fn run() -> Outcome {
     let far = Bare::connect(&server, &there)?;
     let near = Bare::connect(&server, &here)?;
     let locks = here.block_on(latchwork::connect(&server.url()))?;
-    let (kinds, missing) = peers::install(vec![peers::RSLOCK, peers::ASYNC_REDIS_LOCK]);
+    let (kinds, missing) = peers::install(vec![
+        peers::RSLOCK,
+        peers::ASYNC_REDIS_LOCK,
+        peers::REDISSON,
+        peers::REDSYNC,
+        peers::RUEIDISLOCK,
+    ]);
     let no_goal = |_: usize| None;
     let mut entries = vec![
         Entry::here("bare, connection on its own thread", no_goal, &here, |n| {
@@ -38,7 +44,7 @@ pub(crate) fn run() -> Outcome {
             near.clone().cycles(n)
         }),
     ];
-    // Theirs is on the caller's thread, too.
+    // Those in Rust have theirs on the caller's thread, too.
     for kind in &kinds {
         entries.push(Entry::of(kind, &server.url(), no_goal)?);
     }
@@ -89,7 +95,7 @@ impl Bare {
         Ok(on.block_on(made)??)
     }
 
-    async fn cycles(self, work: Work) {
+    async fn cycles(self, mut work: Work) {
         let key = format!("bench/{}", work.name);
         let mut connection = self.connection;
         for n in 0u64.. {

@@ -14,6 +14,9 @@ pub(crate) fn run() -> Outcome {
         peers::REDIS_PY,
         peers::NODE_REDLOCK,
         peers::RSLOCK,
+        peers::REDISSON,
+        peers::REDSYNC,
+        peers::RUEIDISLOCK,
     ];
-    handoffs::run(&server, kinds, |kind| (kind == "python-redis-lock").then_some(0.5))
+    handoffs::run(&server, kinds, |kind| (kind != peers::LATCHWORK.name).then_some(0.5))
 }

@@ -15,8 +15,13 @@ const TTL: Duration = Duration::from_secs(30);
 const MOST: f64 = 50.0;
 
 pub(crate) fn run() -> Outcome {
-    let (kinds, missing) =
-        peers::install(vec![peers::LATCHWORK, peers::ASYNC_REDIS_LOCK, peers::REDIS_SEMAPHORE]);
+    let (kinds, missing) = peers::install(vec![
+        peers::LATCHWORK,
+        peers::ASYNC_REDIS_LOCK,
+        peers::REDIS_SEMAPHORE,
+        peers::REDISSON,
+        peers::RUEIDISLOCK,
+    ]);
     let ttl = shortened(TTL, TTL / 5);
     println!("{LOCKS} locks with a ttl of {} s:\n", ttl.as_secs());
     head(&[
@@ -31,10 +36,14 @@ pub(crate) fn run() -> Outcome {
     ]);
     let mut ours = f64::NAN;
     for kind in &kinds {
-        // What each does by itself; redis-semaphore leaves a fifth of the ttl for a renewal.
-        let every = if kind.name == "redis-semaphore" { ttl * 4 / 5 } else { ttl / 3 };
-        // Whole rounds of renewals, or the counts would depend on when one looks.
-        let watched = every * if kind.name == "redis-semaphore" { 2 } else { 3 };
+        // What each does by itself; redis-semaphore leaves a fifth of the ttl for a renewal. Whole
+        // rounds of renewals, or the counts would depend on when one looks.
+        let (every, rounds) = match kind.name {
+            "redis-semaphore" => (ttl * 4 / 5, 2),
+            "rueidislock" => (ttl / 2, 2),
+            _ => (ttl / 3, 3),
+        };
+        let watched = every * rounds;
         let seen = measure(kind, ttl, watched)?;
         let verdict = if kind.name == "latchwork" {
             ours = seen.cpu;

@@ -54,6 +54,7 @@ pub(crate) fn run() -> Outcome {
         "{PROCESSES} processes of one task, one key, five servers; commands are those of each:\n"
     );
     contest::table(&kinds, &missing, &rounds, goal);
+    contest::note(&five, &kinds, &rounds);
     Ok(())
 }
 

@@ -52,7 +52,7 @@ impl BareFive {
         Ok(Self(five.servers.iter().map(connect).collect::<Result<_, _>>()?))
     }
 
-    async fn cycles(self, work: Work) {
+    async fn cycles(self, mut work: Work) {
         let key = format!("bare/{}", work.name);
         // What a majority did not wait for is heard beside the next question.
         let mut late = Vec::new();

@@ -20,7 +20,7 @@ const WARM: (usize, usize) = (16, 1_000);
 
 /// As servers are run: with the better compiler and more memory than tests give them, and the usual
 /// tick; and not as the first thing that they do.
-fn start() -> Result<ZooKeeperServer, Box<dyn std::error::Error>> {
+pub(crate) fn start() -> Result<ZooKeeperServer, Box<dyn std::error::Error>> {
     let options = ZooKeeperOptions::new()
         .tick(Duration::from_secs(2))
         .flag("-XX:TieredStopAtLevel=4")
@@ -66,7 +66,7 @@ pub(crate) fn free() -> Outcome {
             "bare, session on its own thread",
             |_| Some(0.9),
             &here,
-            |work| {
+            |mut work| {
                 let bare = bare.clone();
                 async move {
                     let folder = format!("/bare-{}", work.name);

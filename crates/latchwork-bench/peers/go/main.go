@@ -31,8 +31,9 @@ func connect(url string) *clientv3.Client {
 }
 
 // The mutex of etcd's concurrency package. A session is one owner, so each task has its own; it is
-// kept alive by the package, with the package's own lease of 60 seconds.
-func sessions(client *clientv3.Client, seconds int) func(key string) Lock {
+// kept alive by the package, with the package's own lease of 60 seconds unless a ttl is given.
+func sessions(client *clientv3.Client, ttl time.Duration) func(key string) Lock {
+	seconds := int(ttl / time.Second)
 	return func(key string) Lock {
 		session, err := concurrency.NewSession(client, concurrency.WithTTL(seconds))
 		check(err)
@@ -54,9 +55,19 @@ func sessions(client *clientv3.Client, seconds int) func(key string) Lock {
 }
 
 func main() {
-	if len(os.Args) < 4 || os.Args[1] != "etcd-concurrency" {
-		check(fmt.Errorf("etcd-concurrency ROLE URL ..., not %v", os.Args[1:]))
+	if len(os.Args) < 4 {
+		check(fmt.Errorf("KIND ROLE URL ..., not %v", os.Args[1:]))
 	}
-	role, client, rest := os.Args[2], connect(os.Args[3]), os.Args[4:]
-	run(role, rest, func(seconds int) func(key string) Lock { return sessions(client, seconds) })
+	role, url, rest := os.Args[2], os.Args[3], os.Args[4:]
+	switch kind := os.Args[1]; kind {
+	case "etcd-concurrency":
+		client := connect(url)
+		run(role, rest, func(ttl time.Duration) func(key string) Lock { return sessions(client, ttl) })
+	case "redsync":
+		run(role, rest, redsyncMutexes(url))
+	case "rueidislock":
+		run(role, rest, func(ttl time.Duration) func(key string) Lock { return rueidisLocks(url, ttl) })
+	default:
+		check(fmt.Errorf("no lock %q", kind))
+	}
 }

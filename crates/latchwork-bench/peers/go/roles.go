@@ -22,9 +22,6 @@ type Lock struct {
 	held    func() bool
 }
 
-// What a session of the package has if nobody says otherwise.
-const usualTTL = 60
-
 var input = bufio.NewScanner(os.Stdin)
 
 func line() (string, bool) {
@@ -53,9 +50,11 @@ func cpu() float64 {
 	return micros(usage.Utime) + micros(usage.Stime)
 }
 
-func run(role string, rest []string, open func(ttl int) func(key string) Lock) {
-	usual := open(usualTTL)
+// Plays a role with the locks of open; a ttl of 0 is the package's own.
+func run(role string, rest []string, open func(ttl time.Duration) func(key string) Lock) {
+	var usual func(key string) Lock
 	if role != "held" {
+		usual = open(0)
 		warm := usual(fmt.Sprintf("warm/%d", os.Getpid()))
 		warm.acquire()
 		warm.release()
@@ -68,7 +67,7 @@ func run(role string, rest []string, open func(ttl int) func(key string) Lock) {
 	case "free":
 		free(usual)
 	case "held":
-		held(open(int(number(rest[1])/1000)), int(number(rest[0])))
+		held(open(time.Duration(number(rest[1]))*time.Millisecond), int(number(rest[0])))
 	default:
 		check(fmt.Errorf("no role %q", role))
 	}

@@ -1,5 +1,4 @@
-// Curator's InterProcessMutex in the roles of the measurements: ROLE URL ...
-// It speaks the words of the Rust child.
+// What a process of a measurement does, for locks in Java. It speaks the words of the Rust child.
 
 import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
@@ -12,52 +11,57 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
-import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.retry.RetryOneTime;
 
-public class Curator {
+class Roles {
     // The machine compiles what runs often.
     private static final int WARM = 500;
 
     private static final BufferedReader input =
             new BufferedReader(new InputStreamReader(System.in));
-    private static CuratorFramework client;
-    private static String folder;
 
-    public static void main(String[] args) throws Exception {
-        String[] parts = args[1].substring("zk://".length()).split("/", 2);
-        client = CuratorFrameworkFactory.newClient(parts[0], 30_000, 5_000, new RetryOneTime(100));
-        folder = "/" + (parts.length > 1 ? parts[1] + "/" : "");
-        client.start();
-        client.blockUntilConnected();
-        InterProcessMutex warm = mutex("warm/" + ProcessHandle.current().pid());
+    // A lock on one key, for one thread.
+    interface Lock {
+        void acquire() throws Exception;
+
+        void release() throws Exception;
+
+        boolean held() throws Exception;
+    }
+
+    // Makes locks by their keys.
+    interface Locks {
+        Lock on(String key) throws Exception;
+    }
+
+    // How long a lock lives unrenewed in the role held, in milliseconds; 0 means the library's own.
+    static long ttl(String[] args) {
+        return args[0].equals("held") ? Long.parseLong(args[3]) : 0;
+    }
+
+    // ROLE URL ...
+    static void run(String[] args, Locks locks) throws Exception {
+        Lock warm = locks.on("warm/" + ProcessHandle.current().pid());
         for (int i = 0; i < WARM; i++) {
             warm.acquire();
             warm.release();
         }
         switch (args[0]) {
             case "contend":
-                contend(Path.of(args[2]), Integer.parseInt(args[3]), Long.parseLong(args[4]));
+                contend(locks, Path.of(args[2]), Integer.parseInt(args[3]), Long.parseLong(args[4]));
                 break;
             case "handoff":
-                handoff();
+                handoff(locks.on("bench"));
                 break;
             case "free":
-                free();
+                free(locks);
                 break;
             case "held":
-                held(Integer.parseInt(args[2]));
+                held(locks, Integer.parseInt(args[2]));
                 break;
             default:
                 throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
-    }
-
-    private static InterProcessMutex mutex(String key) {
-        return new InterProcessMutex(client, folder + key);
     }
 
     private static void say(Object text) {
@@ -123,7 +127,8 @@ public class Curator {
         }
     }
 
-    private static void contend(Path file, int count, long process) throws Exception {
+    private static void contend(Locks locks, Path file, int count, long process)
+            throws Exception {
         FileChannel scene =
                 FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE);
         List<Task> tasks = new ArrayList<>();
@@ -135,15 +140,15 @@ public class Curator {
         double before = cpu();
         List<Thread> threads = new ArrayList<>();
         for (Task task : tasks) {
-            InterProcessMutex mutex = mutex("bench");
+            Lock lock = locks.on("bench");
             threads.add(started(() -> {
                 while (now() < until) {
-                    mutex.acquire();
+                    lock.acquire();
                     // What comes too late is not counted: then everybody gives up the contest.
                     if (now() < until) {
                         task.work();
                     }
-                    mutex.release();
+                    lock.release();
                 }
             }));
         }
@@ -162,21 +167,20 @@ public class Curator {
         say(handovers + " " + overlaps + " " + took + pairs);
     }
 
-    private static void handoff() throws Exception {
-        InterProcessMutex mutex = mutex("bench");
+    private static void handoff(Lock lock) throws Exception {
         say("ready");
         for (String line; (line = input.readLine()) != null; ) {
-            mutex.acquire();
+            lock.acquire();
             say("acquired " + now());
             Thread.sleep(Long.parseLong(line));
             long released = now();
-            mutex.release();
+            lock.release();
             say("released " + released);
         }
     }
 
     // For each line TASKS MILLISECONDS says how many cycles a second, and the processor time of one.
-    private static void free() throws Exception {
+    private static void free(Locks locks) throws Exception {
         say("ready");
         for (String line; (line = input.readLine()) != null; ) {
             String[] words = line.split(" ");
@@ -188,11 +192,11 @@ public class Curator {
             List<Thread> threads = new ArrayList<>();
             for (int n = 0; n < count; n++) {
                 int own = n;
-                InterProcessMutex mutex = mutex("bench/" + n);
+                Lock lock = locks.on("bench/" + n);
                 threads.add(started(() -> {
                     while (now() < until) {
-                        mutex.acquire();
-                        mutex.release();
+                        lock.acquire();
+                        lock.release();
                         done[own]++;
                     }
                 }));
@@ -207,17 +211,21 @@ public class Curator {
     }
 
     // Takes many; tells its processor time when asked, and in the end how many are still held.
-    private static void held(int count) throws Exception {
-        List<InterProcessMutex> mutexes = new ArrayList<>();
+    private static void held(Locks locks, int count) throws Exception {
+        List<Lock> all = new ArrayList<>();
         for (int n = 0; n < count; n++) {
-            InterProcessMutex mutex = mutex("stock/" + n);
-            mutex.acquire();
-            mutexes.add(mutex);
+            Lock lock = locks.on("stock/" + n);
+            lock.acquire();
+            all.add(lock);
         }
         say("ready");
         for (String line; (line = input.readLine()) != null && line.equals("cpu"); ) {
             say(cpu());
         }
-        say(mutexes.stream().filter(InterProcessMutex::isAcquiredInThisProcess).count());
+        int still = 0;
+        for (Lock lock : all) {
+            still += lock.held() ? 1 : 0;
+        }
+        say(still);
     }
 }
