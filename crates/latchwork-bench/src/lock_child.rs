@@ -35,7 +35,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         match &role[..] {
             [role, ttl] if role == "handoff" => {
                 let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
-                roles::run(&[role.clone()], |key| locks.mutex(key)).await
+                roles::run(std::slice::from_ref(role), |key| locks.mutex(key)).await
             }
             [role, count, ttl] if role == "held" => {
                 let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
