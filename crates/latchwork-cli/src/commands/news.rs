@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use latchwork::{Event, Observer};
+use latchwork::{Cause, Event, Observer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -92,7 +92,15 @@ impl News {
 impl Observer for News {
     fn event(&self, event: &Event<'_>) {
         match event {
-            Event::Waiting { key, blocked } => self.waits(key.as_str(), &blocked.holder),
+            Event::Waiting { key, blocked } => {
+                // Nobody holds it, and without a word nobody would know what is waited for.
+                let quarantine = || "a store in quarantine, which may have lost locks".into();
+                let in_the_way = match blocked.cause {
+                    Cause::Quarantine => Some(quarantine()),
+                    _ => blocked.holder.clone(),
+                };
+                self.waits(key.as_str(), &in_the_way);
+            }
             Event::TryFailed { key, error } if self.verbose => {
                 let message = format!("waiting for {:?}: {error}; trying again", key.as_str());
                 self.tell(message, None);
@@ -107,7 +115,7 @@ impl Observer for News {
 
 #[cfg(test)]
 mod tests {
-    use latchwork::{Blocked, Cause, Key};
+    use latchwork::{Blocked, Key};
 
     use super::*;
 
@@ -126,6 +134,22 @@ mod tests {
             news.event(&Event::Waiting { key: &key, blocked: &blocked });
         }
         std::iter::from_fn(|| lines.try_recv().ok()).map(|line| line.message).collect()
+    }
+
+    #[test]
+    fn a_quarantine_is_told() {
+        let (news, mut lines) = News::new(true, false);
+        let key = Key::new("x").unwrap();
+        let blocked = Blocked {
+            retry_after: None,
+            ahead: None,
+            cause: Cause::Quarantine,
+            holder: None,
+            resume: None,
+            store_time: None,
+        };
+        news.event(&Event::Waiting { key: &key, blocked: &blocked });
+        assert!(lines.try_recv().unwrap().message.contains("quarantine"));
     }
 
     #[test]
