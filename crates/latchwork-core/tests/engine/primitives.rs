@@ -269,7 +269,10 @@ async fn the_longest_hold_of_several_counts_from_when_all_are_had() {
     let held = other.mutex("b").acquire().await.unwrap();
     let multi = world.locks.clone().max_hold(5 * SEC).multi(["a", "b"]);
     let mut waiter = Box::pin(multi.acquire());
+    assert!(world.io.within(SEC, &mut waiter).await.is_none());
+    let first = other.inspect("a").await.unwrap().holders[0].id;
     assert!(world.io.within(60 * SEC, &mut waiter).await.is_none());
+    assert_eq!(other.inspect("a").await.unwrap().holders[0].id, first, "held all the time");
     held.release().await.unwrap();
     let all = waiter.await.unwrap();
     world.io.sleep(4 * SEC).await;
