@@ -1,6 +1,7 @@
 //! What etcd and the connection say, in the words of the contract.
 
 use std::error::Error as _;
+use std::io::ErrorKind;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect};
 use tonic::{Code, Status};
@@ -65,12 +66,32 @@ fn never_connected(status: &Status) -> bool {
 /// What an error goes back to.
 pub(crate) fn root_cause<'a>(
     error: &'a (dyn std::error::Error + 'static),
-) -> &'a dyn std::error::Error {
+) -> &'a (dyn std::error::Error + 'static) {
     let mut root = error;
     while let Some(cause) = root.source() {
         root = cause;
     }
     root
+}
+
+/// What to look at when a connection could not be made because of `why`.
+fn way_in(why: &(dyn std::error::Error + 'static)) -> &'static str {
+    // The words of rustls for a certificate, and for what is no TLS at all.
+    let of_tls = ["certificate", "corrupt message", "tls handshake"];
+    let said = why.to_string();
+    if of_tls.iter().any(|words| said.contains(words)) {
+        return "look whether the server speaks TLS, and whether its certificate is for this name \
+                and from an authority that is trusted (ca=/path)";
+    }
+    // A server that gets TLS and wants none, or the other way round, hangs up; whether its last
+    // words arrive before the reset is chance.
+    let hung_up = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof, ErrorKind::BrokenPipe];
+    match why.downcast_ref::<std::io::Error>() {
+        Some(error) if hung_up.contains(&error.kind()) => {
+            "look whether it is an etcd server, and whether it wants TLS (etcds) or none (etcd)"
+        }
+        _ => "look whether the server runs and the address is right",
+    }
 }
 
 /// Reads an error of the member `from`.
@@ -84,17 +105,9 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         Failure { error, reaction }
     };
     if never_connected(status) {
-        let why = root_cause(status).to_string();
-        // The words of rustls for a certificate, and for what is no TLS at all.
-        let of_tls = ["certificate", "corrupt message", "tls handshake"];
-        let step = if of_tls.iter().any(|words| why.contains(words)) {
-            "look whether the server speaks TLS, and whether its certificate is for this name and \
-             from an authority that is trusted (ca=/path)"
-        } else {
-            "look whether the server runs and the address is right"
-        };
+        let why = root_cause(status);
         let message = format!("cannot connect to {from}: {why}");
-        let error = BackendError::new(Unreachable, NotApplied, message).next_step(step);
+        let error = BackendError::new(Unreachable, NotApplied, message).next_step(way_in(why));
         return Failure { error, reaction: Reaction::Elsewhere };
     }
     // The member's own words. What it refuses at the door it has not applied.

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::net::TcpListener;
 use std::path::Path;
 
 use common::*;
@@ -56,6 +57,26 @@ fn tls_trusts_the_authority_that_is_named_and_no_other() {
         let plain = EtcdServer::start(&EtcdOptions::new()).unwrap();
         let error = refused(&plain.url().replacen("etcd", "etcds", 1)).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
+    });
+}
+
+/// A server without TLS answers a handshake with a line of HTTP and hangs up; the reset may
+/// overtake the line.
+#[test]
+fn a_server_that_hangs_up_is_asked_about_tls() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in server.incoming() {
+            // Closed with the handshake unread: a reset.
+            let _ = client.and_then(|client| client.peek(&mut [0]));
+        }
+    });
+    run(async {
+        let error = refused(&format!("etcds://127.0.0.1:{port}")).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("reset"), "{error}");
         assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
     });
 }
