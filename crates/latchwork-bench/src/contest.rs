@@ -45,16 +45,7 @@ pub(crate) fn run(
         let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
         for _ in 0..shortened(repeats, 1) {
             for (kind, rounds) in kinds.iter().zip(&mut rounds) {
-                store.clear()?;
-                let url = store.address();
-                let contest = Contest {
-                    url: &url,
-                    folder: folder.path(),
-                    processes: PROCESSES,
-                    tasks,
-                    length,
-                };
-                rounds.push(contest.run(kind, || store.commands(kind))?.0);
+                rounds.push(round(store, kind, folder.path(), tasks, length)?);
             }
         }
         println!("{PROCESSES} processes of {tasks} task(s), one key:\n");
@@ -64,6 +55,20 @@ pub(crate) fn run(
         }
     }
     Ok(())
+}
+
+/// One round of one kind on a store that has nothing left of the one before.
+pub(crate) fn round(
+    store: &dyn Store,
+    kind: &Kind,
+    folder: &Path,
+    tasks: usize,
+    length: Duration,
+) -> Result<Round, Box<dyn std::error::Error>> {
+    store.clear()?;
+    let url = store.address();
+    let contest = Contest { url: &url, folder, processes: PROCESSES, tasks, length };
+    Ok(contest.run(kind, || store.commands(kind))?.0)
 }
 
 /// The table of several kinds, ours first. `goal` says how many times the handovers of a kind

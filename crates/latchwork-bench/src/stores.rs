@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 
 use crate::Outcome;
 use crate::bars::{CONTENDED, HANDOFF};
-use crate::contest::{Contest, PROCESSES, Round, middle};
+use crate::contest::{Round, middle, round};
 use crate::free_cycles::{Entry, Work, cycles, in_turns, rate};
 use crate::handoffs::handoffs;
 use crate::peers::LATCHWORK;
@@ -130,16 +130,7 @@ fn contended(stores: &[&dyn Store]) -> Result<Vec<Vec<Round>>> {
     let mut all: Vec<Vec<Round>> = stores.iter().map(|_| Vec::new()).collect();
     for _ in 0..shortened(CONTESTS.0, 1) {
         for (store, rounds) in stores.iter().zip(&mut all) {
-            store.clear()?;
-            let url = store.address();
-            let contest = Contest {
-                url: &url,
-                folder: folder.path(),
-                processes: PROCESSES,
-                tasks: 1,
-                length: CONTESTS.1,
-            };
-            rounds.push(contest.run(&LATCHWORK, || store.commands(&LATCHWORK))?.0);
+            rounds.push(round(*store, &LATCHWORK, folder.path(), 1, CONTESTS.1)?);
         }
     }
     for (store, rounds) in stores.iter().zip(&all) {
