@@ -136,8 +136,9 @@ impl Engine {
     fn hand_over(self: &Arc<Self>, watched: &Arc<Watched>, index: u32) -> bool {
         let lease = &watched.lease;
         while let Some(next) = self.next_local(watched, index) {
-            let (now, from) = (self.io.now(), lease.token());
+            let now = self.io.now();
             let before = lease.restart_hold(now, index + 1);
+            let from = lease.token_of(before.index);
             let held = now.since(before.held_since);
             let guard = Guard::new(self.clone(), watched.clone(), index + 1);
             let token = guard.token();
@@ -161,17 +162,16 @@ impl Engine {
     /// then.
     pub(crate) fn end(&self, watched: &Arc<Watched>, closed_until: Option<Moment>) -> Outcome {
         let lease = &watched.lease;
-        if !lease.end_released() {
+        let Some((token, held)) = lease.end_released(self.io.now()) else {
             return Outcome::WasLost;
-        }
+        };
         self.watchdog.forget(watched);
-        let held = lease.held_for(self.io.now());
         self.learn(lease, held);
         Outcome::Ended(Job {
             claim: lease.claim.clone(),
             rules: lease.rules.clone(),
             closed_until,
-            held: Some((lease.token(), held)),
+            held: Some((token, held)),
             under_way: None,
             lead: lease.take_lead(),
         })

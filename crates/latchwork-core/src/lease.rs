@@ -76,7 +76,7 @@ pub enum HoldState {
 pub(crate) struct Before {
     hold_until: Moment,
     pub(crate) held_since: Moment,
-    index: u32,
+    pub(crate) index: u32,
 }
 
 /// What the watchdog has to do for a lease.
@@ -304,16 +304,17 @@ impl Lease {
         self.lock().next_event()
     }
 
-    /// Ends the hold because its guard gave it up. `false` if it had ended before.
+    /// Ends the hold because its guard gave it up; says which it was and how long it had lasted.
+    /// `None` if it had ended before.
     ///
     /// From here on no renewal is sent, and the answer of one under way changes nothing.
-    pub(crate) fn end_released(&self) -> bool {
+    pub(crate) fn end_released(&self, now: Moment) -> Option<(FencingToken, Duration)> {
         let mut state = self.lock();
         if state.end.is_some() {
-            return false;
+            return None;
         }
         state.end = Some(End::Released);
-        true
+        Some((self.token_of(state.index), now.since(state.held_since)))
     }
 
     /// Ends the hold for a reason that is not the clock's. `None` if it had ended before.
@@ -358,7 +359,12 @@ impl Lease {
 
     /// The token of the hold as it is now.
     pub(crate) fn token(&self) -> FencingToken {
-        self.first_token.handed_over(self.lock().index).unwrap_or(self.first_token)
+        self.token_of(self.lock().index)
+    }
+
+    /// The token of the hold that came after so many handovers.
+    pub(crate) fn token_of(&self, index: u32) -> FencingToken {
+        self.first_token.handed_over(index).unwrap_or(self.first_token)
     }
 
     /// How long the hold has lasted.

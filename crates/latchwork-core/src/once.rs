@@ -240,16 +240,7 @@ impl Once {
             Begun::Skipped(why) => return Ok(OnceOutcome::Skipped(why)),
         };
         Ok(match run.guard.run(work(&run)).await {
-            Ok(Ok(done)) => match run.succeed().await {
-                Ok(Released::Yes) => OnceOutcome::Done(done),
-                Ok(Released::NotHeld) => OnceOutcome::DoneNotClosed(done, NotClosed::Lost),
-                Err(error) => OnceOutcome::DoneNotClosed(done, NotClosed::Error(error)),
-            },
-            Ok(Err(failed)) => {
-                // Whether the store heard of it or not: it will be open by the ttl.
-                let _ = run.fail().await;
-                OnceOutcome::Failed(failed)
-            }
+            Ok(result) => run.finish(result).await,
             Err(lost) => OnceOutcome::Lost(lost),
         })
     }
@@ -319,6 +310,27 @@ impl Run {
         let longer = ((end - start) / 20).min(CLOSED_LONGER);
         let closed_until = (!left.is_zero()).then(|| now.plus(left + longer));
         self.guard.release_until(closed_until).await
+    }
+
+    /// Closes the period if the work succeeded, opens the task for others if it failed, and says
+    /// what became of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`succeed`](Run::succeed).
+    pub async fn finish<T, E>(self, result: Result<T, E>) -> OnceOutcome<T, E> {
+        match result {
+            Ok(done) => match self.succeed().await {
+                Ok(Released::Yes) => OnceOutcome::Done(done),
+                Ok(Released::NotHeld) => OnceOutcome::DoneNotClosed(done, NotClosed::Lost),
+                Err(error) => OnceOutcome::DoneNotClosed(done, NotClosed::Error(error)),
+            },
+            Err(failed) => {
+                // Whether the store heard of it or not: it will be open by the ttl.
+                let _ = self.fail().await;
+                OnceOutcome::Failed(failed)
+            }
+        }
     }
 
     /// Opens the task for others.

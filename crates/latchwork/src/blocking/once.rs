@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::{
-    Error, FencingToken, HoldState, NotClosed, NotHeld, OnceOutcome, Released, Skipped, block_on,
+    Error, FencingToken, HoldState, NotHeld, OnceOutcome, Released, Skipped, block_on,
 };
 
 /// A task that is done once in each period; see [`Once`](crate::Once).
@@ -81,18 +81,8 @@ impl Once {
             Begun::Run(run) => run,
             Begun::Skipped(why) => return Ok(OnceOutcome::Skipped(why)),
         };
-        Ok(match work(&run) {
-            Ok(done) => match run.succeed() {
-                Ok(Released::Yes) => OnceOutcome::Done(done),
-                Ok(Released::NotHeld) => OnceOutcome::DoneNotClosed(done, NotClosed::Lost),
-                Err(error) => OnceOutcome::DoneNotClosed(done, NotClosed::Error(error)),
-            },
-            Err(failed) => {
-                // Whether the store heard of it or not: it will be open by the ttl.
-                let _ = run.fail();
-                OnceOutcome::Failed(failed)
-            }
-        })
+        let result = work(&run);
+        Ok(run.finish(result))
     }
 }
 
@@ -124,6 +114,11 @@ impl Run {
     /// As there.
     pub fn ensure_held(&self) -> Result<FencingToken, NotHeld> {
         self.0.ensure_held()
+    }
+
+    /// See [`Run::finish`](crate::Run::finish).
+    pub fn finish<T, E>(self, result: Result<T, E>) -> OnceOutcome<T, E> {
+        block_on(None, self.0.finish(result))
     }
 
     /// See [`Run::succeed`](crate::Run::succeed).
