@@ -44,7 +44,8 @@ pub(crate) enum If {
     NobodyJoinedSince(i64),
 }
 
-/// Puts the key of a claim under its lease, and reads the line, be it put or not.
+/// Puts the key of a claim under its lease, and reads the line. Who put it where nobody was is all
+/// there is of a line, and reads nothing.
 pub(crate) fn put(
     condition: If,
     prefix: &[u8],
@@ -67,13 +68,17 @@ pub(crate) fn put(
             vec![absent, unchanged]
         }
     };
-    let put = PutRequest { key: key.to_vec(), value: value.to_vec(), lease };
+    let put = op(Request::RequestPut(put_under(key, value, lease)));
     let read = || op(Request::RequestRange(line(prefix)));
-    TxnRequest {
-        compare,
-        success: vec![op(Request::RequestPut(put)), read()],
-        failure: vec![read()],
-    }
+    let success = match condition {
+        If::NobodyThere => vec![put],
+        If::NoPlace | If::NobodyJoinedSince(_) => vec![put, read()],
+    };
+    TxnRequest { compare, success, failure: vec![read()] }
+}
+
+pub(crate) fn put_under(key: &[u8], value: &[u8], lease: i64) -> PutRequest {
+    PutRequest { key: key.to_vec(), value: value.to_vec(), lease }
 }
 
 /// The most operations that a server takes in one transaction, unless it was told otherwise.
@@ -122,20 +127,32 @@ pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
 
 /// Leaves a place in line that keeps the key closed until this lease ends.
 pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnRequest {
-    let put = PutRequest { key: key.to_vec(), value: value.to_vec(), lease };
     TxnRequest {
         compare: vec![created(key, revision)],
-        success: vec![op(Request::RequestPut(put))],
+        success: vec![op(Request::RequestPut(put_under(key, value, lease)))],
         failure: Vec::new(),
     }
 }
 
-/// The line that a transaction has read.
-pub(crate) fn line_of(answer: TxnResponse) -> Option<Line> {
+/// The line that a transaction has read, or that what it has put is.
+pub(crate) fn line_of(answer: TxnResponse, put: PutRequest) -> Option<Line> {
     let revision = answer.header.as_ref()?.revision;
     match answer.responses.into_iter().next_back()?.response? {
         Response::ResponseRange(range) => Some(Line::new(range.kvs, revision)),
-        _ => None,
+        Response::ResponsePut(_) => {
+            let PutRequest { key, value, lease } = put;
+            let (create_revision, mod_revision) = (revision, revision);
+            let only = KeyValue {
+                key,
+                create_revision,
+                mod_revision,
+                value,
+                lease,
+                ..KeyValue::default()
+            };
+            Some(Line::new(vec![only], revision))
+        }
+        Response::ResponseDeleteRange(_) => None,
     }
 }
 
