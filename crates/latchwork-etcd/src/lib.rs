@@ -3,6 +3,7 @@
 mod backend;
 mod claims;
 mod config;
+mod cork;
 mod doctor;
 mod errors;
 mod fence;

@@ -3,13 +3,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
-use tonic::Request;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
+use tonic::{Request, Response, Status};
+use tower::service_fn;
 
 use crate::config::Endpoint;
+use crate::cork::Cork;
 use crate::errors::{Failure, Reaction, failure, root_cause};
 use crate::keep_alive::{KeepAlives, Lane};
 use crate::proof::Proof;
@@ -38,6 +44,9 @@ pub(crate) struct Link {
     proof: Arc<Proof>,
     keep_alives: KeepAlives,
     watches: Watches,
+    io: Io,
+    /// How many requests are under way.
+    asking: AtomicUsize,
 }
 
 /// Runs what tonic spawns on Latchwork's own thread.
@@ -68,17 +77,33 @@ impl Link {
                     .next_step("name files in the PEM format, and a host name")
             })?;
         }
+        let (host, port) = (endpoint.host.clone(), endpoint.port);
+        let connects = move |_| {
+            let host = host.clone();
+            async move {
+                let stream = TcpStream::connect((&*host, port)).await?;
+                stream.set_nodelay(true)?;
+                Ok::<_, std::io::Error>(TokioIo::new(Cork::new(stream)))
+            }
+        };
         let channel = target
             .connect_timeout(CONNECT_LIMIT)
-            .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PING_AFTER)
             .keep_alive_while_idle(true)
             .executor(OnIo(io.clone()))
-            .connect_lazy();
+            .connect_with_connector_lazy(service_fn(connects));
         let keep_alives = KeepAlives::start(&channel, &endpoint, &proof, io);
         let watches = Watches::start(&channel, &proof, io);
-        Ok(Self { endpoint, channel, proof, keep_alives, watches })
+        Ok(Self {
+            endpoint,
+            channel,
+            proof,
+            keep_alives,
+            watches,
+            io: io.clone(),
+            asking: AtomicUsize::new(0),
+        })
     }
 
     pub(crate) fn watches(&self) -> &Watches {
@@ -90,9 +115,9 @@ impl Link {
         let Some(turn) = self.proof.turn().await else { return Ok(()) };
         let (name, password) = (turn.login.user.clone(), turn.login.password.clone());
         let request = Request::new(AuthenticateRequest { name, password });
-        let answer = AuthClient::new(self.channel.clone()).authenticate(request).await;
-        let answer = answer.map_err(|status| self.failure(&status).of_a_read())?;
-        let token = answer.into_inner().token.parse().map_err(|_| Failure {
+        let mut client = AuthClient::new(self.channel.clone());
+        let answer = self.answer(async move { client.authenticate(request).await }).await;
+        let token = answer.map_err(Failure::of_a_read)?.token.parse().map_err(|_| Failure {
             error: BackendError::new(
                 BackendErrorKind::Corrupt,
                 Effect::NotApplied,
@@ -105,28 +130,28 @@ impl Link {
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let mut client = self.kv();
-        let answer = client.range(self.proof.request(request)).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+        let (mut client, request) = (self.kv(), self.proof.request(request));
+        let answer = self.answer(async move { client.range(request).await }).await;
+        answer.map_err(Failure::of_a_read)
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
-        let mut client = self.kv();
-        let answer = client.txn(self.proof.request(request)).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+        let (mut client, request) = (self.kv(), self.proof.request(request));
+        self.answer(async move { client.txn(request).await }).await
     }
 
     /// A lease that nobody has heard of holds nothing, and ends by itself.
     pub(crate) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Failure> {
         let request = self.proof.request(LeaseGrantRequest { ttl: seconds, id: 0 });
-        let answer = self.leases().lease_grant(request).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+        let mut client = self.leases();
+        let answer = self.answer(async move { client.lease_grant(request).await }).await;
+        answer.map_err(Failure::of_a_read)
     }
 
     pub(crate) async fn revoke(&self, lease: i64) -> Result<(), Failure> {
         let request = self.proof.request(LeaseRevokeRequest { id: lease });
-        let answer = self.leases().lease_revoke(request).await;
-        answer.map(drop).map_err(|status| self.failure(&status))
+        let mut client = self.leases();
+        self.answer(async move { client.lease_revoke(request).await }).await.map(drop)
     }
 
     pub(crate) async fn time_to_live(
@@ -134,14 +159,16 @@ impl Link {
         lease: i64,
     ) -> Result<LeaseTimeToLiveResponse, Failure> {
         let request = self.proof.request(LeaseTimeToLiveRequest { id: lease });
-        let answer = self.leases().lease_time_to_live(request).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+        let mut client = self.leases();
+        let answer = self.answer(async move { client.lease_time_to_live(request).await }).await;
+        answer.map_err(Failure::of_a_read)
     }
 
     pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
         let mut client = MaintenanceClient::new(self.channel.clone());
-        let answer = client.status(self.proof.request(StatusRequest {})).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.failure(&status).of_a_read())
+        let request = self.proof.request(StatusRequest {});
+        let answer = self.answer(async move { client.status(request).await }).await;
+        answer.map_err(Failure::of_a_read)
     }
 
     /// Starts the ttl of a lease anew; its length, or `None` if there is no such lease.
@@ -169,7 +196,53 @@ impl Link {
         LeaseClient::new(self.channel.clone())
     }
 
-    fn failure(&self, status: &tonic::Status) -> Failure {
-        failure(status, &self.endpoint)
+    /// The answer to a request.
+    ///
+    /// One that is alone is made on Latchwork's own thread, where the connection is: each of the
+    /// steps that the library takes for it would have to wake that thread, and then the caller's. Of
+    /// many at a time each would be sent alone there, so these are made where they are asked for.
+    /// A request whose asker has gone is cut off; it may have been sent.
+    async fn answer<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<Response<T>, Status>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let asking = Asking::new(&self.asking);
+        let answer = if asking.alone { self.there(request).await } else { request.await };
+        answer.map(Response::into_inner).map_err(|status| failure(&status, &self.endpoint))
+    }
+
+    async fn there<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Status>> + Send + 'static,
+    ) -> Result<T, Status> {
+        let (mut reply, answer) = oneshot::channel();
+        self.io.spawn(async move {
+            let answer = tokio::select! {
+                biased;
+                answer = request => answer,
+                () = reply.closed() => return,
+            };
+            let _ = reply.send(answer); // gone at this moment
+        });
+        answer.await.unwrap_or_else(|_| Err(Status::unavailable("the client ended")))
+    }
+}
+
+/// A request under way, whatever becomes of it.
+struct Asking<'a> {
+    count: &'a AtomicUsize,
+    /// When it began.
+    alone: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        Self { count, alone: count.fetch_add(1, Ordering::Relaxed) == 0 }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
