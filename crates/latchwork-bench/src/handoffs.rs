@@ -4,13 +4,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::bars::HANDOFF;
-use crate::contest::stands;
+use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
 use crate::stats::{head, median, quantile, row, shortened};
 use crate::store::Store;
 
 const ROUNDS: usize = 3;
-const WAITING: usize = 8;
+pub(crate) const WAITING: usize = 8;
 const HANDOFFS: usize = 20;
 /// The shortest and the longest a lock is held, in milliseconds.
 const HELD: (u64, u64) = (173, 243);
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn run(
     store: &dyn Store,
     kinds: Vec<Kind>,
-    goal: impl Fn(&str) -> Option<f64>,
+    goal: impl Fn(&Kind) -> Option<Goal>,
 ) -> crate::Outcome {
     let (kinds, missing) = peers::install(kinds);
     let mut samples: Vec<Vec<f64>> = kinds.iter().map(|_| Vec::new()).collect();
@@ -43,10 +43,10 @@ fn table(
     kinds: &[Kind],
     missing: &[(Kind, String)],
     samples: &mut [Vec<f64>],
-    goal: impl Fn(&str) -> Option<f64>,
+    goal: impl Fn(&Kind) -> Option<Goal>,
 ) {
     println!("{WAITING} processes wait, each holds {} to {} ms:\n", HELD.0, HELD.1);
-    head(&["what", "median", "90 %", "latchwork to it", "goal", "hand-offs"]);
+    head(&["what", "median", "90 %", "99 %", "latchwork to it", goals::TITLE, "hand-offs"]);
     let ours = median(&mut samples[0].clone());
     for (kind, samples) in kinds.iter().zip(samples) {
         let middle = median(samples);
@@ -54,15 +54,13 @@ fn table(
             kind.name.into(),
             format!("{middle:.0} us"),
             format!("{:.0} us", quantile(samples, 0.9)),
+            format!("{:.0} us", quantile(samples, 0.99)),
             format!("{:.2}", ours / middle),
-            match goal(kind.name) {
-                Some(goal) => stands(format!("<= {goal}"), ours / middle <= goal),
-                None => "-".into(),
-            },
+            goal(kind).map_or("-".into(), |goal| goal.judge(ours / middle).to_string()),
             samples.len().to_string(),
         ]);
     }
-    peers::missing_rows(missing, 6);
+    peers::missing_rows(missing, 7);
 }
 
 /// From before the release to the admission of the next, in microseconds.
@@ -73,7 +71,12 @@ pub(crate) fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::
     let mut workers = Vec::new();
     let (sender, told) = channel();
     for n in 0..=WAITING {
-        let mut worker = kind.start("handoff", url, &[])?;
+        let number = n.to_string();
+        let args: &[&str] = if kind.is_numbered() { &[&number] } else { &[] };
+        workers.push(kind.spawn("handoff", url, args)?);
+    }
+    let mut workers = workers.into_iter().map(|w| kind.ready(w)).collect::<Result<Vec<_>, _>>()?;
+    for (n, worker) in workers.iter_mut().enumerate() {
         let (sender, lines) = (sender.clone(), worker.take_lines());
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -82,7 +85,6 @@ pub(crate) fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::
                 }
             }
         });
-        workers.push(worker);
     }
     let mut seed = 1;
     for worker in &mut workers {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use latchwork_services::RedisServer;
 
 use crate::child::Worker;
+use crate::goals::Goal;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -45,10 +46,24 @@ enum Program {
     Node(&'static str),
 }
 
+/// How who waits learns that it may have the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// It asks again and again, with pauses.
+    Polls,
+    /// The store tells it.
+    Told,
+    /// It is no lock but a measuring rod, and has no goal.
+    Rod,
+}
+
 /// A kind of lock.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     program: Program,
+    pub(crate) waits: Waits,
+    /// Whether its connection is moved by another thread than its caller's, as Latchwork's is.
+    pub(crate) own_thread: bool,
     /// The commands of `INFO commandstats` whose sum is what its clients send. The server counts
     /// what scripts call among them, so only those count that no script of it calls. (The one script
     /// of python-redis-lock calls GET once, so its GETs are the GETs and the scripts. Redisson sends
@@ -59,63 +74,160 @@ pub(crate) struct Kind {
 const SCRIPTS: &[&str] = &["eval", "evalsha"];
 const SET_AND_SCRIPTS: &[&str] = &["set", "eval", "evalsha"];
 
-pub(crate) const SPIN: Kind = Kind { name: "spin", program: Program::Own, sends: SET_AND_SCRIPTS };
-pub(crate) const LATCHWORK: Kind =
-    Kind { name: "latchwork", program: Program::Own, sends: SCRIPTS };
-pub(crate) const LATCHWORK_HANDOVER: Kind =
-    Kind { name: "latchwork-handover", program: Program::Own, sends: SCRIPTS };
+pub(crate) const SPIN: Kind = Kind {
+    name: "spin",
+    program: Program::Own,
+    waits: Waits::Rod,
+    own_thread: false,
+    sends: SET_AND_SCRIPTS,
+};
+/// The least that telling another process can cost on Redis.
+pub(crate) const PUSH_AND_POP: Kind = Kind {
+    name: "push-and-pop, no lock",
+    program: Program::Own,
+    waits: Waits::Rod,
+    own_thread: false,
+    sends: &["blpop", "lpush"],
+};
+/// The same on etcd.
+pub(crate) const WATCH_AND_PUT: Kind = Kind {
+    name: "watch-and-put, no lock",
+    program: Program::Own,
+    waits: Waits::Rod,
+    own_thread: false,
+    sends: &[],
+};
+pub(crate) const LATCHWORK: Kind = Kind {
+    name: "latchwork",
+    program: Program::Own,
+    waits: Waits::Told,
+    own_thread: true,
+    sends: SCRIPTS,
+};
+pub(crate) const LATCHWORK_HANDOVER: Kind = Kind {
+    name: "latchwork-handover",
+    program: Program::Own,
+    waits: Waits::Told,
+    own_thread: true,
+    sends: SCRIPTS,
+};
 pub(crate) const REDIS_PY: Kind = Kind {
     name: "redis-py",
     program: Program::System("redis_py.py", "redis"),
+    waits: Waits::Polls,
+    own_thread: false,
     sends: SET_AND_SCRIPTS,
 };
 pub(crate) const PYTHON_REDIS_LOCK_KIND: Kind = Kind {
     name: "python-redis-lock",
     program: Program::Venv("python_redis_lock.py"),
+    waits: Waits::Told,
+    own_thread: false,
     sends: &["set", "get", "blpop"],
 };
-pub(crate) const NODE_REDLOCK: Kind =
-    Kind { name: "node-redlock", program: Program::Node("node_redlock.js"), sends: SCRIPTS };
+pub(crate) const NODE_REDLOCK: Kind = Kind {
+    name: "node-redlock",
+    program: Program::Node("node_redlock.js"),
+    waits: Waits::Polls,
+    own_thread: false,
+    sends: SCRIPTS,
+};
 pub(crate) const REDIS_SEMAPHORE: Kind = Kind {
     name: "redis-semaphore",
     program: Program::Node("redis_semaphore.js"),
+    waits: Waits::Polls,
+    own_thread: false,
     sends: SET_AND_SCRIPTS,
 };
 /// The lock of redis-semaphore for several servers.
 pub(crate) const REDLOCK_MUTEX: Kind = Kind {
     name: "RedlockMutex",
     program: Program::Node("redlock_mutex.js"),
+    waits: Waits::Polls,
+    own_thread: false,
     sends: SET_AND_SCRIPTS,
 };
 /// Latchwork that tells how its votes ended.
-pub(crate) const LATCHWORK_VOTES: Kind =
-    Kind { name: "latchwork-votes", program: Program::Own, sends: SCRIPTS };
-pub(crate) const RSLOCK: Kind =
-    Kind { name: "rslock", program: Program::Rust, sends: SET_AND_SCRIPTS };
+pub(crate) const LATCHWORK_VOTES: Kind = Kind {
+    name: "latchwork-votes",
+    program: Program::Own,
+    waits: Waits::Told,
+    own_thread: true,
+    sends: SCRIPTS,
+};
+pub(crate) const RSLOCK: Kind = Kind {
+    name: "rslock",
+    program: Program::Rust,
+    waits: Waits::Polls,
+    own_thread: false,
+    sends: SET_AND_SCRIPTS,
+};
 /// The mutex of etcd's own package for Go.
-pub(crate) const ETCD_CONCURRENCY: Kind =
-    Kind { name: "etcd-concurrency", program: Program::Go, sends: &[] };
+pub(crate) const ETCD_CONCURRENCY: Kind = Kind {
+    name: "etcd-concurrency",
+    program: Program::Go,
+    waits: Waits::Told,
+    own_thread: true,
+    sends: &[],
+};
 /// The mutex of Curator, which needs Java's libraries of the system.
-pub(crate) const CURATOR: Kind =
-    Kind { name: "Curator InterProcessMutex", program: Program::Java("Curator"), sends: &[] };
+pub(crate) const CURATOR: Kind = Kind {
+    name: "Curator InterProcessMutex",
+    program: Program::Java("Curator"),
+    waits: Waits::Told,
+    own_thread: true,
+    sends: &[],
+};
 /// `RLock`, with the watchdog that renews.
 pub(crate) const REDISSON: Kind = Kind {
     name: "Redisson RLock",
     program: Program::Java("RedissonLocks"),
+    waits: Waits::Told,
+    own_thread: true,
     sends: &["eval", "evalsha", "publish"],
 };
 /// It does not renew by itself.
-pub(crate) const REDSYNC: Kind =
-    Kind { name: "redsync", program: Program::Go, sends: SET_AND_SCRIPTS };
-pub(crate) const RUEIDISLOCK: Kind =
-    Kind { name: "rueidislock", program: Program::Go, sends: SCRIPTS };
-pub(crate) const KAZOO: Kind =
-    Kind { name: "kazoo Lock", program: Program::System("kazoo_lock.py", "kazoo"), sends: &[] };
+pub(crate) const REDSYNC: Kind = Kind {
+    name: "redsync",
+    program: Program::Go,
+    waits: Waits::Polls,
+    own_thread: false,
+    sends: SET_AND_SCRIPTS,
+};
+pub(crate) const RUEIDISLOCK: Kind = Kind {
+    name: "rueidislock",
+    program: Program::Go,
+    waits: Waits::Told,
+    own_thread: true,
+    sends: SCRIPTS,
+};
+pub(crate) const KAZOO: Kind = Kind {
+    name: "kazoo Lock",
+    program: Program::System("kazoo_lock.py", "kazoo"),
+    waits: Waits::Told,
+    own_thread: true,
+    sends: &[],
+};
 /// The recipe of the crate, which releases in the background.
-pub(crate) const ZOOKEEPER_CLIENT: Kind =
-    Kind { name: "zookeeper-client", program: Program::Rust, sends: &[] };
-pub(crate) const ASYNC_REDIS_LOCK: Kind =
-    Kind { name: "async-redis-lock", program: Program::Rust, sends: SCRIPTS };
+pub(crate) const ZOOKEEPER_CLIENT: Kind = Kind {
+    name: "zookeeper-client",
+    program: Program::Rust,
+    waits: Waits::Told,
+    own_thread: false,
+    sends: &[],
+};
+pub(crate) const ASYNC_REDIS_LOCK: Kind = Kind {
+    name: "async-redis-lock",
+    program: Program::Rust,
+    waits: Waits::Polls,
+    own_thread: false,
+    sends: SCRIPTS,
+};
+
+/// The floor has no lock's name in tables; in a command line it has no blanks.
+fn word(name: &str) -> &str {
+    name.split(',').next().unwrap_or(name)
+}
 
 /// What any client sends beside its locks.
 const ALWAYS: &[&str] = &["hello", "client|", "subscribe", "unsubscribe", "ping", "script|"];
@@ -124,6 +236,42 @@ impl Kind {
     /// Whether it is Latchwork, in whatever setting.
     pub(crate) fn is_ours(&self) -> bool {
         self.name.starts_with(LATCHWORK.name)
+    }
+
+    /// Whether it is a measuring rod, not a lock.
+    pub(crate) fn is_rod(&self) -> bool {
+        self.waits == Waits::Rod
+    }
+
+    /// Whether it blocks its thread, so that a process can have one task of it only.
+    pub(crate) fn only_one_task(&self) -> bool {
+        self.name == PUSH_AND_POP.name
+    }
+
+    /// Whether its processes have to be told their numbers.
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.name == WATCH_AND_PUT.name
+    }
+
+    /// How many times its handovers Latchwork's should be: five times those of who polls, twice those
+    /// of who is told.
+    pub(crate) fn contended_goal(&self) -> Option<Goal> {
+        match self.waits {
+            _ if self.is_ours() => None,
+            Waits::Polls => Some(Goal::at_least(5.0)),
+            Waits::Told => Some(Goal::at_least(2.0)),
+            Waits::Rod => None,
+        }
+    }
+
+    /// What part of its median hand-off Latchwork's should be.
+    pub(crate) fn handoff_goal(&self) -> Option<Goal> {
+        (!self.is_ours() && !self.is_rod()).then(|| Goal::at_most(0.5))
+    }
+
+    /// What part of its free cycles Latchwork's should be, if its connection is where Latchwork's is.
+    pub(crate) fn free_goal(&self) -> Option<Goal> {
+        (!self.is_ours() && self.own_thread).then(|| Goal::at_least(0.95))
     }
 
     /// Installs what is not there yet.
@@ -145,10 +293,23 @@ impl Kind {
 
     /// Starts a process of it in a role and waits until it is ready.
     pub(crate) fn start(&self, role: &str, url: &str, args: &[&str]) -> Result<Worker> {
+        self.ready(self.spawn(role, url, args)?)
+    }
+
+    /// Waits until a process is ready.
+    pub(crate) fn ready(&self, mut worker: Worker) -> Result<Worker> {
+        match worker.line() {
+            Ok(line) if line == "ready" => Ok(worker),
+            other => Err(format!("{}: {other:?} instead of \"ready\"", self.name).into()),
+        }
+    }
+
+    /// Starts a process of it in a role.
+    pub(crate) fn spawn(&self, role: &str, url: &str, args: &[&str]) -> Result<Worker> {
         let mut command = match self.program {
             Program::Own => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["child-lock", self.name]);
+                command.args(["child-lock", word(self.name)]);
                 command
             }
             Program::Rust => {
@@ -176,11 +337,7 @@ impl Kind {
                 command
             }
         };
-        let mut worker = Worker::spawn(command.args([role, url]).args(args))?;
-        match worker.line() {
-            Ok(line) if line == "ready" => Ok(worker),
-            other => Err(format!("{}: {other:?} instead of \"ready\"", self.name).into()),
-        }
+        Ok(Worker::spawn(command.args([role, url]).args(args))?)
     }
 
     /// How many commands its clients have sent since the server was started.
