@@ -14,7 +14,7 @@ use crate::child::Worker;
 use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
 use crate::roles::now;
-use crate::stats::{head, median, micros, row, shortened};
+use crate::stats::{Best, beside, head, median, micros, row, shortened};
 use crate::store::Store;
 use crate::times::Times;
 
@@ -114,8 +114,8 @@ pub(crate) fn table(
     ];
     head(&titles);
     let ours = middle(&rounds[0], |r| r.handovers);
-    let others = kinds.iter().zip(rounds).filter(|(kind, _)| !kind.is_ours() && !kind.is_rod());
-    let fewest = others.clone().map(|(_, rounds)| middle(rounds, |r| r.commands));
+    let others = kinds.iter().zip(rounds).filter(|(kind, _)| kind.is_peer());
+    let fewest = others.map(|(_, rounds)| middle(rounds, |r| r.commands));
     let fewest = fewest.fold(f64::INFINITY, f64::min);
     for (n, (kind, rounds)) in kinds.iter().zip(rounds).enumerate() {
         let handovers = middle(rounds, |r| r.handovers);
@@ -126,7 +126,7 @@ pub(crate) fn table(
         }
         if n == 0 && fewest.is_finite() {
             let fewest = (fewest * 100.0).round() / 100.0;
-            verdicts.push(Goal::at_most(fewest).of("commands, the fewest").judge(commands));
+            verdicts.push(Goal::at_most(fewest).of("commands a handover").judge(commands));
         }
         verdicts.extend(goal(kind).map(|goal| goal.judge(ours / handovers)));
         let mut times = Times::default();
@@ -150,11 +150,11 @@ pub(crate) fn table(
         ]);
     }
     peers::missing_rows(missing, titles.len());
-    let best = others.map(|(kind, rounds)| (kind.name, middle(rounds, |r| r.handovers)));
-    if let Some((name, best)) = best.max_by(|a, b| a.1.total_cmp(&b.1)) {
-        println!("\nLatchwork to the best of the others, {name}: {:.2}.", ours / best);
-    }
-    println!();
+    let seen = |wanted: fn(&Kind) -> bool| -> Vec<(&str, f64)> {
+        let some = kinds.iter().zip(rounds).filter(|(kind, _)| wanted(kind));
+        some.map(|(kind, rounds)| (kind.name, middle(rounds, |r| r.handovers))).collect()
+    };
+    println!("\n{}\n", beside(ours, &seen(Kind::is_peer), &seen(Kind::is_rod), Best::Most));
 }
 
 /// Remembers the medians for the picture.

@@ -11,7 +11,7 @@ use crate::bars::FREE;
 use crate::child::Worker;
 use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
-use crate::stats::{head, median, micros, row, shortened};
+use crate::stats::{Best, beside, head, median, micros, row, shortened};
 use crate::store::{Count, Store};
 use crate::times::Times;
 
@@ -32,6 +32,7 @@ type Taken = Result<Sample, Box<dyn std::error::Error>>;
 /// What is measured.
 pub(crate) struct Entry<'a> {
     name: &'static str,
+    is_peer: bool,
     own_thread: bool,
     /// How many times its rate Latchwork's should be, with so many tasks.
     goal: Box<dyn Fn(usize) -> Option<Goal> + 'a>,
@@ -51,6 +52,7 @@ impl<'a> Entry<'a> {
     {
         Self {
             name,
+            is_peer: false,
             own_thread: true,
             goal: Box::new(|_| None),
             commands: Box::new(|| Ok(f64::NAN)),
@@ -96,6 +98,7 @@ impl<'a> Entry<'a> {
         let mut worker = kind.start("free", &store.address(), &[])?;
         let this = Self {
             name: kind.name,
+            is_peer: kind.is_peer(),
             own_thread: kind.own_thread,
             goal: Box::new(|_| kind.free_goal()),
             commands: Box::new(|| Ok(f64::NAN)),
@@ -190,7 +193,15 @@ pub(crate) fn run(
             }
         }
         peers::missing_rows(missing, titles.len());
-        println!();
+        let seen = |is_peer: bool| -> Vec<(&str, f64)> {
+            let wanted = |entry: &Entry<'_>| match is_peer {
+                true => entry.is_peer,
+                false => !entry.is_peer && !entry.name.starts_with(peers::LATCHWORK.name),
+            };
+            let some = entries.iter().zip(&samples).filter(|(entry, _)| wanted(entry));
+            some.map(|(entry, rows)| (entry.name, rate(rows))).collect()
+        };
+        println!("\n{}\n", beside(rate(ours), &seen(true), &seen(false), Best::Most));
     }
     println!(
         "The goals are against those whose connection is moved by a thread of its own, as Latchwork's is."

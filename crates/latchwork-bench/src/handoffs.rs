@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::bars::HANDOFF;
 use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
-use crate::stats::{head, median, quantile, row, shortened};
+use crate::stats::{Best, beside, head, median, quantile, row, shortened};
 use crate::store::Store;
 
 const ROUNDS: usize = 3;
@@ -47,9 +47,9 @@ fn table(
 ) {
     println!("{WAITING} processes wait, each holds {} to {} ms:\n", HELD.0, HELD.1);
     head(&["what", "median", "90 %", "99 %", "latchwork to it", goals::TITLE, "hand-offs"]);
-    let ours = median(&mut samples[0].clone());
-    for (kind, samples) in kinds.iter().zip(samples) {
-        let middle = median(samples);
+    let middles: Vec<f64> = samples.iter_mut().map(|samples| median(samples)).collect();
+    let ours = middles[0];
+    for ((kind, samples), middle) in kinds.iter().zip(samples).zip(&middles) {
         row(&[
             kind.name.into(),
             format!("{middle:.0} us"),
@@ -61,6 +61,11 @@ fn table(
         ]);
     }
     peers::missing_rows(missing, 7);
+    let seen = |wanted: fn(&Kind) -> bool| -> Vec<(&str, f64)> {
+        let some = kinds.iter().zip(&middles).filter(|(kind, _)| wanted(kind));
+        some.map(|(kind, middle)| (kind.name, *middle)).collect()
+    };
+    println!("\n{}", beside(ours, &seen(Kind::is_peer), &seen(Kind::is_rod), Best::Least));
 }
 
 /// From before the release to the admission of the next, in microseconds.

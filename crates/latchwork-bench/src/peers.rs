@@ -238,6 +238,11 @@ impl Kind {
         self.name.starts_with(LATCHWORK.name)
     }
 
+    /// Whether it is another lock.
+    pub(crate) fn is_peer(&self) -> bool {
+        !self.is_ours() && !self.is_rod()
+    }
+
     /// Whether it is a measuring rod, not a lock.
     pub(crate) fn is_rod(&self) -> bool {
         self.waits == Waits::Rod
@@ -266,12 +271,12 @@ impl Kind {
 
     /// What part of its median hand-off Latchwork's should be.
     pub(crate) fn handoff_goal(&self) -> Option<Goal> {
-        (!self.is_ours() && !self.is_rod()).then(|| Goal::at_most(0.5))
+        self.is_peer().then(|| Goal::at_most(0.5))
     }
 
     /// What part of its free cycles Latchwork's should be, if its connection is where Latchwork's is.
     pub(crate) fn free_goal(&self) -> Option<Goal> {
-        (!self.is_ours() && self.own_thread).then(|| Goal::at_least(0.95))
+        (self.is_peer() && self.own_thread).then(|| Goal::at_least(0.95))
     }
 
     /// Installs what is not there yet.

@@ -28,7 +28,8 @@ missing if it cannot be.
                 larger; the same as LATCHWORK_BENCH_SHORT=1
   --record      writes what was measured into bench/RESULTS.md, each in place
                 of its old section, and the pictures beside it; without a name
-                measures nothing and puts notes that have changed into it
+                measures nothing: makes them anew from what was measured
+                last and from the notes
   --out FILE    where the tables go beside the standard output; without it
                 target/bench.md
   --svg FOLDER  where the pictures go, if something was measured that they
@@ -69,7 +70,9 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
         }
     }
     if plan.names.is_empty() && plan.record {
-        Record::open(&record::folder())?.write()?;
+        let record = Record::open(&record::folder())?;
+        record.write()?;
+        record.draw()?;
         return Ok(ExitCode::SUCCESS);
     }
     if plan.names.is_empty() || plan.names == ["list"] {

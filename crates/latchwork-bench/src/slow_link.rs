@@ -14,7 +14,7 @@ use crate::stores::{DELAY, ping};
 use crate::zookeeper;
 
 /// Of one of the rounds.
-const LENGTH: Duration = Duration::from_secs(1);
+const LENGTH: Duration = Duration::from_millis(600);
 
 pub(crate) fn run() -> Outcome {
     let redis = RedisServer::start(&RedisOptions::new())?;
@@ -44,7 +44,7 @@ pub(crate) fn run() -> Outcome {
         for kind in &kinds {
             entries.push(Entry::of(kind, &far)?);
         }
-        let samples = in_turns_of(&mut entries, 1, shortened(LENGTH, LENGTH / 3))?;
+        let samples = in_turns_of(&mut entries, 1, shortened(LENGTH, LENGTH / 2))?;
         println!("{}, one task and a free key:\n", store.name());
         let titles = [
             "what",

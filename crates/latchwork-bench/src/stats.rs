@@ -54,6 +54,36 @@ pub(crate) fn spread(name: &str, samples: &mut [f64], goal: impl FnOnce(f64) -> 
     ]);
 }
 
+/// What the best of the others has.
+#[derive(Clone, Copy)]
+pub(crate) enum Best {
+    Most,
+    Least,
+}
+
+/// How often as much Latchwork has as the best of the others and as the measuring rods, in a sentence.
+pub(crate) fn beside(
+    ours: f64,
+    others: &[(&str, f64)],
+    rods: &[(&str, f64)],
+    best: Best,
+) -> String {
+    let sign = match best {
+        Best::Most => 1.0,
+        Best::Least => -1.0,
+    };
+    let best = others.iter().filter(|(_, value)| value.is_finite());
+    let best = best.max_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)));
+    let best = best
+        .map(|(name, value)| format!("the best of the others, {name}: {}", number(ours / value)));
+    let rods = rods.iter().map(|(name, value)| format!("{name}: {}", number(ours / value)));
+    let parts: Vec<String> = best.into_iter().chain(rods).collect();
+    match parts.is_empty() {
+        true => "Nothing to compare with.".into(),
+        false => format!("Latchwork to {}.", parts.join("; to ")),
+    }
+}
+
 /// A time that was measured in microseconds.
 pub(crate) fn micros(micros: f64) -> String {
     match micros {
@@ -61,5 +91,33 @@ pub(crate) fn micros(micros: f64) -> String {
         m if m < 10_000.0 => format!("{m:.0} us"),
         m if m < 1e6 => format!("{:.1} ms", m / 1e3),
         m => format!("{:.2} s", m / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_of_the_others_is_told() {
+        let others = [("slow", 10.0), ("quick", 40.0), ("broken", f64::NAN)];
+        let told = beside(20.0, &others, &[("floor", 80.0)], Best::Most);
+        assert_eq!(told, "Latchwork to the best of the others, quick: 0.50; to floor: 0.25.");
+        let told = beside(20.0, &others, &[], Best::Least);
+        assert_eq!(told, "Latchwork to the best of the others, slow: 2.00.");
+        assert_eq!(beside(20.0, &[], &[], Best::Most), "Nothing to compare with.");
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_are_worth_reading() {
+        let cases = [(0.954, "0.95"), (54.031, "54.03"), (243.2, "243"), (f64::NAN, "NaN")];
+        for (value, text) in cases {
+            assert_eq!(number(value), text);
+        }
+        let cases =
+            [(36.24, "36.2 us"), (999.6, "1000 us"), (12_345.0, "12.3 ms"), (2.5e6, "2.50 s")];
+        for (value, text) in cases {
+            assert_eq!(micros(value), text);
+        }
     }
 }
