@@ -1,6 +1,7 @@
 // What a process of a measurement does, for locks in JavaScript.
 //
-// A lock is a function of a key that takes it and returns the function that gives it back.
+// A lock is a function of a key that takes it and returns the function that gives it back; it may give up
+// after a moment that it is told, and then returns nothing.
 // `contend URL SCENE TASKS NUMBER`, `handoff URL`, `free URL`, `timed URL` and `held URL TTL`
 // speak the words of the Rust child.
 "use strict";
@@ -40,9 +41,10 @@ function work(task) {
 
 async function turns(take, task, until, times) {
   for (let start = now(); start < until; start = now()) {
-    const release = await take("bench");
+    const release = await take("bench", until);
     const end = now();
     times.record(end - start);
+    if (release === undefined) return;
     // What comes too late is no turn: then everybody gives up the contest.
     if (end < until) work(task);
     await release();
@@ -142,6 +144,9 @@ async function held(hold, ttl) {
   }
   say(locks.filter((still) => still()).length);
 }
+
+// Whether a moment is over; there may be none.
+exports.over = (until) => until !== undefined && now() >= until;
 
 // A client for each server of `redis://HOST:PORT` or `redlock://HOST:PORT,HOST:PORT,...`.
 exports.servers = (connect) => {

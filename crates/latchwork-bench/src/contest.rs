@@ -128,7 +128,9 @@ pub(crate) fn table(
             let fewest = (fewest * 100.0).round() / 100.0;
             verdicts.push(Goal::at_most(fewest).of("commands a handover").judge(commands));
         }
-        verdicts.extend(goal(kind).map(|goal| goal.judge(ours / handovers)));
+        // Nobody is compared with a lock that never changed hands.
+        let goal = goal(kind).filter(|_| handovers > 0.0);
+        verdicts.extend(goal.map(|goal| goal.judge(ours / handovers)));
         let mut times = Times::default();
         rounds.iter().for_each(|round| times.merge(&round.times));
         let starved: usize = rounds.iter().map(|r| r.starved.0).sum();

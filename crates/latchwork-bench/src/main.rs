@@ -21,6 +21,7 @@ mod handoffs;
 mod handover;
 mod held;
 mod held_by_one;
+mod installing;
 mod local;
 mod lock_child;
 mod machine;

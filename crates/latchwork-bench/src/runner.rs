@@ -12,7 +12,7 @@ use latchwork_services::Folder;
 
 use crate::bars::{self, Bars};
 use crate::record::{self, Record};
-use crate::{BENCHES, Bench, machine, peers, stats};
+use crate::{BENCHES, Bench, installing, machine, stats};
 
 /// The first argument of such a process.
 pub(crate) const ROLE: &str = "bench";
@@ -108,7 +108,7 @@ pub(crate) fn measure(name: &str) -> ExitCode {
 
 impl Plan {
     fn measure(&self) -> Result<ExitCode> {
-        let out = self.out.clone().unwrap_or_else(|| peers::target().join("bench.md"));
+        let out = self.out.clone().unwrap_or_else(|| installing::target().join("bench.md"));
         let mut record = match self.record {
             true => Some(Record::open(&record::folder())?),
             false => None,

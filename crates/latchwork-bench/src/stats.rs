@@ -33,7 +33,14 @@ pub(crate) fn median(samples: &mut [f64]) -> f64 {
 
 /// One line of a Markdown table.
 pub(crate) fn row(cells: &[String]) {
-    println!("| {} |", cells.join(" | "));
+    println!("{}", line(cells));
+}
+
+/// A ratio to nothing is no number to print.
+fn line(cells: &[String]) -> String {
+    let is_number = |cell: &&String| !["NaN", "inf"].iter().any(|word| cell.starts_with(word));
+    let cell = |cell| Some(cell).filter(is_number).map_or("-", String::as_str);
+    format!("| {} |", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
 }
 
 /// The head of a Markdown table.
@@ -106,6 +113,12 @@ mod tests {
         let told = beside(20.0, &others, &[], Best::Least);
         assert_eq!(told, "Latchwork to the best of the others, slow: 2.00.");
         assert_eq!(beside(20.0, &[], &[], Best::Most), "Nothing to compare with.");
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_printed() {
+        let cells = ["latchwork", "inf", "NaN us", "<= 1: NaN, MISSED by all"].map(str::to_string);
+        assert_eq!(line(&cells), "| latchwork | - | - | <= 1: NaN, MISSED by all |");
     }
 
     #[test]
