@@ -19,9 +19,15 @@ pub(crate) fn line() -> String {
     let servers = Folder::new().map_or("nothing".into(), |folder| of(folder.path()));
     format!(
         "{cores} cores, Linux {}, {files} (the servers' data on {servers}), {}",
-        kernel.trim(),
+        version(&kernel),
         rust()
     )
+}
+
+/// What a kernel calls itself, without what its builder has added.
+fn version(release: &str) -> &str {
+    let end = release.find(|c: char| !c.is_ascii_digit() && c != '.');
+    release[..end.unwrap_or(release.len())].trim_end_matches('.')
 }
 
 /// The kind of the file system that has this path; the deepest mount counts, and the last of two at
@@ -58,6 +64,13 @@ mod tests {
         assert_eq!(of("/dev/shm/one"), Some("ramfs"));
         assert_eq!(of("/dev/shmoo"), Some("tmpfs"));
         assert_eq!(file_system("", Path::new("/")), None);
+    }
+
+    #[test]
+    fn kernels_are_told_by_their_numbers() {
+        assert_eq!(version("6.18.44-custom\n"), "6.18.44");
+        assert_eq!(version("6.1.\n"), "6.1");
+        assert_eq!(version(""), "");
     }
 
     #[test]
