@@ -14,7 +14,7 @@ use crate::child::Worker;
 use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
 use crate::roles::now;
-use crate::stats::{Best, beside, head, median, micros, row, shortened};
+use crate::stats::{Best, beside, head, median, micros, row, shortened, turns};
 use crate::store::Store;
 use crate::times::Times;
 
@@ -58,9 +58,10 @@ pub(crate) fn run(
         let able = |kind: &&Kind| tasks == 1 || !kind.only_one_task();
         let kinds: Vec<&Kind> = kinds.iter().filter(able).collect();
         let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
-        for _ in 0..shortened(repeats, 1) {
-            for (kind, rounds) in kinds.iter().zip(&mut rounds) {
-                rounds.push(round(store, kind, folder.path(), (processes, tasks), length)?);
+        for number in 0..shortened(repeats, 1) {
+            for n in turns(number, kinds.len()) {
+                let crowd = (processes, tasks);
+                rounds[n].push(round(store, kinds[n], folder.path(), crowd, length)?);
             }
         }
         let processes =

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::bars::HANDOFF;
 use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
-use crate::stats::{Best, beside, head, median, quantile, row, shortened};
+use crate::stats::{Best, beside, head, median, quantile, row, shortened, turns};
 use crate::store::Store;
 
 const ROUNDS: usize = 3;
@@ -25,10 +25,10 @@ pub(crate) fn run(
 ) -> crate::Outcome {
     let (kinds, missing) = peers::install(kinds);
     let mut samples: Vec<Vec<f64>> = kinds.iter().map(|_| Vec::new()).collect();
-    for _ in 0..shortened(ROUNDS, 1) {
-        for (kind, samples) in kinds.iter().zip(&mut samples) {
+    for round in 0..shortened(ROUNDS, 1) {
+        for n in turns(round, kinds.len()) {
             store.clear()?;
-            samples.extend(handoffs(kind, &store.address())?);
+            samples[n].extend(handoffs(&kinds[n], &store.address())?);
         }
     }
     table(&kinds, &missing, &mut samples, goal);

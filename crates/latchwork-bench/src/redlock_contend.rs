@@ -7,7 +7,7 @@ use crate::contest::{self, Contest, PROCESSES, Round};
 use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
 use crate::redlock_servers::Five;
-use crate::stats::{head, median, row, shortened};
+use crate::stats::{head, median, row, shortened, turns};
 
 const ROUNDS: usize = 5;
 const LENGTH: Duration = Duration::from_secs(3);
@@ -32,10 +32,10 @@ pub(crate) fn run() -> Outcome {
         length: LENGTH,
     };
     let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
-    for _ in 0..shortened(ROUNDS, 1) {
-        for (kind, rounds) in kinds.iter().zip(&mut rounds) {
+    for round in 0..shortened(ROUNDS, 1) {
+        for n in turns(round, kinds.len()) {
             five.clear()?;
-            rounds.push(contest.run(kind, || five.commands_each(kind))?.0);
+            rounds[n].push(contest.run(&kinds[n], || five.commands_each(&kinds[n]))?.0);
         }
     }
     println!(

@@ -19,6 +19,11 @@ pub(crate) fn is_short() -> bool {
     std::env::var_os("LATCHWORK_BENCH_SHORT").is_some()
 }
 
+/// In which order so many are measured in a round: each time another one is the first.
+pub(crate) fn turns(round: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |n| (n + round) % count)
+}
+
 /// With as many digits as are worth reading.
 pub(crate) fn number(value: f64) -> String {
     match value {
@@ -113,6 +118,13 @@ mod tests {
         let told = beside(20.0, &others, &[], Best::Least);
         assert_eq!(told, "Latchwork to the best of the others, slow: 2.00.");
         assert_eq!(beside(20.0, &[], &[], Best::Most), "Nothing to compare with.");
+    }
+
+    #[test]
+    fn each_is_the_first_once() {
+        let orders: Vec<Vec<usize>> = (0..3).map(|round| turns(round, 3).collect()).collect();
+        assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1]]);
+        assert_eq!(turns(1, 0).count(), 0);
     }
 
     #[test]
