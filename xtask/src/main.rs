@@ -20,7 +20,7 @@ cargo xtask COMMAND
   setup              installs what the tests need and is not there
   bench [NAME...]    measures; without a name lists what can be measured, `all`
                      measures everything; `bench --help` tells of --short,
-                     --out and --svg
+                     --record, --out and --svg
   etcd PATH          tests etcd with this program instead of the system's
   stubs              makes the stubs of etcd's API anew from its protocol file
   mutations [ID...]  breaks the code on purpose, one change at a time, and

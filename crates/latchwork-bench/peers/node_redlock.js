@@ -7,8 +7,9 @@ const roles = require("./roles.js");
 
 const redlock = new Redlock(roles.servers((url) => new Redis(url)));
 
-async function take(key) {
-  for (;;) {
+// Over several servers losers keep each other out for minutes, so they have to end sometime.
+async function take(key, until) {
+  while (!roles.over(until)) {
     try {
       const lock = await redlock.acquire([key], 30000);
       return () => lock.release();

@@ -7,8 +7,8 @@ const roles = require("./roles.js");
 
 const clients = roles.servers((url) => new Redis(url));
 
-async function take(key) {
-  for (;;) {
+async function take(key, until) {
+  while (!roles.over(until)) {
     const mutex = new RedlockMutex(clients, key, { lockTimeout: 30000 });
     try {
       await mutex.acquire();

@@ -1,7 +1,8 @@
 // What a process of a measurement does, for locks in JavaScript.
 //
-// A lock is a function of a key that takes it and returns the function that gives it back.
-// `contend URL SCENE TASKS NUMBER`, `handoff URL`, `free URL`, `timed URL` and `held URL COUNT TTL`
+// A lock is a function of a key that takes it and returns the function that gives it back; it may give up
+// after a moment that it is told, and then returns nothing.
+// `contend URL SCENE TASKS NUMBER`, `handoff URL`, `free URL`, `timed URL` and `held URL TTL`
 // speak the words of the Rust child.
 "use strict";
 
@@ -14,6 +15,20 @@ const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const input = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const line = async () => (await input.next()).value;
 
+// Counts in the buckets of the Rust child's `times.rs`.
+class Times {
+  counts = new Map();
+
+  record(nanos) {
+    const bucket = Math.min(Math.floor(Math.log2(Math.max(Number(nanos), 1)) * 16), 639);
+    this.counts.set(bucket, (this.counts.get(bucket) ?? 0) + 1);
+  }
+
+  toString() {
+    return ["times", ...[...this.counts].map(([bucket, count]) => `${bucket}:${count}`)].join(" ");
+  }
+}
+
 function work(task) {
   const seen = Buffer.alloc(8);
   fs.readSync(task.scene, seen, 0, 8, 0);
@@ -24,11 +39,14 @@ function work(task) {
   task.overlaps += seen.equals(task.name) ? 0 : 1;
 }
 
-async function turns(take, task, until) {
-  while (now() < until) {
-    const release = await take("bench");
-    // What comes too late is not counted: then everybody gives up the contest.
-    if (now() < until) work(task);
+async function turns(take, task, until, times) {
+  for (let start = now(); start < until; start = now()) {
+    const release = await take("bench", until);
+    const end = now();
+    times.record(end - start);
+    if (release === undefined) return;
+    // What comes too late is no turn: then everybody gives up the contest.
+    if (end < until) work(task);
     await release();
   }
 }
@@ -45,11 +63,12 @@ async function contend(take, scene, count, number) {
   say("ready");
   const until = BigInt(await line());
   const before = process.cpuUsage();
-  await Promise.all(tasks.map((task) => turns(take, task, until)));
+  const times = new Times();
+  await Promise.all(tasks.map((task) => turns(take, task, until, times)));
   const cpu = process.cpuUsage(before);
   const sum = (what) => tasks.reduce((total, task) => total + task[what], 0);
   const pairs = tasks.map((task) => task.pairs);
-  say(sum("handovers"), sum("overlaps"), cpu.user + cpu.system, ...pairs);
+  say(sum("handovers"), sum("overlaps"), cpu.user + cpu.system, ...pairs, times);
 }
 
 async function handoff(take) {
@@ -65,7 +84,8 @@ async function handoff(take) {
   }
 }
 
-// As in Rust. For each line `TASKS MILLISECONDS` says how many cycles a second, and the processor time of one.
+// As in Rust. For each line `TASKS MILLISECONDS` says how many cycles a second, the processor time of one, and
+// how long they took.
 async function free(take) {
   await (await take("warm"))();
   say("ready");
@@ -74,16 +94,18 @@ async function free(take) {
     const [before, start] = [process.cpuUsage(), now()];
     const until = start + BigInt(length) * 1000000n;
     let done = 0;
+    const times = new Times();
     const cycles = async (key) => {
-      while (now() < until) {
+      for (let begun = now(); begun < until; begun = now()) {
         await (await take(key))();
+        times.record(now() - begun);
         done += 1;
       }
     };
     await Promise.all(Array.from({ length: tasks }, (_, n) => cycles(`bench/${n}`)));
     const took = Number(now() - start);
     const { user, system } = process.cpuUsage(before);
-    say(done / (took / 1e9), (user + system) / done);
+    say(done / (took / 1e9), (user + system) / done, times);
   }
 }
 
@@ -107,16 +129,24 @@ async function timed(take) {
 }
 
 // As in Rust. Takes many with `hold(key, ttl)`, which returns the function that tells whether it still holds.
-async function held(hold, count, ttl) {
+async function held(hold, ttl) {
   const locks = [];
-  for (let n = 0; n < count; n++) locks.push(await hold(`stock/${n}`, ttl));
   say("ready");
-  while ((await line()) === "cpu") {
-    const { user, system } = process.cpuUsage();
-    say(user + system);
+  for (;;) {
+    const [word, count] = (await line()).split(" ");
+    if (word === "take") {
+      while (locks.length < Number(count)) locks.push(await hold(`stock/${locks.length}`, ttl));
+      say("taken");
+    } else if (word === "cpu") {
+      const { user, system } = process.cpuUsage();
+      say(user + system);
+    } else break;
   }
   say(locks.filter((still) => still()).length);
 }
+
+// Whether a moment is over; there may be none.
+exports.over = (until) => until !== undefined && now() >= until;
 
 // A client for each server of `redis://HOST:PORT` or `redlock://HOST:PORT,HOST:PORT,...`.
 exports.servers = (connect) => {
@@ -130,6 +160,6 @@ exports.main = async (lock) => {
   else if (role === "handoff") await handoff(lock.take);
   else if (role === "free") await free(lock.take);
   else if (role === "timed") await timed(lock.take);
-  else await held(lock.hold, Number(rest[0]), Number(rest[1]));
+  else await held(lock.hold, Number(rest[0]));
   process.exit(0);
 };

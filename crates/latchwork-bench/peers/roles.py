@@ -4,11 +4,30 @@ A lock is a function of a key that returns an object with `acquire` and `release
 `contend URL SCENE TASKS NUMBER`, `handoff URL` and `free URL` speak the words of the Rust child.
 """
 
+import collections
+import math
 import os
 import struct
 import sys
 import threading
 import time
+
+
+class Times(collections.Counter):
+    """Counts in the buckets of the Rust child's `times.rs`."""
+
+    def record(self, nanos):
+        self[min(int(math.log2(max(nanos, 1)) * 16), 639)] += 1
+
+    def __str__(self):
+        return "times " + " ".join(f"{bucket}:{count}" for bucket, count in sorted(self.items()))
+
+
+def merged(all_times):
+    total = Times()
+    for times in all_times:
+        total.update(times)
+    return total
 
 
 def main(connect):
@@ -34,6 +53,7 @@ class Task(threading.Thread):
         self.scene, self.owner = scene, struct.pack("<Q", name | 1 << 63)
         self.barrier, self.window = barrier, window
         self.pairs = self.handovers = self.overlaps = 0
+        self.times = Times()
 
     def run(self):
         self.warm.acquire()
@@ -41,10 +61,12 @@ class Task(threading.Thread):
         self.barrier.wait()
         self.barrier.wait()
         until = self.window["until"]
-        while time.monotonic_ns() < until:
+        while (start := time.monotonic_ns()) < until:
             self.lock.acquire()
-            # What comes too late is not counted: then everybody gives up the contest.
-            if time.monotonic_ns() < until:
+            end = time.monotonic_ns()
+            self.times.record(end - start)
+            # What comes too late is no turn: then everybody gives up the contest.
+            if end < until:
                 self.work()
             self.lock.release()
 
@@ -71,7 +93,8 @@ def contend(make, scene, tasks, number):
     cpu = (time.process_time_ns() - before) / 1000
     handovers = sum(thread.handovers for thread in threads)
     overlaps = sum(thread.overlaps for thread in threads)
-    say(handovers, overlaps, cpu, *(thread.pairs for thread in threads))
+    times = merged(thread.times for thread in threads)
+    say(handovers, overlaps, cpu, *(thread.pairs for thread in threads), times)
 
 
 def handoff(make):
@@ -89,22 +112,23 @@ def handoff(make):
 
 
 def free(make):
-    """For each line `TASKS MILLISECONDS` says how many cycles a second, and the time of one."""
+    """For each line `TASKS MILLISECONDS` says how many cycles a second, and what one took."""
     warm = make(f"warm/{os.getpid()}")
     warm.acquire()
     warm.release()
     say("ready")
     for line in sys.stdin:
         tasks, length = map(int, line.split())
-        done = [0] * tasks
+        done, times = [0] * tasks, [Times() for _ in range(tasks)]
         before, start = time.process_time_ns(), time.monotonic_ns()
         until = start + length * 1_000_000
 
         def cycles(n):
             lock = make(f"bench/{n}")
-            while time.monotonic_ns() < until:
+            while (begun := time.monotonic_ns()) < until:
                 lock.acquire()
                 lock.release()
+                times[n].record(time.monotonic_ns() - begun)
                 done[n] += 1
 
         threads = [threading.Thread(target=cycles, args=(n,)) for n in range(tasks)]
@@ -113,4 +137,4 @@ def free(make):
         for thread in threads:
             thread.join()
         took, cpu = time.monotonic_ns() - start, time.process_time_ns() - before
-        say(sum(done) / (took / 1e9), cpu / 1000 / sum(done))
+        say(sum(done) / (took / 1e9), cpu / 1000 / sum(done), merged(times))

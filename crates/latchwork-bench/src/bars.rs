@@ -3,16 +3,23 @@
 //! Each measurement is a process of its own, so what it measured reaches the picture by a file.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::BENCHES;
 use crate::peers::LATCHWORK;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The variable that names the file.
 pub(crate) const FILE: &str = "LATCHWORK_BENCH_BARS";
 
+pub(crate) const FREE: Chart = Chart {
+    name: "free",
+    title: "A free lock, one task: cycles of acquire and release a second (more is better)",
+};
 pub(crate) const CONTENDED: Chart = Chart {
     name: "contended",
     title: "8 processes want one key: handovers a second (more is better)",
@@ -21,6 +28,7 @@ pub(crate) const HANDOFF: Chart = Chart {
     name: "handoff",
     title: "From a release to the next hold, 8 wait, held for 200 ms: median in us (less is better)",
 };
+pub(crate) const CHARTS: &[Chart] = &[FREE, CONTENDED, HANDOFF];
 
 const OURS: RGBColor = RGBColor(0x4c, 0x8e, 0xd9);
 const OTHERS: RGBColor = RGBColor(0xaf, 0xb8, 0xc1);
@@ -37,13 +45,95 @@ pub(crate) struct Chart {
     title: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq)]
 struct Bar {
+    bench: String,
+    chart: String,
     store: String,
     kind: String,
     value: f64,
 }
 
+/// The bars of all pictures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Bars(Vec<Bar>);
+
+impl Bars {
+    /// Reads what [`Self::text`] has written.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let bar = |line: &str| {
+            let [bench, chart, store, kind, value] = line.split('\t').collect::<Vec<_>>()[..]
+            else {
+                return Err(format!("a bar: what is {line:?}?").into());
+            };
+            let [bench, chart, store, kind] = [bench, chart, store, kind].map(str::to_string);
+            Ok(Bar { bench, chart, store, kind, value: value.parse()? })
+        };
+        Ok(Self(text.lines().map(bar).collect::<Result<_>>()?))
+    }
+
+    /// What a measurement has noted.
+    pub(crate) fn noted(bench: &str, file: &Path) -> Result<Self> {
+        let text = match std::fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Self::parse(&text.lines().map(|line| format!("{bench}\t{line}\n")).collect::<String>())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let line = |bar: &Bar| {
+            let Bar { bench, chart, store, kind, value } = bar;
+            format!("{bench}\t{chart}\t{store}\t{kind}\t{value}\n")
+        };
+        self.0.iter().map(line).collect()
+    }
+
+    /// Takes those of one measurement in place of its old ones.
+    pub(crate) fn replace(&mut self, bench: &str, bars: Self) {
+        self.0.retain(|bar| bar.bench != bench);
+        self.0.extend(bars.0);
+        // Groups come in the order of the measurements.
+        self.0.sort_by_key(|bar| BENCHES.iter().position(|bench| bench.name == bar.bench));
+    }
+
+    pub(crate) fn has(&self, chart: &Chart) -> bool {
+        self.0.iter().any(|bar| bar.chart == chart.name)
+    }
+
+    /// Draws the pictures that there are bars for into a folder.
+    pub(crate) fn draw(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let mut paths = Vec::new();
+        for chart in CHARTS {
+            let mut bars: Vec<&Bar> = Vec::new();
+            for bar in self.0.iter().filter(|bar| bar.chart == chart.name) {
+                // Who was measured twice is shown as it was beside the others on its store.
+                if !bars.iter().any(|old| old.store == bar.store && old.kind == bar.kind) {
+                    bars.push(bar);
+                }
+            }
+            if let Some(picture) = chart.picture(&bars)? {
+                let path = folder.join(chart.file());
+                std::fs::write(&path, picture)
+                    .map_err(|error| format!("{}: {error}", path.display()))?;
+                paths.push(path);
+            }
+        }
+        Ok(paths)
+    }
+}
+
 impl Chart {
+    pub(crate) fn title(&self) -> &'static str {
+        self.title
+    }
+
+    /// The name of its file.
+    pub(crate) fn file(&self) -> String {
+        format!("bench-{}.svg", self.name)
+    }
+
     /// Remembers a number, if this run makes pictures. Of Latchwork's settings only the plain one.
     pub(crate) fn note(&self, store: &str, kind: &str, value: f64) {
         let Some(file) = std::env::var_os(FILE) else { return };
@@ -58,28 +148,7 @@ impl Chart {
         }
     }
 
-    /// Draws what the file has of it; `None` if that is nothing.
-    pub(crate) fn draw(&self, file: &Path) -> Result<Option<String>, Box<dyn std::error::Error>> {
-        let text = match std::fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut bars: Vec<Bar> = Vec::new();
-        for line in text.lines() {
-            let [chart, store, kind, value] = line.split('\t').collect::<Vec<_>>()[..] else {
-                return Err(format!("{}: what is {line:?}?", file.display()).into());
-            };
-            let twice = bars.iter().any(|bar| bar.store == store && bar.kind == kind);
-            if chart == self.name && !twice {
-                let (store, kind) = (store.to_string(), kind.to_string());
-                bars.push(Bar { store, kind, value: value.parse()? });
-            }
-        }
-        self.picture(&bars)
-    }
-
-    fn picture(&self, bars: &[Bar]) -> Result<Option<String>, Box<dyn std::error::Error>> {
+    fn picture(&self, bars: &[&Bar]) -> Result<Option<String>> {
         if bars.is_empty() {
             return Ok(None);
         }
@@ -104,8 +173,8 @@ impl Chart {
         &self,
         area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
         groups: &[&str],
-        bars: &[Bar],
-    ) -> Result<(), Box<dyn std::error::Error>> {
+        bars: &[&Bar],
+    ) -> Result<()> {
         let plain = ("sans-serif", 13).into_font();
         let left = TextStyle::from(plain.clone()).pos(Pos::new(HPos::Left, VPos::Center));
         let right = TextStyle::from(plain).pos(Pos::new(HPos::Right, VPos::Center));
@@ -157,9 +226,10 @@ mod tests {
 
     #[test]
     fn draws_a_longer_bar_for_a_larger_number() {
-        let bar = |kind: &str, value| Bar { store: "Redis".into(), kind: kind.into(), value };
-        let bars = [bar("latchwork", 5_000.0), bar("another", 50.0)];
-        let svg = CONTENDED.picture(&bars).unwrap().unwrap();
+        let text = "a\tcontended\tRedis\tlatchwork\t5000\na\tcontended\tRedis\tanother\t50\n";
+        let bars = Bars::parse(text).unwrap();
+        assert_eq!(bars.text(), text);
+        let svg = CONTENDED.picture(&bars.0.iter().collect::<Vec<_>>()).unwrap().unwrap();
         for text in ["Redis", "latchwork", "another", "5000", "50"] {
             assert!(svg.contains(text), "{text} is missing");
         }
@@ -170,5 +240,19 @@ mod tests {
         };
         assert!(width("#4C8ED9") > 2.0 * width("#AFB8C1"), "{svg}");
         assert!(CONTENDED.picture(&[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_measurement_replaces_its_own_bars() {
+        let bars = |bench: &str, kind: &str| {
+            Bars::parse(&format!("{bench}\thandoff\tRedis\t{kind}\t1\n")).unwrap()
+        };
+        let mut all = bars("stores", "latchwork");
+        all.replace("redis-handoff", bars("redis-handoff", "old"));
+        all.replace("redis-handoff", bars("redis-handoff", "new"));
+        let kinds: Vec<&str> = all.0.iter().map(|bar| &*bar.kind).collect();
+        assert_eq!(kinds, ["new", "latchwork"]);
+        assert!(all.has(&HANDOFF) && !all.has(&FREE));
+        assert!(Bars::parse("a\tb\n").is_err());
     }
 }

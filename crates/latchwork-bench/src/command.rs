@@ -7,7 +7,7 @@ use std::time::Instant;
 use latchwork_services::{EtcdOptions, EtcdServer, Folder, RedisOptions, RedisServer};
 
 use crate::Outcome;
-use crate::peers::{self, ran};
+use crate::installing::{self, ran};
 use crate::stats::{head, median, quantile, row, shortened};
 use crate::store::{Files, Store};
 
@@ -37,7 +37,7 @@ impl Way {
 }
 
 pub(crate) fn run() -> Outcome {
-    let latchwork = peers::command()?;
+    let latchwork = installing::command()?;
     let latchwork = latchwork.to_str().ok_or("a path of UTF-8")?;
     let files = Files(Folder::new()?);
     let file = files.0.path().join("flock");

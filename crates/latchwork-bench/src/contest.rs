@@ -11,12 +11,20 @@ use std::time::Duration;
 
 use crate::bars::CONTENDED;
 use crate::child::Worker;
+use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
 use crate::roles::now;
-use crate::stats::{head, median, row, shortened};
+use crate::stats::{Best, beside, head, median, micros, row, shortened, turns};
 use crate::store::Store;
+use crate::times::Times;
 
 pub(crate) const PROCESSES: usize = 8;
+/// Who is in a contest: so many processes, each with so many tasks.
+pub(crate) type Crowd = (usize, usize);
+/// Between processes.
+pub(crate) const APART: &[Crowd] = &[(PROCESSES, 1), (PROCESSES, 8)];
+/// Inside one process.
+pub(crate) const LOCAL: &[Crowd] = &[(1, 16)];
 const FAIR: f64 = 0.95;
 
 /// What came of a contest; processor time and commands are those of one handover.
@@ -25,31 +33,42 @@ pub(crate) struct Round {
     pairs: f64,
     pub(crate) fair_processes: f64,
     fair_tasks: f64,
+    /// Tasks that never had the key, and all tasks.
+    starved: (usize, usize),
     /// How often somebody saw another owner while it was one.
     pub(crate) overlaps: f64,
     cpu: f64,
     commands: f64,
+    /// How long the tasks waited for it.
+    times: Times,
 }
 
-/// Lets several kinds, ours first, compete in turns, with one and with 8 tasks in each process.
-/// `goal` says how many times the handovers of a kind Latchwork's should be, with so many tasks.
+/// Lets several kinds, ours first, compete in turns, in crowds of these sizes. `goal` says how many
+/// times the handovers of a kind Latchwork's should be.
 pub(crate) fn run(
     store: &dyn Store,
     kinds: Vec<Kind>,
+    crowds: &[Crowd],
     (repeats, length): (usize, Duration),
-    goal: impl Fn(&str, usize) -> Option<f64>,
+    goal: impl Fn(&Kind) -> Option<Goal>,
 ) -> crate::Outcome {
     let folder = latchwork_services::Folder::new()?;
     let (kinds, missing) = peers::install(kinds);
-    for tasks in [1, 8] {
+    for &(processes, tasks) in crowds {
+        let able = |kind: &&Kind| tasks == 1 || !kind.only_one_task();
+        let kinds: Vec<&Kind> = kinds.iter().filter(able).collect();
         let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
-        for _ in 0..shortened(repeats, 1) {
-            for (kind, rounds) in kinds.iter().zip(&mut rounds) {
-                rounds.push(round(store, kind, folder.path(), tasks, length)?);
+        for number in 0..shortened(repeats, 1) {
+            for n in turns(number, kinds.len()) {
+                let crowd = (processes, tasks);
+                rounds[n].push(round(store, kinds[n], folder.path(), crowd, length)?);
             }
         }
-        println!("{PROCESSES} processes of {tasks} task(s), one key:\n");
-        table(&kinds, &missing, &rounds, |kind| goal(kind, tasks));
+        let processes =
+            if processes == 1 { "one process".into() } else { format!("{processes} processes") };
+        let tasks_each = if tasks == 1 { "one task".into() } else { format!("{tasks} tasks") };
+        println!("{processes} of {tasks_each}, one key:\n");
+        table(&kinds, &missing, &rounds, &goal);
         if tasks == 1 {
             note(store, &kinds, &rounds);
         }
@@ -62,63 +81,87 @@ pub(crate) fn round(
     store: &dyn Store,
     kind: &Kind,
     folder: &Path,
-    tasks: usize,
+    (processes, tasks): Crowd,
     length: Duration,
 ) -> Result<Round, Box<dyn std::error::Error>> {
     store.clear()?;
     let url = store.address();
-    let contest = Contest { url: &url, folder, processes: PROCESSES, tasks, length };
+    let contest = Contest { url: &url, folder, processes, tasks, length };
     Ok(contest.run(kind, || store.commands(kind))?.0)
 }
 
 /// The table of several kinds, ours first. `goal` says how many times the handovers of a kind
 /// Latchwork's should be.
 pub(crate) fn table(
-    kinds: &[Kind],
+    kinds: &[&Kind],
     missing: &[(Kind, String)],
     rounds: &[Vec<Round>],
-    goal: impl Fn(&str) -> Option<f64>,
+    goal: impl Fn(&Kind) -> Option<Goal>,
 ) {
-    head(&[
+    let titles = [
         "what",
         "handovers a second",
         "latchwork to it",
-        "goal",
+        goals::TITLE,
         "pairs a second",
+        "acquire p50",
+        "acquire p99",
+        "starved",
         "Jain of processes",
         "Jain of tasks",
         "client CPU a handover",
         "commands a handover",
         "two owners at once",
-    ]);
+    ];
+    head(&titles);
     let ours = middle(&rounds[0], |r| r.handovers);
-    for (kind, rounds) in kinds.iter().zip(rounds) {
+    let others = kinds.iter().zip(rounds).filter(|(kind, _)| kind.is_peer());
+    let fewest = others.map(|(_, rounds)| middle(rounds, |r| r.commands));
+    let fewest = fewest.fold(f64::INFINITY, f64::min);
+    for (n, (kind, rounds)) in kinds.iter().zip(rounds).enumerate() {
         let handovers = middle(rounds, |r| r.handovers);
-        let fair = middle(rounds, |r| r.fair_tasks);
-        let verdict = match goal(kind.name) {
-            Some(goal) => stands(format!(">= {goal}"), ours / handovers >= goal),
-            None if kind.is_ours() => stands(format!("Jain > {FAIR}"), fair > FAIR),
-            None => "-".into(),
-        };
+        let (fair, commands) = (middle(rounds, |r| r.fair_tasks), middle(rounds, |r| r.commands));
+        let mut verdicts = Vec::new();
+        if kind.is_ours() {
+            verdicts.push(Goal::above(FAIR).of("Jain").judge(fair));
+        }
+        if n == 0 && fewest.is_finite() {
+            let fewest = (fewest * 100.0).round() / 100.0;
+            verdicts.push(Goal::at_most(fewest).of("commands a handover").judge(commands));
+        }
+        // Nobody is compared with a lock that never changed hands.
+        let goal = goal(kind).filter(|_| handovers > 0.0);
+        verdicts.extend(goal.map(|goal| goal.judge(ours / handovers)));
+        let mut times = Times::default();
+        rounds.iter().for_each(|round| times.merge(&round.times));
+        let starved: usize = rounds.iter().map(|r| r.starved.0).sum();
+        let tasks: usize = rounds.iter().map(|r| r.starved.1).sum();
         row(&[
             kind.name.into(),
             format!("{handovers:.1}"),
             format!("{:.2}", ours / handovers),
-            verdict,
+            goals::cell(&verdicts),
             format!("{:.0}", middle(rounds, |r| r.pairs)),
+            micros(times.quantile(0.5)),
+            micros(times.quantile(0.99)),
+            format!("{starved} of {tasks}"),
             format!("{:.3}", middle(rounds, |r| r.fair_processes)),
             format!("{fair:.3}"),
             format!("{:.1} us", middle(rounds, |r| r.cpu)),
-            format!("{:.2}", middle(rounds, |r| r.commands)),
+            format!("{commands:.2}"),
             format!("{:.0}", rounds.iter().map(|r| r.overlaps).sum::<f64>()),
         ]);
     }
-    peers::missing_rows(missing, 10);
-    println!();
+    peers::missing_rows(missing, titles.len());
+    let seen = |wanted: fn(&Kind) -> bool| -> Vec<(&str, f64)> {
+        let some = kinds.iter().zip(rounds).filter(|(kind, _)| wanted(kind));
+        some.map(|(kind, rounds)| (kind.name, middle(rounds, |r| r.handovers))).collect()
+    };
+    println!("\n{}\n", beside(ours, &seen(Kind::is_peer), &seen(Kind::is_rod), Best::Most));
 }
 
 /// Remembers the medians for the picture.
-pub(crate) fn note(store: &dyn Store, kinds: &[Kind], rounds: &[Vec<Round>]) {
+pub(crate) fn note(store: &dyn Store, kinds: &[&Kind], rounds: &[Vec<Round>]) {
     for (kind, rounds) in kinds.iter().zip(rounds) {
         CONTENDED.note(store.name(), kind.name, middle(rounds, |round| round.handovers));
     }
@@ -127,11 +170,6 @@ pub(crate) fn note(store: &dyn Store, kinds: &[Kind], rounds: &[Vec<Round>]) {
 /// The median of one number of each round.
 pub(crate) fn middle(rounds: &[Round], what: fn(&Round) -> f64) -> f64 {
     median(&mut rounds.iter().map(what).collect::<Vec<_>>())
-}
-
-/// A goal, and whether it is reached.
-pub(crate) fn stands(goal: String, reached: bool) -> String {
-    format!("{goal}: {}", if reached { "holds" } else { "MISSED" })
 }
 
 /// 1 if all have the same, 1/n if one has all.
@@ -163,8 +201,10 @@ impl Contest<'_> {
         let mut workers = Vec::new();
         for n in 0..self.processes {
             let args = [scene, &self.tasks.to_string(), &n.to_string()];
-            workers.push(kind.start("contend", self.url, &args)?);
+            workers.push(kind.spawn("contend", self.url, &args)?);
         }
+        let mut workers =
+            workers.into_iter().map(|worker| kind.ready(worker)).collect::<Result<Vec<_>, _>>()?;
         let before = commands()?;
         let length = shortened(self.length, self.length / 2);
         let until = now() + length.as_nanos() as u64;
@@ -173,10 +213,11 @@ impl Contest<'_> {
         }
         let (mut handovers, mut overlaps, mut cpu) = (0.0, 0.0, 0.0);
         let (mut by_process, mut by_task) = (Vec::new(), Vec::new());
+        let mut times = Times::default();
         for worker in &mut workers {
             let text = worker.line()?;
-            let numbers: Vec<f64> =
-                text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+            let (numbers, waited) = Times::after_numbers(&text)?;
+            times.merge(&waited);
             let [changes, both, time, pairs @ ..] = &numbers[..] else {
                 return Err(format!("{}: a process said {text:?}", kind.name).into());
             };
@@ -194,9 +235,11 @@ impl Contest<'_> {
             pairs: by_process.iter().sum::<f64>() / length.as_secs_f64(),
             fair_processes: jain(&by_process),
             fair_tasks: jain(&by_task),
+            starved: (by_task.iter().filter(|pairs| **pairs == 0.0).count(), by_task.len()),
             overlaps,
             cpu: cpu / handovers,
             commands: commands / handovers,
+            times,
         };
         Ok((round, workers))
     }

@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use crate::Outcome;
 use crate::etcd_bare::Bare;
 use crate::free_cycles::{self, Entry};
-use crate::peers::{self, ETCD_CONCURRENCY, LATCHWORK, LATCHWORK_HANDOVER};
+use crate::peers::{self, ETCD_CONCURRENCY, Kind, LATCHWORK, LATCHWORK_HANDOVER, WATCH_AND_PUT};
 use crate::{contest, handoffs, held_by_one};
 
 fn start() -> Result<EtcdServer, Box<dyn std::error::Error>> {
@@ -23,29 +23,32 @@ pub(crate) fn free() -> Outcome {
     let locks = here.block_on(latchwork::connect(&server.url()))?;
     let (kinds, missing) = peers::install(vec![ETCD_CONCURRENCY]);
     let mut entries = vec![
-        Entry::here(
-            "bare, connection on its own thread",
-            |_| Some(0.9),
-            &here,
-            |n| bare.clone().cycles(n),
-        ),
-        Entry::latchwork("latchwork, with fencing token", &here, locks),
+        Entry::here("bare", &here, |n| bare.clone().cycles(n))
+            .goal(|_| Some(0.9))
+            .counted(&server, &LATCHWORK),
+        Entry::latchwork("latchwork, with fencing token", &here, locks)
+            .counted(&server, &LATCHWORK),
     ];
     for kind in &kinds {
-        entries.push(Entry::of(kind, &server.url(), |_| Some(1.0))?);
+        entries.push(Entry::of(kind, &server)?);
     }
-    free_cycles::run(entries, &missing, "")
+    free_cycles::run(entries, &missing, &server, "")
 }
 
 pub(crate) fn contend() -> Outcome {
     let kinds = vec![LATCHWORK, LATCHWORK_HANDOVER, ETCD_CONCURRENCY];
-    let goal = |kind: &str, _| (kind == ETCD_CONCURRENCY.name).then_some(10.0);
-    contest::run(&start()?, kinds, (5, Duration::from_secs(3)), goal)
+    let rounds = (5, Duration::from_secs(3));
+    contest::run(&start()?, kinds, contest::APART, rounds, Kind::contended_goal)
+}
+
+pub(crate) fn local() -> Outcome {
+    let kinds = vec![LATCHWORK_HANDOVER, LATCHWORK, ETCD_CONCURRENCY];
+    let rounds = (3, Duration::from_secs(2));
+    contest::run(&start()?, kinds, contest::LOCAL, rounds, Kind::contended_goal)
 }
 
 pub(crate) fn handoff() -> Outcome {
-    let goal = |kind: &str| (kind == ETCD_CONCURRENCY.name).then_some(1.0);
-    handoffs::run(&start()?, vec![LATCHWORK, ETCD_CONCURRENCY], goal)
+    handoffs::run(&start()?, vec![LATCHWORK, WATCH_AND_PUT, ETCD_CONCURRENCY], Kind::handoff_goal)
 }
 
 pub(crate) fn held() -> Outcome {

@@ -16,7 +16,7 @@ use self::proto::{
 use crate::free_cycles::Work;
 
 #[path = "../../latchwork-etcd/src/proto.rs"]
-mod proto;
+pub(crate) mod proto;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

@@ -1,17 +1,19 @@
 //! Free locks: cycles of acquire and release on keys that nobody else wants, of several kinds in
 //! turns.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
 use crate::Outcome;
+use crate::bars::FREE;
 use crate::child::Worker;
-use crate::contest::stands;
+use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
-use crate::stats::{head, median, row, shortened};
+use crate::stats::{Best, beside, head, median, micros, row, shortened};
+use crate::store::{Count, Store};
+use crate::times::Times;
 
 const ROUNDS: usize = 15;
 const LENGTH: Duration = Duration::from_millis(300);
@@ -19,8 +21,10 @@ const LENGTH: Duration = Duration::from_millis(300);
 pub(crate) struct Sample {
     rate: f64,
     cpu: f64,
-    /// How long each cycle took in microseconds, of the first task, in this process.
-    cycles: Vec<f64>,
+    /// Commands that the store got, a cycle.
+    commands: f64,
+    /// How long each cycle took.
+    times: Times,
 }
 
 type Taken = Result<Sample, Box<dyn std::error::Error>>;
@@ -28,24 +32,49 @@ type Taken = Result<Sample, Box<dyn std::error::Error>>;
 /// What is measured.
 pub(crate) struct Entry<'a> {
     name: &'static str,
+    is_peer: bool,
+    own_thread: bool,
     /// How many times its rate Latchwork's should be, with so many tasks.
-    goal: fn(usize) -> Option<f64>,
-    sample: Box<dyn FnMut(usize) -> Taken + 'a>,
+    goal: Box<dyn Fn(usize) -> Option<Goal> + 'a>,
+    commands: Box<dyn Fn() -> Count + 'a>,
+    sample: Box<dyn FnMut(usize, Duration) -> Taken + 'a>,
 }
 
 impl<'a> Entry<'a> {
-    /// Cycles in this process.
+    /// Cycles in this process, with a connection on a thread of its own.
     pub(crate) fn here<F>(
         name: &'static str,
-        goal: fn(usize) -> Option<f64>,
         runtime: &'a Runtime,
         cycles: impl Fn(Work) -> F + 'a,
     ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let sample = move |tasks| Ok(sample(runtime, tasks, &cycles));
-        Self { name, goal, sample: Box::new(sample) }
+        Self {
+            name,
+            is_peer: false,
+            own_thread: true,
+            goal: Box::new(|_| None),
+            commands: Box::new(|| Ok(f64::NAN)),
+            sample: Box::new(move |tasks, length| Ok(sample(runtime, tasks, length, &cycles))),
+        }
+    }
+
+    /// The same with the connection on the caller's thread.
+    pub(crate) fn on_callers_thread(mut self) -> Self {
+        self.own_thread = false;
+        self
+    }
+
+    pub(crate) fn goal(mut self, goal: impl Fn(usize) -> Option<f64> + 'a) -> Self {
+        self.goal = Box::new(move |tasks| goal(tasks).map(Goal::at_least));
+        self
+    }
+
+    /// Counts what a store gets from clients of this kind.
+    pub(crate) fn counted(mut self, store: &'a dyn Store, kind: &'a Kind) -> Self {
+        self.commands = Box::new(move || store.commands(kind));
+        self
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -58,18 +87,32 @@ impl<'a> Entry<'a> {
         runtime: &'a Runtime,
         locks: latchwork::LockManager,
     ) -> Self {
-        Self::here(name, |_| None, runtime, move |work| latchwork_cycles(locks.clone(), work))
+        Self::here(name, runtime, move |work| latchwork_cycles(locks.clone(), work))
     }
 
     /// Cycles of another lock, in a process of its own.
     pub(crate) fn of(
-        kind: &Kind,
-        url: &str,
-        goal: fn(usize) -> Option<f64>,
+        kind: &'a Kind,
+        store: &'a dyn Store,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut worker = kind.start("free", url, &[])?;
-        let sample = move |tasks| other_sample(&mut worker, tasks);
-        Ok(Self { name: kind.name, goal, sample: Box::new(sample) })
+        let mut worker = kind.start("free", &store.address(), &[])?;
+        let this = Self {
+            name: kind.name,
+            is_peer: kind.is_peer(),
+            own_thread: kind.own_thread,
+            goal: Box::new(|_| kind.free_goal()),
+            commands: Box::new(|| Ok(f64::NAN)),
+            sample: Box::new(move |tasks, length| other_sample(&mut worker, tasks, length)),
+        };
+        Ok(this.counted(store, kind))
+    }
+
+    fn take(&mut self, tasks: usize, length: Duration) -> Taken {
+        let before = (self.commands)()?;
+        let mut sample = (self.sample)(tasks, length)?;
+        let cycles = sample.rate * length.as_secs_f64();
+        sample.commands = ((self.commands)()? - before) / cycles;
+        Ok(sample)
     }
 }
 
@@ -78,14 +121,23 @@ pub(crate) fn in_turns(
     entries: &mut [Entry<'_>],
     tasks: usize,
 ) -> Result<Vec<Vec<Sample>>, Box<dyn std::error::Error>> {
+    in_turns_of(entries, tasks, LENGTH)
+}
+
+/// The same, each so long.
+pub(crate) fn in_turns_of(
+    entries: &mut [Entry<'_>],
+    tasks: usize,
+    length: Duration,
+) -> Result<Vec<Vec<Sample>>, Box<dyn std::error::Error>> {
     let mut samples: Vec<Vec<Sample>> = entries.iter().map(|_| Vec::new()).collect();
     // What happens once is not of a cycle: sessions, and leases that are granted ahead.
     for entry in &mut *entries {
-        (entry.sample)(tasks)?;
+        entry.take(tasks, length)?;
     }
     for _ in 0..shortened(ROUNDS, 3) {
         for (entry, samples) in entries.iter_mut().zip(&mut samples) {
-            samples.push((entry.sample)(tasks)?);
+            samples.push(entry.take(tasks, length)?);
         }
     }
     Ok(samples)
@@ -96,69 +148,106 @@ pub(crate) fn in_turns(
 pub(crate) fn run(
     mut entries: Vec<Entry<'_>>,
     missing: &[(Kind, String)],
+    store: &dyn Store,
     setting: &str,
 ) -> Outcome {
     for tasks in [1, 64] {
         let samples = in_turns(&mut entries, tasks)?;
-        println!("{tasks} task(s), each with a key of its own{setting}:\n");
-        head(&[
+        let tasks_each = if tasks == 1 { "one task".into() } else { format!("{tasks} tasks") };
+        println!("{tasks_each}, each with a key of its own{setting}:\n");
+        let titles = [
             "what",
+            "connection",
             "cycles a second",
             "to bare",
             "latchwork to it",
-            "goal",
+            goals::TITLE,
+            "cycle p50",
+            "cycle p99",
             "client CPU a cycle",
             "to bare",
-        ]);
+            "commands a cycle",
+        ];
+        head(&titles);
         let (bare, ours) = (&samples[0], &samples[1]);
-        for (entry, rows) in entries.iter().zip(&samples) {
+        for (n, (entry, rows)) in entries.iter().zip(&samples).enumerate() {
             let part = rate(ours) / rate(rows);
-            let goal = (entry.goal)(tasks).map(|goal| stands(format!(">= {goal}"), part >= goal));
+            let goal = (entry.goal)(tasks).map(|goal| goal.judge(part).to_string());
+            let times = times(rows);
             row(&[
                 entry.name.into(),
+                if entry.own_thread { "own thread" } else { "caller's" }.into(),
                 format!("{:.0}", rate(rows)),
                 format!("{:.2}", rate(rows) / rate(bare)),
                 format!("{part:.2}"),
                 goal.unwrap_or_else(|| "-".into()),
+                micros(times.quantile(0.5)),
+                micros(times.quantile(0.99)),
                 format!("{:.2} us", cpu(rows)),
                 format!("{:.2}", cpu(rows) / cpu(bare)),
+                format!("{:.2}", commands(rows)),
             ]);
+            if tasks == 1 {
+                let name = if n == 1 { peers::LATCHWORK.name } else { entry.name };
+                FREE.note(store.name(), name, rate(rows));
+            }
         }
-        peers::missing_rows(missing, 7);
-        println!();
+        peers::missing_rows(missing, titles.len());
+        let seen = |is_peer: bool| -> Vec<(&str, f64)> {
+            let wanted = |entry: &Entry<'_>| match is_peer {
+                true => entry.is_peer,
+                false => !entry.is_peer && !entry.name.starts_with(peers::LATCHWORK.name),
+            };
+            let some = entries.iter().zip(&samples).filter(|(entry, _)| wanted(entry));
+            some.map(|(entry, rows)| (entry.name, rate(rows))).collect()
+        };
+        println!("\n{}\n", beside(rate(ours), &seen(true), &seen(false), Best::Most));
     }
+    println!(
+        "The goals are against those whose connection is moved by a thread of its own, as Latchwork's is."
+    );
     Ok(())
 }
 
 /// Lets another process run so many tasks for a while.
-fn other_sample(worker: &mut Worker, tasks: usize) -> Taken {
-    worker.tell(&format!("{tasks} {}", LENGTH.as_millis()))?;
+fn other_sample(worker: &mut Worker, tasks: usize, length: Duration) -> Taken {
+    worker.tell(&format!("{tasks} {}", length.as_millis()))?;
     let line = worker.line()?;
-    let (rate, cpu) = line.split_once(' ').ok_or("two numbers")?;
-    Ok(Sample { rate: rate.parse()?, cpu: cpu.parse()?, cycles: Vec::new() })
+    let (numbers, times) = Times::after_numbers(&line)?;
+    let [rate, cpu] = numbers[..] else { return Err("two numbers".into()) };
+    Ok(Sample { rate, cpu, commands: f64::NAN, times })
 }
 
 pub(crate) fn rate(rows: &[Sample]) -> f64 {
     median(&mut rows.iter().map(|s| s.rate).collect::<Vec<_>>())
 }
 
-pub(crate) fn cpu(rows: &[Sample]) -> f64 {
+fn cpu(rows: &[Sample]) -> f64 {
     median(&mut rows.iter().map(|s| s.cpu).collect::<Vec<_>>())
 }
 
+pub(crate) fn commands(rows: &[Sample]) -> f64 {
+    median(&mut rows.iter().map(|s| s.commands).collect::<Vec<_>>())
+}
+
 /// Runs so many tasks for a while.
-fn sample<F>(runtime: &Runtime, tasks: usize, cycles: impl Fn(Work) -> F) -> Sample
+fn sample<F>(
+    runtime: &Runtime,
+    tasks: usize,
+    length: Duration,
+    cycles: impl Fn(Work) -> F,
+) -> Sample
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let done = Arc::new(Done::default());
+    let all = Arc::new(Mutex::new(Done::default()));
     let before = cpu_time();
     let start = Instant::now();
     runtime.block_on(async {
         let handles: Vec<_> = (0..tasks)
             .map(|n| {
-                let done = done.clone();
-                let work = Work { name: n, until: start + LENGTH, done, begun: None };
+                let (all, done) = (all.clone(), Done::default());
+                let work = Work { name: n, until: start + length, all, done, begun: None };
                 tokio::spawn(cycles(work))
             })
             .collect();
@@ -168,9 +257,8 @@ where
     });
     let took = start.elapsed().as_secs_f64();
     let cpu = (cpu_time() - before).as_secs_f64() * 1e6;
-    let cycles = std::mem::take(&mut *done.cycles.lock().expect("nothing panics with it"));
-    let done = done.count.load(Ordering::Relaxed) as f64;
-    Sample { rate: done / took, cpu: cpu / done, cycles }
+    let Done { count, times } = std::mem::take(&mut *all.lock().expect("nothing panics with it"));
+    Sample { rate: count / took, cpu: cpu / count, commands: f64::NAN, times }
 }
 
 fn cpu_time() -> Duration {
@@ -178,22 +266,25 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// All times of all rounds.
-pub(crate) fn cycles(rows: &[Sample]) -> Vec<f64> {
-    rows.iter().flat_map(|s| &s.cycles).copied().collect()
+/// The times of all rounds.
+pub(crate) fn times(rows: &[Sample]) -> Times {
+    let mut all = Times::default();
+    rows.iter().for_each(|sample| all.merge(&sample.times));
+    all
 }
 
-/// What the tasks have done.
+/// What tasks have done.
 #[derive(Default)]
 struct Done {
-    count: AtomicU64,
-    cycles: Mutex<Vec<f64>>,
+    count: f64,
+    times: Times,
 }
 
 pub(crate) struct Work {
     pub(crate) name: usize,
     until: Instant,
-    done: Arc<Done>,
+    done: Done,
+    all: Arc<Mutex<Done>>,
     begun: Option<Instant>,
 }
 
@@ -202,14 +293,18 @@ impl Work {
     pub(crate) fn goes_on(&mut self) -> bool {
         let now = Instant::now();
         if let Some(begun) = self.begun.replace(now) {
-            self.done.count.fetch_add(1, Ordering::Relaxed);
-            // Of one task: so the lock is always free.
-            if self.name == 0 {
-                let took = (now - begun).as_secs_f64() * 1e6;
-                self.done.cycles.lock().expect("nothing panics with it").push(took);
-            }
+            self.done.count += 1.0;
+            self.done.times.record((now - begun).as_nanos() as u64);
         }
         now < self.until
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().expect("nothing panics with it");
+        all.count += self.done.count;
+        all.times.merge(&self.done.times);
     }
 }
 

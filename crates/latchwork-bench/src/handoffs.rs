@@ -4,13 +4,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::bars::HANDOFF;
-use crate::contest::stands;
+use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
-use crate::stats::{head, median, quantile, row, shortened};
+use crate::stats::{Best, beside, head, median, quantile, row, shortened, turns};
 use crate::store::Store;
 
 const ROUNDS: usize = 3;
-const WAITING: usize = 8;
+pub(crate) const WAITING: usize = 8;
 const HANDOFFS: usize = 20;
 /// The shortest and the longest a lock is held, in milliseconds.
 const HELD: (u64, u64) = (173, 243);
@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn run(
     store: &dyn Store,
     kinds: Vec<Kind>,
-    goal: impl Fn(&str) -> Option<f64>,
+    goal: impl Fn(&Kind) -> Option<Goal>,
 ) -> crate::Outcome {
     let (kinds, missing) = peers::install(kinds);
     let mut samples: Vec<Vec<f64>> = kinds.iter().map(|_| Vec::new()).collect();
-    for _ in 0..shortened(ROUNDS, 1) {
-        for (kind, samples) in kinds.iter().zip(&mut samples) {
+    for round in 0..shortened(ROUNDS, 1) {
+        for n in turns(round, kinds.len()) {
             store.clear()?;
-            samples.extend(handoffs(kind, &store.address())?);
+            samples[n].extend(handoffs(&kinds[n], &store.address())?);
         }
     }
     table(&kinds, &missing, &mut samples, goal);
@@ -43,26 +43,29 @@ fn table(
     kinds: &[Kind],
     missing: &[(Kind, String)],
     samples: &mut [Vec<f64>],
-    goal: impl Fn(&str) -> Option<f64>,
+    goal: impl Fn(&Kind) -> Option<Goal>,
 ) {
     println!("{WAITING} processes wait, each holds {} to {} ms:\n", HELD.0, HELD.1);
-    head(&["what", "median", "90 %", "latchwork to it", "goal", "hand-offs"]);
-    let ours = median(&mut samples[0].clone());
-    for (kind, samples) in kinds.iter().zip(samples) {
-        let middle = median(samples);
+    head(&["what", "median", "90 %", "99 %", "latchwork to it", goals::TITLE, "hand-offs"]);
+    let middles: Vec<f64> = samples.iter_mut().map(|samples| median(samples)).collect();
+    let ours = middles[0];
+    for ((kind, samples), middle) in kinds.iter().zip(samples).zip(&middles) {
         row(&[
             kind.name.into(),
             format!("{middle:.0} us"),
             format!("{:.0} us", quantile(samples, 0.9)),
+            format!("{:.0} us", quantile(samples, 0.99)),
             format!("{:.2}", ours / middle),
-            match goal(kind.name) {
-                Some(goal) => stands(format!("<= {goal}"), ours / middle <= goal),
-                None => "-".into(),
-            },
+            goal(kind).map_or("-".into(), |goal| goal.judge(ours / middle).to_string()),
             samples.len().to_string(),
         ]);
     }
-    peers::missing_rows(missing, 6);
+    peers::missing_rows(missing, 7);
+    let seen = |wanted: fn(&Kind) -> bool| -> Vec<(&str, f64)> {
+        let some = kinds.iter().zip(&middles).filter(|(kind, _)| wanted(kind));
+        some.map(|(kind, middle)| (kind.name, *middle)).collect()
+    };
+    println!("\n{}", beside(ours, &seen(Kind::is_peer), &seen(Kind::is_rod), Best::Least));
 }
 
 /// From before the release to the admission of the next, in microseconds.
@@ -73,7 +76,12 @@ pub(crate) fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::
     let mut workers = Vec::new();
     let (sender, told) = channel();
     for n in 0..=WAITING {
-        let mut worker = kind.start("handoff", url, &[])?;
+        let number = n.to_string();
+        let args: &[&str] = if kind.is_numbered() { &[&number] } else { &[] };
+        workers.push(kind.spawn("handoff", url, args)?);
+    }
+    let mut workers = workers.into_iter().map(|w| kind.ready(w)).collect::<Result<Vec<_>, _>>()?;
+    for (n, worker) in workers.iter_mut().enumerate() {
         let (sender, lines) = (sender.clone(), worker.take_lines());
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -82,7 +90,6 @@ pub(crate) fn handoffs(kind: &Kind, url: &str) -> Result<Vec<f64>, Box<dyn std::
                 }
             }
         });
-        workers.push(worker);
     }
     let mut seed = 1;
     for worker in &mut workers {

@@ -9,7 +9,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::Builder;
 
+use crate::push_and_pop::PushAndPop;
 use crate::roles::{self, Lock, Outcome};
+use crate::watch_and_put::Ring;
 
 /// The entry of a started process: `KIND ROLE URL ...`.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -20,6 +22,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         if kind == "spin" {
             let spin = Spin::connect(url).await?;
             return roles::run(&role, |key| Spin { key: key.into(), ..spin.clone() }).await;
+        }
+        if kind == "push-and-pop" {
+            // A connection for each key; the program ends if there is none.
+            let make = |key: &str| PushAndPop::connect(url, key).expect("the server answers");
+            return roles::run(&role, make).await;
+        }
+        if kind == "watch-and-put" {
+            let [_, number] = &role[..] else { return Err("a number in the ring".into()) };
+            return roles::handoff(Ring::join(url, number.parse()?).await?).await;
         }
         let mut locks = latchwork::connect(url).await?;
         if kind != "latchwork-handover" {
@@ -37,13 +48,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
                 let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
                 roles::run(std::slice::from_ref(role), |key| locks.mutex(key)).await
             }
-            [role, count, ttl] if role == "held" => {
+            [role, ttl] if role == "held" => {
                 let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
                 let take = async |key| {
                     let guard = locks.mutex(key).try_acquire().await;
                     guard.map_err(|error| error.to_string())?.ok_or_else(|| "not free".to_string())
                 };
-                roles::held(count.parse()?, take, |guard| guard.ensure_held().is_ok()).await
+                roles::held(take, |guard| guard.ensure_held().is_ok()).await
             }
             _ => roles::run(&role, |key| locks.mutex(key)).await,
         }

@@ -16,13 +16,19 @@ mod etcd;
 mod etcd_bare;
 mod free_cycles;
 mod free_lock;
+mod goals;
 mod handoffs;
 mod handover;
 mod held;
 mod held_by_one;
+mod installing;
 mod local;
 mod lock_child;
+mod machine;
 mod peers;
+mod push_and_pop;
+mod quantiles;
+mod record;
 mod redis_contend;
 mod redis_free;
 mod redis_handoff;
@@ -34,101 +40,214 @@ mod redlock_servers;
 mod redlock_slow;
 mod roles;
 mod runner;
+mod slow_link;
 mod stats;
 mod store;
 mod stores;
 mod takeover;
+mod times;
+mod watch_and_put;
 mod zookeeper;
 
 use std::process::ExitCode;
 
 use roles::Outcome;
 
-type Bench = fn() -> Outcome;
+/// What can be measured.
+struct Bench {
+    name: &'static str,
+    /// Of its section.
+    title: &'static str,
+    /// In the list, and below the title.
+    what: &'static str,
+    run: fn() -> Outcome,
+}
 
-const BENCHES: &[(&str, &str, Bench)] = &[
-    (
+const fn bench(
+    name: &'static str,
+    title: &'static str,
+    what: &'static str,
+    run: fn() -> Outcome,
+) -> Bench {
+    Bench { name, title, what, run }
+}
+
+const BENCHES: &[Bench] = &[
+    bench(
         "free-lock",
+        "A free lock",
         "acquire and release of a free lock, against the bare system calls",
         free_lock::run,
     ),
-    (
+    bench(
         "adaptive",
+        "A ttl that follows the hold times",
         "a simulation: what a ttl that follows the hold times saves in renewals and after a crash",
         adaptive::run,
     ),
-    ("local", "handovers inside one process, 16 tasks on one key", local::run),
-    ("handover", "from one process to another, against a blocked flock", handover::run),
-    ("takeover", "after SIGKILL of the holder, against a blocked flock", takeover::run),
-    ("command", "a free run of a command, against flock(1) and etcdctl lock", command::run),
-    ("crowd", "64 processes waiting: processor time, and how many a release wakes", crowd::run),
-    (
+    bench(
+        "local",
+        "Handovers inside one process, 16 tasks on one key",
+        "handovers inside one process, 16 tasks on one key",
+        local::run,
+    ),
+    bench(
+        "handover",
+        "From one process to another",
+        "from one process to another, against a blocked flock",
+        handover::run,
+    ),
+    bench(
+        "takeover",
+        "Takeover after SIGKILL of the holder",
+        "after SIGKILL of the holder, against a blocked flock",
+        takeover::run,
+    ),
+    bench(
+        "command",
+        "The command, beside flock(1) and etcdctl lock",
+        "a free run of a command, against flock(1) and etcdctl lock",
+        command::run,
+    ),
+    bench(
+        "crowd",
+        "64 processes waiting",
+        "64 processes waiting: processor time, and how many a release wakes",
+        crowd::run,
+    ),
+    bench(
         "redis-free",
+        "Redis: free locks",
         "free locks on Redis, against the bare commands over the same library, and other locks",
         redis_free::run,
     ),
-    (
+    bench(
         "redis-contend",
+        "Redis: contention between processes",
         "8 processes that want one key on Redis, against a client that spins, and other locks",
         redis_contend::run,
     ),
-    (
+    bench(
+        "redis-local",
+        "Redis: contention inside one process",
+        "16 tasks of one process that want one key on Redis, and other locks",
+        redis_contend::local,
+    ),
+    bench(
         "redis-handoff",
+        "Redis: hand-off when the holder takes 200 ms",
         "from one process to another on Redis when the holder takes 200 ms, and other locks",
         redis_handoff::run,
     ),
-    ("redis-held", "10,000 held locks on Redis, and other locks that renew", redis_held::run),
-    (
+    bench(
+        "redis-held",
+        "Redis: 10,000 held locks",
+        "10,000 held locks on Redis, and other locks that renew",
+        redis_held::run,
+    ),
+    bench(
         "redlock-free",
+        "Redlock: free locks over five servers",
         "free locks over five servers, against the bare commands to all five, and other locks",
         redlock_free::run,
     ),
-    ("redlock-slow", "one stopped server of five: acquires, and other locks", redlock_slow::run),
-    (
+    bench(
+        "redlock-slow",
+        "Redlock: one server stopped",
+        "one stopped server of five: acquires, and other locks",
+        redlock_slow::run,
+    ),
+    bench(
         "redlock-contend",
+        "Redlock: contention between processes",
         "8 processes that want one key over five servers, and other locks",
         redlock_contend::run,
     ),
-    (
+    bench(
         "redlock-splits",
+        "Redlock: split votes",
         "2, 8 and 32 processes that want one key over five servers: votes that nobody wins",
         redlock_contend::splits,
     ),
-    ("redlock-commands", "commands of a free cycle at each of five servers", redlock_commands::run),
-    (
+    bench(
+        "redlock-commands",
+        "Redlock: commands of a free cycle",
+        "commands of a free cycle at each of five servers",
+        redlock_commands::run,
+    ),
+    bench(
         "etcd-free",
+        "etcd: free locks",
         "free locks on etcd, against the bare transactions and a keep-alive, and Go's package",
         etcd::free,
     ),
-    ("etcd-contend", "8 processes that want one key on etcd, and Go's package", etcd::contend),
-    (
+    bench(
+        "etcd-contend",
+        "etcd: contention between processes",
+        "8 processes that want one key on etcd, and Go's package",
+        etcd::contend,
+    ),
+    bench(
+        "etcd-local",
+        "etcd: contention inside one process",
+        "16 tasks of one process that want one key on etcd, and Go's package",
+        etcd::local,
+    ),
+    bench(
         "etcd-handoff",
+        "etcd: hand-off when the holder takes 200 ms",
         "from one process to another on etcd when the holder takes 200 ms, and Go's package",
         etcd::handoff,
     ),
-    ("etcd-held", "1,000 held locks on etcd, and Go's package", etcd::held),
-    (
+    bench(
+        "etcd-held",
+        "etcd: 1,000 held locks",
+        "1,000 held locks on etcd, and Go's package",
+        etcd::held,
+    ),
+    bench(
         "zookeeper-free",
+        "ZooKeeper: free locks",
         "free locks on ZooKeeper, against the bare requests of a lock, and other locks",
         zookeeper::free,
     ),
-    (
+    bench(
         "zookeeper-contend",
+        "ZooKeeper: contention between processes",
         "8 processes that want one key on ZooKeeper, and other locks",
         zookeeper::contend,
     ),
-    (
+    bench(
+        "zookeeper-local",
+        "ZooKeeper: contention inside one process",
+        "16 tasks of one process that want one key on ZooKeeper, and other locks",
+        zookeeper::local,
+    ),
+    bench(
         "zookeeper-handoff",
+        "ZooKeeper: hand-off when the holder takes 200 ms",
         "from one process to another on ZooKeeper when the holder takes 200 ms, and other locks",
         zookeeper::handoff,
     ),
-    ("zookeeper-held", "1,000 held locks on ZooKeeper, and other locks", zookeeper::held),
-    (
+    bench(
+        "zookeeper-held",
+        "ZooKeeper: 1,000 held locks",
+        "1,000 held locks on ZooKeeper, and other locks",
+        zookeeper::held,
+    ),
+    bench(
+        "slow-link",
+        "A free lock over a slow link",
+        "free locks over a link of 2.5 ms each way, and other locks",
+        slow_link::run,
+    ),
+    bench(
         "stores",
+        "All stores side by side",
         "all stores side by side: free, contended, hand-off, takeover, and over a slow link",
         stores::run,
     ),
-    ("held", "10,000 held guards: memory and processor time", held::run),
+    bench("held", "10,000 held guards", "10,000 held guards: memory and processor time", held::run),
 ];
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! Many processes that want one key on Redis: Latchwork, a client that spins on `SET NX`, and
-//! other locks with their own ways to wait.
+//! Many that want one key on Redis: Latchwork, a client that spins on `SET NX`, the least that waking
+//! another process costs, and other locks with their own ways to wait.
 
 use std::time::Duration;
 
@@ -7,31 +7,13 @@ use latchwork_services::{RedisOptions, RedisServer};
 
 use crate::Outcome;
 use crate::contest;
-use crate::peers;
+use crate::peers::{self, Kind};
 
 /// How many rounds, and how long each is.
 const ROUNDS: (usize, Duration) = (3, Duration::from_secs(2));
 
-/// How many times its handovers Latchwork's should be.
-fn goal(kind: &str, tasks: usize) -> Option<f64> {
-    match kind {
-        "spin" => Some(1.3),
-        "python-redis-lock" => Some(4.0),
-        // They are told of releases.
-        "Redisson RLock" | "rueidislock" => Some(2.0),
-        // It polls.
-        "redsync" => Some(5.0),
-        "redis-py" | "node-redlock" | "rslock" => Some(if tasks == 1 { 100.0 } else { 20.0 }),
-        _ => None,
-    }
-}
-
-pub(crate) fn run() -> Outcome {
-    let server = RedisServer::start(&RedisOptions::new())?;
-    let kinds = vec![
-        peers::LATCHWORK,
-        peers::LATCHWORK_HANDOVER,
-        peers::SPIN,
+fn others() -> [Kind; 8] {
+    [
         peers::PYTHON_REDIS_LOCK_KIND,
         peers::REDIS_PY,
         peers::NODE_REDLOCK,
@@ -40,6 +22,21 @@ pub(crate) fn run() -> Outcome {
         peers::REDISSON,
         peers::REDSYNC,
         peers::RUEIDISLOCK,
-    ];
-    contest::run(&server, kinds, ROUNDS, goal)
+    ]
+}
+
+pub(crate) fn run() -> Outcome {
+    let server = RedisServer::start(&RedisOptions::new())?;
+    let mut kinds =
+        vec![peers::LATCHWORK, peers::LATCHWORK_HANDOVER, peers::SPIN, peers::PUSH_AND_POP];
+    kinds.extend(others());
+    contest::run(&server, kinds, contest::APART, ROUNDS, Kind::contended_goal)
+}
+
+/// Inside one process, where Latchwork hands over by itself unless that is switched off.
+pub(crate) fn local() -> Outcome {
+    let server = RedisServer::start(&RedisOptions::new())?;
+    let mut kinds = vec![peers::LATCHWORK_HANDOVER, peers::LATCHWORK, peers::SPIN];
+    kinds.extend(others());
+    contest::run(&server, kinds, contest::LOCAL, ROUNDS, Kind::contended_goal)
 }

@@ -13,9 +13,8 @@ use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Outcome;
-use crate::free_cycles::{Entry, Work, cpu, in_turns, rate};
+use crate::free_cycles::{self, Entry, Work};
 use crate::peers;
-use crate::stats::{head, row};
 
 pub(crate) const DELETE_IF_MINE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
                               return redis.call('del',KEYS[1]) else return 0 end";
@@ -30,42 +29,27 @@ pub(crate) fn run() -> Outcome {
     let (kinds, missing) = peers::install(vec![
         peers::RSLOCK,
         peers::ASYNC_REDIS_LOCK,
+        peers::REDIS_PY,
         peers::REDISSON,
         peers::REDSYNC,
         peers::RUEIDISLOCK,
     ]);
-    let no_goal = |_: usize| None;
+    // The floor: bare commands over the library that Latchwork uses.
+    let of_bare = |tasks| Some(if tasks == 1 { 0.95 } else { 0.75 });
+    let bare = |name, bare: Bare| {
+        let entry = Entry::here(name, &here, move |n| bare.clone().cycles(n));
+        entry.counted(&server, &peers::SPIN)
+    };
     let mut entries = vec![
-        Entry::here("bare, connection on its own thread", no_goal, &here, |n| {
-            far.clone().cycles(n)
-        }),
-        Entry::latchwork("latchwork, with fencing token", &here, locks),
-        Entry::here("bare, connection on the caller's thread", no_goal, &here, |n| {
-            near.clone().cycles(n)
-        }),
+        bare("bare", far).goal(of_bare),
+        Entry::latchwork("latchwork, with fencing token", &here, locks)
+            .counted(&server, &peers::LATCHWORK),
+        bare("bare, on the caller's thread", near).on_callers_thread(),
     ];
-    // Those in Rust have theirs on the caller's thread, too.
     for kind in &kinds {
-        entries.push(Entry::of(kind, &server.url(), no_goal)?);
+        entries.push(Entry::of(kind, &server)?);
     }
-    for tasks in [1, 64] {
-        let samples = in_turns(&mut entries, tasks)?;
-        println!("{tasks} task(s), each with a key of its own:\n");
-        head(&["what", "cycles a second", "to bare", "client CPU a cycle", "to bare"]);
-        let base = (rate(&samples[0]), cpu(&samples[0]));
-        for (entry, rows) in entries.iter().zip(&samples) {
-            row(&[
-                entry.name().into(),
-                format!("{:.0}", rate(rows)),
-                format!("{:.2}", rate(rows) / base.0),
-                format!("{:.2} us", cpu(rows)),
-                format!("{:.2}", cpu(rows) / base.1),
-            ]);
-        }
-        peers::missing_rows(&missing, 5);
-        println!();
-    }
-    Ok(())
+    free_cycles::run(entries, &missing, &server, "")
 }
 
 /// A connection, and the hash of the script that releases.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use latchwork_services::{RedisOptions, RedisServer};
 
 use crate::Outcome;
-use crate::contest::stands;
-use crate::held_by_one::{Measured, held_by_one};
+use crate::goals::{self, Goal};
+use crate::held_by_one::{MEMORY, Measured, held_by_one};
 use crate::peers::{self, Kind};
 use crate::stats::{head, row, shortened};
 
@@ -24,16 +24,18 @@ pub(crate) fn run() -> Outcome {
     ]);
     let ttl = shortened(TTL, TTL / 5);
     println!("{LOCKS} locks with a ttl of {} s:\n", ttl.as_secs());
-    head(&[
+    let mut titles = vec![
         "what",
         "renews a lock every",
         "watched for",
         "commands a second",
         "client CPU",
         "latchwork's CPU to it",
-        "goal",
-        "still held",
-    ]);
+        goals::TITLE,
+    ];
+    titles.extend(MEMORY);
+    titles.push("still held");
+    head(&titles);
     let mut ours = f64::NAN;
     for kind in &kinds {
         // What each does by itself; redis-semaphore leaves a fifth of the ttl for a renewal. Whole
@@ -45,24 +47,28 @@ pub(crate) fn run() -> Outcome {
         };
         let watched = every * rounds;
         let seen = measure(kind, ttl, watched)?;
-        let verdict = if kind.name == "latchwork" {
+        let mut verdicts = Vec::new();
+        if kind.name == "latchwork" {
             ours = seen.cpu;
-            stands(format!("<= {MOST} commands"), seen.commands <= MOST)
+            verdicts.push(Goal::at_most(MOST).of("commands").judge(seen.commands));
+            verdicts.extend(seen.memory_verdicts());
         } else {
-            stands("less CPU".into(), ours < seen.cpu)
-        };
-        row(&[
+            verdicts.push(Goal::below(1.0).of("CPU").judge(ours / seen.cpu));
+        }
+        let mut cells = vec![
             kind.name.into(),
             format!("{:.1} s", every.as_secs_f64()),
             format!("{:.1} s", watched.as_secs_f64()),
             format!("{:.1}", seen.commands),
             format!("{:.3} % of one core", seen.cpu),
             format!("{:.2}", ours / seen.cpu),
-            verdict,
-            seen.held,
-        ]);
+            goals::cell(&verdicts),
+        ];
+        cells.extend(seen.memory());
+        cells.push(seen.held);
+        row(&cells);
     }
-    peers::missing_rows(&missing, 8);
+    peers::missing_rows(&missing, titles.len());
     Ok(())
 }
 

@@ -3,24 +3,16 @@
 use std::time::Duration;
 
 use crate::Outcome;
-use crate::contest::{self, Contest, PROCESSES, Round, stands};
+use crate::contest::{self, Contest, PROCESSES, Round};
+use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
 use crate::redlock_servers::Five;
-use crate::stats::{head, median, row, shortened};
+use crate::stats::{head, median, row, shortened, turns};
 
 const ROUNDS: usize = 5;
 const LENGTH: Duration = Duration::from_secs(3);
 /// The most split votes before a grant, in the median.
-const WASTED: usize = 1;
-
-/// How many times its handovers Latchwork's should be.
-fn goal(kind: &str) -> Option<f64> {
-    match kind {
-        "rslock" => Some(20.0),
-        "RedlockMutex" => Some(5.0),
-        _ => None,
-    }
-}
+const WASTED: f64 = 1.0;
 
 pub(crate) fn run() -> Outcome {
     let five = Five::start()?;
@@ -40,20 +32,17 @@ pub(crate) fn run() -> Outcome {
         length: LENGTH,
     };
     let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
-    for number in 0..shortened(ROUNDS, 1) {
-        for (kind, rounds) in kinds.iter().zip(&mut rounds) {
-            // Its losers keep each other out for minutes at the end of a round.
-            if kind.name == "node-redlock" && number > 0 {
-                continue;
-            }
+    for round in 0..shortened(ROUNDS, 1) {
+        for n in turns(round, kinds.len()) {
             five.clear()?;
-            rounds.push(contest.run(kind, || five.commands_each(kind))?.0);
+            rounds[n].push(contest.run(&kinds[n], || five.commands_each(&kinds[n]))?.0);
         }
     }
     println!(
         "{PROCESSES} processes of one task, one key, five servers; commands are those of each:\n"
     );
-    contest::table(&kinds, &missing, &rounds, goal);
+    let kinds: Vec<&Kind> = kinds.iter().collect();
+    contest::table(&kinds, &missing, &rounds, Kind::contended_goal);
     contest::note(&five, &kinds, &rounds);
     Ok(())
 }
@@ -109,7 +98,7 @@ pub(crate) fn splits() -> Outcome {
     head(&[
         "processes",
         "split votes before a grant: median",
-        "goal",
+        goals::TITLE,
         "90 %",
         "99 %",
         "mean",
@@ -136,7 +125,7 @@ pub(crate) fn splits() -> Outcome {
         row(&[
             processes.to_string(),
             mid.to_string(),
-            stands(format!("<= {WASTED}"), mid <= WASTED),
+            Goal::at_most(WASTED).judge(mid as f64).to_string(),
             votes.quantile(0.9).to_string(),
             votes.quantile(0.99).to_string(),
             format!("{:.2}", split / granted),

@@ -28,17 +28,23 @@ pub(crate) fn run() -> Outcome {
     let (kinds, missing) =
         peers::install(vec![peers::RSLOCK, peers::REDLOCK_MUTEX, peers::NODE_REDLOCK]);
     let of_bare = |tasks: usize| (tasks == 1).then_some(PART);
+    let ours = |name, locks| Entry::latchwork(name, &here, locks).counted(&five, &peers::LATCHWORK);
     let mut entries = vec![
-        Entry::here("bare, connections on their own thread", of_bare, &here, |n| {
-            bare.clone().cycles(n)
-        }),
-        Entry::latchwork("latchwork, guard on, with fencing token", &here, locks),
-        Entry::latchwork("latchwork, guard off, with fencing token", &here, unguarded),
+        Entry::here("bare", &here, |n| bare.clone().cycles(n))
+            .goal(of_bare)
+            .counted(&five, &peers::SPIN),
+        ours("latchwork, guard on, with fencing token", locks),
+        ours("latchwork, guard off, with fencing token", unguarded),
     ];
     for kind in &kinds {
-        entries.push(Entry::of(kind, &five.url, |_| Some(1.0))?);
+        entries.push(Entry::of(kind, &five)?);
     }
-    free_cycles::run(entries, &missing, &format!(", {SERVERS} servers"))
+    free_cycles::run(
+        entries,
+        &missing,
+        &five,
+        &format!(", {SERVERS} servers, commands those of each"),
+    )
 }
 
 type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;

@@ -10,6 +10,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::times::Times;
+
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// A lock on one key.
@@ -49,7 +51,7 @@ pub(crate) fn input() -> UnboundedReceiver<String> {
     lines
 }
 
-/// `contend SCENE TASKS NUMBER`, `handoff` or `timed`, with a lock on the key that it is given.
+/// `contend SCENE TASKS NUMBER`, `handoff`, `timed` or `free`, with a lock on the key that it is given.
 pub(crate) async fn run<L: Lock>(args: &[String], make: impl Fn(&str) -> L) -> Outcome {
     let warm = make(&format!("warm/{}", std::process::id()));
     warm.release(warm.acquire().await).await;
@@ -63,11 +65,13 @@ pub(crate) async fn run<L: Lock>(args: &[String], make: impl Fn(&str) -> L) -> O
                 pairs: 0,
                 handovers: 0,
                 overlaps: 0,
+                times: Times::default(),
             });
             contend(make, tasks.collect()).await
         }
         [role] if role == "handoff" => handoff(make("bench")).await,
         [role] if role == "timed" => timed(make("bench")).await,
+        [role] if role == "free" => free(make).await,
         _ => Err(format!("no role: {args:?}").into()),
     }
 }
@@ -79,6 +83,8 @@ struct Task {
     pairs: u64,
     handovers: u64,
     overlaps: u64,
+    /// How long it waited for each of its grants.
+    times: Times,
 }
 
 impl Task {
@@ -104,15 +110,21 @@ async fn contend<L: Lock>(make: impl Fn(&str) -> L, tasks: Vec<Task>) -> Outcome
         .map(|mut task| {
             let lock = make("bench");
             tokio::spawn(async move {
-                while now() < until {
+                loop {
+                    let start = now();
+                    if start >= until {
+                        return task;
+                    }
                     let held = lock.acquire().await;
-                    // What comes too late is not counted: then everybody gives up the contest.
-                    if now() < until {
+                    // Who waited to the end has waited so long at least; what comes too late is no
+                    // turn, for then everybody gives up the contest.
+                    let end = now();
+                    task.times.record(end - start);
+                    if end < until {
                         task.work();
                     }
                     lock.release(held).await;
                 }
-                task
             })
         })
         .collect();
@@ -123,14 +135,17 @@ async fn contend<L: Lock>(make: impl Fn(&str) -> L, tasks: Vec<Task>) -> Outcome
     let cpu = cpu_time() - before;
     let sum = |what: fn(&Task) -> u64| tasks.iter().map(what).sum::<u64>();
     print!("{} {} {cpu}", sum(|t| t.handovers), sum(|t| t.overlaps));
+    let mut times = Times::default();
     for task in &tasks {
         print!(" {}", task.pairs);
+        times.merge(&task.times);
     }
-    println!();
+    println!(" times {times}");
     Ok(())
 }
 
-async fn handoff<L: Lock>(lock: L) -> Outcome {
+/// For each line of milliseconds holds it for so long, and tells when.
+pub(crate) async fn handoff<L: Lock>(lock: L) -> Outcome {
     let mut lines = input();
     println!("ready");
     while let Some(line) = lines.recv().await {
@@ -140,6 +155,44 @@ async fn handoff<L: Lock>(lock: L) -> Outcome {
         let released = now();
         lock.release(held).await;
         println!("released {released}");
+    }
+    Ok(())
+}
+
+/// For each line `TASKS MILLISECONDS` says how many cycles of tasks with keys of their own there were a
+/// second, the processor time of one, and how long they took.
+async fn free<L: Lock>(make: impl Fn(&str) -> L) -> Outcome {
+    let mut lines = input();
+    println!("ready");
+    while let Some(line) = lines.recv().await {
+        let (tasks, length) = line.split_once(' ').ok_or("TASKS MILLISECONDS")?;
+        let tasks: usize = tasks.parse()?;
+        let (before, start) = (cpu_time(), now());
+        let until = start + length.parse::<u64>()? * 1_000_000;
+        let handles: Vec<_> = (0..tasks)
+            .map(|n| {
+                let lock = make(&format!("bench/{n}"));
+                tokio::spawn(async move {
+                    let (mut done, mut times, mut begun) = (0, Times::default(), now());
+                    while begun < until {
+                        lock.release(lock.acquire().await).await;
+                        let end = now();
+                        times.record(end - begun);
+                        (done, begun) = (done + 1, end);
+                    }
+                    (done, times)
+                })
+            })
+            .collect();
+        let (mut done, mut times) = (0, Times::default());
+        for handle in handles {
+            let (cycles, took) = handle.await?;
+            done += cycles;
+            times.merge(&took);
+        }
+        let (took, cpu) = (now() - start, cpu_time() - before);
+        let done = f64::from(done);
+        println!("{} {} times {times}", done / (took as f64 / 1e9), cpu / done);
     }
     Ok(())
 }
@@ -166,20 +219,27 @@ async fn timed<L: Lock>(lock: L) -> Outcome {
     Ok(())
 }
 
-/// Takes many; tells its processor time when asked, and in the end how many of them are still held.
+/// For each line `take COUNT` takes locks until there are so many, and for `cpu` tells its processor
+/// time; in the end tells how many are still held.
 pub(crate) async fn held<H, E: Into<Box<dyn std::error::Error>>>(
-    count: usize,
     take: impl AsyncFn(String) -> Result<H, E>,
     still: impl Fn(&H) -> bool,
 ) -> Outcome {
     let mut lines = input();
-    let mut locks = Vec::with_capacity(count);
-    for n in 0..count {
-        locks.push(take(format!("stock/{n}")).await.map_err(Into::into)?);
-    }
+    let mut locks = Vec::new();
     println!("ready");
-    while lines.recv().await.ok_or("no word to end")? == "cpu" {
-        println!("{}", cpu_time());
+    loop {
+        let line = lines.recv().await.ok_or("no word to end")?;
+        match line.split_once(' ') {
+            Some(("take", count)) => {
+                for n in locks.len()..count.parse()? {
+                    locks.push(take(format!("stock/{n}")).await.map_err(Into::into)?);
+                }
+                println!("taken");
+            }
+            None if line == "cpu" => println!("{}", cpu_time()),
+            _ => break,
+        }
     }
     println!("{}", locks.iter().filter(|lock| still(lock)).count());
     Ok(())

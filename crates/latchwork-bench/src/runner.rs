@@ -6,11 +6,13 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use latchwork_services::Folder;
 
-use crate::bars::{self, CONTENDED, HANDOFF};
-use crate::{BENCHES, Bench, peers};
+use crate::bars::{self, Bars};
+use crate::record::{self, Record};
+use crate::{BENCHES, Bench, installing, machine, stats};
 
 /// The first argument of such a process.
 pub(crate) const ROLE: &str = "bench";
@@ -24,17 +26,22 @@ missing if it cannot be.
 
   --short       a few minutes in all, to see whether it works and what is
                 larger; the same as LATCHWORK_BENCH_SHORT=1
+  --record      writes what was measured into bench/RESULTS.md, each in place
+                of its old section, and the pictures beside it; without a name
+                measures nothing: makes them anew from what was measured
+                last and from the notes
   --out FILE    where the tables go beside the standard output; without it
                 target/bench.md
   --svg FOLDER  where the pictures go, if something was measured that they
-                show: bench-contended.svg and bench-handoff.svg; without it
-                the folder of the tables
+                show: bench-free.svg, bench-contended.svg and
+                bench-handoff.svg; without it the folder of the tables
 ";
 
 #[derive(Default)]
 struct Plan {
     names: Vec<String>,
     short: bool,
+    record: bool,
     out: Option<PathBuf>,
     svg: Option<PathBuf>,
 }
@@ -43,7 +50,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// What people call.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
-    let mut plan = Plan::default();
+    let mut plan = Plan { short: stats::is_short(), ..Plan::default() };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().map(PathBuf::from).ok_or(format!("{arg}: which?"));
@@ -53,6 +60,7 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             "--short" => plan.short = true,
+            "--record" => plan.record = true,
             "--out" => plan.out = Some(value()?),
             "--svg" => plan.svg = Some(value()?),
             option if option.starts_with('-') => {
@@ -61,11 +69,17 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
             name => plan.names.push(name.into()),
         }
     }
+    if plan.names.is_empty() && plan.record {
+        let record = Record::open(&record::folder())?;
+        record.write()?;
+        record.draw()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if plan.names.is_empty() || plan.names == ["list"] {
         list();
         return Ok(ExitCode::SUCCESS);
     }
-    let known = |name: &String| name == "all" || BENCHES.iter().any(|(known, ..)| known == name);
+    let known = |name: &String| name == "all" || BENCHES.iter().any(|bench| bench.name == name);
     if let Some(name) = plan.names.iter().find(|name| !known(name)) {
         return Err(format!("no measurement {name:?}: see `cargo xtask bench list`").into());
     }
@@ -73,7 +87,7 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
 }
 
 fn list() {
-    for (name, what, _) in BENCHES {
+    for Bench { name, what, .. } in BENCHES {
         println!("{name:>18}  {what}");
     }
     println!("{:>18}  all of them", "all");
@@ -81,8 +95,8 @@ fn list() {
 
 /// What such a process does.
 pub(crate) fn measure(name: &str) -> ExitCode {
-    let bench: Option<&(_, _, Bench)> = BENCHES.iter().find(|(known, ..)| *known == name);
-    let done = bench.map_or_else(|| Err("no such measurement".into()), |(.., bench)| bench());
+    let bench = BENCHES.iter().find(|bench| bench.name == name);
+    let done = bench.map_or_else(|| Err("no such measurement".into()), |bench| (bench.run)());
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -94,37 +108,57 @@ pub(crate) fn measure(name: &str) -> ExitCode {
 
 impl Plan {
     fn measure(&self) -> Result<ExitCode> {
-        let out = self.out.clone().unwrap_or_else(|| peers::target().join("bench.md"));
+        let out = self.out.clone().unwrap_or_else(|| installing::target().join("bench.md"));
+        let mut record = match self.record {
+            true => Some(Record::open(&record::folder())?),
+            false => None,
+        };
+        if let Some(record) = &mut record {
+            record.machine(&machine::line(), self.short);
+        }
         let folder = Folder::new()?;
-        let bars = folder.path().join("bars");
+        let mut bars = Bars::default();
         let mut tables = String::new();
         let mut failed = Vec::new();
-        for (name, what, _) in BENCHES {
-            if !self.names.iter().any(|wanted| wanted == name || wanted == "all") {
-                continue;
-            }
+        let wanted = |bench: &&Bench| self.names.iter().any(|n| n == bench.name || n == "all");
+        let benches: Vec<&Bench> = BENCHES.iter().filter(wanted).collect();
+        let start = Instant::now();
+        for (n, bench) in benches.iter().enumerate() {
+            let name = bench.name;
+            eprintln!("[{} of {}] {name}", n + 1, benches.len());
+            let begun = Instant::now();
+            let mut section = String::new();
             let mut tell = |line: &str| {
                 println!("{line}");
-                tables.push_str(line);
-                tables.push('\n');
+                section.push_str(line);
+                section.push('\n');
             };
-            tell(&format!("## {name}: {what}\n"));
-            if !self.measure_one(name, &bars, &mut tell)? {
-                failed.push(*name);
+            tell(&record::heading(bench, self.short));
+            let file = folder.path().join(name);
+            let done = self.measure_one(name, &file, &mut tell)?;
+            let noted = Bars::noted(name, &file)?;
+            bars.replace(name, noted.clone());
+            if !done {
+                failed.push(name);
                 tell("\nThis measurement failed, see what it said on the standard error.");
+            } else if let Some(record) = &mut record {
+                record.put(name, &section, noted);
+                record.write()?;
             }
-            tell("");
+            tables.push_str(&section);
+            tables.push('\n');
             // If the next one is broken off, this one is kept.
             fs::write(&out, &tables).map_err(|error| format!("{}: {error}", out.display()))?;
+            let (took, all) = (begun.elapsed().as_secs(), start.elapsed().as_secs());
+            eprintln!("[{} of {}] {name}: {took} s, {all} s in all", n + 1, benches.len());
         }
         let svg = self.svg.as_deref().or(out.parent()).unwrap_or(Path::new("."));
-        for chart in [CONTENDED, HANDOFF] {
-            if let Some(picture) = chart.draw(&bars)? {
-                let path = svg.join(format!("bench-{}.svg", chart.name));
-                fs::write(&path, picture)
-                    .map_err(|error| format!("{}: {error}", path.display()))?;
-                eprintln!("the picture is in {}", path.display());
-            }
+        let pictures = match &record {
+            Some(record) => record.draw()?,
+            None => bars.draw(svg)?,
+        };
+        for path in pictures {
+            eprintln!("the picture is in {}", path.display());
         }
         eprintln!("the tables are in {}", out.display());
         if failed.is_empty() {

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use latchwork_services::{Direction, EtcdServer, Folder, Proxy, RedisServer, ZooKeeperServer};
+use latchwork_services::{
+    Direction, EtcdServer, Folder, Proxy, RedisServer, ZooKeeperServer, etcdctl,
+};
 
 use crate::Outcome;
 use crate::peers::Kind;
@@ -107,6 +109,13 @@ impl Store for EtcdServer {
             sum += self.measure("grpc_server_msg_received_total", &label)?;
         }
         Ok(sum)
+    }
+
+    /// What killed processes leave stays until its leases end, which is a minute for some: nobody is to
+    /// wait for that.
+    fn clear(&self) -> Outcome {
+        etcdctl(self.port(), &["del", "", "--prefix"])?;
+        Ok(())
     }
 }
 

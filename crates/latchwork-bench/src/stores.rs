@@ -10,18 +10,18 @@ use tokio::runtime::Builder;
 
 use crate::Outcome;
 use crate::bars::{CONTENDED, HANDOFF};
-use crate::contest::{Round, middle, round};
-use crate::free_cycles::{Entry, Work, cycles, in_turns, rate};
+use crate::contest::{PROCESSES, Round, middle, round};
+use crate::free_cycles::{Entry, Work, in_turns, rate, times};
 use crate::handoffs::handoffs;
 use crate::peers::LATCHWORK;
 use crate::redlock_servers::Five;
 use crate::roles::now;
-use crate::stats::{head, median, quantile, row, shortened};
+use crate::stats::{head, median, micros, row, shortened};
 use crate::store::{Far, Files, Store};
 use crate::zookeeper;
 
 /// What bytes take at least to pass the slow link, one way.
-const DELAY: Duration = Duration::from_micros(2_500);
+pub(crate) const DELAY: Duration = Duration::from_micros(2_500);
 const CONTESTS: (usize, Duration) = (3, Duration::from_secs(2));
 const TTL: Duration = Duration::from_secs(3);
 const KILLS: usize = 9;
@@ -103,13 +103,13 @@ fn free(stores: &[&dyn Store]) -> Result<Vec<Cells>> {
     for (n, store) in stores.iter().enumerate() {
         let locks = runtime.block_on(latchwork::connect(&store.address()))?;
         let cycles = move |work| free_cycles(locks.clone(), n, work);
-        entries.push(Entry::here(store.name(), |_| None, &runtime, cycles));
+        entries.push(Entry::here(store.name(), &runtime, cycles));
     }
     let one = in_turns(&mut entries, 1)?;
     let many = in_turns(&mut entries, 64)?;
     let cells = one.iter().zip(&many).map(|(one, many)| {
-        let mut times = cycles(one);
-        let (middle, high) = (median(&mut times), quantile(&mut times, 0.99));
+        let times = times(one);
+        let (middle, high) = (times.quantile(0.5), times.quantile(0.99));
         vec![micros(middle), micros(high), format!("{:.0}", rate(many))]
     });
     Ok(cells.collect())
@@ -130,7 +130,7 @@ fn contended(stores: &[&dyn Store]) -> Result<Vec<Vec<Round>>> {
     let mut all: Vec<Vec<Round>> = stores.iter().map(|_| Vec::new()).collect();
     for _ in 0..shortened(CONTESTS.0, 1) {
         for (store, rounds) in stores.iter().zip(&mut all) {
-            rounds.push(round(*store, &LATCHWORK, folder.path(), 1, CONTESTS.1)?);
+            rounds.push(round(*store, &LATCHWORK, folder.path(), (PROCESSES, 1), CONTESTS.1)?);
         }
     }
     for (store, rounds) in stores.iter().zip(&all) {
@@ -184,7 +184,7 @@ fn takeover(store: &dyn Store) -> Result<String> {
 }
 
 /// The median of some round trips to Redis in milliseconds.
-fn ping(store: &dyn Store) -> Result<f64> {
+pub(crate) fn ping(store: &dyn Store) -> Result<f64> {
     let port = *store.ports().first().ok_or("a server")?;
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_nodelay(true)?;
@@ -196,13 +196,4 @@ fn ping(store: &dyn Store) -> Result<f64> {
         times.push((now() - start) as f64 / 1e6);
     }
     Ok(median(&mut times))
-}
-
-fn micros(micros: f64) -> String {
-    match micros {
-        m if m < 100.0 => format!("{m:.1} us"),
-        m if m < 10_000.0 => format!("{m:.0} us"),
-        m if m < 1e6 => format!("{:.1} ms", m / 1e3),
-        m => format!("{:.2} s", m / 1e6),
-    }
 }

@@ -10,7 +10,8 @@ use tokio::runtime::Builder;
 use crate::Outcome;
 use crate::contest::Contest;
 use crate::free_cycles::{self, Entry};
-use crate::peers::{self, CURATOR, KAZOO, LATCHWORK, LATCHWORK_HANDOVER, ZOOKEEPER_CLIENT};
+use crate::goals::Goal;
+use crate::peers::{self, CURATOR, KAZOO, Kind, LATCHWORK, LATCHWORK_HANDOVER, ZOOKEEPER_CLIENT};
 use crate::store::Store;
 use crate::{contest, handoffs, held_by_one};
 
@@ -62,24 +63,22 @@ pub(crate) fn free() -> Outcome {
     let bare = here.block_on(Bare::connect(&server.url(), driver.io()))?;
     let (kinds, missing) = peers::install(vec![ZOOKEEPER_CLIENT, CURATOR, KAZOO]);
     let mut entries = vec![
-        Entry::here(
-            "bare, session on its own thread",
-            |_| Some(0.9),
-            &here,
-            |mut work| {
-                let bare = bare.clone();
-                async move {
-                    let folder = format!("/bare-{}", work.name);
-                    bare_cycles(bare, &folder, || work.goes_on()).await;
-                }
-            },
-        ),
-        Entry::latchwork("latchwork, with fencing token", &here, locks),
+        Entry::here("bare", &here, |mut work| {
+            let bare = bare.clone();
+            async move {
+                let folder = format!("/bare-{}", work.name);
+                bare_cycles(bare, &folder, || work.goes_on()).await;
+            }
+        })
+        .goal(|_| Some(0.9))
+        .counted(&server, &LATCHWORK),
+        Entry::latchwork("latchwork, with fencing token", &here, locks)
+            .counted(&server, &LATCHWORK),
     ];
     for kind in &kinds {
-        entries.push(Entry::of(kind, &server.address(), |_| Some(1.0))?);
+        entries.push(Entry::of(kind, &server)?);
     }
-    free_cycles::run(entries, &missing, "")
+    free_cycles::run(entries, &missing, &server, "")
 }
 
 /// Makes a node and lists, in one flight; then deletes the node.
@@ -92,14 +91,23 @@ async fn bare_cycles(bare: Bare, folder: &str, mut goes_on: impl FnMut() -> bool
     }
 }
 
+/// Half as much again as the best of the others.
+fn goal(kind: &Kind) -> Option<Goal> {
+    (!kind.is_ours()).then(|| Goal::at_least(1.5))
+}
+
 pub(crate) fn contend() -> Outcome {
     let kinds = vec![LATCHWORK, LATCHWORK_HANDOVER, ZOOKEEPER_CLIENT, CURATOR, KAZOO];
-    let goal = |kind: &str, tasks| (tasks == 1 && !kind.starts_with(LATCHWORK.name)).then_some(1.5);
-    contest::run(&start()?, kinds, (3, Duration::from_secs(3)), goal)
+    contest::run(&start()?, kinds, contest::APART, (3, Duration::from_secs(3)), goal)
+}
+
+pub(crate) fn local() -> Outcome {
+    let kinds = vec![LATCHWORK_HANDOVER, LATCHWORK, ZOOKEEPER_CLIENT, CURATOR, KAZOO];
+    contest::run(&start()?, kinds, contest::LOCAL, (3, Duration::from_secs(2)), goal)
 }
 
 pub(crate) fn handoff() -> Outcome {
-    let goal = |kind: &str| (kind != LATCHWORK.name).then_some(1.0);
+    let goal = |kind: &Kind| (!kind.is_ours()).then(|| Goal::below(1.0));
     handoffs::run(&start()?, vec![LATCHWORK, ZOOKEEPER_CLIENT, CURATOR, KAZOO], goal)
 }
 

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -67,16 +68,42 @@ func run(role string, rest []string, open func(ttl time.Duration) func(key strin
 	case "free":
 		free(usual)
 	case "held":
-		held(open(time.Duration(number(rest[1]))*time.Millisecond), int(number(rest[0])))
+		held(open(time.Duration(number(rest[0])) * time.Millisecond))
 	default:
 		check(fmt.Errorf("no role %q", role))
 	}
+}
+
+// Counts in the buckets of the Rust child's times.rs.
+type times [640]int64
+
+func (t *times) record(nanos int64) {
+	bucket := int(math.Log2(float64(max(nanos, 1))) * 16)
+	t[min(bucket, len(t)-1)]++
+}
+
+func (t *times) merge(other *times) {
+	for bucket, count := range other {
+		t[bucket] += count
+	}
+}
+
+func (t *times) String() string {
+	var text strings.Builder
+	text.WriteString("times")
+	for bucket, count := range t {
+		if count > 0 {
+			fmt.Fprintf(&text, " %d:%d", bucket, count)
+		}
+	}
+	return text.String()
 }
 
 type task struct {
 	scene                      *os.File
 	name                       [8]byte
 	pairs, handovers, overlaps int64
+	waited                     times
 }
 
 func (t *task) seen() [8]byte {
@@ -117,10 +144,12 @@ func contend(open func(key string) Lock, scene string, count int, process int64)
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			for now() < until {
+			for start := now(); start < until; start = now() {
 				locks[n].acquire()
-				// What comes too late is not counted: then everybody gives up the contest.
-				if now() < until {
+				end := now()
+				t.waited.record(end - start)
+				// What comes too late is no turn: then everybody gives up the contest.
+				if end < until {
 					t.work()
 				}
 				locks[n].release()
@@ -131,11 +160,13 @@ func contend(open func(key string) Lock, scene string, count int, process int64)
 	took := cpu() - before
 	var handovers, overlaps int64
 	var pairs []string
+	var waited times
 	for _, t := range tasks {
+		waited.merge(&t.waited)
 		handovers, overlaps = handovers+t.handovers, overlaps+t.overlaps
 		pairs = append(pairs, fmt.Sprint(t.pairs))
 	}
-	fmt.Println(handovers, overlaps, took, strings.Join(pairs, " "))
+	fmt.Println(handovers, overlaps, took, strings.Join(pairs, " "), &waited)
 }
 
 func handoff(lock Lock) {
@@ -150,7 +181,8 @@ func handoff(lock Lock) {
 	}
 }
 
-// For each line `TASKS MILLISECONDS` says how many cycles a second, and the processor time of one.
+// For each line `TASKS MILLISECONDS` says how many cycles a second, the processor time of one, and
+// how long they took.
 func free(open func(key string) Lock) {
 	var locks []Lock
 	fmt.Println("ready")
@@ -162,39 +194,51 @@ func free(open func(key string) Lock) {
 		}
 		before, start := cpu(), now()
 		until := start + number(length)*1_000_000
-		done := make([]int64, tasks)
-		var all sync.WaitGroup
+		done, took := make([]int64, tasks), make([]times, tasks)
+		var running sync.WaitGroup
 		for n := range done {
-			all.Add(1)
+			running.Add(1)
 			go func() {
-				defer all.Done()
-				for now() < until {
+				defer running.Done()
+				for begun := now(); begun < until; begun = now() {
 					locks[n].acquire()
 					locks[n].release()
+					took[n].record(now() - begun)
 					done[n]++
 				}
 			}()
 		}
-		all.Wait()
+		running.Wait()
 		var sum float64
-		for _, count := range done {
+		var all times
+		for n, count := range done {
 			sum += float64(count)
+			all.merge(&took[n])
 		}
-		fmt.Println(sum/(float64(now()-start)/1e9), (cpu()-before)/sum)
+		fmt.Println(sum/(float64(now()-start)/1e9), (cpu()-before)/sum, &all)
 	}
 }
 
-// Takes many; tells its processor time when asked, and in the end how many of them are still held.
-func held(open func(key string) Lock, count int) {
+// For each line `take COUNT` takes locks until there are so many, and for `cpu` tells its processor
+// time; in the end tells how many are still held.
+func held(open func(key string) Lock) {
 	var locks []Lock
-	for n := 0; n < count; n++ {
-		lock := open(fmt.Sprintf("stock/%d", n))
-		lock.acquire()
-		locks = append(locks, lock)
-	}
 	fmt.Println("ready")
-	for text, ok := line(); ok && text == "cpu"; text, ok = line() {
-		fmt.Println(cpu())
+	for {
+		text, _ := line()
+		word, count, _ := strings.Cut(text, " ")
+		if word == "take" {
+			for n := len(locks); n < int(number(count)); n++ {
+				lock := open(fmt.Sprintf("stock/%d", n))
+				lock.acquire()
+				locks = append(locks, lock)
+			}
+			fmt.Println("taken")
+		} else if word == "cpu" {
+			fmt.Println(cpu())
+		} else {
+			break
+		}
 	}
 	still := 0
 	for _, lock := range locks {

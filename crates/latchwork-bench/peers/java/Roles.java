@@ -13,8 +13,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 class Roles {
-    // The machine compiles what runs often.
+    // The machine compiles what runs often. Over a slow link this is less, for it would take long.
     private static final int WARM = 500;
+    private static final long WARM_NANOS = 2_000_000_000L;
 
     private static final BufferedReader input =
             new BufferedReader(new InputStreamReader(System.in));
@@ -35,13 +36,14 @@ class Roles {
 
     // How long a lock lives unrenewed in the role held, in milliseconds; 0 means the library's own.
     static long ttl(String[] args) {
-        return args[0].equals("held") ? Long.parseLong(args[3]) : 0;
+        return args[0].equals("held") ? Long.parseLong(args[2]) : 0;
     }
 
     // ROLE URL ...
     static void run(String[] args, Locks locks) throws Exception {
         Lock warm = locks.on("warm/" + ProcessHandle.current().pid());
-        for (int i = 0; i < WARM; i++) {
+        long enough = now() + WARM_NANOS;
+        for (int i = 0; i < WARM && now() < enough; i++) {
             warm.acquire();
             warm.release();
         }
@@ -56,7 +58,7 @@ class Roles {
                 free(locks);
                 break;
             case "held":
-                held(locks, Integer.parseInt(args[2]));
+                held(locks);
                 break;
             default:
                 throw new IllegalArgumentException(args[0]);
@@ -98,10 +100,38 @@ class Roles {
         return thread;
     }
 
+    // Counts in the buckets of the Rust child's times.rs.
+    private static class Times {
+        private final long[] counts = new long[640];
+
+        void record(long nanos) {
+            int bucket = (int) (Math.log(Math.max(nanos, 1)) / Math.log(2) * 16);
+            counts[Math.min(bucket, counts.length - 1)]++;
+        }
+
+        void merge(Times other) {
+            for (int n = 0; n < counts.length; n++) {
+                counts[n] += other.counts[n];
+            }
+        }
+
+        @Override
+        public String toString() {
+            StringBuilder text = new StringBuilder("times");
+            for (int n = 0; n < counts.length; n++) {
+                if (counts[n] > 0) {
+                    text.append(' ').append(n).append(':').append(counts[n]);
+                }
+            }
+            return text.toString();
+        }
+    }
+
     // Who owns the key, and what it sees while it does.
     private static class Task {
         final FileChannel scene;
         final long name;
+        final Times times = new Times();
         long pairs;
         long handovers;
         long overlaps;
@@ -142,10 +172,12 @@ class Roles {
         for (Task task : tasks) {
             Lock lock = locks.on("bench");
             threads.add(started(() -> {
-                while (now() < until) {
+                for (long start; (start = now()) < until; ) {
                     lock.acquire();
-                    // What comes too late is not counted: then everybody gives up the contest.
-                    if (now() < until) {
+                    long end = now();
+                    task.times.record(end - start);
+                    // What comes too late is no turn: then everybody gives up the contest.
+                    if (end < until) {
                         task.work();
                     }
                     lock.release();
@@ -159,12 +191,14 @@ class Roles {
         long handovers = 0;
         long overlaps = 0;
         StringBuilder pairs = new StringBuilder();
+        Times times = new Times();
         for (Task task : tasks) {
+            times.merge(task.times);
             handovers += task.handovers;
             overlaps += task.overlaps;
             pairs.append(' ').append(task.pairs);
         }
-        say(handovers + " " + overlaps + " " + took + pairs);
+        say(handovers + " " + overlaps + " " + took + pairs + " " + times);
     }
 
     private static void handoff(Lock lock) throws Exception {
@@ -179,7 +213,8 @@ class Roles {
         }
     }
 
-    // For each line TASKS MILLISECONDS says how many cycles a second, and the processor time of one.
+    // For each line TASKS MILLISECONDS says how many cycles a second, the processor time of one, and
+    // how long they took.
     private static void free(Locks locks) throws Exception {
         say("ready");
         for (String line; (line = input.readLine()) != null; ) {
@@ -189,38 +224,49 @@ class Roles {
             long start = now();
             long until = start + Long.parseLong(words[1]) * 1_000_000;
             long[] done = new long[count];
+            Times[] took = new Times[count];
             List<Thread> threads = new ArrayList<>();
             for (int n = 0; n < count; n++) {
                 int own = n;
                 Lock lock = locks.on("bench/" + n);
+                Times times = new Times();
+                took[n] = times;
                 threads.add(started(() -> {
-                    while (now() < until) {
+                    for (long begun; (begun = now()) < until; ) {
                         lock.acquire();
                         lock.release();
+                        times.record(now() - begun);
                         done[own]++;
                     }
                 }));
             }
             double sum = 0;
+            Times times = new Times();
             for (int n = 0; n < count; n++) {
                 threads.get(n).join();
                 sum += done[n];
+                times.merge(took[n]);
             }
-            say(sum / ((now() - start) / 1e9) + " " + (cpu() - before) / sum);
+            say(sum / ((now() - start) / 1e9) + " " + (cpu() - before) / sum + " " + times);
         }
     }
 
-    // Takes many; tells its processor time when asked, and in the end how many are still held.
-    private static void held(Locks locks, int count) throws Exception {
+    // For each line take COUNT takes locks until there are so many, and for cpu tells its processor
+    // time; in the end tells how many are still held.
+    private static void held(Locks locks) throws Exception {
         List<Lock> all = new ArrayList<>();
-        for (int n = 0; n < count; n++) {
-            Lock lock = locks.on("stock/" + n);
-            lock.acquire();
-            all.add(lock);
-        }
         say("ready");
-        for (String line; (line = input.readLine()) != null && line.equals("cpu"); ) {
-            say(cpu());
+        for (String[] words; !(words = input.readLine().split(" "))[0].equals("end"); ) {
+            if (words[0].equals("cpu")) {
+                say(cpu());
+                continue;
+            }
+            while (all.size() < Integer.parseInt(words[1])) {
+                Lock lock = locks.on("stock/" + all.size());
+                lock.acquire();
+                all.add(lock);
+            }
+            say("taken");
         }
         int still = 0;
         for (Lock lock : all) {

@@ -3,9 +3,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "measures with the process's own clock")]
 
-mod free;
 #[path = "../../../src/roles.rs"]
 mod roles;
+#[path = "../../../src/times.rs"]
+mod times;
 mod zookeeper;
 
 use std::time::Duration;
@@ -38,10 +39,7 @@ fn main() -> Outcome {
             "rslock" => {
                 let locks = LockManager::from_clients(clients);
                 let make = |key: &str| Rslock { locks: locks.clone(), key: key.into() };
-                match role.as_str() {
-                    "free" => free::run(make).await,
-                    _ => roles::run(&rest, make).await,
-                }
+                roles::run(&rest, make).await
             }
             "async-redis-lock" => {
                 let [client] = &clients[..] else { return Err("one server".into()) };
@@ -54,14 +52,13 @@ fn main() -> Outcome {
                     options: options.clone().timeout(None),
                 };
                 match &rest[..] {
-                    [role, count, ttl] if role == "held" => {
+                    [role, ttl] if role == "held" => {
                         let ttl = Duration::from_millis(ttl.parse()?);
                         let options = options.clone().ttl(ttl).extend(ttl / 3);
                         let take =
                             async |key: String| locks.acquire_with_options(&options, key).await;
-                        roles::held(count.parse()?, take, |lock| !lock.is_lost()).await
+                        roles::held(take, |lock| !lock.is_lost()).await
                     }
-                    [role] if role == "free" => free::run(make).await,
                     _ => roles::run(&rest, make).await,
                 }
             }

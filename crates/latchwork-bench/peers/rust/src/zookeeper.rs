@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 
-use crate::free;
 use crate::roles::{self, Lock, Outcome};
 
 /// `ROLE ...` at `zk://HOST:PORT/FOLDER`.
@@ -16,13 +15,12 @@ pub(crate) async fn run(role: &[String], url: &str) -> Outcome {
     let client = connector.connect(hosts).await?;
     let make = |key: &str| Recipe { client: client.clone(), folder: format!("/{folder}/{key}") };
     match role {
-        [role, count, _ttl] if role == "held" => {
+        [role, _ttl] if role == "held" => {
             let take =
                 async |key: String| Ok::<_, zookeeper_client::Error>(make(&key).acquire().await);
             // Its session lives as long as the process.
-            roles::held(count.parse()?, take, |_| true).await
+            roles::held(take, |_| true).await
         }
-        [role] if role == "free" => free::run(make).await,
         _ => roles::run(role, make).await,
     }
 }

@@ -1,0 +1,230 @@
+//! Goals: what a number should be, and whether it is.
+//!
+//! A goal is one cell of a table, in a form that is read again when the goals of all tables are
+//! brought together: the tables say everything, and nothing is kept beside them.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::stats::number;
+
+/// The title of the columns that have goals.
+pub(crate) const TITLE: &str = "goal";
+/// Between several goals in one cell.
+const AND: &str = "; ";
+const HOLDS: &str = "holds";
+const MISSED: &str = "MISSED by ";
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    AtLeast(f64),
+    Above(f64),
+    AtMost(f64),
+    Below(f64),
+}
+
+/// What a number should be.
+#[derive(Clone)]
+pub(crate) struct Goal {
+    of: String,
+    unit: &'static str,
+    wanted: Wanted,
+}
+
+impl Goal {
+    fn new(wanted: Wanted) -> Self {
+        Self { of: String::new(), unit: "", wanted }
+    }
+
+    pub(crate) fn at_least(number: f64) -> Self {
+        Self::new(Wanted::AtLeast(number))
+    }
+
+    pub(crate) fn above(number: f64) -> Self {
+        Self::new(Wanted::Above(number))
+    }
+
+    pub(crate) fn at_most(number: f64) -> Self {
+        Self::new(Wanted::AtMost(number))
+    }
+
+    pub(crate) fn below(number: f64) -> Self {
+        Self::new(Wanted::Below(number))
+    }
+
+    /// What it is about, where that is not the ratio beside it.
+    pub(crate) fn of(mut self, what: impl Into<String>) -> Self {
+        self.of = what.into();
+        self
+    }
+
+    pub(crate) fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    /// The cell: the goal, what was reached, and whether that is enough.
+    pub(crate) fn judge(&self, reached: f64) -> Verdict {
+        let (sign, wanted, holds, short) = match self.wanted {
+            Wanted::AtLeast(least) => (">=", least, reached >= least, least - reached),
+            Wanted::Above(least) => (">", least, reached > least, least - reached),
+            Wanted::AtMost(most) => ("<=", most, reached <= most, reached - most),
+            Wanted::Below(most) => ("<", most, reached < most, reached - most),
+        };
+        let missed_by = (!holds).then(|| match 100.0 * short / wanted {
+            percent if percent < 0.5 => "less than 1 %".to_string(),
+            percent if percent.is_finite() => format!("{percent:.0} %"),
+            _ => "all".to_string(),
+        });
+        let spaced = |text: &str| if text.is_empty() { String::new() } else { format!(" {text}") };
+        let of = if self.of.is_empty() { String::new() } else { format!("{} ", self.of) };
+        Verdict {
+            goal: format!("{of}{sign} {wanted}{}", spaced(self.unit)),
+            reached: format!("{}{}", number(reached), spaced(self.unit)),
+            missed_by,
+        }
+    }
+}
+
+/// A goal, and what came of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) goal: String,
+    pub(crate) reached: String,
+    pub(crate) missed_by: Option<String>,
+}
+
+impl Display for Verdict {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}, ", self.goal, self.reached)?;
+        match &self.missed_by {
+            None => f.write_str(HOLDS),
+            Some(by) => write!(f, "{MISSED}{by}"),
+        }
+    }
+}
+
+impl Verdict {
+    fn parse(text: &str) -> Option<Self> {
+        let (goal, rest) = text.rsplit_once(": ")?;
+        let (reached, end) = rest.rsplit_once(", ")?;
+        let missed_by = match end.strip_prefix(MISSED) {
+            Some(by) => Some(by.to_string()),
+            None if end == HOLDS => None,
+            None => return None,
+        };
+        Some(Self { goal: goal.to_string(), reached: reached.to_string(), missed_by })
+    }
+}
+
+/// The cell of several goals, or of none.
+pub(crate) fn cell(verdicts: &[Verdict]) -> String {
+    match verdicts {
+        [] => "-".into(),
+        some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(AND),
+    }
+}
+
+/// A goal that a table tells of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The line above the table.
+    pub(crate) setting: String,
+    /// The first cell of its row.
+    pub(crate) what: String,
+    pub(crate) verdict: Verdict,
+}
+
+/// The goals that tables tell of, in their order.
+///
+/// # Errors
+///
+/// A cell in a column of goals that is none.
+pub(crate) fn told(markdown: &str) -> Result<Vec<Told>, String> {
+    let (mut setting, mut columns, mut goals) = (String::new(), None, Vec::new());
+    for line in markdown.lines() {
+        let Some(cells) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else {
+            columns = None;
+            match line.strip_suffix(':') {
+                Some(text) => setting = text.to_string(),
+                // A table may come after an empty line.
+                None if line.is_empty() => {}
+                None => setting.clear(),
+            }
+            continue;
+        };
+        let cells: Vec<&str> = cells.split(" | ").collect();
+        let Some(columns) = &columns else {
+            let is_goal = |title: &&str| *title == TITLE;
+            columns = Some(cells.iter().map(is_goal).collect::<Vec<_>>());
+            continue;
+        };
+        for (cell, _) in cells.iter().zip(columns).filter(|(_, is_goal)| **is_goal) {
+            if ["---", "-"].contains(cell) {
+                continue;
+            }
+            for text in cell.split(AND) {
+                let what = cells[0].to_string();
+                let verdict = Verdict::parse(text).ok_or(format!("{what}: no goal: {text:?}"))?;
+                goals.push(Told { setting: setting.clone(), what, verdict });
+            }
+        }
+    }
+    Ok(goals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_says_what_was_reached_and_by_how_much_it_was_missed() {
+        let cell = |goal: Goal, reached| goal.judge(reached).to_string();
+        assert_eq!(cell(Goal::at_least(5.0), 54.03), ">= 5: 54.03, holds");
+        assert_eq!(cell(Goal::at_least(4.0), 2.87), ">= 4: 2.87, MISSED by 28 %");
+        assert_eq!(cell(Goal::at_most(0.5), 0.74), "<= 0.5: 0.74, MISSED by 48 %");
+        assert_eq!(cell(Goal::below(1.0), 1.0), "< 1: 1.00, MISSED by less than 1 %");
+        assert_eq!(cell(Goal::above(0.95).of("Jain"), 0.96), "Jain > 0.95: 0.96, holds");
+        let memory = Goal::below(2.0).of("memory").unit("kB");
+        assert_eq!(cell(memory, 1.37), "memory < 2 kB: 1.37 kB, holds");
+        assert_eq!(cell(Goal::at_least(2.0), f64::NAN), ">= 2: NaN, MISSED by all");
+    }
+
+    #[test]
+    fn what_a_cell_says_is_read_again() {
+        let goals = [Goal::at_least(5.0), Goal::below(2.0).of("memory of 1,000").unit("kB")];
+        for (goal, reached) in goals.iter().flat_map(|goal| [(goal, 1.0), (goal, 1e6)]) {
+            let verdict = goal.judge(reached);
+            assert_eq!(Verdict::parse(&verdict.to_string()), Some(verdict));
+        }
+        assert_eq!(Verdict::parse(">= 5: holds"), None);
+        assert_eq!(Verdict::parse("more: 3, perhaps"), None);
+    }
+
+    #[test]
+    fn tables_tell_of_their_goals() {
+        let verdicts = [Goal::above(0.95).of("Jain").judge(1.0), Goal::at_most(5.9).judge(2.0)];
+        let text = format!(
+            "8 processes, one key:\n\n| what | goal | rate |\n| --- | --- | --- |\n\
+             | latchwork | {} | 7 |\n| floor | - | 9 |\n| other | {} | 3 |\n\n\
+             | what | rate |\n| --- | --- |\n| more | >= 9 |\n",
+            cell(&verdicts),
+            cell(&[Goal::at_least(5.0).judge(2.5)]),
+        );
+        let goals = told(&text).unwrap();
+        let seen: Vec<_> = goals
+            .iter()
+            .map(|told| (&*told.setting, &*told.what, told.verdict.missed_by.as_deref()))
+            .collect();
+        let setting = "8 processes, one key";
+        assert_eq!(
+            seen,
+            [
+                (setting, "latchwork", None),
+                (setting, "latchwork", None),
+                (setting, "other", Some("50 %"))
+            ]
+        );
+        let spoiled = text.replace(">= 5: 2.50", ">= 5");
+        assert!(told(&spoiled).unwrap_err().contains("other"));
+    }
+}
