@@ -18,7 +18,7 @@ use crate::config::Endpoint;
 use crate::cork::Cork;
 use crate::errors::{Failure, Reaction, failure, root_cause};
 use crate::keep_alive::{KeepAlives, Lane};
-use crate::proof::Proof;
+use crate::proof::{Proof, Turn};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
@@ -112,7 +112,14 @@ impl Link {
 
     /// Asks for a token if there must be one and is none; one asks for all.
     pub(crate) async fn log_in(&self) -> Result<(), Failure> {
-        let Some(turn) = self.proof.turn().await else { return Ok(()) };
+        match self.proof.turn().await {
+            // It is large, and every request has room for it.
+            Some(turn) => Box::pin(self.log_in_with(turn)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn log_in_with(&self, turn: Turn<'_>) -> Result<(), Failure> {
         let (name, password) = (turn.login.user.clone(), turn.login.password.clone());
         let request = Request::new(AuthenticateRequest { name, password });
         let mut client = AuthClient::new(self.channel.clone());

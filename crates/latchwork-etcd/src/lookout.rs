@@ -101,7 +101,8 @@ async fn watch_at(
             Notice::Open { .. } => {
                 // What went before the watch was open. The member may be behind, so go on.
                 let look = requests::glance([key].into_iter(), Freshness::OfOneMember);
-                let look = link.txn(look).await.map_err(Failure::of_a_read)?;
+                // It is large, and happens once.
+                let look = Box::pin(link.txn(look)).await.map_err(Failure::of_a_read)?;
                 let found = requests::found(look).next().flatten();
                 if found.is_none_or(|found| found.create_revision != revision) {
                     io.doubt(id);

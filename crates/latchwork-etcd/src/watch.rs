@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender as Teller, unbounded};
+use futures_util::StreamExt;
 use latchwork_core::Io;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -17,7 +19,7 @@ use crate::proto::{WatchRequest, WatchResponse};
 use crate::watchers::{Notice, Watchers};
 
 enum Order {
-    Open { id: i64, key: Vec<u8>, end: Vec<u8>, notices: mpsc::UnboundedSender<Notice> },
+    Open { id: i64, key: Vec<u8>, end: Vec<u8>, notices: Teller<Notice> },
     Close(i64),
 }
 
@@ -30,7 +32,8 @@ pub(crate) struct Watches {
 /// Somebody who listens to a watch, until it is dropped.
 pub(crate) struct Watch {
     id: i64,
-    notices: mpsc::UnboundedReceiver<Notice>,
+    // Each lock that is held has one: tokio's has room for 32 notices from the start.
+    notices: UnboundedReceiver<Notice>,
     orders: mpsc::WeakUnboundedSender<Order>,
 }
 
@@ -49,7 +52,7 @@ impl Watches {
     /// past is served late. An empty `end` means this key alone.
     pub(crate) fn open(&self, key: Vec<u8>, end: Vec<u8>) -> Watch {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, notices) = mpsc::unbounded_channel();
+        let (sender, notices) = unbounded();
         // If the task is gone, so is the sender, and the watch ends.
         let _ = self.orders.send(Order::Open { id, key, end, notices: sender });
         Watch { id, notices, orders: self.orders.downgrade() }
@@ -58,7 +61,7 @@ impl Watches {
 
 impl Watch {
     pub(crate) async fn notice(&mut self, from: &Endpoint) -> Result<Notice, Failure> {
-        self.notices.recv().await.ok_or_else(|| Failure::broken(from, "watches").of_a_read())
+        self.notices.next().await.ok_or_else(|| Failure::broken(from, "watches").of_a_read())
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use futures_channel::mpsc::UnboundedSender as Teller;
 use latchwork_core::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -53,7 +54,7 @@ struct Served {
     since: Option<i64>,
     /// The last end of its one key.
     last: Option<Gone>,
-    listeners: Vec<(i64, UnboundedSender<Notice>)>,
+    listeners: Vec<(i64, Teller<Notice>)>,
     idle_since: Moment,
 }
 
@@ -83,15 +84,15 @@ impl Watchers {
     /// Lets somebody listen; the watch begins at the member's present revision, for what begins in
     /// the past is served late. Its number is that of the listener, which is not 0: then the member
     /// would choose one.
-    pub(crate) fn open(&mut self, listener: i64, range: Range, notices: UnboundedSender<Notice>) {
+    pub(crate) fn open(&mut self, listener: i64, range: Range, notices: Teller<Notice>) {
         let known = self.of_key.get(&range.0).filter(|_| range.1.is_empty()).copied();
         if let Some((id, served)) = known.and_then(|id| Some((id, self.watches.get_mut(&id)?))) {
             // Nobody hears it if the listener has left meanwhile.
             if let Some(since) = served.since {
-                let _ = notices.send(Notice::Open { since });
+                let _ = notices.unbounded_send(Notice::Open { since });
             }
             if let Some(gone) = &served.last {
-                let _ = notices.send(Notice::Gone(vec![gone.clone()]));
+                let _ = notices.unbounded_send(Notice::Gone(vec![gone.clone()]));
             }
             served.listeners.push((listener, notices));
             self.of_listener.insert(listener, id);
@@ -194,7 +195,7 @@ impl Watchers {
         // Nobody listens if the listener has left.
         let tell = |served: &Served, notice: Notice| {
             for (_, listener) in &served.listeners {
-                let _ = listener.send(notice.clone());
+                let _ = listener.unbounded_send(notice.clone());
             }
         };
         if answer.created {
@@ -217,7 +218,8 @@ impl Watchers {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError, unbounded_channel};
+    use futures_channel::mpsc::TryRecvError;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
     use crate::proto::{Event, KeyValue, ResponseHeader};
@@ -233,8 +235,13 @@ mod tests {
             Self { watchers: Watchers::new(out), requests }
         }
 
-        fn open(&mut self, listener: i64, key: &str, end: &str) -> UnboundedReceiver<Notice> {
-            let (notices, told) = unbounded_channel();
+        fn open(
+            &mut self,
+            listener: i64,
+            key: &str,
+            end: &str,
+        ) -> futures_channel::mpsc::UnboundedReceiver<Notice> {
+            let (notices, told) = futures_channel::mpsc::unbounded();
             self.watchers.open(listener, (key.into(), end.into()), notices);
             told
         }
@@ -284,7 +291,7 @@ mod tests {
         member.created(-1, true, 7);
         member.created(3, false, 8);
         assert_eq!(first.try_recv(), Ok(Notice::Open { since: 7 }));
-        assert_eq!(second.try_recv(), Err(TryRecvError::Disconnected));
+        assert_eq!(second.try_recv(), Err(TryRecvError::Closed));
         assert_eq!(third.try_recv(), Ok(Notice::Open { since: 8 }));
         assert!(member.watchers.opening.is_empty());
         drop(member.open(4, "b", ""));
