@@ -226,10 +226,17 @@ impl ZooKeeperServer {
                 return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
             }
             match self.mode() {
-                Ok(Some(_)) => Ok(Ok(())),
+                // The port for TLS is opened after the one that has answered.
+                Ok(Some(_)) if self.listens_for_tls() => Ok(Ok(())),
                 other => Err(format!("{other:?}; its log:\n{}", self.log())),
             }
         })?
+    }
+
+    /// Whether it takes connections by TLS, if it is to.
+    fn listens_for_tls(&self) -> bool {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.secure_port()));
+        self.certificates.is_none() || TcpStream::connect_timeout(&address, PROBE_LIMIT).is_ok()
     }
 
     /// The port for clients.
