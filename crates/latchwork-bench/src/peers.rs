@@ -222,6 +222,20 @@ fn word(name: &str) -> &str {
 /// What any client sends beside its locks.
 const ALWAYS: &[&str] = &["hello", "client|", "subscribe", "unsubscribe", "ping", "script|"];
 
+/// Locks on one Redis server, whatever they can do beside that.
+pub(crate) fn on_redis() -> [Kind; 8] {
+    [
+        PYTHON_REDIS_LOCK_KIND,
+        REDIS_PY,
+        NODE_REDLOCK,
+        RSLOCK,
+        ASYNC_REDIS_LOCK,
+        REDISSON,
+        REDSYNC,
+        RUEIDISLOCK,
+    ]
+}
+
 impl Kind {
     /// Whether it is Latchwork, in whatever setting.
     pub(crate) fn is_ours(&self) -> bool {

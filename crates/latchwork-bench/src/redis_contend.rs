@@ -12,24 +12,11 @@ use crate::peers::{self, Kind};
 /// How many rounds, and how long each is.
 const ROUNDS: (usize, Duration) = (3, Duration::from_secs(2));
 
-fn others() -> [Kind; 8] {
-    [
-        peers::PYTHON_REDIS_LOCK_KIND,
-        peers::REDIS_PY,
-        peers::NODE_REDLOCK,
-        peers::RSLOCK,
-        peers::ASYNC_REDIS_LOCK,
-        peers::REDISSON,
-        peers::REDSYNC,
-        peers::RUEIDISLOCK,
-    ]
-}
-
 pub(crate) fn run() -> Outcome {
     let server = RedisServer::start(&RedisOptions::new())?;
     let mut kinds =
         vec![peers::LATCHWORK, peers::LATCHWORK_HANDOVER, peers::SPIN, peers::PUSH_AND_POP];
-    kinds.extend(others());
+    kinds.extend(peers::on_redis());
     contest::run(&server, kinds, contest::APART, ROUNDS, Kind::contended_goal)
 }
 
@@ -37,6 +24,6 @@ pub(crate) fn run() -> Outcome {
 pub(crate) fn local() -> Outcome {
     let server = RedisServer::start(&RedisOptions::new())?;
     let mut kinds = vec![peers::LATCHWORK_HANDOVER, peers::LATCHWORK, peers::SPIN];
-    kinds.extend(others());
+    kinds.extend(peers::on_redis());
     contest::run(&server, kinds, contest::LOCAL, ROUNDS, Kind::contended_goal)
 }

@@ -8,17 +8,6 @@ use crate::peers::{self, Kind};
 
 pub(crate) fn run() -> Outcome {
     let server = RedisServer::start(&RedisOptions::new())?;
-    let kinds = vec![
-        peers::LATCHWORK,
-        peers::PUSH_AND_POP,
-        peers::PYTHON_REDIS_LOCK_KIND,
-        peers::REDIS_PY,
-        peers::NODE_REDLOCK,
-        peers::RSLOCK,
-        peers::ASYNC_REDIS_LOCK,
-        peers::REDISSON,
-        peers::REDSYNC,
-        peers::RUEIDISLOCK,
-    ];
-    handoffs::run(&server, kinds, Kind::handoff_goal)
+    let kinds = [peers::LATCHWORK, peers::PUSH_AND_POP].into_iter().chain(peers::on_redis());
+    handoffs::run(&server, kinds.collect(), Kind::handoff_goal)
 }

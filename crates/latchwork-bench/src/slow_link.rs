@@ -20,19 +20,12 @@ pub(crate) fn run() -> Outcome {
     let redis = RedisServer::start(&RedisOptions::new())?;
     let etcd = EtcdServer::start(&EtcdOptions::new())?;
     let zookeeper = zookeeper::start()?;
-    let of_redis = vec![
-        peers::PYTHON_REDIS_LOCK_KIND,
-        peers::REDIS_PY,
-        peers::NODE_REDLOCK,
-        peers::RSLOCK,
-        peers::ASYNC_REDIS_LOCK,
-        peers::REDISSON,
-        peers::REDSYNC,
-        peers::RUEIDISLOCK,
-    ];
     let of_zookeeper = vec![peers::ZOOKEEPER_CLIENT, peers::CURATOR, peers::KAZOO];
-    let stores: [(&dyn Store, Vec<Kind>); 3] =
-        [(&redis, of_redis), (&etcd, vec![peers::ETCD_CONCURRENCY]), (&zookeeper, of_zookeeper)];
+    let stores: [(&dyn Store, Vec<Kind>); 3] = [
+        (&redis, peers::on_redis().into()),
+        (&etcd, vec![peers::ETCD_CONCURRENCY]),
+        (&zookeeper, of_zookeeper),
+    ];
     let runtime = Builder::new_current_thread().enable_all().build()?;
     for (store, kinds) in stores {
         let far = Far::new(store, DELAY)?;
