@@ -174,7 +174,7 @@ impl Shared {
                 self.claims.forget(claim.id, lease.id);
                 return Ok(Round::LeaseGone);
             }
-            Ok(answer) => requests::line_of(answer, requests::put_under(&key, &value, lease.id))
+            Ok(answer) => requests::line_of(answer, &key, &value, lease.id)
                 .ok_or_else(|| strange("a transaction"))?
                 .without_what_is_over(self.io.clock().wall()),
         };

@@ -77,7 +77,7 @@ pub(crate) fn put(
     TxnRequest { compare, success, failure: vec![read()] }
 }
 
-pub(crate) fn put_under(key: &[u8], value: &[u8], lease: i64) -> PutRequest {
+fn put_under(key: &[u8], value: &[u8], lease: i64) -> PutRequest {
     PutRequest { key: key.to_vec(), value: value.to_vec(), lease }
 }
 
@@ -134,26 +134,22 @@ pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnR
     }
 }
 
-/// The line that a transaction has read, or that what it has put is.
-pub(crate) fn line_of(answer: TxnResponse, put: PutRequest) -> Option<Line> {
+/// The line that the transaction of [`put`] has read; or, if it has read nothing, what it has put.
+pub(crate) fn line_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64) -> Option<Line> {
     let revision = answer.header.as_ref()?.revision;
-    match answer.responses.into_iter().next_back()?.response? {
-        Response::ResponseRange(range) => Some(Line::new(range.kvs, revision)),
-        Response::ResponsePut(_) => {
-            let PutRequest { key, value, lease } = put;
-            let (create_revision, mod_revision) = (revision, revision);
-            let only = KeyValue {
-                key,
-                create_revision,
-                mod_revision,
-                value,
-                lease,
-                ..KeyValue::default()
-            };
-            Some(Line::new(vec![only], revision))
-        }
-        Response::ResponseDeleteRange(_) => None,
-    }
+    let places = match answer.responses.into_iter().next_back()?.response? {
+        Response::ResponseRange(range) => range.kvs,
+        Response::ResponsePut(_) => vec![KeyValue {
+            key: key.to_vec(),
+            create_revision: revision,
+            mod_revision: revision,
+            value: value.to_vec(),
+            lease,
+            ..KeyValue::default()
+        }],
+        Response::ResponseDeleteRange(_) => return None,
+    };
+    Some(Line::new(places, revision))
 }
 
 /// The line that a read has found.
