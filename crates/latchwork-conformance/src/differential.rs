@@ -24,6 +24,7 @@ use latchwork_core::{
 use tokio::runtime::Builder;
 
 use crate::harness::{Client, Harness, Store};
+use crate::random::Random;
 
 /// Store and model may round times, but not by more.
 const ROUNDING: Duration = Duration::from_millis(2);
@@ -480,25 +481,4 @@ fn brief(claim: &Claim) -> String {
         "{} on {} {:?} {:?} ttl {:?} waits {} floor {}",
         claim.holder, claim.key, claim.mode, claim.order, claim.ttl, claim.waits, claim.floor
     )
-}
-
-/// A small generator with one number as its state (SplitMix64; Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
 }

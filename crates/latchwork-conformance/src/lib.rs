@@ -55,6 +55,7 @@ pub mod enrolment;
 mod harness;
 pub mod line_store;
 mod primitives;
+mod random;
 mod rules;
 mod stage;
 mod witness;
