@@ -292,7 +292,7 @@ pub struct Blocked {
     pub ahead: Option<u32>,
     /// What is in the way.
     pub cause: Cause,
-    /// The text of a holder in the way, where known.
+    /// The text of a holder in the way, where known. A store may ask for it with a later look only.
     pub holder: Option<Arc<str>>,
     /// Where [`Backend::wait`] should resume: opaque to everyone but the backend.
     pub resume: Option<Arc<str>>,

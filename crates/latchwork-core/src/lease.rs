@@ -22,7 +22,8 @@ pub(crate) struct Lease {
     pub(crate) claim: Claim,
     /// The token of the store's grant; handovers count on from it.
     pub(crate) first_token: FencingToken,
-    /// When the store's grant was asked for: handovers stop a slice after it.
+    /// When the store's grant came: handovers stop a slice after it. What it counts from may be long
+    /// before, where a waiter is admitted by a proof that the store has given earlier.
     pub(crate) granted_at: Moment,
     pub(crate) rules: Arc<Rules>,
     state: Mutex<State>,
@@ -163,7 +164,7 @@ impl Lease {
         Self {
             claim,
             first_token: granted.token,
-            granted_at: granted.sent.at,
+            granted_at: now,
             rules,
             state: Mutex::new(state),
             ended: Notify::new(),

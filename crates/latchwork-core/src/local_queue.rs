@@ -318,7 +318,7 @@ impl NextWaiter {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handover {
-    /// For how long since the store's grant; the turn of other processes comes after it.
+    /// For how long since the store's grant came; the turn of other processes comes after it.
     pub slice: Duration,
     /// How many times at most, up to 1,000; 0 switches handover off.
     pub times: u32,

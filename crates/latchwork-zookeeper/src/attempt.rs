@@ -19,6 +19,9 @@ use crate::session::{Landed, Session};
 
 /// How often a try begins again because its session ended, or its node went, on the way.
 const ROUNDS: u32 = 4;
+/// After this, who waits looks again to learn who holds the key. Who gets it sooner did not need to
+/// know, and has spared the server a request.
+const NAMED_AFTER: Duration = Duration::from_secs(1);
 
 /// What became of a round of a try.
 enum Round {
@@ -36,6 +39,8 @@ struct Found<'a> {
     /// By the leader's clock, in ms.
     now_ms: i64,
     sent_at: Moment,
+    /// The claim has just taken its place.
+    is_new: bool,
 }
 
 impl Shared {
@@ -133,8 +138,8 @@ impl Shared {
             let node = Node { name, created: stat.created };
             self.claims.change(claim.id, |own| own.node = Some(node.clone()));
             let line = line_in(&mut landed, lock)?;
-            let found =
-                Found { session, lock, node: &node, line, now_ms: stat.created_ms, sent_at };
+            let now_ms = stat.created_ms;
+            let found = Found { session, lock, node: &node, line, now_ms, sent_at, is_new: true };
             return self.judge(claim, found).await;
         }
         Err(strange("a create"))
@@ -158,7 +163,8 @@ impl Shared {
             self.claims.forget(claim.id);
             return Ok(Round::Gone);
         };
-        self.judge(claim, Found { session, lock, node: &node, line, now_ms, sent_at }).await
+        let found = Found { session, lock, node: &node, line, now_ms, sent_at, is_new: false };
+        self.judge(claim, found).await
     }
 
     /// Finds the node of a claim whose making was not answered. It was made, or never will be: what
@@ -190,7 +196,7 @@ impl Shared {
     }
 
     async fn judge(&self, claim: &Claim, found: Found<'_>) -> Result<Round, BackendError> {
-        let Found { session, lock, node, line, now_ms, sent_at } = found;
+        let Found { session, lock, node, line, now_ms, sent_at, is_new } = found;
         let Some(me) = line.find(&node.name) else {
             self.claims.forget(claim.id);
             return Ok(Round::Gone);
@@ -232,14 +238,15 @@ impl Shared {
         let first = line.places.first().map(|place| path(&place.name));
         let told = if claim.waits && claim.order == Order::Fifo {
             let ahead = targets.iter().map(|name| path(name));
-            self.watch(session, ahead.collect(), first.as_deref()).await
+            self.watch(session, ahead.collect(), first.as_deref(), is_new).await
         } else {
             let delete = [Request::delete(&own_path)].into_iter();
             let requests = delete.chain(first.as_deref().map(Request::get)).collect();
             let mut landed = self.withdraw(claim, session, requests).await?;
             first.and_then(|_| told_in(&mut landed))
         };
-        let wait_ms = closed_until.map(|until| (until - now_ms).max(1) as u64);
+        let opens_in = closed_until.map(|until| (until - now_ms).max(1) as u64);
+        let named_in = told.is_none().then_some(NAMED_AFTER).filter(|_| is_new);
         let cause = match &told {
             _ if closed_until.is_some() => Cause::Linger,
             Some(told) if !told.is_ours() => Cause::Foreign,
@@ -247,7 +254,7 @@ impl Shared {
         };
         let is_holder = admission != Admission::Granted;
         Ok(Round::Done(Attempt::Blocked(Blocked {
-            retry_after: wait_ms.map(Duration::from_millis),
+            retry_after: opens_in.map(Duration::from_millis).or(named_in),
             ahead: Some(line.waiting_before(me)),
             cause,
             holder: told.filter(|_| is_holder).map(|told| told.holder),
@@ -256,7 +263,8 @@ impl Shared {
         })))
     }
 
-    /// Watches the nodes ahead, and reads who is the first in line.
+    /// Watches the nodes ahead, and reads who is the first in line, unless the claim is new and
+    /// stands further behind.
     ///
     /// What is not answered is made good by the wait, and people are told less.
     async fn watch(
@@ -264,10 +272,12 @@ impl Shared {
         session: &Session,
         ahead: Vec<String>,
         first: Option<&str>,
+        is_new: bool,
     ) -> Option<Told> {
         let mut paths: Vec<_> = ahead.into_iter().filter(|path| !session.watches(path)).collect();
         let mut requests: Vec<_> = paths.iter().map(|path| Request::watch(path)).collect();
-        if let Some(first) = first.filter(|first| !paths.iter().any(|path| path == first)) {
+        let asked = first.filter(|first| !is_new && !paths.iter().any(|path| path == first));
+        if let Some(first) = asked {
             requests.push(Request::get(first));
             paths.push(first.to_owned());
         }

@@ -70,8 +70,12 @@ impl News {
 
     fn waits(&self, name: &str, holder: &Option<Arc<str>>) {
         let mut state = self.lock();
-        let known =
-            if self.verbose { state.ahead.as_ref() == Some(holder) } else { state.ahead.is_some() };
+        let known = match &state.ahead {
+            Some(told) if self.verbose => told == holder,
+            // Some stores tell the name with the next look.
+            Some(told) => told.is_some() || holder.is_none(),
+            None => false,
+        };
         if known || !self.tells_waiting {
             return;
         }
@@ -120,14 +124,22 @@ mod tests {
     use super::*;
 
     fn lines(tells_waiting: bool, verbose: bool) -> Vec<String> {
+        lines_of(tells_waiting, verbose, [Some("a"), Some("a"), Some("b")])
+    }
+
+    fn lines_of(
+        tells_waiting: bool,
+        verbose: bool,
+        holders: impl IntoIterator<Item = Option<&'static str>>,
+    ) -> Vec<String> {
         let (news, mut lines) = News::new(tells_waiting, verbose);
         let key = Key::new("x").unwrap();
-        for holder in ["a", "a", "b"] {
+        for holder in holders {
             let blocked = Blocked {
                 retry_after: None,
                 ahead: None,
                 cause: Cause::Held,
-                holder: Some(holder.into()),
+                holder: holder.map(Into::into),
                 resume: None,
                 store_time: None,
             };
@@ -157,5 +169,11 @@ mod tests {
         assert_eq!(lines(false, false), [] as [&str; 0]);
         assert_eq!(lines(true, false), ["waiting for \"x\", held by a"]);
         assert_eq!(lines(true, true).len(), 2);
+    }
+
+    #[test]
+    fn a_name_that_comes_later_is_told_once_more() {
+        let told = lines_of(true, false, [None, None, Some("a"), None, Some("b")]);
+        assert_eq!(told, ["waiting for \"x\"", "waiting for \"x\", held by a"]);
     }
 }
