@@ -23,9 +23,11 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             let spin = Spin::connect(url).await?;
             return roles::run(&role, |key| Spin { key: key.into(), ..spin.clone() }).await;
         }
-        if kind == "push-and-pop" {
+        if kind == "push-and-pop" || kind == "script-and-pop" {
+            let by_script = kind == "script-and-pop";
             // A connection for each key; the program ends if there is none.
-            let make = |key: &str| PushAndPop::connect(url, key).expect("the server answers");
+            let make =
+                |key: &str| PushAndPop::connect(url, key, by_script).expect("the server answers");
             return roles::run(&role, make).await;
         }
         if kind == "watch-and-put" {

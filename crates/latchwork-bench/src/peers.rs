@@ -79,6 +79,14 @@ pub(crate) const PUSH_AND_POP: Kind = Kind {
     own_thread: false,
     sends: &["blpop", "lpush"],
 };
+/// The same, told by a script that also does what no lock that counts tokens goes without.
+pub(crate) const SCRIPT_AND_POP: Kind = Kind {
+    name: "script-and-pop, no lock",
+    program: Program::Own,
+    waits: Waits::Rod,
+    own_thread: false,
+    sends: &["blpop", "evalsha"],
+};
 /// The same on etcd.
 pub(crate) const WATCH_AND_PUT: Kind = Kind {
     name: "watch-and-put, no lock",

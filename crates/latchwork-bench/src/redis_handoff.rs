@@ -8,6 +8,7 @@ use crate::peers::{self, Kind};
 
 pub(crate) fn run() -> Outcome {
     let server = RedisServer::start(&RedisOptions::new())?;
-    let kinds = [peers::LATCHWORK, peers::PUSH_AND_POP].into_iter().chain(peers::on_redis());
+    let ours = [peers::LATCHWORK, peers::PUSH_AND_POP, peers::SCRIPT_AND_POP];
+    let kinds = ours.into_iter().chain(peers::on_redis());
     handoffs::run(&server, kinds.collect(), Kind::handoff_goal)
 }
