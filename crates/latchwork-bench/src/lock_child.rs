@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::Builder;
 
+use crate::faults_child;
 use crate::push_and_pop::PushAndPop;
 use crate::roles::{self, Lock, Outcome};
 use crate::watch_and_put::Ring;
@@ -49,6 +50,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             [role, ttl] if role == "handoff" => {
                 let locks = locks.ttl(Duration::from_millis(ttl.parse()?));
                 roles::run(std::slice::from_ref(role), |key| locks.mutex(key)).await
+            }
+            [role, ttl] if role == "steady" => {
+                faults_child::run(locks.ttl(Duration::from_millis(ttl.parse()?))).await
             }
             [role, ttl] if role == "held" => {
                 let locks = locks.ttl(Duration::from_millis(ttl.parse()?));

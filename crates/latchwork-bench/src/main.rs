@@ -14,6 +14,8 @@ mod contest;
 mod crowd;
 mod etcd;
 mod etcd_bare;
+mod faults;
+mod faults_child;
 mod free_cycles;
 mod free_lock;
 mod goals;
@@ -246,6 +248,12 @@ const BENCHES: &[Bench] = &[
         "All stores side by side",
         "all stores side by side: free, contended, hand-off, takeover, and over a slow link",
         stores::run,
+    ),
+    bench(
+        "faults",
+        "What a lock survives",
+        "a server of the store is killed in the midst of a contest, on each store",
+        faults::run,
     ),
     bench("held", "10,000 held guards", "10,000 held guards: memory and processor time", held::run),
 ];
