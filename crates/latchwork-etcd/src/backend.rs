@@ -1,6 +1,7 @@
 //! The verbs, and the try. The others have files of their own.
 
 use std::fmt;
+use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use latchwork_core::{
     Error, Fencing, Grant, Io, Linger, Order, Query, Released, Renewal, Shape, Snapshot, Verb,
     Wake,
 };
+use tokio::sync::mpsc;
 
 use crate::claims::{Claims, Own};
 use crate::config::EtcdConfig;
@@ -53,9 +55,10 @@ impl EtcdBackend {
     ///
     /// `Unreachable`, `Denied` or `Invalid`, with the member and the next step.
     pub async fn connect(config: EtcdConfig, io: Io) -> Result<Arc<Self>, Error> {
+        let (words, told) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             store: config.shown().into(),
-            members: Members::new(&config, &io)?,
+            members: Members::new(&config, &io, &words)?,
             claims: Claims::default(),
             pool: Pool::default(),
             lookout: Arc::default(),
@@ -65,7 +68,7 @@ impl EtcdBackend {
         match shared.reach().await {
             Ok(()) => {
                 let lookout = shared.lookout.clone();
-                shared.io.spawn(lookout.run(Arc::downgrade(&shared), shared.io.clone()));
+                shared.io.spawn(lookout.run(Arc::downgrade(&shared), told, shared.io.clone()));
                 Ok(Arc::new(Self(shared)))
             }
             Err(failure) => Err(Error::from_backend(error(failure), None, &shared.store)),
@@ -180,7 +183,7 @@ impl Shared {
         };
         let me = line.find(&key);
         self.claims.answered(claim.id, lease.id, |own| {
-            own.revision = me.map(|me| line.places[me].revision);
+            own.revision = me.and_then(|me| NonZeroI64::new(line.places[me].revision));
         });
         if line.revision < newest {
             return Err(went_back(newest, line.revision));
@@ -230,7 +233,7 @@ impl Shared {
         let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
         if admission == Admission::Granted {
             let token = place.revision as u64;
-            self.holds(claim, place.lease, place.key.clone());
+            self.holds(claim, place.lease);
             return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
         }
         if !takes_place {
@@ -278,9 +281,9 @@ impl Shared {
         self.claims.get(claim.id).is_some_and(|own| own.unsure == 0)
     }
 
-    /// The claim holds its key, which is called so.
-    pub(crate) fn holds(&self, claim: &Claim, lease: i64, key: Vec<u8>) {
-        self.claims.granted(claim.id, lease, key, self.io.now());
+    /// The claim holds its key.
+    pub(crate) fn holds(&self, claim: &Claim, lease: i64) {
+        self.claims.granted(claim.id, lease, claim.key.clone(), self.io.now());
         self.lookout.tell();
     }
 

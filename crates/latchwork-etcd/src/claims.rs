@@ -1,13 +1,15 @@
 //! What this client knows of its claims: the lease of each, and its create revision.
 
 use std::collections::HashMap;
+use std::num::NonZeroI64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{ClaimId, Moment};
-use tokio::sync::oneshot;
+use latchwork_core::{ClaimId, Key, Moment};
 
 use crate::pool::Lease;
+use crate::watch::Listener;
+use crate::{names, room};
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +18,7 @@ pub(crate) struct Own {
     /// The length that was asked for.
     pub(crate) seconds: i64,
     /// The create revision of its key, once an answer told it.
-    pub(crate) revision: Option<i64>,
+    pub(crate) revision: Option<NonZeroI64>,
     /// Whether an answer said that it holds the key.
     pub(crate) granted: bool,
     /// How many requests that may change its key have no answer yet, or never got one. Such a
@@ -27,24 +29,25 @@ pub(crate) struct Own {
 #[derive(Debug)]
 struct Entry {
     own: Own,
-    /// Since when it has held the key, and what its key is called.
-    held: Option<(Moment, Vec<u8>)>,
+    /// The lock that it holds, and since when.
+    held: Option<(Moment, Key)>,
     /// Ends its watch when it is dropped.
-    watch: Option<oneshot::Sender<()>>,
+    watch: Option<Listener>,
 }
 
-/// A claim that has held its key for a while and is not watched yet.
-#[derive(Debug)]
-pub(crate) struct Unwatched {
-    pub(crate) id: ClaimId,
-    pub(crate) key: Vec<u8>,
-    pub(crate) revision: i64,
-    /// Ends with the claim.
-    pub(crate) over: oneshot::Receiver<()>,
+impl Entry {
+    /// The key that it holds, and its create revision.
+    fn place(&self) -> Option<(Vec<u8>, NonZeroI64)> {
+        let (_, lock) = self.held.as_ref()?;
+        Some((names::claim(&names::line(lock), self.own.lease.id), self.own.revision?))
+    }
 }
+
+/// Boxed, for a map has room for up to twice as many as are in it.
+type Entries = HashMap<ClaimId, Box<Entry>>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<HashMap<ClaimId, Entry>>);
+pub(crate) struct Claims(Mutex<Entries>);
 
 impl Claims {
     pub(crate) fn get(&self, id: ClaimId) -> Option<Own> {
@@ -53,10 +56,9 @@ impl Claims {
 
     /// A request is sent that may change the key of this claim.
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
-        let fresh = || Entry {
-            own: Own { lease, seconds, revision: None, granted: false, unsure: 0 },
-            held: None,
-            watch: None,
+        let fresh = || {
+            let own = Own { lease, seconds, revision: None, granted: false, unsure: 0 };
+            Box::new(Entry { own, held: None, watch: None })
         };
         self.lock().entry(id).or_insert_with(fresh).own.unsure += 1;
     }
@@ -77,47 +79,75 @@ impl Claims {
         });
     }
 
-    /// The claim with this lease holds its key, which is called so, since now at the latest.
-    pub(crate) fn granted(&self, id: ClaimId, lease: i64, key: Vec<u8>, now: Moment) {
+    /// The claim with this lease holds this lock since now at the latest.
+    pub(crate) fn granted(&self, id: ClaimId, lease: i64, lock: Key, now: Moment) {
         self.change(id, lease, |entry| {
             entry.own.granted = true;
-            entry.held.get_or_insert((now, key));
+            entry.held.get_or_insert((now, lock));
         });
+    }
+
+    /// The claim is being given back: its end is no news to anybody.
+    pub(crate) fn let_go(&self, id: ClaimId) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            (entry.held, entry.watch) = (None, None);
+        }
     }
 
     /// Forgets a claim that has this lease.
     pub(crate) fn forget(&self, id: ClaimId, lease: i64) -> Option<Own> {
         let mut claims = self.lock();
         match claims.get(&id) {
-            Some(entry) if entry.own.lease.id == lease => claims.remove(&id).map(|e| e.own),
+            Some(entry) if entry.own.lease.id == lease => {
+                let forgotten = claims.remove(&id);
+                room::give_back(&mut claims);
+                forgotten.map(|entry| entry.own)
+            }
             _ => None,
         }
     }
 
-    /// Those that have held their keys since before a moment and are not watched, which they are
-    /// from now on; and whether there are younger ones.
-    pub(crate) fn unwatched(&self, since: Moment) -> (Vec<Unwatched>, bool) {
-        let (mut due, mut younger) = (Vec::new(), false);
+    /// Has those watched that have held their keys since before a moment and are not watched; says
+    /// whether there are younger ones.
+    pub(crate) fn watch(
+        &self,
+        since: Moment,
+        watch: impl Fn(Vec<u8>, ClaimId, NonZeroI64) -> Listener,
+    ) -> bool {
+        let mut younger = false;
         for (id, entry) in self.lock().iter_mut().filter(|(_, entry)| entry.watch.is_none()) {
-            let (Some((at, key)), Some(revision)) = (&entry.held, entry.own.revision) else {
-                continue;
-            };
+            let Some((at, _)) = &entry.held else { continue };
             if *at > since {
                 younger = true;
                 continue;
             }
-            let (watch, over) = oneshot::channel();
-            entry.watch = Some(watch);
-            due.push(Unwatched { id: *id, key: key.clone(), revision, over });
+            entry.watch = entry.place().map(|(key, revision)| watch(key, *id, revision));
         }
-        (due, younger)
+        younger
+    }
+
+    /// These are watched no more.
+    pub(crate) fn unwatched(&self, ids: &[ClaimId]) {
+        let mut claims = self.lock();
+        for id in ids {
+            if let Some(entry) = claims.get_mut(id) {
+                entry.watch = None;
+            }
+        }
+    }
+
+    /// The key that this claim holds, and its create revision.
+    pub(crate) fn place(&self, id: ClaimId) -> Option<(Vec<u8>, NonZeroI64)> {
+        self.lock().get(&id)?.place()
     }
 
     /// The key that was created at this revision, if a claim holds it.
     pub(crate) fn key_created_at(&self, revision: i64) -> Option<Vec<u8>> {
         let claims = self.lock();
-        let mut held = claims.values().filter(|entry| entry.own.revision == Some(revision));
-        held.find_map(|entry| entry.held.as_ref().map(|(_, key)| key.clone()))
+        let mut places = claims
+            .values()
+            .filter(|entry| entry.own.revision.is_some_and(|own| own.get() == revision));
+        places.find_map(|entry| entry.place()).map(|(key, _)| key)
     }
 
     /// Ends all watches.
@@ -131,7 +161,52 @@ impl Claims {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClaimId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    /// A claim that has held the lock `k` since then, under this lease.
+    fn held(claims: &Claims, lease: i64, since: Moment) -> ClaimId {
+        let id = ClaimId::random();
+        let (ttl, spare) = (Duration::from_secs(9), Duration::ZERO);
+        claims.begin(id, Lease { id: lease, ttl, spare, alive_at: since }, 9);
+        claims.answered(id, lease, |own| own.revision = NonZeroI64::new(7));
+        claims.granted(id, lease, Key::new("k").unwrap(), since);
+        id
+    }
+
+    #[test]
+    fn a_claim_is_watched_once_and_when_it_is_given_back_no_more() {
+        let (claims, asked) = (Claims::default(), RefCell::new(Vec::new()));
+        let watch = |since| {
+            let younger = claims.watch(since, |key, id, revision| {
+                asked.borrow_mut().push((String::from_utf8(key).unwrap(), id, revision.get()));
+                Listener::of_nothing()
+            });
+            (asked.take(), younger)
+        };
+        let (first, second) = (held(&claims, 0x1f, at(0)), held(&claims, 0x2f, at(100)));
+        assert_eq!(watch(at(50)), (vec![("k/1f".into(), first, 7)], true));
+        assert_eq!(watch(at(100)), (vec![("k/2f".into(), second, 7)], false));
+        assert_eq!(watch(at(200)), (vec![], false), "all are watched");
+        claims.unwatched(&[first]);
+        assert_eq!(watch(at(200)).0.len(), 1, "its watch had ended");
+        claims.unwatched(&[first, second]);
+        claims.let_go(second);
+        assert_eq!(watch(at(200)), (vec![("k/1f".into(), first, 7)], false));
+        claims.let_go(first);
+        assert!(claims.lock().values().all(|entry| entry.watch.is_none()));
+        assert_eq!(watch(at(200)), (vec![], false), "they are being given back");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Error, Io};
+use tokio::sync::mpsc;
 
 use crate::config::{Endpoint, EtcdConfig};
 use crate::members::{Members, error};
@@ -62,7 +63,8 @@ async fn status(
     io: &Io,
 ) -> Result<StatusResponse, BackendError> {
     let only = EtcdConfig { members: vec![member.clone()], ..config.clone() };
-    let members = Members::new(&only, io).map_err(|error| {
+    let (nobody_told, _) = mpsc::unbounded_channel();
+    let members = Members::new(&only, io, &nobody_told).map_err(|error| {
         let kind = latchwork_core::BackendErrorKind::Invalid;
         BackendError::new(kind, latchwork_core::Effect::NotApplied, error.message())
     })?;

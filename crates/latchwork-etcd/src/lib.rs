@@ -20,6 +20,7 @@ mod proto;
 mod release;
 mod renew;
 mod requests;
+mod room;
 mod tls;
 mod wait;
 mod watch;

@@ -28,7 +28,7 @@ use crate::proto::{
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, StatusRequest,
     StatusResponse, TxnRequest, TxnResponse,
 };
-use crate::watch::Watches;
+use crate::watch::{Watches, Words};
 
 /// How long a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -65,6 +65,7 @@ impl Link {
         tls: Option<&ClientTlsConfig>,
         proof: Arc<Proof>,
         io: &Io,
+        (member, words): (usize, &Words),
     ) -> Result<Self, Error> {
         let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -94,7 +95,7 @@ impl Link {
             .executor(OnIo(io.clone()))
             .connect_with_connector_lazy(service_fn(connects));
         let keep_alives = KeepAlives::start(&channel, &endpoint, &proof, io);
-        let watches = Watches::start(&channel, &proof, io);
+        let watches = Watches::start(&channel, &proof, io, member, words);
         Ok(Self {
             endpoint,
             channel,

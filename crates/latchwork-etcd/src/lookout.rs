@@ -4,29 +4,35 @@
 //! A watch on the key of each makes that known at once; the renewal that core sends then settles
 //! it. Nothing rests on these watches: without them a holder learns of it at its next renewal. A
 //! lock that is held for a moment has none, for it would cost as much as the lock.
+//!
+//! One task sees to the watches of all: it has them opened, makes those anew that have ended, and
+//! looks at the keys whose watches came late. The end of a key goes from the stream straight to core.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use latchwork_core::{ClaimId, Io};
-use tokio::sync::Notify;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use latchwork_core::{ClaimId, Io, Moment};
+use tokio::sync::{Notify, mpsc};
 
 use crate::backend::Shared;
-use crate::claims::Unwatched;
-use crate::errors::Failure;
+use crate::errors::{Failure, Reaction};
 use crate::link::Link;
 use crate::requests::{self, Freshness};
-use crate::watchers::Notice;
+use crate::watchers::Word;
 
 /// How long a claim is held before it is watched; the pause between two attempts to watch, too.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How many keys are looked at at a time. After a broken stream all claims want a look, and the
+/// buffers of each take 25 kB.
+const LOOKS: usize = 16;
 
 /// Wakes the task that looks for claims to be watched.
 #[derive(Debug, Default)]
 pub(crate) struct Lookout {
     news: Notify,
-    closed: AtomicBool,
+    closed: Notify,
 }
 
 impl Lookout {
@@ -36,83 +42,178 @@ impl Lookout {
     }
 
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.news.notify_one();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        self.closed.notify_one();
     }
 
     /// Has each claim watched that is held for more than a moment.
-    pub(crate) async fn run(self: Arc<Self>, shared: Weak<Shared>, io: Io) {
-        loop {
-            self.news.notified().await;
-            let mut younger = true;
-            while younger {
-                if self.is_closed() {
-                    return;
-                }
-                io.sleep(PAUSE).await;
-                let Some(shared) = shared.upgrade() else { return };
-                let (due, more) = shared.claims.unwatched(io.now().minus(PAUSE));
-                younger = more;
-                for claim in due {
-                    io.spawn(watch(shared.clone(), claim));
-                }
-            }
-        }
-    }
-}
-
-/// Watches the key of one claim until the claim is over for this client.
-async fn watch(shared: Arc<Shared>, mut claim: Unwatched) {
-    loop {
-        let (id, io) = (claim.id, &shared.io);
-        let (key, revision) = (&claim.key, claim.revision);
-        let watching = shared.members.follow(|link| watch_at(link, io, id, key, revision));
-        let ended = tokio::select! {
-            ended = watching => ended,
-            _ = &mut claim.over => return,
-        };
-        if ended.is_ok() {
-            return;
-        }
-        // What went meanwhile is seen when there is a watch again.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        shared: Weak<Shared>,
+        words: mpsc::UnboundedReceiver<(usize, Word)>,
+        io: Io,
+    ) {
         tokio::select! {
-            () = io.sleep(PAUSE) => {}
-            _ = &mut claim.over => return,
+            () = self.see_to_all(&shared, words, &io) => {}
+            () = self.closed.notified() => {}
+        }
+    }
+
+    async fn see_to_all(
+        &self,
+        shared: &Weak<Shared>,
+        mut words: mpsc::UnboundedReceiver<(usize, Word)>,
+        io: &Io,
+    ) {
+        let Some(others) = shared.upgrade().map(|shared| shared.members.count().saturating_sub(1))
+        else {
+            return;
+        };
+        let mut pace = Pace { next: Moment::NEVER, last: io.now(), others, left: others };
+        let mut looks = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                // All that has ended is known before any of it is watched again.
+                biased;
+                told = words.recv(), if looks.len() < LOOKS => {
+                    let (Some((member, word)), Some(shared)) = (told, shared.upgrade()) else {
+                        return;
+                    };
+                    match word {
+                        Word::Gone(claim) => io.doubt(claim),
+                        Word::Late(claim) => looks.push(look(shared, member, claim)),
+                        Word::Ended(claims) => {
+                            shared.claims.unwatched(&claims);
+                            shared.members.turn_from(member);
+                            pace.elsewhere(io.now());
+                        }
+                    }
+                }
+                Some(looked) = looks.next() => {
+                    let (Some((member, claim, failure)), Some(shared)) = (looked, shared.upgrade())
+                    else {
+                        continue;
+                    };
+                    // Its watch tells nothing of what went before: it begins anew.
+                    shared.claims.unwatched(&[claim]);
+                    if failure.reaction == Reaction::Elsewhere {
+                        shared.members.turn_from(member);
+                        pace.elsewhere(io.now());
+                    } else {
+                        pace.soon(io.now());
+                    }
+                }
+                () = self.news.notified() => pace.soon(io.now()),
+                () = io.clock().sleep_until(pace.next) => {
+                    let Some(shared) = shared.upgrade() else { return };
+                    pace.begin(io.now());
+                    // Whoever is not watched because no member answers waits for another attempt.
+                    if watch(&shared).await.unwrap_or(true) {
+                        pace.soon(io.now());
+                    }
+                }
+            }
         }
     }
 }
 
-/// Ends when the key is gone.
-async fn watch_at(
-    link: Arc<Link>,
-    io: &Io,
-    id: ClaimId,
-    key: &[u8],
-    revision: i64,
-) -> Result<(), Failure> {
-    let mut watch = link.watches().open(key.to_vec(), Vec::new());
-    loop {
-        match watch.notice(&link.endpoint).await? {
-            Notice::Open { since } if since <= revision => {}
-            Notice::Open { .. } => {
-                // What went before the watch was open. The member may be behind, so go on.
-                let look = requests::glance([key].into_iter(), Freshness::OfOneMember);
-                // It is large, and happens once.
-                let look = Box::pin(link.txn(look)).await.map_err(Failure::of_a_read)?;
-                let found = requests::found(look).next().flatten();
-                if found.is_none_or(|found| found.create_revision != revision) {
-                    io.doubt(id);
-                }
-            }
-            Notice::Gone(gone) if gone.iter().any(|gone| gone.ended(key, revision)) => {
-                io.doubt(id);
-                return Ok(());
-            }
-            Notice::Gone(_) => {}
+/// When to look through the claims for those that are to be watched.
+#[derive(Debug)]
+struct Pace {
+    next: Moment,
+    last: Moment,
+    /// How many members there are beside the one that is asked.
+    others: usize,
+    /// How many of them are still to be tried without a pause.
+    left: usize,
+}
+
+impl Pace {
+    /// After a pause, if not before.
+    fn soon(&mut self, now: Moment) {
+        self.next = self.next.min(now.plus(PAUSE));
+    }
+
+    /// A member has failed. The next one is tried at once, until all have been.
+    fn elsewhere(&mut self, now: Moment) {
+        match self.left.checked_sub(1) {
+            Some(left) => (self.left, self.next) = (left, now),
+            None => self.soon(now),
         }
+    }
+
+    /// They are being looked through.
+    fn begin(&mut self, now: Moment) {
+        if now.since(self.last) >= PAUSE {
+            self.left = self.others;
+        }
+        (self.last, self.next) = (now, Moment::NEVER);
+    }
+}
+
+/// Has the claims watched that have held their keys for more than a moment; says whether there are
+/// younger ones.
+async fn watch(shared: &Arc<Shared>) -> Result<bool, Failure> {
+    let since = shared.io.now().minus(PAUSE);
+    let watch = |link: Arc<Link>| async move {
+        Ok(shared
+            .claims
+            .watch(since, |key, claim, revision| link.watches().hold(key, claim, revision)))
+    };
+    shared.members.follow(watch).await
+}
+
+/// Looks at the key of a claim whose watch came late, where it is watched: the member may be behind,
+/// so the watch goes on whatever it says.
+async fn look(
+    shared: Arc<Shared>,
+    member: usize,
+    claim: ClaimId,
+) -> Option<(usize, ClaimId, Failure)> {
+    let (key, revision) = shared.claims.place(claim)?;
+    let look = requests::glance([&*key].into_iter(), Freshness::OfOneMember);
+    let asked = shared
+        .members
+        .ask_one(member, |link| async move { link.txn(look).await.map_err(Failure::of_a_read) });
+    match asked.await {
+        Ok(answer) => {
+            let (found, revision) = (requests::found(answer).next().flatten(), revision.get());
+            if found.is_none_or(|found| found.create_revision != revision) {
+                shared.io.doubt(claim);
+            }
+            None
+        }
+        Err(failure) => Some((member, claim, failure)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_members_are_tried_at_once_and_then_there_is_a_pause() {
+        let at = |millis: u64| Moment::from_nanos(millis * 1_000_000);
+        let mut pace = Pace { next: Moment::NEVER, last: at(0), others: 2, left: 2 };
+        pace.soon(at(1_000));
+        pace.soon(at(1_100));
+        assert_eq!(pace.next, at(1_250), "the first who asks says when");
+        pace.begin(at(1_250));
+        assert_eq!(pace.next, Moment::NEVER);
+        for millis in [5_000, 5_001] {
+            pace.elsewhere(at(millis));
+            assert_eq!(pace.next, at(millis));
+            pace.last = at(millis); // as if looked through before
+            pace.begin(at(millis));
+        }
+        pace.elsewhere(at(5_002));
+        assert_eq!(pace.next, at(5_252), "none of them answers");
+        pace.elsewhere(at(5_003));
+        assert_eq!(pace.next, at(5_252));
+        pace.begin(at(5_252));
+        pace.elsewhere(at(5_253));
+        assert_eq!(pace.next, at(5_253), "all over again");
+        let mut alone = Pace { next: Moment::NEVER, last: at(0), others: 0, left: 0 };
+        alone.elsewhere(at(1_000));
+        assert_eq!(alone.next, at(1_250), "there is no other one");
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 
-use crate::config::EtcdConfig;
+use crate::config::{Endpoint, EtcdConfig};
 use crate::errors::{Failure, Reaction};
 use crate::link::Link;
 use crate::proof::Proof;
 use crate::tls;
+use crate::watch::Words;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
 /// there is another one.
@@ -26,13 +27,15 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn new(config: &EtcdConfig, io: &Io) -> Result<Self, Error> {
+    /// What there is to be told of the watches of holders goes to `words`.
+    pub(crate) fn new(config: &EtcdConfig, io: &Io, words: &Words) -> Result<Self, Error> {
         let proof = Arc::new(Proof::new(config.login.clone()));
         let tls = config.tls.as_ref().map(tls::config).transpose()?;
-        let link = |endpoint: &crate::config::Endpoint| {
-            Link::new(endpoint.clone(), tls.as_ref(), proof.clone(), io).map(Arc::new)
+        let link = |(number, endpoint): (usize, &Endpoint)| {
+            Link::new(endpoint.clone(), tls.as_ref(), proof.clone(), io, (number, words))
+                .map(Arc::new)
         };
-        let links = config.members.iter().map(link).collect::<Result<_, _>>()?;
+        let links = config.members.iter().enumerate().map(link).collect::<Result<_, _>>()?;
         Ok(Self { links, current: AtomicUsize::new(0), proof: proof.clone(), io: io.clone() })
     }
 
@@ -102,8 +105,30 @@ impl Members {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Asks this member once, and no other.
+    pub(crate) async fn ask_one<T, F>(
+        &self,
+        number: usize,
+        request: impl FnOnce(Arc<Link>) -> F + Send,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        let token = self.proof.token();
+        let answer = request(self.links[number].clone()).await;
+        if answer.as_ref().is_err_and(|failure| failure.reaction == Reaction::LogIn) {
+            self.proof.refused(token.as_ref());
+        }
+        answer
+    }
+
     /// Asks the next member from now on, if this one is still the present one.
-    fn turn_from(&self, number: usize) {
+    pub(crate) fn turn_from(&self, number: usize) {
         let next = (number + 1) % self.links.len();
         // If it fails, somebody else has turned already.
         let _ = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);

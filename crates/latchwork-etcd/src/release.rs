@@ -19,9 +19,10 @@ impl Shared {
         claim: &Claim,
     ) -> Result<Released, BackendError> {
         let prefix = names::line(&claim.key);
+        self.claims.let_go(claim.id);
         match self.claims.get(claim.id) {
             Some(Own { unsure: 0, revision: Some(revision), lease, .. }) => {
-                self.release_known(claim, &names::claim(&prefix, lease.id), revision).await
+                self.release_known(claim, &names::claim(&prefix, lease.id), revision.get()).await
             }
             Some(own) => self.revoke(claim, own.lease.id).await,
             None => self.release_of_another(claim, &prefix).await,
@@ -36,10 +37,11 @@ impl Shared {
         length: Duration,
     ) -> Result<Released, BackendError> {
         let prefix = names::line(&claim.key);
+        self.claims.let_go(claim.id);
         let known = self.claims.get(claim.id);
         let (key, revision, old) = match known {
             Some(Own { granted: true, revision: Some(revision), lease, .. }) => {
-                (names::claim(&prefix, lease.id), revision, lease.id)
+                (names::claim(&prefix, lease.id), revision.get(), lease.id)
             }
             Some(_) => return self.release_claim(claim).await,
             None => {

@@ -61,7 +61,7 @@ impl Shared {
             && let Some(revision) = own.revision
         {
             let Lease { id, spare, .. } = own.lease;
-            return at(names::claim(&prefix, id), revision, id, spare);
+            return at(names::claim(&prefix, id), revision.get(), id, spare);
         }
         // Not granted to this client, as far as it knows: the store knows better.
         let answer = self.members.ask(|link| {

@@ -58,7 +58,7 @@ impl Shared {
             // Nothing to watch for: core looks again by itself.
             return std::future::pending().await;
         }
-        let own = self.claims.get(claim.id).and_then(|own| Some((own, own.revision?)));
+        let own = self.claims.get(claim.id).and_then(|own| Some((own, own.revision?.get())));
         // A place that is gone has to be asked for anew.
         let target = own.map(|(own, revision)| Target {
             suffix: format!("{:x}", own.lease.id).into_bytes(),
@@ -72,15 +72,15 @@ impl Shared {
         let is_next = resume.split(' ').any(|word| word == NEXT) && ahead.len() == 1;
         match (seen.await.map_err(error)?, own) {
             (Seen::Ahead, Some((own, revision))) if is_next => {
-                Ok(self.admitted(claim, &prefix, own, revision))
+                Ok(self.admitted(claim, own, revision))
             }
             _ => Ok(Wake::Look),
         }
     }
 
     /// The claim is the first in line.
-    fn admitted(&self, claim: &Claim, prefix: &[u8], own: Own, revision: i64) -> Wake {
-        self.holds(claim, own.lease.id, names::claim(prefix, own.lease.id));
+    fn admitted(&self, claim: &Claim, own: Own, revision: i64) -> Wake {
+        self.holds(claim, own.lease.id);
         let grant = Grant { token: revision as u64, ttl: own.lease.ttl, store_time: None };
         Wake::Admitted { grant, stamp: claim.stamp, since_try: Duration::ZERO }
     }

@@ -1,11 +1,12 @@
 //! One stream for all watches of a member.
 
+use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender as Teller, unbounded};
 use futures_util::StreamExt;
-use latchwork_core::Io;
+use latchwork_core::{ClaimId, Io};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
@@ -16,12 +17,17 @@ use crate::errors::Failure;
 use crate::proof::Proof;
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
-use crate::watchers::{Notice, Watchers};
+use crate::watchers::{Holder, Notice, Watchers, Word};
 
 enum Order {
     Open { id: i64, key: Vec<u8>, end: Vec<u8>, notices: Teller<Notice> },
+    Hold { key: Vec<u8>, holder: Holder },
     Close(i64),
 }
+
+/// Takes what is told of the watches of holders, but for the end of their keys: the number of the
+/// member, and the word.
+pub(crate) type Words = mpsc::UnboundedSender<(usize, Word)>;
 
 /// The watches of one member.
 pub(crate) struct Watches {
@@ -29,20 +35,32 @@ pub(crate) struct Watches {
     next: AtomicI64,
 }
 
-/// Somebody who listens to a watch, until it is dropped.
-pub(crate) struct Watch {
+/// Listens to a watch until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
     id: i64,
-    // Each lock that is held has one: tokio's has room for 32 notices from the start.
-    notices: UnboundedReceiver<Notice>,
     orders: mpsc::WeakUnboundedSender<Order>,
 }
 
+/// Somebody who waits for what a watch tells.
+pub(crate) struct Watch {
+    // Each waiter has some: tokio's has room for 32 notices from the start.
+    notices: UnboundedReceiver<Notice>,
+    _listener: Listener,
+}
+
 impl Watches {
-    /// Starts the task; the stream is opened when it is first used.
-    pub(crate) fn start(channel: &Channel, proof: &Arc<Proof>, io: &Io) -> Self {
+    /// Starts the task of this member; the stream is opened when it is first used.
+    pub(crate) fn start(
+        channel: &Channel,
+        proof: &Arc<Proof>,
+        io: &Io,
+        member: usize,
+        words: &Words,
+    ) -> Self {
         let (orders, todo) = mpsc::unbounded_channel();
-        let (channel, proof, clock) = (channel.clone(), proof.clone(), io.clone());
-        let stream = Stream { channel, proof, io: clock };
+        let (channel, proof, words) = (channel.clone(), proof.clone(), words.clone());
+        let stream = Stream { channel, proof, io: io.clone(), member, words };
         io.spawn(stream.serve(todo));
         // 0 asks the server to choose.
         Self { orders, next: AtomicI64::new(1) }
@@ -51,11 +69,28 @@ impl Watches {
     /// Watches for keys that go away, from the member's present revision on: what begins in the
     /// past is served late. An empty `end` means this key alone.
     pub(crate) fn open(&self, key: Vec<u8>, end: Vec<u8>) -> Watch {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let listener = self.listener();
         let (sender, notices) = unbounded();
         // If the task is gone, so is the sender, and the watch ends.
-        let _ = self.orders.send(Order::Open { id, key, end, notices: sender });
-        Watch { id, notices, orders: self.orders.downgrade() }
+        let _ = self.orders.send(Order::Open { id: listener.id, key, end, notices: sender });
+        Watch { notices, _listener: listener }
+    }
+
+    /// Watches the key of a claim that was created at this revision and holds the lock. When it ends
+    /// core is asked to renew the claim; see [`Word`] for the rest.
+    pub(crate) fn hold(&self, key: Vec<u8>, claim: ClaimId, revision: NonZeroI64) -> Listener {
+        let listener = self.listener();
+        if let Some(number) = NonZeroI64::new(listener.id) {
+            let holder = Holder { listener: number, claim, revision };
+            // If the task is gone, the client has ended.
+            let _ = self.orders.send(Order::Hold { key, holder });
+        }
+        listener
+    }
+
+    fn listener(&self) -> Listener {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        Listener { id, orders: self.orders.downgrade() }
     }
 }
 
@@ -65,7 +100,14 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+#[cfg(test)]
+impl Listener {
+    pub(crate) fn of_nothing() -> Self {
+        Self { id: 1, orders: mpsc::unbounded_channel().0.downgrade() }
+    }
+}
+
+impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(orders) = self.orders.upgrade() {
             let _ = orders.send(Order::Close(self.id));
@@ -77,6 +119,8 @@ struct Stream {
     channel: Channel,
     proof: Arc<Proof>,
     io: Io,
+    member: usize,
+    words: Words,
 }
 
 impl Stream {
@@ -87,11 +131,21 @@ impl Stream {
             }
             // Whoever is still in here when it ends is told by that.
             let (out, requests) = mpsc::unbounded_channel();
-            let mut watchers = Watchers::new(out);
+            let mut watchers = Watchers::new(out, self.to_holders());
             self.carry_out(first, &mut watchers);
             if self.run(requests, &mut watchers, &mut orders).await.is_none() {
                 return;
             }
+            watchers.broken();
+        }
+    }
+
+    fn to_holders(&self) -> impl Fn(Word) + Send + 'static {
+        let (io, words, member) = (self.io.clone(), self.words.clone(), self.member);
+        move |word| match word {
+            Word::Gone(claim) => io.doubt(claim),
+            // Nobody takes it when the client ends.
+            word => drop(words.send((member, word))),
         }
     }
 
@@ -140,6 +194,7 @@ impl Stream {
     fn carry_out(&self, order: Order, watchers: &mut Watchers) {
         match order {
             Order::Open { id, key, end, notices } => watchers.open(id, (key, end), notices),
+            Order::Hold { key, holder } => watchers.hold(key, holder),
             Order::Close(id) => watchers.close(id, self.io.now()),
         }
     }

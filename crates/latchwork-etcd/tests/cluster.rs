@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use common::*;
 use latchwork_core::{ErrorKind, LostReason};
-use latchwork_services::{EtcdCluster, EtcdOptions};
+use latchwork_services::{EtcdCluster, EtcdOptions, etcdctl};
 
 fn cluster() -> EtcdCluster {
     EtcdCluster::start(3, &EtcdOptions::new()).unwrap()
@@ -30,6 +30,26 @@ fn a_hold_survives_the_member_it_was_made_at() {
         let other = locks.mutex("other").acquire_within(5 * SEC).await.unwrap();
         other.release().await.unwrap();
         guard.release().await.unwrap();
+    });
+}
+
+/// Long before the next renewal: the watch on its key has gone to another member.
+#[test]
+fn a_holder_is_told_at_once_though_the_member_that_watched_for_it_died() {
+    let mut cluster = cluster();
+    run(async {
+        // No renewal would find out that the member died.
+        let locks = client(&cluster.url()).await.ttl(600 * SEC);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        watches(cluster.member_mut(0), |n| n == 1.0).await;
+        // The look at its key is over: nothing else is asked that could fail.
+        tokio::time::sleep(SEC).await;
+        cluster.member_mut(0).kill();
+        watches(cluster.member_mut(1), |n| n == 1.0).await;
+        let key = keys_of(cluster.member_mut(1), "k").remove(0);
+        etcdctl(cluster.member_mut(1).port(), &["del", &key]).unwrap();
+        let lost = tokio::time::timeout(6 * SEC, guard.lost()).await.expect("it is told");
+        assert_eq!(lost.reason, LostReason::Taken);
     });
 }
 

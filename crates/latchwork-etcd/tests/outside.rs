@@ -107,6 +107,43 @@ fn a_watch_that_broke_is_made_anew_and_tells_what_went_meanwhile() {
     });
 }
 
+/// More of them than are looked at at a time.
+#[test]
+fn a_hundred_watches_that_broke_are_made_anew_and_tell_what_went_meanwhile() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let url = format!("etcd://127.0.0.1:{}", proxy.port());
+        let locks = client(&url).await.ttl(60 * SEC);
+        let names: Vec<_> = (0..100).map(|n| format!("many/{n}")).collect();
+        let mutexes: Vec<_> = names.iter().map(|name| locks.mutex(name)).collect();
+        let guards = join_all(mutexes.iter().map(|mutex| mutex.acquire())).await;
+        let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
+        watches(&server, |n| n == 100.0).await;
+        proxy.refuse_connections().unwrap();
+        proxy.cut(Cut::Reset).unwrap();
+        watches(&server, |n| n == 0.0).await;
+        let gone: Vec<_> = (0..10).map(|tens| 10 * tens + 7).collect();
+        for n in &gone {
+            let key = keys_of(&server, &format!("many%2F{n}")).remove(0);
+            etcdctl(server.port(), &["del", &key]).unwrap();
+        }
+        proxy.accept_connections().unwrap();
+        let told = join_all(gone.iter().map(|n| guards[*n].lost()));
+        let told = tokio::time::timeout(2 * AT_ONCE, told).await.expect("all are told");
+        assert!(told.iter().all(|lost| lost.reason == LostReason::Taken));
+        watches(&server, |n| n == 90.0).await;
+        for (n, guard) in guards.iter().enumerate() {
+            assert_eq!(guard.ensure_held().is_ok(), !gone.contains(&n), "{n}");
+        }
+        // They watch again, and have nothing else to tell.
+        etcdctl(server.port(), &["del", "many", "--prefix"]).unwrap();
+        let told = join_all(guards.iter().map(|guard| guard.lost()));
+        tokio::time::timeout(AT_ONCE, told).await.expect("all are told");
+        watches(&server, |n| n == 0.0).await;
+    });
+}
+
 #[test]
 fn a_lock_that_is_given_back_is_not_watched() {
     let server = server();

@@ -1,0 +1,39 @@
+//! Maps that were large for a while.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+
+/// A map with room for fewer keeps it.
+const FEW: usize = 256;
+
+/// To be called after something was taken out: gives back the room of a map that is nearly empty, so
+/// that a process that once held many locks has not their memory for ever.
+pub(crate) fn give_back<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+    if map.capacity() > FEW && map.len() < map.capacity() / 8 {
+        // Twice what is needed, so that it does not have to grow at once.
+        map.shrink_to(2 * map.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_was_large_gives_its_room_back_and_one_that_is_in_use_does_not() {
+        let mut map: HashMap<_, _> = (0..10_000).map(|n| (n, n)).collect();
+        let full = map.capacity();
+        let mut room = vec![full];
+        for n in 0..10_000 {
+            map.remove(&n);
+            give_back(&mut map);
+            // What was taken out may not count as room at once.
+            if map.capacity() < room[room.len() - 1] / 2 {
+                assert!(map.len() < room[room.len() - 1] / 8);
+                room.push(map.capacity());
+            }
+        }
+        assert!(map.capacity() <= FEW, "{room:?}");
+        assert!(room.len() < 5, "it is moved now and then, not always: {room:?}");
+    }
+}
