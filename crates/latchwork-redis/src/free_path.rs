@@ -1,6 +1,7 @@
 //! The shortest ways: a free key is taken, and freed again, by a script of a few lines; many at a
 //! time when many ask.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,13 +31,10 @@ pub(crate) struct TakeRequest {
 
 impl TakeRequest {
     pub(crate) fn new(names: Arc<Names>, claim: &Claim, now: Duration) -> Self {
-        Self {
-            names,
-            head: head(claim),
-            ttl: millis(claim.ttl),
-            tail: format!(":{}", holder::stored(now, &claim.holder)),
-            floor: claim.floor,
-        }
+        let mut tail = String::with_capacity(64 + claim.holder.len());
+        tail.push(':');
+        holder::store(&mut tail, now, &claim.holder);
+        Self { names, head: head(claim), ttl: millis(claim.ttl), tail, floor: claim.floor }
     }
 
     /// Appends its arguments.
@@ -53,12 +51,17 @@ fn only_lifted(names: &Names, sending: Sending) -> Sending {
 
 /// The value of a claim that holds alone, up to its token.
 pub(crate) fn head(claim: &Claim) -> String {
-    up_to_id(claim) + ":"
+    let mut value = up_to_id(claim);
+    value.push(':');
+    value
 }
 
-/// The value of a claim that holds alone, up to its id.
+/// The value of a claim that holds alone, up to its id; with room for what follows.
 pub(crate) fn up_to_id(claim: &Claim) -> String {
-    format!("lw:{}:-:{}", letter(claim.mode), claim.id)
+    let mut value = String::with_capacity(64);
+    // A string takes whatever is written.
+    let _ = write!(value, "lw:{}:-:{}", letter(claim.mode), claim.id);
+    value
 }
 
 /// Nil where the server is not the right one for this script, and nothing was done: whoever goes on

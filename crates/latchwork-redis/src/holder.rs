@@ -1,5 +1,6 @@
 //! What Redis keeps of a claim for people: since when it has asked, and its text.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,15 @@ const DIGITS: usize = 13;
 
 /// What is stored: `<since, ms since 1970>|<text>`.
 pub(crate) fn stored(since: Duration, text: &str) -> String {
-    format!("{:0DIGITS$}|{text}", since.as_millis())
+    let mut stored = String::with_capacity(DIGITS + 1 + text.len());
+    store(&mut stored, since, text);
+    stored
+}
+
+/// Appends what [`stored`] gives.
+pub(crate) fn store(to: &mut String, since: Duration, text: &str) {
+    // A string takes whatever is written.
+    let _ = write!(to, "{:0DIGITS$}|{text}", since.as_millis() as u64);
 }
 
 /// The text for people, and since when the claim has asked, on the wall clock of its process.

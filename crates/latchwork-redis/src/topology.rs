@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::{BackendError, Backoff, Effect, Io, Key};
-use redis::{Cmd, Value, cmd};
+use redis::{Cmd, Value};
 
 use crate::cluster::Cluster;
 use crate::config::{Deployment, RedisConfig};
@@ -193,7 +193,9 @@ impl Topology {
         fill: impl Fn(&mut Cmd, &Link),
     ) -> Result<Answer, Failure> {
         let make = |link: &Link, whole: bool| {
-            let mut command = if whole { cmd("EVAL") } else { cmd("EVALSHA") };
+            // Room for the hash, the names and the values of one lock, so that it need not grow.
+            let mut command = Cmd::with_capacity(24, 768);
+            command.arg(if whole { "EVAL" } else { "EVALSHA" });
             command.arg(if whole { &script.source } else { &script.hash });
             fill(&mut command, link);
             command
