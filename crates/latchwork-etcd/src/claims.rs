@@ -136,9 +136,19 @@ impl Claims {
         }
     }
 
-    /// The key that this claim holds, and its create revision.
-    pub(crate) fn place(&self, id: ClaimId) -> Option<(Vec<u8>, NonZeroI64)> {
-        self.lock().get(&id)?.place()
+    /// This one is watched no more, if it is by this listener.
+    pub(crate) fn unwatched_by(&self, listener: i64, id: ClaimId) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.watch.take_if(|watch| watch.id() == listener);
+        }
+    }
+
+    /// The key that this claim holds, its create revision, and who listens to its watch.
+    pub(crate) fn watched_place(&self, id: ClaimId) -> Option<(Vec<u8>, NonZeroI64, i64)> {
+        let claims = self.lock();
+        let entry = claims.get(&id)?;
+        let (key, revision) = entry.place()?;
+        Some((key, revision, entry.watch.as_ref()?.id()))
     }
 
     /// The key that was created at this revision, if a claim holds it.
@@ -202,6 +212,10 @@ mod tests {
         assert_eq!(watch(at(200)), (vec![], false), "all are watched");
         claims.unwatched(&[first]);
         assert_eq!(watch(at(200)).0.len(), 1, "its watch had ended");
+        claims.unwatched_by(2, first);
+        assert_eq!(watch(at(200)).0.len(), 0, "that was another watch");
+        claims.unwatched_by(1, first);
+        assert_eq!(watch(at(200)).0.len(), 1);
         claims.unwatched(&[first, second]);
         claims.let_go(second);
         assert_eq!(watch(at(200)), (vec![("k/1f".into(), first, 7)], false));

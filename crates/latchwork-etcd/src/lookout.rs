@@ -8,6 +8,7 @@
 //! One task sees to the watches of all: it has them opened, makes those anew that have ended, and
 //! looks at the keys whose watches came late. The end of a key goes from the stream straight to core.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How many keys are looked at at a time. After a broken stream all claims want a look, and the
 /// buffers of each take 25 kB.
 const LOOKS: usize = 16;
+/// How long a look waits for its answer: others wait for it.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Wakes the task that looks for claims to be watched.
 #[derive(Debug, Default)]
@@ -69,19 +72,31 @@ impl Lookout {
             return;
         };
         let mut pace = Pace { next: Moment::NEVER, last: io.now(), others, left: others };
+        // Whose watches came late, and at which member.
+        let mut late = VecDeque::new();
         let mut looks = FuturesUnordered::new();
         loop {
+            while looks.len() < LOOKS
+                && let Some((member, claim)) = late.pop_front()
+            {
+                let Some(shared) = shared.upgrade() else { return };
+                looks.push(look(shared, member, claim));
+            }
             tokio::select! {
                 // All that has ended is known before any of it is watched again.
                 biased;
-                told = words.recv(), if looks.len() < LOOKS => {
+                told = words.recv() => {
                     let (Some((member, word)), Some(shared)) = (told, shared.upgrade()) else {
                         return;
                     };
                     match word {
-                        Word::Gone(claim) => io.doubt(claim),
-                        Word::Late(claim) => looks.push(look(shared, member, claim)),
+                        // The stream tells core itself.
+                        Word::Gone(_) => {}
+                        Word::Late(claim) => late.push_back((member, claim)),
                         Word::Ended(claims) => {
+                            // Their next watches have looks of their own.
+                            let ended: HashSet<_> = claims.iter().collect();
+                            late.retain(|(at, claim)| *at != member || !ended.contains(claim));
                             shared.claims.unwatched(&claims);
                             shared.members.turn_from(member);
                             pace.elsewhere(io.now());
@@ -89,14 +104,13 @@ impl Lookout {
                     }
                 }
                 Some(looked) = looks.next() => {
-                    let (Some((member, claim, failure)), Some(shared)) = (looked, shared.upgrade())
-                    else {
+                    let (Some(failed), Some(shared)) = (looked, shared.upgrade()) else {
                         continue;
                     };
                     // Its watch tells nothing of what went before: it begins anew.
-                    shared.claims.unwatched(&[claim]);
-                    if failure.reaction == Reaction::Elsewhere {
-                        shared.members.turn_from(member);
+                    shared.claims.unwatched_by(failed.listener, failed.claim);
+                    if failed.leads_elsewhere {
+                        shared.members.turn_from(failed.member);
                         pace.elsewhere(io.now());
                     } else {
                         pace.soon(io.now());
@@ -162,28 +176,34 @@ async fn watch(shared: &Arc<Shared>) -> Result<bool, Failure> {
     shared.members.follow(watch).await
 }
 
-/// Looks at the key of a claim whose watch came late, where it is watched: the member may be behind,
-/// so the watch goes on whatever it says.
-async fn look(
-    shared: Arc<Shared>,
+/// A look without an answer.
+struct FailedLook {
     member: usize,
     claim: ClaimId,
-) -> Option<(usize, ClaimId, Failure)> {
-    let (key, revision) = shared.claims.place(claim)?;
+    listener: i64,
+    leads_elsewhere: bool,
+}
+
+/// Looks at the key of a claim whose watch came late, where it is watched: the member may be behind,
+/// so the watch goes on whatever it says.
+async fn look(shared: Arc<Shared>, member: usize, claim: ClaimId) -> Option<FailedLook> {
+    let (key, revision, listener) = shared.claims.watched_place(claim)?;
     let look = requests::glance([&*key].into_iter(), Freshness::OfOneMember);
     let asked = shared
         .members
         .ask_one(member, |link| async move { link.txn(look).await.map_err(Failure::of_a_read) });
-    match asked.await {
-        Ok(answer) => {
+    let leads_elsewhere = match shared.io.within(LOOK_LIMIT, asked).await {
+        Some(Ok(answer)) => {
             let (found, revision) = (requests::found(answer).next().flatten(), revision.get());
             if found.is_none_or(|found| found.create_revision != revision) {
                 shared.io.doubt(claim);
             }
-            None
+            return None;
         }
-        Err(failure) => Some((member, claim, failure)),
-    }
+        Some(Err(failure)) => failure.reaction == Reaction::Elsewhere,
+        None => true,
+    };
+    Some(FailedLook { member, claim, listener, leads_elsewhere })
 }
 
 #[cfg(test)]

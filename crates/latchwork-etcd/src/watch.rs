@@ -32,7 +32,6 @@ pub(crate) type Words = mpsc::UnboundedSender<(usize, Word)>;
 /// The watches of one member.
 pub(crate) struct Watches {
     orders: mpsc::UnboundedSender<Order>,
-    next: AtomicI64,
 }
 
 /// Listens to a watch until it is dropped.
@@ -62,8 +61,7 @@ impl Watches {
         let (channel, proof, words) = (channel.clone(), proof.clone(), words.clone());
         let stream = Stream { channel, proof, io: io.clone(), member, words };
         io.spawn(stream.serve(todo));
-        // 0 asks the server to choose.
-        Self { orders, next: AtomicI64::new(1) }
+        Self { orders }
     }
 
     /// Watches for keys that go away, from the member's present revision on: what begins in the
@@ -89,7 +87,9 @@ impl Watches {
     }
 
     fn listener(&self) -> Listener {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        // Another one at each member, too. 0 asks the server to choose.
+        static NEXT: AtomicI64 = AtomicI64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Listener { id, orders: self.orders.downgrade() }
     }
 }
@@ -97,6 +97,12 @@ impl Watches {
 impl Watch {
     pub(crate) async fn notice(&mut self, from: &Endpoint) -> Result<Notice, Failure> {
         self.notices.next().await.ok_or_else(|| Failure::broken(from, "watches").of_a_read())
+    }
+}
+
+impl Listener {
+    pub(crate) fn id(&self) -> i64 {
+        self.id
     }
 }
 

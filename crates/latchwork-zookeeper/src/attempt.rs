@@ -39,7 +39,8 @@ struct Found<'a> {
     /// By the leader's clock, in ms.
     now_ms: i64,
     sent_at: Moment,
-    /// The claim has just taken its place.
+    /// The claim has just taken its place. Where that is further behind, it is not told yet who
+    /// holds the key, and of which kind that one is.
     is_new: bool,
 }
 
@@ -274,10 +275,11 @@ impl Shared {
         first: Option<&str>,
         is_new: bool,
     ) -> Option<Told> {
+        let is_next = ahead.iter().any(|path| Some(&**path) == first);
         let mut paths: Vec<_> = ahead.into_iter().filter(|path| !session.watches(path)).collect();
         let mut requests: Vec<_> = paths.iter().map(|path| Request::watch(path)).collect();
-        let asked = first.filter(|first| !is_new && !paths.iter().any(|path| path == first));
-        if let Some(first) = asked {
+        let asks = is_next || !is_new;
+        if let Some(first) = first.filter(|first| asks && !paths.iter().any(|path| path == first)) {
             requests.push(Request::get(first));
             paths.push(first.to_owned());
         }

@@ -207,6 +207,35 @@ fn who_stands_further_behind_asks_for_the_holders_name_after_a_second() {
     });
 }
 
+/// Two readers of one process wait for the same writer, and it is watched once. Both are told its
+/// name at once.
+#[test]
+fn who_finds_the_one_in_front_watched_is_told_its_name_as_well() {
+    let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    run(async {
+        let others = client(&server.url()).await.ttl(LONG);
+        let locks = counted(&proxy).await;
+        locks.rwlock("k").read().acquire().await.unwrap().release().await.unwrap();
+        let holder = others.rwlock("k").write().holder("the one in front").acquire().await.unwrap();
+        proxy.reset_counts();
+        let (news, mut told) = mpsc::unbounded_channel();
+        let locks = locks.observer(Arc::new(InTheWay(news)));
+        let mut readers = JoinSet::new();
+        for _ in 0..2 {
+            let locks = locks.clone();
+            readers.spawn(async move { locks.rwlock("k").read().acquire().await.unwrap() });
+            assert_eq!(told.recv().await.unwrap().as_deref(), Some("the one in front"));
+        }
+        let counts = proxy.counts();
+        assert_eq!((counts["WATCH"], counts["GET"], counts.total()), (1, 1, 6), "{counts:?}");
+        holder.release().await.unwrap();
+        while let Some(reader) = readers.join_next().await {
+            reader.unwrap().release().await.unwrap();
+        }
+    });
+}
+
 /// A hold that was waited for is handed over inside the process for as long as any other, although
 /// its grant counts from a write that was answered long before.
 #[test]

@@ -36,7 +36,8 @@ struct State {
 }
 
 impl News {
-    /// Lines about waiting: none, one, or with `verbose` one for each holder and each failed try.
+    /// Lines about waiting: none; one, and another if the holder's name comes later; or with `verbose` one
+    /// for each holder and each failed try.
     pub(crate) fn new(
         tells_waiting: bool,
         verbose: bool,
