@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{Attempt, Claim, Mode, Order};
+use latchwork_core::{Claim, Mode, Order};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -175,8 +175,5 @@ async fn without_a_line_fifo_is_taken_as_barging(stage: Stage) {
     let blocked = b.blocked(&waiter, "the key is held").await;
     assert_eq!(blocked.ahead, None, "there is no line to count");
     a.released(&held, "it was held").await;
-    match a.attempt(&stage.passer(Mode::Exclusive)).await {
-        Ok(Attempt::Granted(_)) => {}
-        other => panic!("nobody has a place, but {other:?}"),
-    }
+    stage.granted(&a, &stage.passer(Mode::Exclusive), "nobody has a place").await;
 }
