@@ -234,20 +234,22 @@ fn redlock(killed: usize) -> Result<(String, Strike)> {
 
 fn etcd() -> Result<(String, Strike)> {
     let mut cluster = EtcdCluster::start(3, &EtcdOptions::new())?;
-    let strike = move |cluster: &mut EtcdCluster| {
+    let url = cluster.url();
+    let strike = move || {
         let leader = cluster.leader()?;
         cluster.member_mut(leader).kill();
         Ok(())
     };
-    Ok((cluster.url(), Box::new(move || strike(&mut cluster))))
+    Ok((url, Box::new(strike)))
 }
 
 fn zookeeper() -> Result<(String, Strike)> {
     let mut ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new())?;
-    let strike = move |ensemble: &mut ZooKeeperEnsemble| {
+    let url = ensemble.url();
+    let strike = move || {
         let leader = ensemble.leader()?;
         ensemble.member_mut(leader).kill();
         Ok(())
     };
-    Ok((ensemble.url(), Box::new(move || strike(&mut ensemble))))
+    Ok((url, Box::new(strike)))
 }
