@@ -20,6 +20,7 @@ mod error;
 mod etcd;
 mod etcd_cluster;
 mod folder;
+pub mod hostile;
 mod node;
 mod port;
 mod postgres;
