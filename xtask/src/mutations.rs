@@ -3,10 +3,18 @@
 //! `mutations/*.txt` hold the changes. Each is applied to a copy of the workspace, its command is
 //! run there, and the mutation is caught if the command fails *and* names the expected test. The
 //! copy has a target folder of its own; the working tree is never touched.
+//!
+//! Before anything is changed, every command runs once on the copy as it is: a test that fails
+//! there, or does not run, would seem to catch whatever it is given. Only tests have a time limit;
+//! what they are built from is built before.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// How many seconds a test may take. One that takes longer waits for what does not happen any more.
+const LIMIT: u32 = 150;
 
 struct Mutation {
     id: String,
@@ -22,7 +30,8 @@ const PAGE_HEAD: &str = "\
 
 Before a safety test is trusted, the code is broken on purpose and the test has to notice. These are the
 changes, each with the test that catches it. `cargo xtask mutations` applies all of them, one at a time,
-to a copy of the workspace and tells which were caught; `cargo xtask mutations ID` does one. The exact
+to a copy of the workspace and tells which were caught; `cargo xtask mutations ID` does one. Each command
+runs once unmutated first, and must pass; building does not count towards the time limit of a test. The exact
 texts are in `mutations/*.txt`; this page is written by `cargo xtask fix`.
 
 ";
@@ -64,11 +73,19 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
         let ids: Vec<_> = mutations.iter().map(|m| m.id.as_str()).collect();
         return Err(format!("no such mutation; there are:\n  {}", ids.join("\n  ")));
     }
+    mirror(root, &copy)?;
+    let baselines = baselines(&copy, &chosen)?;
     let mut survivors = Vec::new();
     for (n, mutation) in chosen.iter().enumerate() {
         println!("[{}/{}] {}: {}", n + 1, chosen.len(), mutation.id, mutation.command);
-        mirror(root, &copy)?;
-        match try_one(&copy, mutation)? {
+        let caught = match baselines[mutation.command.as_str()].has_passed(&mutation.expect) {
+            Ok(()) => {
+                mirror(root, &copy)?;
+                try_one(&copy, mutation)?
+            }
+            unmutated => unmutated,
+        };
+        match caught {
             Ok(()) => println!("    caught by {}", mutation.expect),
             Err(why) => {
                 println!("    SURVIVED: {why}");
@@ -80,29 +97,106 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
     if survivors.is_empty() { Ok(()) } else { Err(format!("survived: {}", survivors.join(", "))) }
 }
 
+/// What each command of these mutations says when nothing is broken.
+fn baselines<'a>(
+    copy: &Path,
+    chosen: &[&'a Mutation],
+) -> Result<BTreeMap<&'a str, Outcome>, String> {
+    let mut baselines = BTreeMap::new();
+    let commands: BTreeSet<&str> = chosen.iter().map(|m| m.command.as_str()).collect();
+    for (n, command) in commands.iter().enumerate() {
+        println!("[baseline {}/{}] {command}", n + 1, commands.len());
+        baselines.insert(*command, run_in(copy, command)?);
+    }
+    Ok(baselines)
+}
+
 /// `Ok(Err(why))` if the tests did not notice.
 fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, String> {
     let path = copy.join(&mutation.file);
     let text = apply(copy, mutation)?;
     fs::write(&path, text).map_err(|e| format!("{}: {e}", mutation.file))?;
+    Ok(run_in(copy, &mutation.command)?.has_caught(&mutation.expect))
+}
+
+/// How a command ended.
+enum Outcome {
+    NotBuilt(String),
+    Passed(String),
+    Failed(String),
+    /// It took longer than the limit.
+    Endless(String),
+}
+
+impl Outcome {
+    /// Whether the test ran and passed, as it must while nothing is broken.
+    fn has_passed(&self, test: &str) -> Result<(), String> {
+        match self {
+            Outcome::Passed(said) if ran(said, test) => Ok(()),
+            Outcome::Passed(_) => Err(format!("its command does not run {test}")),
+            Outcome::NotBuilt(said) => Err(format!("does not compile unmutated:\n{}", tail(said))),
+            Outcome::Failed(said) => Err(format!("fails unmutated:\n{}", tail(said))),
+            Outcome::Endless(said) => {
+                Err(format!("takes longer than {LIMIT} s unmutated:\n{}", tail(said)))
+            }
+        }
+    }
+
+    /// Whether the test noticed that something is broken.
+    fn has_caught(&self, test: &str) -> Result<(), String> {
+        match self {
+            // A test that never ends has noticed, too: unmutated it did end.
+            Outcome::Endless(_) => Ok(()),
+            Outcome::Failed(said) if failed(said, test) => Ok(()),
+            Outcome::Failed(said) => Err(format!("noticed, but not by {test}:\n{}", tail(said))),
+            Outcome::NotBuilt(said) => Err(format!("it does not compile:\n{}", tail(said))),
+            Outcome::Passed(_) => Err("every test passed".into()),
+        }
+    }
+}
+
+/// Builds what the command tests, then runs it within the limit.
+fn run_in(copy: &Path, command: &str) -> Result<Outcome, String> {
+    let (built, said) = shell(copy, &build_of(command)?)?;
+    if built != Some(0) {
+        return Ok(Outcome::NotBuilt(said));
+    }
+    let (code, said) = shell(copy, &format!("timeout {LIMIT} {command}"))?;
+    Ok(match code {
+        Some(0) => Outcome::Passed(said),
+        Some(124) => Outcome::Endless(said),
+        _ => Outcome::Failed(said),
+    })
+}
+
+/// The command that builds what `cargo test ...` runs.
+fn build_of(command: &str) -> Result<String, String> {
+    if !command.starts_with("cargo test ") {
+        return Err(format!("a mutation's command is a `cargo test`, not {command:?}"));
+    }
+    let tests = command.split_once(" -- ").map_or(command, |(tests, _)| tests);
+    Ok(format!("{tests} --no-run"))
+}
+
+/// Runs a line of shell in the copy: its exit code, and all that it printed.
+fn shell(copy: &Path, line: &str) -> Result<(Option<i32>, String), String> {
     let output = Command::new("sh")
-        .args(["-c", &format!("timeout 150 {} 2>&1", mutation.command)])
+        .args(["-c", &format!("{line} 2>&1")])
         .current_dir(copy)
         .env("CARGO_TARGET_DIR", copy.join("target"))
         .env("RUSTFLAGS", "-Awarnings")
         .env("RUST_BACKTRACE", "0")
         .output()
         .map_err(|e| format!("sh: {e}"))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    Ok(if output.status.success() {
-        Err("every test passed".into())
-    } else if said.contains("could not compile") {
-        Err(format!("it does not compile:\n{}", tail(&said)))
-    } else if output.status.code() == Some(124) || failed(&said, &mutation.expect) {
-        // A test that never ends has noticed, too: it waits for what does not happen any more.
-        Ok(())
-    } else {
-        Err(format!("noticed, but not by {}:\n{}", mutation.expect, tail(&said)))
+    Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+/// Whether the test is among those that passed.
+fn ran(said: &str, test: &str) -> bool {
+    said.lines().any(|line| {
+        line.strip_prefix("test ")
+            .and_then(|line| line.strip_suffix("... ok"))
+            .is_some_and(|name| name.trim().ends_with(test))
     })
 }
 
@@ -222,4 +316,35 @@ fn parse(block: &str) -> Result<Mutation, String> {
         return Err(format!("no `find:` in\n{block}"));
     }
     Ok(mutation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAILED: &str = "failures:\n\nfailures:\n    rules::h01_it_holds\n\ntest result: FAILED.";
+
+    #[test]
+    fn a_slow_build_is_not_a_catch() {
+        let built = build_of("cargo test -p core --test engine primitives -- h01_it").unwrap();
+        assert_eq!(built, "cargo test -p core --test engine primitives --no-run");
+        assert!(build_of("make test").is_err());
+        assert!(Outcome::NotBuilt("error: could not compile".into()).has_caught("h01").is_err());
+    }
+
+    #[test]
+    fn only_the_expected_test_catches() {
+        assert!(Outcome::Failed(FAILED.into()).has_caught("h01_it_holds").is_ok());
+        assert!(Outcome::Failed(FAILED.into()).has_caught("h02_another").is_err());
+        assert!(Outcome::Passed(String::new()).has_caught("h01_it_holds").is_err());
+    }
+
+    #[test]
+    fn a_test_that_fails_or_is_missing_unmutated_proves_nothing() {
+        let passed = Outcome::Passed("test rules::h01_it_holds ... ok".into());
+        assert!(passed.has_passed("h01_it_holds").is_ok());
+        assert!(passed.has_passed("h02_another").is_err());
+        assert!(Outcome::Failed(FAILED.into()).has_passed("h01_it_holds").is_err());
+        assert!(Outcome::Endless(String::new()).has_passed("h01_it_holds").is_err());
+    }
 }
