@@ -37,6 +37,16 @@ impl Address {
             "mem" => {
                 invalid(format!("store: mem: takes nothing after it, and {url:?} has {rest:?}"))
             }
+            "file" if rest.contains(['?', '#']) => {
+                let message = format!(
+                    "store: {url:?} has {:?} after the directory; a file address takes no options",
+                    &rest[rest.find(['?', '#']).unwrap_or_default()..]
+                );
+                // Taken for a part of the name, it would make a second directory with locks of
+                // its own, that exclude nobody who left it out.
+                let step = "leave it out; in the name of a directory write ? as %3F and # as %23";
+                Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+            }
             "file" => Self::file(rest).map_or_else(
                 || {
                     invalid(format!(
@@ -104,6 +114,19 @@ mod tests {
         assert_eq!(
             Address::parse("file:///var/lib/a%20b").unwrap(),
             Address::File("/var/lib/a b".into())
+        );
+    }
+
+    #[test]
+    fn h95_a_directory_with_options_is_refused() {
+        for url in ["file:///tmp/locks?ttl=5s", "file:///tmp/locks#main", "file:///a?b#c"] {
+            let error = Address::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(error.to_string().contains("takes no options"), "{error}");
+        }
+        assert_eq!(
+            Address::parse("file:///tmp/what%3F%23").unwrap(),
+            Address::File("/tmp/what?#".into())
         );
     }
 

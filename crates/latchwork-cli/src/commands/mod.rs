@@ -16,7 +16,7 @@ mod under_lock;
 
 use std::time::Duration;
 
-use latchwork::LockManager;
+use latchwork::{Error, ErrorKind, LockManager};
 
 use crate::args::{Cli, Command};
 use crate::exit;
@@ -42,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
     // On the main thread: it starts the command, and must live as long as it does.
     let done = runtime.block_on(async {
         let store = cli.store.map_or_else(latchwork::default_store, Ok)?;
+        refuse_a_store_of_one_process(&store, &cli.command)?;
         match &cli.command {
             Command::Run(args) => run::run(args, &store, &output).await,
             Command::Once(args) => once::run(args, &store, &output).await,
@@ -60,6 +61,25 @@ pub(crate) fn run(cli: Cli) -> u8 {
         output.error(&error);
         exit::code_of(&error)
     })
+}
+
+/// Locks in `mem:` end with the process that took them, so they exclude no other command, and no
+/// other command can see them.
+fn refuse_a_store_of_one_process(store: &str, command: &Command) -> Result<(), Error> {
+    let takes_or_sees_locks = match command {
+        Command::Run(_) | Command::Once(_) | Command::Elect(_) => true,
+        Command::Ls(_) | Command::Show(_) | Command::Release(_) => true,
+        Command::Doctor | Command::Init | Command::Bench(_) | Command::Demo(_) => false,
+        Command::Completions(_) => false,
+    };
+    if !store.starts_with("mem:") || !takes_or_sees_locks {
+        return Ok(());
+    }
+    let message =
+        "store: mem: is the memory of one process; a lock there excludes no other command";
+    Err(Error::new(ErrorKind::Invalid, message).next_step(
+        "leave --store out for a directory of this user, or name a store that is shared",
+    ))
 }
 
 /// Gives what runs in the background a moment to end.
