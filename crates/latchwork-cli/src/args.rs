@@ -60,8 +60,10 @@ const ONCE_HELP: &str = "\
 For a task that a scheduler starts on several hosts at one time. One of them runs
 it; the others exit with 0 and, with -v, say why. If the command exits with 0, its
 period is closed: nobody runs the task again before it is over. If it fails, or is
-ended, the task is open again at once; if its host dies, after the ttl. If the store
-does not answer at the end, latchwork tries to close the period until the ttl is
+ended, or was asked to end by a signal (also if it exits with 0 then), the task is
+open again at once; if its host dies, after the ttl. A task that is closed until a
+moment that is not the end of its period exits with 78: it was run with another
+period, or on a host whose clock was wrong. If the store does not answer at the end, latchwork tries to close the period until the ttl is
 over, and exits with 69 if it could not: the task may be done again. A store that
 may have forgotten what was done (quarantine) admits nobody for a while: that exits
 with 75, also without --must-run, for it cannot tell whether the task was done. The

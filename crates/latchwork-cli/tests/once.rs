@@ -48,6 +48,31 @@ fn a_failure_leaves_the_task_to_others() {
     assert_eq!(once(&store, &[], "echo ran").stdout, "");
 }
 
+/// A command that cleans up on SIGTERM and exits with 0 has not done its task.
+#[test]
+fn h114_a_run_that_was_asked_to_end_closes_nothing() {
+    let store = Store::new();
+    let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let stopped = started(&store, &[], script);
+    assert_eq!(stopped.stdout.next().as_deref(), Some("ready"));
+    stopped.signal(Signal::TERM);
+    let done = stopped.finish();
+    assert_eq!(done.code(), 0, "the exit code is the command's: {done:?}");
+    assert!(done.stderr.contains("open for another run"), "{done:?}");
+    assert_eq!(once(&store, &[], "echo ran").stdout, "ran\n");
+    assert_eq!(once(&store, &[], "echo ran").stdout, "");
+}
+
+/// `--every 1y` closes a name for a year, and says nothing about the minutes of `--every 1m`.
+#[test]
+fn h114_another_period_for_a_name_is_told() {
+    let store = Store::new();
+    assert_eq!(once(&store, &[], "echo ran").stdout, "ran\n");
+    let daily = store.output(&["once", "--every", "1d", "report", "--", "echo", "ran"]);
+    assert_eq!((daily.code(), &*daily.stdout), (78, ""), "{daily:?}");
+    assert!(daily.stderr.contains("another period"), "{daily:?}");
+}
+
 #[test]
 fn who_is_told_that_it_is_running_may_wait_for_its_failure() {
     let store = Store::new();

@@ -18,6 +18,10 @@ const MOST_CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 /// How far they may differ without a period being done twice: a key stays closed for so much longer.
 const CLOSED_LONGER: Duration = Duration::from_secs(1);
 
+/// By which part of a long period the end of a closed key may differ from that of the period, with
+/// clocks that are further apart. A time zone of another hour differs by more than that of a day.
+const SLACK: u32 = 100;
+
 /// How long to wait before a store that is late to open a key is asked again.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -39,7 +43,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The period is told by the wall clock of the host that runs. Clocks may differ: the key stays closed
 /// for a second longer (a twentieth of a short period), so that a host that is so much behind does
 /// not do it again; and who tries at the very start of a period and finds the one before still
-/// closed waits for its end, for up to half a period and no longer than a minute. A run that goes on
+/// closed waits for its end, for up to half a period and no longer than a minute. If the task is closed
+/// until another moment than the end of the period (by more than a minute, and by more than a hundredth of the
+/// period), the answer is an error: a wrong clock or another period must not pass for "done". A run that goes on
 /// into the next period keeps that one from beginning elsewhere. If the store forgets its data, it forgets as well that a
 /// period is closed.
 ///
@@ -148,7 +154,9 @@ impl Once {
     ///
     /// # Errors
     ///
-    /// `Unsupported` on a store that cannot keep a key closed. Else as [`Lock::try_acquire`].
+    /// `Unsupported` on a store that cannot keep a key closed. `Mismatch` if the task is closed until
+    /// a moment that is not about the end of the current period: it was run with another period, or
+    /// on a host whose clock was wrong. Else as [`Lock::try_acquire`].
     ///
     /// # Cancel safety
     ///
@@ -194,8 +202,10 @@ impl Once {
                 Admission::Refused(blocked) => Skipped::because(blocked),
             };
             let Skipped::Done { closed_for } = why else { return Ok(Begun::Skipped(why)) };
-            let Some(pause) = self.last_period_ends_in(closed_for)? else {
-                return Ok(Begun::Skipped(why));
+            let pause = match self.what_is_closed(closed_for)? {
+                Closed::Ours => return Ok(Begun::Skipped(why)),
+                Closed::Last(pause) => pause,
+                Closed::Neither { left, ends_in } => return Err(self.other_period(left, ends_in)),
             };
             tokio::select! {
                 () = engine.io.sleep(pause) => {}
@@ -204,20 +214,42 @@ impl Once {
         }
     }
 
-    /// When to ask again whether a key is open that is closed for so long: it may be closed for the
-    /// period before ours. One that closes ours lasts until its end; clocks that differ, and stores
-    /// that count in seconds, let the last one reach a little into ours.
-    fn last_period_ends_in(&self, left: Option<Duration>) -> Result<Option<Duration>, Error> {
+    /// Which period a key is closed for, if it is closed for so long. One that closes ours lasts until
+    /// its end; clocks that differ, and stores that count in seconds, let the last one reach a little
+    /// into ours.
+    fn what_is_closed(&self, left: Option<Duration>) -> Result<Closed, Error> {
         let now = self.lock.engine().io.clock().wall();
         let Range { start, end } = self.every.around(now)?;
         let reach = ((end - start) / 2).min(MOST_CLOCKS_DIFFER).saturating_sub(now - start);
+        let slack = MOST_CLOCKS_DIFFER.max((end - start) / SLACK) + CLOSED_LONGER;
+        let ends_in = end - now;
         Ok(match left {
             // Where the store is late, it is asked again in a while.
-            Some(left) if left <= reach => Some(left.max(LOOK)),
+            Some(left) if left <= reach => Closed::Last(left.max(LOOK)),
+            Some(left) if left.abs_diff(ends_in) > slack => Closed::Neither { left, ends_in },
             // One that does not tell is asked now and then.
-            None if !reach.is_zero() => Some(reach.min(LOOK * 10)),
-            _ => None,
+            None if !reach.is_zero() => Closed::Last(reach.min(LOOK * 10)),
+            _ => Closed::Ours,
         })
+    }
+
+    /// The key is closed until a moment that is the end of no period of ours.
+    fn other_period(&self, left: Duration, ends_in: Duration) -> Error {
+        let seconds = |length: Duration| Duration::from_secs(length.as_secs());
+        let message = format!(
+            "once: the task is closed for another {:?}, but its period ({}) ends in {:?}: it was run \
+             with another period or time zone, or on a host whose clock was wrong",
+            seconds(left),
+            self.every,
+            seconds(ends_in),
+        );
+        let error = Error::new(ErrorKind::Mismatch, message)
+            .store(self.lock.engine().capabilities.store.clone())
+            .next_step("use one period on all hosts, and check their clocks");
+        match self.lock.key() {
+            Ok(key) => error.key(key),
+            Err(_) => error,
+        }
     }
 
     /// Does the task if it was not done in this period and nobody is at it.
@@ -244,6 +276,16 @@ impl Once {
             Err(lost) => OnceOutcome::Lost(lost),
         })
     }
+}
+
+/// Which period a closed key belongs to.
+enum Closed {
+    /// The current one.
+    Ours,
+    /// The one before, or there is no telling: look again after this pause.
+    Last(Duration),
+    /// None of ours: it opens after `left`, and the current one ends in `ends_in`.
+    Neither { left: Duration, ends_in: Duration },
 }
 
 impl Skipped {

@@ -203,8 +203,15 @@ impl Session<'_> {
                 terminal.restore_modes();
             }
         }
-        let succeeded = matches!(ended, Ok(Ended::Exited(0)));
+        // A command that was asked to end may exit with 0 and have done half of its work.
+        let ended_well = matches!(ended, Ok(Ended::Exited(0)));
+        let succeeded = ended_well && told_to_end.is_none();
         let (until, period_end) = (hold.valid_until(), hold.period_end());
+        if ended_well && !succeeded && period_end.is_some() {
+            let message =
+                format!("{names} was asked to end by a signal: the task is open for another run");
+            output.note("open", &message, &fields);
+        }
         let released = within(RELEASING, hold.give_back(succeeded)).await;
         let mut code = match &ended {
             Ok(ended) => task.report(*ended, news, &names),

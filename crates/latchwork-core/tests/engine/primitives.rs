@@ -331,3 +331,49 @@ async fn a_candidate_does_not_lead_under_the_name_of_one_that_gave_up() {
     let _leadership = leadership.unwrap();
     assert_eq!(&*one.leader().await.unwrap().unwrap().candidate, "two");
 }
+
+/// The store keeps a key closed by a wall clock, and that was three years ahead for one run.
+#[tokio::test(start_paused = true)]
+async fn h114_a_period_closed_by_a_wrong_clock_is_not_done() {
+    const YEARS: Duration = Duration::from_secs(3 * 365 * 24 * 3600);
+    let world = World::new();
+    let once = world.locks.once("k", daily());
+    world.clock.pause_machine(YEARS);
+    begin(&once).await.succeed().await.unwrap();
+    let told = once.try_begin().await.unwrap();
+    assert!(matches!(told, Begun::Skipped(Skipped::Done { .. })), "{told:?}");
+    world.clock.set_wall_back(YEARS);
+    let error = once.try_begin().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    assert!(error.to_string().contains("whose clock was wrong"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn h114_a_task_done_with_another_period_is_not_done() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let every = |text| Period::parse(text, Some("UTC")).unwrap();
+    // The paused clock starts in the midst of a January day.
+    for (first, second) in [("1y", "1d"), ("1d", "1y"), ("1mo", "1d")] {
+        let name = format!("{first} and {second}");
+        begin(&world.locks.once(&name, every(first))).await.succeed().await.unwrap();
+        let error = other.once(&name, every(second)).try_begin().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{name}: {error}");
+        let told = other.once(&name, every(first)).try_begin().await.unwrap();
+        assert!(matches!(told, Begun::Skipped(Skipped::Done { .. })), "{name}: {told:?}");
+    }
+}
+
+/// A host may be some minutes off, and the hour of another time zone shows.
+#[tokio::test(start_paused = true)]
+async fn h114_a_clock_that_differs_by_minutes_is_borne() {
+    let world = World::new();
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let once = world.locks.once("k", daily());
+    begin(&once).await.succeed().await.unwrap();
+    world.clock.set_wall_back(minutes(10));
+    let told = once.try_begin().await.unwrap();
+    assert!(matches!(told, Begun::Skipped(Skipped::Done { .. })), "{told:?}");
+    let elsewhere = world.locks.once("k", Period::daily("Europe/Berlin").unwrap());
+    assert_eq!(elsewhere.try_begin().await.unwrap_err().kind(), ErrorKind::Mismatch);
+}
