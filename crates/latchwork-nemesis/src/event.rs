@@ -56,8 +56,9 @@ pub enum What {
     /// Latchwork told the observer of something that a calm run has no reason for.
     Alarm { key: Arc<str>, kind: Arc<str> },
 
-    /// An acquire is about to begin. `waits` is false for a single try.
-    Try { attempt: u64, key: Arc<str>, mode: Mode, fair: bool, waits: bool },
+    /// An acquire is about to begin. `waits` is false for a single try; `several` is true if other
+    /// keys are acquired with this one, all or none.
+    Try { attempt: u64, key: Arc<str>, mode: Mode, fair: bool, waits: bool, several: bool },
     /// The attempt was blocked at the store and has its own place there. Fair attempts only.
     Blocked { attempt: u64 },
     /// The attempt ended without a hold: `timed_out`, `busy`, `cancelled`, or `failed`.
@@ -92,6 +93,10 @@ pub enum What {
     Struck { fault: Arc<str> },
     /// It has been mended.
     Healed { fault: Arc<str> },
+    /// A claim with this number was taken away by force: asked for then, answered now.
+    Evicted { key: Arc<str>, grant: u64, asked: Moment },
+    /// The store was asked then, and said now that it keeps the claim with this number for so long.
+    Kept { key: Arc<str>, grant: u64, asked: Moment, remaining: Duration },
     /// The store was looked through after everything had ended and a ttl had passed.
     Inspected { entries: u64 },
     /// That look found something that should be gone.
@@ -128,7 +133,7 @@ impl Event {
             What::Alarm { key, kind } => {
                 put("alarm", &[("key", key.to_string()), ("kind", kind.to_string())]);
             }
-            What::Try { attempt, key, mode, fair, waits } => put(
+            What::Try { attempt, key, mode, fair, waits, several } => put(
                 "try",
                 &[
                     ("attempt", attempt.to_string()),
@@ -136,6 +141,7 @@ impl Event {
                     ("mode", mode_text(*mode)),
                     ("fair", fair.to_string()),
                     ("waits", waits.to_string()),
+                    ("several", several.to_string()),
                 ],
             ),
             What::Blocked { attempt } => put("blocked", &[("attempt", attempt.to_string())]),
@@ -207,6 +213,19 @@ impl Event {
             What::Continued { whom } => put("continued", &[("whom", whom.to_string())]),
             What::Struck { fault } => put("struck", &[("fault", fault.to_string())]),
             What::Healed { fault } => put("healed", &[("fault", fault.to_string())]),
+            What::Evicted { key, grant, asked } => put(
+                "evicted",
+                &[("key", key.to_string()), ("grant", grant.to_string()), ("asked", moment(asked))],
+            ),
+            What::Kept { key, grant, asked, remaining } => put(
+                "kept",
+                &[
+                    ("key", key.to_string()),
+                    ("grant", grant.to_string()),
+                    ("asked", moment(asked)),
+                    ("remaining", nanos(remaining)),
+                ],
+            ),
             What::Inspected { entries } => put("inspected", &[("entries", entries.to_string())]),
             What::Ghost { name, what } => {
                 put("ghost", &[("name", name.to_string()), ("what", what.to_string())]);
@@ -236,6 +255,7 @@ impl Event {
                 mode: parse_mode(&f.text("mode")?)?,
                 fair: f.truth("fair")?,
                 waits: f.truth("waits")?,
+                several: f.truth("several")?,
             },
             "blocked" => What::Blocked { attempt: attempt()? },
             "gave_up" => What::GaveUp { attempt: attempt()?, why: f.text("why")? },
@@ -290,6 +310,17 @@ impl Event {
             "continued" => What::Continued { whom: f.text("whom")? },
             "struck" => What::Struck { fault: f.text("fault")? },
             "healed" => What::Healed { fault: f.text("fault")? },
+            "evicted" => What::Evicted {
+                key: f.text("key")?,
+                grant: f.number("grant")?,
+                asked: f.moment("asked")?,
+            },
+            "kept" => What::Kept {
+                key: f.text("key")?,
+                grant: f.number("grant")?,
+                asked: f.moment("asked")?,
+                remaining: Duration::from_nanos(f.number("remaining")?),
+            },
             "inspected" => What::Inspected { entries: f.number("entries")? },
             "ghost" => What::Ghost { name: f.text("name")?, what: f.text("what")? },
             other => return Err(format!("the event {other:?} is unknown")),
@@ -345,6 +376,7 @@ mod tests {
                 mode: Mode::Permits { take: 2, of: 5 },
                 fair: true,
                 waits: false,
+                several: true,
             },
             What::Blocked { attempt: 1 },
             What::GaveUp { attempt: 1, why: "busy".into() },
@@ -374,6 +406,13 @@ mod tests {
             What::Continued { whom: "w1.0".into() },
             What::Struck { fault: "cut the link".into() },
             What::Healed { fault: "cut the link".into() },
+            What::Evicted { key: key.clone(), grant: 3, asked: at },
+            What::Kept {
+                key: key.clone(),
+                grant: 3,
+                asked: at,
+                remaining: Duration::from_nanos(5),
+            },
             What::Inspected { entries: 0 },
             What::Ghost { name: key, what: "holder".into() },
         ];

@@ -12,6 +12,8 @@ pub enum ClientFault {
     Kill,
     /// SIGSTOP of one or more, never of all, and SIGCONT after half a ttl to three ttls.
     Stop,
+    /// Locks are taken away by force, one after the other.
+    Evict,
 }
 
 impl FromStr for ClientFault {
@@ -21,7 +23,8 @@ impl FromStr for ClientFault {
         match text {
             "kill" => Ok(Self::Kill),
             "stop" => Ok(Self::Stop),
-            _ => Err(format!("{text:?} is no fault of a worker; kill and stop are")),
+            "evict" => Ok(Self::Evict),
+            _ => Err(format!("{text:?} is no fault of a worker; kill, stop and evict are")),
         }
     }
 }

@@ -41,6 +41,8 @@ pub struct Attempt {
     pub fair: bool,
     /// Whether it was more than a single try.
     pub waits: bool,
+    /// Whether other keys were acquired with this one, all or none: it may wait for those.
+    pub several: bool,
     /// Before the acquire.
     pub tried: Moment,
     /// When it was told that the store had blocked it for the first time.
@@ -66,6 +68,8 @@ pub struct Hold {
     pub first_valid_until: Moment,
     /// The furthest that the holder ever counted on.
     pub valid_until: Moment,
+    /// What the holder counted on, and when it had noted that down.
+    pub counted: Vec<(Moment, Moment)>,
     /// When `ensure_held` was asked and said yes, and what the holder counted on right after.
     pub held: Vec<(Moment, Moment)>,
     /// When the holder was told of a loss, since when it is lost, and why.
@@ -105,6 +109,11 @@ impl Span {
 }
 
 impl Attempt {
+    /// Whether no other claim may be held beside it.
+    pub fn excludes_all(&self) -> bool {
+        matches!(self.mode, Mode::Exclusive | Mode::Write)
+    }
+
     /// When it ceased to wait: it was granted, gave up, or its process was gone.
     pub fn waited_until(&self) -> Moment {
         let told = self.hold.as_ref().map(|hold| hold.told);
@@ -207,7 +216,7 @@ impl History {
             match &event.what {
                 What::Killed { whom } => _ = gone.entry(whom.clone()).or_insert(at),
                 What::Ended => _ = gone.entry(event.process.clone()).or_insert(at),
-                What::Try { attempt, key, mode, fair, waits } => {
+                What::Try { attempt, key, mode, fair, waits, several } => {
                     known.insert((event.process.clone(), *attempt), attempts.len());
                     attempts.push(Attempt {
                         process: event.process.clone(),
@@ -217,6 +226,7 @@ impl History {
                         mode: *mode,
                         fair: *fair,
                         waits: *waits,
+                        several: *several,
                         tried: at,
                         blocked: None,
                         gave_up: None,
@@ -242,6 +252,7 @@ impl History {
                             ttl: *ttl,
                             first_valid_until: *valid_until,
                             valid_until: *valid_until,
+                            counted: vec![(at, *valid_until)],
                             held: Vec::new(),
                             lost: None,
                             releasing: None,
@@ -346,6 +357,7 @@ impl Hold {
                 self.valid_until = self.valid_until.max(*valid_until);
             }
             What::Renewed { valid_until, .. } => {
+                self.counted.push((at, *valid_until));
                 self.valid_until = self.valid_until.max(*valid_until);
             }
             What::Lost { since, reason, .. } => self.lost = Some((at, *since, reason.clone())),
@@ -367,7 +379,7 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         write(
             "w0.0.log",
-            "5 w0.0 0 try attempt=0 key=k mode=exclusive fair=true waits=true\n7 w0.0 0 gran",
+            "5 w0.0 0 try attempt=0 key=k mode=exclusive fair=true waits=true several=false\n7 w0.0 0 gran",
         );
         write("w1.0.log", "6 w1.0 - ended\n");
         write("run.log", "");

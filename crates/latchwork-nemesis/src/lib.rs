@@ -12,15 +12,18 @@
 //!
 //! - The **workers** ([`worker`]) are processes of several tasks each. A task tries, waits, holds,
 //!   asks `ensure_held`, writes to the resource, and releases, drops or loses its guard. Some
-//!   tries are single ones, some are cancelled in the middle. There are three kinds of keys: hot
-//!   (many tasks, holds of a few milliseconds: handover), long (up to two ttls, some with a
-//!   `max_hold` that they pass) and fair.
+//!   tries are single ones, some are cancelled in the middle. Of every ten tasks three take hot keys
+//!   (holds of a few milliseconds: handover), two take long holds (up to two ttls, some with a
+//!   `max_hold` that they exceed), and one each is fair, reads or writes, takes permits, takes two
+//!   keys at once, and enters its key twice.
 //! - The **resource** ([`resource`]) is the outside judge: it keeps a fence for each key and its
 //!   own order, and knows nothing of Latchwork.
 //! - The **run** ([`run`]) starts the workers, plays the faults by a [`schedule`], sends everybody
-//!   home, and looks for what is left in the store.
-//! - The **checks** ([`checks`]) read the merged history afterwards. They see only what the
-//!   workers were told, never the store's own state.
+//!   home, and looks for what is left in the store. Meanwhile a thread of it asks the store for how
+//!   long it keeps what is held.
+//! - The **checks** ([`checks`]) read the merged history afterwards. They see what the workers
+//!   were told; of the store's own state only how long it keeps a claim (`store_keeps`), and what
+//!   is left at the end (`ghost_free`).
 //!
 //! # The history
 //!
@@ -83,15 +86,15 @@
 //!
 //! # Limits
 //!
-//! One machine: stamps of two machines cannot be compared. Only mutexes, for there are no other
-//! handles yet; the history and the checks know all modes. A seed repeats the choices of a run
-//! and not its timing.
+//! One machine: stamps of two machines cannot be compared. A seed repeats the choices of a run and
+//! not its timing.
 
 #![cfg(target_os = "linux")]
 
 pub mod checks;
 mod crew;
 pub mod event;
+mod evict;
 pub mod faults;
 mod fields;
 pub mod flags;
@@ -106,6 +109,7 @@ pub mod schedule;
 pub mod slow;
 #[cfg(test)]
 mod story;
+mod survey;
 mod sweep;
 mod witness;
 pub mod worker;

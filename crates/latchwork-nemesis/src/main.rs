@@ -23,7 +23,7 @@ latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
   --redis KIND      starts Redis servers for the run, and breaks them
   --options TEXT    options of their address: guard=true&max_ttl=2s, min_replicas=2
   --for 60s         length of the run
-  --faults LIST     kill,stop; none if not given. With --redis single also cuts,lost-answers,
+  --faults LIST     kill,stop,evict; none if not given. With --redis single also cuts,lost-answers,
                     late-answers,lost-messages,flush-scripts,freeze,restart,lose-data,old-data,
                     flush-all; sentinel: failover,hang; cluster: node-loss,node-hang; redlock:
                     cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data
@@ -32,8 +32,8 @@ latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
   --ttl 2s          ttl of all locks
   --longest 2       the longest hold, in ttls
   --processes 3     worker processes
-  --tasks 5         tasks in each; of every five, three are on the hot keys
-  --keys 1          keys of each kind: hot, long, fair
+  --tasks 10        tasks in each; of every ten, three are on the hot keys
+  --keys 1          keys of each kind: hot, long, fair, read and write, permits, several, entered
   --slow 0ms        holds back answers of a file store for up to this long
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given

@@ -8,18 +8,21 @@ use std::time::Duration;
 
 use latchwork::LockManager;
 
-use crate::checks::{ALL, Bounds, Check, Verdict};
+use crate::checks::{ALL, Allowed, Bounds, Check, Verdict};
 use crate::crew::Crew;
 use crate::event::What;
+use crate::evict::evict;
 use crate::faults::{ClientFault, Lister, Nemesis};
 use crate::history::History;
 use crate::log::Log;
 use crate::luck::Luck;
 use crate::pause::pause;
 use crate::resource::Resource;
-use crate::schedule::{Schedule, Stage};
+use crate::schedule::{EVICT, Schedule, Stage};
+use crate::survey::Survey;
 use crate::sweep::sweep;
 use crate::worker::Orders;
+use crate::worker::wish::Kind;
 
 /// What is run.
 pub struct Plan {
@@ -33,9 +36,9 @@ pub struct Plan {
     pub seed: u64,
     /// How many worker processes.
     pub processes: u32,
-    /// How many tasks in each; of every five, three are on the hot keys.
+    /// How many tasks in each; of every ten, three are on the hot keys.
     pub tasks: u32,
-    /// How many keys of each kind: hot, long, fair.
+    /// How many keys of each kind.
     pub keys: u32,
     /// The ttl of all locks.
     pub ttl: Duration,
@@ -57,7 +60,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Three processes of five tasks at a store, a calm minute.
+    /// Three processes of ten tasks at a store, a calm minute.
     pub fn new(store: &str, program: PathBuf, folder: PathBuf) -> Self {
         let (ttl, processes) = (Duration::from_secs(2), 3);
         Self {
@@ -66,7 +69,7 @@ impl Plan {
             folder,
             seed: 1,
             processes,
-            tasks: 5,
+            tasks: 10,
             keys: 1,
             ttl,
             longest: 2.0,
@@ -96,6 +99,13 @@ impl Plan {
     /// be reached. What the checks found is no error.
     pub fn run(mut self, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
         self.bounds.travel = self.bounds.travel.max(self.slow);
+        if self.faults.contains(&ClientFault::Evict) {
+            // The holder is told at its next renewal, and another may hold the key by then.
+            for check in ["exclusion", "forgotten_claim"] {
+                let (check, fault) = (check.into(), EVICT.into());
+                self.bounds.allowed.push(Allowed { check, fault, after: self.ttl });
+            }
+        }
         let one_process = self.store == "mem:";
         if one_process && (self.processes > 1 || !self.faults.is_empty()) {
             let message = "mem: is a store of one process; use --processes 1 and no faults";
@@ -125,6 +135,11 @@ impl Plan {
             fair,
             sweeps: one_process,
         };
+        let prefix = format!("{}:", orders.namespace);
+        let survey = match one_process {
+            true => None,
+            false => Some(Survey::start(&self.store, &orders.namespace, log.clone())?),
+        };
         let mut crew =
             Crew::start(&self.program, &self.folder, orders, log.clone(), self.processes)?;
         let mut stage = Stage {
@@ -133,11 +148,16 @@ impl Plan {
             faults: &self.faults,
             nemeses: &mut self.nemeses,
             luck: Luck::of(self.seed, u64::MAX),
+            evict: &mut |luck| {
+                let evicted = evict(&locks, &prefix, &log, luck);
+                runtime.block_on(evicted).map_err(io::Error::other)
+            },
             log: log.clone(),
             ttl: self.ttl,
             progress,
         };
         self.schedule.play(&mut stage)?;
+        drop(survey);
         // What there is of a run in which somebody failed is judged all the same.
         let limit = self.ttl.mul_f64(self.longest) + self.ttl + Duration::from_secs(8);
         let trouble = crew.finish(limit).err().map(|error| error.to_string());
@@ -176,8 +196,8 @@ impl Plan {
             "release_counts",
             "ghost_free",
         ];
-        // Of every five tasks one is fair; three on a key wait for each other.
-        let fair_tasks = self.processes * ((self.tasks + 1) / 5);
+        // Of every ten tasks one is fair; three on a key wait for each other.
+        let fair_tasks = self.processes * ((self.tasks + 6) / 10);
         if fair && fair_tasks >= 3 * self.keys {
             expected.push("fair_order");
         }
@@ -186,6 +206,10 @@ impl Plan {
         }
         if self.faults.contains(&ClientFault::Kill) {
             expected.push("takeover_bound");
+        }
+        // The others do not tell how long they keep a claim, or do so in whole seconds.
+        if ["file:", "redis:"].iter().any(|scheme| self.store.starts_with(scheme)) {
+            expected.push("store_keeps");
         }
         let quiet = self.faults.is_empty() && self.nemeses.is_empty();
         if quiet || self.schedule.calm > self.ttl * 4 {
@@ -199,10 +223,10 @@ impl Plan {
 /// namespace costs: the quarantine of a guarded server.
 async fn open(locks: &LockManager, plan: &Plan) -> Result<(), latchwork::Error> {
     let locks = locks.clone().ttl(plan.ttl);
-    for kind in ["hot", "long", "fair"] {
-        for number in 0..plan.keys {
+    for kind in Kind::ALL {
+        for number in 0..kind.keys(plan.keys) {
             let limit = plan.bounds.settle + Duration::from_secs(5);
-            let guard = locks.mutex(format!("{kind}{number}")).acquire_within(limit).await?;
+            let guard = locks.mutex(kind.key(number)).acquire_within(limit).await?;
             guard.release().await?;
         }
     }

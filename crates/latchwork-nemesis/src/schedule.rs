@@ -15,6 +15,9 @@ use crate::luck::Luck;
 use crate::pause::pause;
 use crate::resource::Resource;
 
+/// The name of the fault that takes locks away.
+pub(crate) const EVICT: &str = "evict";
+
 /// The times of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
@@ -43,6 +46,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) luck: Luck,
     pub(crate) log: Arc<Log>,
     pub(crate) ttl: Duration,
+    /// Takes one lock away.
+    pub(crate) evict: &'a mut dyn FnMut(&mut Luck) -> io::Result<()>,
     pub(crate) progress: &'a mut dyn FnMut(&str),
 }
 
@@ -95,6 +100,17 @@ impl Stage<'_> {
                     pause(self.luck.times(self.ttl, 0.1..0.5));
                 }
                 Ok(())
+            }
+            Some(ClientFault::Evict) => {
+                (self.progress)(EVICT);
+                self.log.note(None, What::Struck { fault: EVICT.into() });
+                let mut evicted = Ok(());
+                while evicted.is_ok() && boot_time() < until {
+                    evicted = (self.evict)(&mut self.luck);
+                    pause(self.luck.times(self.ttl, 0.05..0.3));
+                }
+                self.log.note(None, What::Healed { fault: EVICT.into() });
+                evicted
             }
             None => {
                 let nemesis = &mut self.nemeses[kind - self.faults.len()];

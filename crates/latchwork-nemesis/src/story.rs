@@ -47,7 +47,8 @@ impl Story {
         self.attempts += 1;
         let attempt = self.attempts;
         let (key, mode, waits) = (key.into(), Mode::Exclusive, true);
-        self.says(process, What::Try { attempt, key, mode, fair, waits });
+        let what = What::Try { attempt, key, mode, fair, waits, several: false };
+        self.says(process, what);
         attempt
     }
 

@@ -62,6 +62,17 @@ fn workers_are_killed() {
     assert!(checked(&outcome, "takeover_bound") > 0, "{outcome}");
 }
 
+/// Locks of every kind are taken away by force while they are held.
+#[test]
+fn holders_are_evicted_and_told_by_the_next_renewal() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan { faults: vec![ClientFault::Evict], longest: 4.0, keys: 2, ..plan(&folder) };
+    let outcome = play(folder, plan);
+    let taken = outcome.history.attempts.iter().filter_map(|a| a.hold.as_ref()?.lost.as_ref());
+    assert!(taken.filter(|(.., reason)| &**reason == "taken").count() > 0, "{outcome}");
+    assert!(checked(&outcome, "store_keeps") > 100, "{outcome}");
+}
+
 #[test]
 fn workers_are_stopped_and_answers_are_slow() {
     let folder = tempfile::tempdir().unwrap();

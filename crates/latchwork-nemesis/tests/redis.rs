@@ -95,6 +95,13 @@ fn workers_are_killed_and_stopped() {
 }
 
 #[test]
+fn holders_are_evicted_and_told_by_the_next_renewal() {
+    let outcome = play(Kind::Single, "", &["evict"], many_long_holds);
+    assert!(forgotten(&outcome) > 0, "{outcome}");
+    assert!(checked(&outcome, "store_keeps") > 100, "{outcome}");
+}
+
+#[test]
 fn the_network_and_the_scripts_fail() {
     let faults = ["cuts", "lost-answers", "flush-scripts"];
     let outcome = play(Kind::Single, "", &faults, |_| {});

@@ -20,6 +20,8 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
     let told: HashMap<(&str, u64), _> = history
         .attempts
         .iter()
+        // Holds that share the key have no order among themselves.
+        .filter(|attempt| attempt.excludes_all())
         .filter_map(|a| Some(((&*a.process, a.id), a.hold.as_ref()?.told)))
         .collect();
     let mut judged: Vec<_> = history

@@ -14,6 +14,7 @@ mod ghost_free;
 mod held_is_valid;
 mod no_false_alarm;
 mod release_counts;
+mod store_keeps;
 mod takeover_bound;
 mod token_order;
 mod told_in_time;
@@ -226,6 +227,7 @@ pub const ALL: &[Check] = &[
     check!(forgotten_claim, "while a claim is held nobody else has held its key"),
     check!(told_in_time, "a holder is told of a loss when its validity ends, at the latest"),
     check!(held_is_valid, "ensure_held says yes only within the validity, never after a loss"),
+    check!(store_keeps, "the store keeps a claim for as long as its holder counts on it"),
     check!(release_counts, "a release lets the next one in, not the end of a ttl"),
     check!(ghost_free, "nothing is left in the store a ttl after everything has ended"),
     check!(takeover_bound, "the key of a killed holder passes on in time"),

@@ -9,7 +9,8 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let attempts = history.by_key();
     for (key, holds) in history.holds_by_key() {
         let waits = Waits::new(history, &attempts[&key]);
-        for (victim, hold) in &holds {
+        // The end of one hold frees nothing beside others that share the key.
+        for (victim, hold) in holds.iter().filter(|(victim, _)| victim.excludes_all()) {
             let killed = history.faults.iter().find(|f| {
                 &*f.name == "kill"
                     && f.whom.as_ref() == Some(&victim.process)

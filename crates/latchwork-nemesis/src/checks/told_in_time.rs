@@ -1,8 +1,16 @@
 //! A hold that ended otherwise than by a release has told its holder by the end of its validity,
-//! give or take what the process could not run.
+//! give or take what the process could not run. A hold that was taken away has told its holder by
+//! the next renewal, a third of a ttl later.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use latchwork_core::{FencingToken, Moment, validity};
 
 use super::{Bounds, Verdict};
+use crate::event::What;
 use crate::history::{History, Span};
+use crate::schedule::EVICT;
 
 pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
@@ -25,7 +33,43 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
             verdict.violation(until, &attempt.key, message);
         }
     }
+    taken(&mut verdict, history, bounds);
     verdict
+}
+
+/// Judges the holds that were taken away by force.
+fn taken(verdict: &mut Verdict, history: &History, bounds: &Bounds) {
+    let mut evicted: HashMap<(&str, u64), (Moment, Moment)> = HashMap::new();
+    for event in &history.events {
+        if let What::Evicted { key, grant, asked } = &event.what {
+            evicted.entry((key, *grant)).or_insert((*asked, event.at));
+        }
+    }
+    for attempt in &history.attempts {
+        let Some(hold) = &attempt.hold else { continue };
+        let grant = FencingToken::from_raw(hold.token).grant_number();
+        let Some((asked, gone)) = evicted.get(&(&*attempt.key, grant)) else { continue };
+        let believed_until = attempt.believed_until().unwrap_or(hold.told);
+        if hold.told >= *asked || believed_until <= *gone {
+            continue;
+        }
+        let span = Span { from: *gone, to: believed_until };
+        // A fault may keep the renewal from its answer.
+        if history.faults_near(span, bounds.settle).any(|fault| &*fault.name != EVICT) {
+            continue;
+        }
+        verdict.checked += 1;
+        let most = validity::renew_every(hold.ttl) + bounds.travel + bounds.slack;
+        let late = history.running(&attempt.process, span);
+        if late > most {
+            let message = format!(
+                "{} (attempt {}) believed in it for {late:?} after it was taken, more than {most:?}",
+                attempt.process, attempt.id
+            );
+            let key: &Arc<str> = &attempt.key;
+            verdict.violation(believed_until, key, message);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -95,5 +139,20 @@ mod tests {
         story.at(900).run(What::Killed { whom: "a".into() });
         story.at(5_000).run(What::Inspected { entries: 0 });
         assert_eq!(verdict(&story), Verdict::default());
+    }
+
+    /// Granted at 0, evicted at 200, told at `told`.
+    fn evicted(told: u64) -> Verdict {
+        let (mut story, attempt) = granted();
+        story.at(201).run(What::Evicted { key: "k".into(), grant: 1, asked: ms(200) });
+        story.at(told).says("a", What::Lost { attempt, since: ms(told), reason: "taken".into() });
+        verdict(&story)
+    }
+
+    #[test]
+    fn who_is_evicted_is_told_by_the_next_renewal() {
+        let well = evicted(201 + 330);
+        assert!(well.violations.is_empty() && well.checked == 2, "{well:?}");
+        assert_eq!(evicted(201 + 333 + 310).violations.len(), 1);
     }
 }

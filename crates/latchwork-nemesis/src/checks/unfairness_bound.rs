@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::Moment;
+use latchwork_core::{Mode, Moment};
 
 use super::{Bounds, Verdict};
 use crate::event::What;
-use crate::history::{History, Span};
+use crate::history::{Attempt, History, Span};
 
 pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
@@ -22,7 +22,7 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let plain: HashMap<(&str, u64), &Arc<str>> = history
         .attempts
         .iter()
-        .filter(|attempt| !attempt.fair)
+        .filter(|attempt| is_judged(attempt))
         .map(|attempt| ((&*attempt.process, attempt.id), &attempt.key))
         .collect();
     for event in &history.events {
@@ -60,6 +60,11 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
         }
     }
     verdict
+}
+
+/// Whether it waits in the line of its process, and for its own key alone.
+fn is_judged(attempt: &Attempt) -> bool {
+    !attempt.fair && !attempt.several && attempt.mode == Mode::Exclusive
 }
 
 /// The longest hold of each key, from when its holder was told until its end was answered.

@@ -15,7 +15,9 @@ pub(super) struct Waits<'a> {
 
 impl<'a> Waits<'a> {
     pub(super) fn new(history: &History, attempts: &[&'a Attempt]) -> Self {
-        let mut by_begin: Vec<_> = attempts.iter().copied().filter(|a| a.waits).collect();
+        // One of several locks may be free, and its waiter waits for another.
+        let waits = |attempt: &&Attempt| attempt.waits && !attempt.several;
+        let mut by_begin: Vec<_> = attempts.iter().copied().filter(waits).collect();
         by_begin.sort_by_key(|attempt| attempt.tried);
         let end = history.end();
         let lengths = by_begin.iter().map(|a| a.waited_until().min(end).since(a.tried));

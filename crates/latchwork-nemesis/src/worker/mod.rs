@@ -3,6 +3,7 @@
 mod orders;
 mod task;
 mod watch;
+pub(crate) mod wish;
 
 use std::error::Error;
 use std::io::Read;

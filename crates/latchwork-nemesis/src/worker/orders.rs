@@ -20,7 +20,7 @@ pub struct Orders {
     pub resource: PathBuf,
     /// What all its random choices come from.
     pub seed: u64,
-    /// How many tasks it runs; of every five, three are on the hot keys.
+    /// How many tasks it runs; of every ten, three are on the hot keys.
     pub tasks: u32,
     /// How many keys of each kind there are.
     pub keys: u32,
@@ -50,7 +50,7 @@ impl Orders {
             log: flags.needed("log")?.into(),
             resource: flags.needed("resource")?.into(),
             seed: flags.parsed("seed", 0)?,
-            tasks: flags.parsed("tasks", 5)?,
+            tasks: flags.parsed("tasks", 10)?,
             keys: flags.parsed("keys", 1)?,
             ttl: flags.duration("ttl", Duration::from_secs(1))?,
             longest: flags.parsed("longest", 2.0)?,

@@ -7,26 +7,16 @@ use std::time::Duration;
 
 use latchwork::{ErrorKind, Guard, LockManager, NotHeld, Released};
 use latchwork_core::clock::boot_time;
-use latchwork_core::{Lost, Mode, Moment};
+use latchwork_core::{Lost, Moment};
 
 use super::Shop;
 use super::watch::{of_a_task, reason};
+use super::wish::{Held, Kind, Wish};
 use crate::event::{Answer, How, What};
 use crate::luck::Luck;
 use crate::resource::Desk;
 
 type Trouble = Box<dyn Error + Send + Sync>;
-
-/// What a key is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Short holds by many tasks: handover at its busiest.
-    Hot,
-    /// Holds of up to two ttls, some of them with a `max_hold` that they pass.
-    Long,
-    /// Fair attempts only, mostly short.
-    Fair,
-}
 
 struct Tasker {
     shop: Arc<Shop>,
@@ -39,9 +29,15 @@ struct Tasker {
     longs: u64,
 }
 
+/// An attempt on one key, by its number.
+struct Attempt {
+    number: u64,
+    key: Arc<str>,
+}
+
 /// What became of an acquire.
 enum Got {
-    Hold(Guard),
+    Hold(Held),
     Nothing(&'static str),
 }
 
@@ -71,18 +67,7 @@ impl Tasker {
 
     async fn turn(&mut self) -> Result<(), Trouble> {
         let ttl = self.shop.orders.ttl;
-        let kind = match self.task % 5 {
-            0..3 => Kind::Hot,
-            3 if self.shop.orders.fair => Kind::Fair,
-            _ => Kind::Long,
-        };
-        let number = self.luck.below(self.shop.orders.keys as usize);
-        let key: Arc<str> = match kind {
-            Kind::Hot => format!("hot{number}"),
-            Kind::Long => format!("long{number}"),
-            Kind::Fair => format!("fair{number}"),
-        }
-        .into();
+        let kind = Kind::of(self.task, self.shop.locks.capabilities());
         let rest = match kind {
             Kind::Hot => self.luck.times(Duration::from_millis(1), 0.0..2.0),
             _ => self.luck.times(Duration::from_millis(1), 0.0..30.0),
@@ -91,68 +76,85 @@ impl Tasker {
         // The first one of each task, so that no run is too short to see it.
         let overstays = kind == Kind::Long && self.longs.is_multiple_of(3);
         self.longs += u64::from(kind == Kind::Long);
+        let locks = if kind == Kind::Fair { &self.fair_locks } else { &self.shop.locks };
+        let owner = format!("{}/{}", self.shop.orders.name, self.task);
+        let max_hold = overstays.then_some(ttl / 2);
+        let wish = Wish::of(kind, self.shop.orders.keys, locks, &owner, max_hold, &mut self.luck);
         let length = match kind {
             _ if overstays => ttl,
             Kind::Hot => self.luck.times(Duration::from_millis(1), 0.0..6.0),
-            Kind::Fair if self.luck.percent(85) => self.luck.times(ttl, 0.0..0.05),
-            Kind::Fair => self.luck.times(ttl, 0.0..1.2),
             Kind::Long if self.luck.percent(50) => self.luck.times(ttl, 0.0..0.3),
             Kind::Long => self.luck.times(ttl, 0.0..self.shop.orders.longest),
+            _ if self.luck.percent(85) => self.luck.times(ttl, 0.0..0.05),
+            _ => self.luck.times(ttl, 0.0..1.2),
         };
-        let attempt = self.shop.attempts.fetch_add(1, Ordering::Relaxed);
-        self.attempt.store(attempt, Ordering::Relaxed);
-        match self.acquire(attempt, &key, kind, overstays).await {
-            Got::Hold(guard) => self.hold(attempt, &key, guard, length).await,
+        let first = self.shop.attempts.fetch_add(wish.keys.len() as u64, Ordering::Relaxed);
+        self.attempt.store(first, Ordering::Relaxed);
+        let attempts: Vec<_> = (first..)
+            .zip(&wish.keys)
+            .map(|(number, key)| Attempt { number, key: key.clone() })
+            .collect();
+        match self.acquire(&attempts, &wish).await {
+            Got::Hold(held) => self.hold(&attempts, held, length).await,
             Got::Nothing(why) => {
-                self.note(What::GaveUp { attempt, why: why.into() });
+                for attempt in attempts {
+                    self.note(What::GaveUp { attempt: attempt.number, why: why.into() });
+                }
                 Ok(())
             }
         }
     }
 
-    async fn acquire(&mut self, attempt: u64, key: &Arc<str>, kind: Kind, overstays: bool) -> Got {
+    async fn acquire(&mut self, attempts: &[Attempt], wish: &Wish) -> Got {
         let ttl = self.shop.orders.ttl;
-        let fair = kind == Kind::Fair;
-        let mutex =
-            if fair { self.fair_locks.mutex(key).fair() } else { self.shop.locks.mutex(key) };
-        let mutex = if overstays { mutex.max_hold(ttl / 2) } else { mutex };
         let waits = !self.luck.percent(5);
         let patience = self.luck.times(ttl, 0.2..4.0);
         let cancelled = self.luck.percent(8);
-        let mode = Mode::Exclusive;
-        self.note(What::Try { attempt, key: key.clone(), mode, fair, waits });
+        for Attempt { number, key } in attempts {
+            self.note(What::Try {
+                attempt: *number,
+                key: key.clone(),
+                mode: wish.mode,
+                fair: wish.kind == Kind::Fair,
+                waits,
+                several: attempts.len() > 1,
+            });
+        }
         let mut closing = self.shop.closing.clone();
         let answer = if !waits {
-            mutex.try_acquire().await
+            wish.try_acquire().await
         } else if cancelled {
             // The future is dropped in the middle: whatever it had got is given back behind us.
             tokio::select! {
-                answer = mutex.acquire() => answer.map(Some),
+                answer = wish.acquire(None) => answer.map(Some),
                 () = self.shop.io.sleep(patience / 8) => return Got::Nothing("cancelled"),
                 _ = closing.wait_for(|closing| *closing) => return Got::Nothing("cancelled"),
             }
         } else {
             tokio::select! {
-                answer = mutex.acquire_within(patience) => answer.map(Some),
+                answer = wish.acquire(Some(patience)) => answer.map(Some),
                 _ = closing.wait_for(|closing| *closing) => return Got::Nothing("cancelled"),
             }
         };
         match answer {
-            Ok(Some(guard)) => {
-                // What it counts on is read first, so that the stamp is no earlier than the truth.
-                let what = What::Granted {
-                    attempt,
-                    token: guard.token().get(),
-                    ttl: guard.ttl(),
-                    valid_until: guard.valid_until(),
-                };
-                self.note(what);
-                Got::Hold(guard)
+            Ok(Some(held)) => {
+                for (attempt, guard) in each(attempts, held.guards()) {
+                    // What it counts on is read first, so that the stamp is no earlier than the
+                    // truth.
+                    let what = What::Granted {
+                        attempt,
+                        token: guard.token().get(),
+                        ttl: guard.ttl(),
+                        valid_until: guard.valid_until(),
+                    };
+                    self.note(what);
+                }
+                Got::Hold(held)
             }
             Ok(None) => Got::Nothing("busy"),
             Err(error) if error.kind() == ErrorKind::TimedOut => Got::Nothing("timed_out"),
             Err(error) => {
-                eprintln!("attempt {attempt} on {key}: {error}");
+                eprintln!("attempt {} on {}: {error}", attempts[0].number, attempts[0].key);
                 Got::Nothing("failed")
             }
         }
@@ -160,40 +162,49 @@ impl Tasker {
 
     async fn hold(
         &mut self,
-        attempt: u64,
-        key: &Arc<str>,
-        guard: Guard,
+        attempts: &[Attempt],
+        held: Held,
         length: Duration,
     ) -> Result<(), Trouble> {
         let until = boot_time().plus(length);
         let worked = tokio::select! {
             // The work first: after a pause it must find out by asking, too.
             biased;
-            worked = self.work(attempt, key, &guard, until) => worked?,
-            lost = guard.lost() => Err(lost),
+            worked = self.work(attempts, held.guards(), until) => worked?,
+            lost = held.lost() => Err(lost),
         };
         if let Err(lost) = worked {
             let Lost { reason: why, at: since } = lost;
-            self.note(What::Lost { attempt, since, reason: reason(why).into() });
-            // What a holder does that was stopped between its check and its write.
-            self.write(attempt, key, guard.token().get()).await?;
+            for (attempt, guard) in each(attempts, held.guards()) {
+                // Of several locks the loss of one is the loss of all.
+                self.note(What::Lost { attempt, since, reason: reason(why).into() });
+                // What a holder does that was stopped between its check and its write.
+                self.write(attempt, guard).await?;
+            }
             return Ok(());
         }
-        self.see(attempt, &guard);
-        if self.luck.percent(75) {
-            self.note(What::Releasing { attempt, how: How::Release });
-            let answer = match guard.release().await {
-                Ok(Released::Yes) => Answer::Yes,
-                Ok(Released::NotHeld) => Answer::NotHeld,
-                Err(error) => {
-                    eprintln!("release of attempt {attempt} on {key}: {error}");
-                    Answer::Failed
-                }
-            };
-            self.note(What::Released { attempt, answer });
-        } else {
-            self.note(What::Releasing { attempt, how: How::Drop });
-            drop(guard);
+        self.see(attempts, held.guards());
+        let how = if self.luck.percent(75) { How::Release } else { How::Drop };
+        for attempt in attempts {
+            self.note(What::Releasing { attempt: attempt.number, how });
+        }
+        if how == How::Drop {
+            drop(held);
+            return Ok(());
+        }
+        let answer = match held.release().await {
+            Ok(Released::Yes) => Answer::Yes,
+            Ok(Released::NotHeld) => Answer::NotHeld,
+            Err(error) => {
+                eprintln!(
+                    "release of attempt {} on {}: {error}",
+                    attempts[0].number, attempts[0].key
+                );
+                Answer::Failed
+            }
+        };
+        for attempt in attempts {
+            self.note(What::Released { attempt: attempt.number, answer });
         }
         Ok(())
     }
@@ -201,9 +212,8 @@ impl Tasker {
     /// Checks and writes in steps until the time is over, or until the check says no.
     async fn work(
         &mut self,
-        attempt: u64,
-        key: &Arc<str>,
-        guard: &Guard,
+        attempts: &[Attempt],
+        guards: &[Guard],
         until: Moment,
     ) -> Result<Result<(), Lost>, Trouble> {
         let step = self.shop.orders.ttl / 8;
@@ -211,19 +221,20 @@ impl Tasker {
         let lazy = self.luck.percent(40);
         let mut asks = true;
         loop {
-            let asked = boot_time();
-            match guard.ensure_held() {
-                _ if !asks => {}
-                Ok(token) => {
-                    let valid_until = guard.valid_until();
-                    let task = Some(self.task);
-                    self.shop.log.note_at(asked, task, What::Held { attempt, valid_until });
-                    self.write(attempt, key, token.get()).await?;
+            for (attempt, guard) in each(attempts, guards).filter(|_| asks) {
+                let asked = boot_time();
+                match guard.ensure_held() {
+                    Ok(_) => {
+                        let valid_until = guard.valid_until();
+                        let task = Some(self.task);
+                        self.shop.log.note_at(asked, task, What::Held { attempt, valid_until });
+                        self.write(attempt, guard).await?;
+                    }
+                    Err(NotHeld::Suspect) => {
+                        self.note(What::Suspect { attempt });
+                    }
+                    Err(NotHeld::Lost(lost)) => return Ok(Err(lost)),
                 }
-                Err(NotHeld::Suspect) => {
-                    self.note(What::Suspect { attempt });
-                }
-                Err(NotHeld::Lost(lost)) => return Ok(Err(lost)),
             }
             asks = !lazy;
             let now = boot_time();
@@ -231,19 +242,40 @@ impl Tasker {
                 return Ok(Ok(()));
             }
             self.shop.io.clock().sleep_until(until.min(now.plus(step))).await;
-            self.see(attempt, guard);
+            self.see(attempts, guards);
         }
     }
 
-    /// Notes down how long the hold is counted on now.
-    fn see(&self, attempt: u64, guard: &Guard) {
-        let valid_until = guard.valid_until();
-        self.note(What::Renewed { attempt, valid_until });
+    /// Notes down how long the holds are counted on now.
+    fn see(&self, attempts: &[Attempt], guards: &[Guard]) {
+        for (attempt, guard) in each(attempts, guards) {
+            let valid_until = guard.valid_until();
+            self.note(What::Renewed { attempt, valid_until });
+        }
     }
 
-    async fn write(&mut self, attempt: u64, key: &str, token: u64) -> Result<(), Trouble> {
+    async fn write(&mut self, attempt: u64, guard: &Guard) -> Result<(), Trouble> {
+        let token = guard.token().get();
+        let key = name_of(guard);
         let accepted = self.desk.write(key, attempt, token).await?;
         self.note(What::Wrote { attempt, token, accepted });
         Ok(())
     }
+}
+
+/// The name of the lock, without its namespace.
+fn name_of(guard: &Guard) -> &str {
+    let key = guard.key().as_str();
+    key.rsplit_once(':').map_or(key, |(_, name)| name)
+}
+
+/// Each guard with the number of its attempt; the guards are in an order of their own.
+fn each<'a>(
+    attempts: &'a [Attempt],
+    guards: &'a [Guard],
+) -> impl Iterator<Item = (u64, &'a Guard)> {
+    guards.iter().filter_map(|guard| {
+        let attempt = attempts.iter().find(|attempt| &*attempt.key == name_of(guard))?;
+        Some((attempt.number, guard))
+    })
 }
