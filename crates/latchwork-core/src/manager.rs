@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::adaptive::AdaptiveTtl;
 use crate::backend::{
-    Attempt, Backend, Claim, ClaimId, Linger, Mode, Order, Party, Query, Snapshot, Stamp,
+    Attempt, Backend, Claim, ClaimId, Linger, Mode, Order, Party, Query, Shape, Snapshot, Stamp,
 };
 use crate::capabilities::Capabilities;
 use crate::driver::Driver;
 use crate::election::Election;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind};
+use crate::error::{BackendErrorKind, Error, ErrorKind};
 use crate::io::Io;
 use crate::key::Key;
 use crate::local_queue::Handover;
@@ -263,11 +263,12 @@ impl LockManager {
             let released = engine.reaper.release_once(&claim, Linger::None, limit).await;
             released.map_err(|e| engine.seen(e, Some(&key)))?;
         }
-        let mode = seen.holders.first().map_or(Mode::Exclusive, |party| match party.mode {
-            Mode::Read | Mode::Write => Mode::Write,
-            Mode::Permits { of, .. } => Mode::Permits { take: of, of },
-            Mode::Exclusive => Mode::Exclusive,
-        });
+        // By its shape: who waits gives the key one as well, also where nobody holds it any more.
+        let mode = match seen.shape {
+            Some(Shape::ReadWrite) => Mode::Write,
+            Some(Shape::Semaphore { of }) => Mode::Permits { take: of, of },
+            Some(Shape::Mutex) | None => Mode::Exclusive,
+        };
         let token = self.bump(&key, mode, &plan, limit).await?;
         let (evicted, others): (Vec<_>, Vec<_>) =
             seen.holders.into_iter().partition(|party| party.id.is_some());
@@ -307,10 +308,13 @@ impl LockManager {
         if engine.reaper.release_once(withdrawal.claim(), Linger::None, limit).await.is_ok() {
             withdrawal.settled();
         }
-        Ok(match attempt.map_err(|e| engine.seen(e, Some(key)))? {
-            Attempt::Granted(grant) => Some(FencingToken::from_grant(grant.token)),
-            Attempt::Blocked(_) => None,
-        })
+        match attempt {
+            Ok(Attempt::Granted(grant)) => Ok(Some(FencingToken::from_grant(grant.token))),
+            Ok(Attempt::Blocked(_)) => Ok(None),
+            // Somebody has it as another kind of lock since it was looked at.
+            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(None),
+            Err(error) => Err(engine.seen(error, Some(key))),
+        }
     }
 
     fn claim(&self, key: &Key, id: ClaimId, mode: Mode, plan: &Plan) -> Claim {

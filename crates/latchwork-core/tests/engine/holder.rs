@@ -347,3 +347,18 @@ async fn a_grant_that_comes_after_the_close_is_given_back() {
     world.settle().await;
     assert!(world.is_empty().await);
 }
+
+/// The holder's lease is over, and only its successor's place in the line says what the key is.
+#[tokio::test(start_paused = true)]
+async fn a_line_of_readers_without_a_holder_is_no_obstacle_to_force() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let held = world.locks.rwlock("k").write().ttl(10 * SEC).acquire().await.unwrap();
+    let waiting = other.rwlock("k").read().ttl(60 * SEC);
+    let mut waiting = Box::pin(waiting.acquire());
+    assert!(world.io.within(SEC, &mut waiting).await.is_none());
+    world.clock.suspend(10 * SEC);
+    let released = world.locks.force_release("k").await.unwrap();
+    assert!(released.evicted.is_empty(), "{released:?}");
+    drop(held);
+}
