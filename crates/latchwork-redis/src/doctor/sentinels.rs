@@ -203,7 +203,9 @@ mod tests {
             let at = endpoint(&master)?;
             Some((at.clone(), word(&master, vec![at.clone()], vec![at], Ok(()))?))
         };
-        survives("SENTINEL MASTER", &[sample], |bytes| {
+        let most = String::from_utf8_lossy(sample)
+            .replace("$1\r\n2\r\n", "$20\r\n18446744073709551615\r\n");
+        survives("SENTINEL MASTER", &[sample, most.as_bytes()], |bytes| {
             let Some((at, word)) = read(bytes) else { return };
             let words = [(&at, word)];
             let judged = quorum(&words);
