@@ -94,28 +94,35 @@ pub(super) async fn examine(
         least: number("min-replicas-to-write").await.and_then(|n: u64| n.try_into().ok()),
         lag: number("min-replicas-max-lag").await,
     };
-    let waits = match config.min_replicas {
-        0 => "locks do not wait for replicas (WAIT)".into(),
-        few => format!("locks wait for {few} replicas (WAIT)"),
-    };
     // Some may be connected that no Sentinel knows, and are on no side of their own.
     let connected = server.number("connected_slaves").unwrap_or(0);
     let connected = usize::try_from(connected).unwrap_or(usize::MAX);
     let unknown = connected.saturating_sub(placement.replicas());
     let stay = placement.may_stay(server.link.endpoint()).saturating_add(unknown);
     let all = placement.replicas().saturating_add(unknown);
-    judge(&settings, stay, all, Rule::of(config).map(|rule| rule.deposed), &waits)
+    let deposed = Rule::of(config).map(|rule| rule.deposed);
+    judge(&settings, stay, all, deposed, config.min_replicas)
 }
 
 /// `stay` of `all` replicas may stay with this server when it is replaced; `deposed` is what the
-/// guard waits for, if it is on.
+/// guard waits for, if it is on, and `confirming` are the replicas that a lock waits for.
 fn judge(
     settings: &Settings,
     stay: usize,
     all: usize,
     deposed: Option<Duration>,
-    waits: &str,
+    confirming: u32,
 ) -> Finding {
+    let waits = match confirming {
+        0 => "locks do not wait for replicas (WAIT)".into(),
+        few => format!("locks wait for {few} replicas (WAIT)"),
+    };
+    let needed = stay.saturating_add(1);
+    if confirming as usize >= needed {
+        // What the settings say does not matter then: nothing counts that too few confirm.
+        let found = format!("{waits}, and at most {stay} of {all} stay with a replaced master");
+        return price(found, confirming as usize, all);
+    }
     let gap = |found: String| {
         let make = if deposed.is_some() { Finding::critical } else { Finding::warning };
         make("min-replicas", format!("{found}; {waits}")).consequence(
@@ -133,7 +140,6 @@ fn judge(
                 .remedy("let the user of this report call CONFIG GET"),
         };
     };
-    let needed = stay + 1;
     if settings.version.is_some_and(|version| version < (7, 0)) {
         return gap("before Redis 7.0 scripts write whatever min-replicas-to-write says".into())
             .remedy("use Redis 7.0 or newer, or a Cluster");
@@ -166,8 +172,12 @@ fn judge(
             stops.as_secs()
         ));
     }
-    let found = format!("min-replicas-to-write {least}, max-lag {lag} s; {waits}");
-    if least >= all {
+    price(format!("min-replicas-to-write {least}, max-lag {lag} s; {waits}"), least, all)
+}
+
+/// What has no gap may cost something.
+fn price(found: String, needed: usize, all: usize) -> Finding {
+    if needed >= all {
         return Finding::info("min-replicas", found).consequence(
             "while a replica is away no lock is granted; nor after a failover, until the old \
              master is back as a replica",
@@ -283,10 +293,16 @@ mod tests {
         assert_eq!(Placement::default().may_stay(&at("10.0.0.1", 1)), 0);
     }
 
-    fn severity(least: usize, lag: u64, stay: usize, deposed: Option<u64>) -> &'static str {
+    fn severity(
+        least: usize,
+        lag: u64,
+        stay: usize,
+        deposed: Option<u64>,
+        confirming: u32,
+    ) -> &'static str {
         let settings = Settings { version: Some((7, 0)), least: Some(least), lag: Some(lag) };
         let deposed = deposed.map(Duration::from_secs);
-        judge(&settings, stay, 4, deposed, "").severity.word()
+        judge(&settings, stay, 4, deposed, confirming).severity.word()
     }
 
     /// H84: each gap that the guard would have is critical, and a bound without one is not.
@@ -308,17 +324,19 @@ mod tests {
             (1, 10, 1, None, "warning"),
             (0, 10, 0, None, "warning"),
         ] {
-            let found = severity(least, lag, stay, deposed);
+            let found = severity(least, lag, stay, deposed, 0);
             assert_eq!(found, word, "{least} {lag} {stay} {deposed:?}");
         }
         let old = Settings { version: Some((6, 2)), least: Some(4), lag: Some(10) };
-        assert_eq!(
-            judge(&old, 0, 4, Some(Duration::from_secs(12)), "").severity.word(),
-            "critical"
-        );
+        assert_eq!(judge(&old, 0, 4, Some(Duration::from_secs(12)), 0).severity.word(), "critical");
+        assert_eq!(judge(&old, 0, 4, Some(Duration::from_secs(12)), 1).severity.word(), "ok");
+        // A lock that waits for more replicas than may stay counts on no replaced master.
+        for (stay, confirming, word) in [(1, 1, "critical"), (1, 2, "ok"), (3, 4, "info")] {
+            assert_eq!(severity(0, 10, stay, Some(12), confirming), word, "{stay} {confirming}");
+        }
         let unread = Settings { version: None, least: None, lag: Some(10) };
-        assert_eq!(judge(&unread, 0, 4, Some(Duration::ZERO), "").severity.word(), "warning");
-        assert_eq!(judge(&unread, 0, 4, None, "").severity.word(), "info");
+        assert_eq!(judge(&unread, 0, 4, Some(Duration::ZERO), 0).severity.word(), "warning");
+        assert_eq!(judge(&unread, 0, 4, None, 0).severity.word(), "info");
     }
 
     #[test]

@@ -15,7 +15,7 @@ const GUARDED: &str = "guard=true&max_ttl=5s";
 const LAG: &str = "2";
 const DEPOSED: &str = "guard=true&max_ttl=5s&deposed=4s";
 /// So many disasters are played at a time.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 16;
 
 /// A row of the table, by its first cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,20 +232,21 @@ async fn two_hold(row: Row, count: usize) -> bool {
             ask(&set.master, &["DEL"].into_iter().chain(names).collect::<Vec<_>>()).ok().unwrap();
             first.is_joined_at(port, GUARDED, "k").await
         }
-        Row::Partition(stay) => partition(count, stay, count).await,
+        Row::Partition(stay) => partition(count, stay, count, DEPOSED).await,
     }
 }
 
 /// A partition: so many replicas stay with the master, with its client; the last one is promoted on
 /// the other side, where the others and another client are. A master writes with so many replicas
-/// at least. Tells whether both clients hold the key in the end.
-async fn partition(count: usize, stay: usize, least: usize) -> bool {
+/// at least; the client with the master has these options. Tells whether both clients hold the key in
+/// the end.
+async fn partition(count: usize, stay: usize, least: usize, options: &str) -> bool {
     let set = Set::start(RedisOptions::new(), count).await;
     let port = set.master.port();
     init(&at(port, DEPOSED)).await;
     set.in_step().await;
     set.write_with(least);
-    let near = locks(&at(port, DEPOSED)).await;
+    let near = locks(&at(port, options)).await;
     let first = granted_at_last(&near, "k").await;
     assert!(first.ensure_held().is_ok());
     set.in_step().await;
@@ -304,8 +305,23 @@ fn h84_each_row_of_the_guards_table_is_true_with_1_to_3_replicas() {
 #[test]
 fn h84_a_master_that_keeps_enough_replicas_makes_two_holders() {
     run(async {
-        let (two, three, most) =
-            tokio::join!(partition(2, 1, 1), partition(3, 1, 1), partition(3, 2, 2));
+        let (two, three, most) = tokio::join!(
+            partition(2, 1, 1, DEPOSED),
+            partition(3, 1, 1, DEPOSED),
+            partition(3, 2, 2, DEPOSED)
+        );
         assert!(two && three && most, "{two} {three} {most}");
+    });
+}
+
+/// H84: the other way. A lock that counts only when more replicas have it than may stay does not
+/// outlive its validity on a replaced master, whatever the servers' settings are.
+#[test]
+fn h84_a_lock_that_waits_for_all_replicas_ends_on_a_replaced_master() {
+    run(async {
+        let (two, three) =
+            (format!("{DEPOSED}&min_replicas=2"), format!("{DEPOSED}&min_replicas=3"));
+        let (two, three) = tokio::join!(partition(2, 1, 0, &two), partition(3, 2, 0, &three));
+        assert!(!two && !three, "{two} {three}");
     });
 }
