@@ -243,7 +243,7 @@ pub(crate) fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// The server's clock, from seconds and microseconds.
 pub(crate) fn time(seconds: &Value, micros: &Value) -> Option<Duration> {
-    Some(Duration::from_secs(number(seconds)?) + Duration::from_micros(number(micros)?))
+    Duration::from_secs(number(seconds)?).checked_add(Duration::from_micros(number(micros)?))
 }
 
 #[cfg(test)]

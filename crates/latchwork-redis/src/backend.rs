@@ -137,11 +137,7 @@ impl Shared {
         let link = self.topology.link(names.slot()).await?;
         let alone = is_alone(claim.mode) && link.facts.set_nx_get();
         let known = self.pushes.find(claim.id);
-        // Whoever is the first to come to a server asks with the whole script, which knows of
-        // tokens that a master before it gave.
-        let counter = names.counter();
-        let quick = alone && known.is_none() && link.has_lifted(counter);
-        if quick && !self.crowds.is_crowded(&names) {
+        if alone && known.is_none() && !self.crowds.is_crowded(&names) {
             match self.take_free(&names, claim, kept).await? {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
@@ -153,7 +149,7 @@ impl Shared {
                 {
                     return blocked_by(&value, claim);
                 }
-                // In line, in our own way, closed, or led elsewhere.
+                // In line, in our own way, or closed.
                 Value::BulkString(_) | Value::Nil => {}
                 // In quarantine: who waits takes a place in line below.
                 answer @ Value::Array(_) => match attempt(&answer, claim) {
@@ -212,9 +208,6 @@ impl Shared {
         let attempt = kept.note(run.await).and_then(|answer| attempt(&answer, claim));
         match &attempt {
             Ok(Attempt::Granted(_)) => {
-                if self.topology.leads_to(link, names.slot()) {
-                    link.lifted(names.counter());
-                }
                 match &known {
                     Some(mailbox) => mailbox.hold(),
                     // It has never stood in line, so nothing will be told to it.
@@ -334,8 +327,7 @@ impl Shared {
         let run = self.topology.run_at(names.slot(), script, |command, link| {
             self.keys(command, names);
             command.arg("").arg(id.to_string()).arg(millis(linger));
-            command.arg(u8::from(link.has_lifted(names.counter())));
-            for _ in 5..=12 {
+            for _ in 4..=12 {
                 command.arg("");
             }
             command.arg(start).arg(end).arg(self.publish());

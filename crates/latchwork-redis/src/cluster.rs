@@ -6,6 +6,7 @@
 //! the others still tells of the past.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -170,16 +171,6 @@ impl Cluster {
         })
     }
 
-    /// The connection to the master of a slot, if there is one.
-    pub(crate) fn current(&self, slot: u16) -> Option<Arc<Link>> {
-        let node = {
-            let map = self.lock();
-            let master = map.slots[usize::from(slot)].as_ref()?;
-            map.nodes.get(master)?.commands.clone()
-        };
-        node.current()
-    }
-
     /// Whether messages of a channel of this slot come.
     pub(crate) fn hears(&self, slot: u16, channel: &str) -> bool {
         let node = {
@@ -232,17 +223,8 @@ impl Cluster {
         if place.as_ref() != Some(&to) {
             *place = Some(to.clone());
             drop(map);
-            self.comes_to(&to);
             self.pushes.look(|of| of == Some(slot));
             self.refresh_soon();
-        }
-    }
-
-    /// A slot has come to a node.
-    fn comes_to(&self, endpoint: &Endpoint) {
-        let node = self.lock().nodes.get(endpoint).map(|member| member.commands.clone());
-        if let Some(link) = node.and_then(|node| node.current()) {
-            link.forget_lifted();
         }
     }
 
@@ -330,15 +312,11 @@ impl Cluster {
 
     fn learn(&self, view: View) {
         let mut moved = vec![false; usize::from(SLOTS)];
-        let mut gaining = HashSet::new();
         let mut succeeded = Vec::new();
         {
             let mut map = self.lock();
             for (slot, (old, new)) in map.slots.iter().zip(&view.slots).enumerate() {
                 moved[slot] = old.is_some() && old != new;
-                if moved[slot] {
-                    gaining.extend(new.clone());
-                }
             }
             let serving: HashSet<_> = view.slots.iter().flatten().cloned().collect();
             let has_lost_all = |at: &Endpoint| {
@@ -363,9 +341,6 @@ impl Cluster {
                 pause.await;
                 succeeded.iter().flatten().for_each(|node| node.is_succeeded());
             });
-        }
-        for endpoint in &gaining {
-            self.comes_to(endpoint);
         }
         // Messages about these keys come from elsewhere now.
         self.pushes.look(|slot| slot.is_some_and(|slot| moved[usize::from(slot)]));
@@ -394,13 +369,24 @@ async fn view_of(node: &Node, from: &Endpoint) -> Result<View, BackendError> {
 /// The masters in an answer to `CLUSTER SLOTS`.
 fn read(answer: &Value, from: &Endpoint) -> Vec<Option<Endpoint>> {
     let mut slots = vec![None; usize::from(SLOTS)];
-    let Value::Array(ranges) = answer else { return slots };
-    for range in ranges {
-        let Value::Array(parts) = range else { continue };
+    for (range, master) in ranges(answer, from) {
+        slots[range].fill(Some(master));
+    }
+    slots
+}
+
+/// The ranges of slots in an answer to `CLUSTER SLOTS`, and the master of each.
+fn ranges(
+    answer: &Value,
+    from: &Endpoint,
+) -> impl Iterator<Item = (RangeInclusive<usize>, Endpoint)> {
+    let ranges = if let Value::Array(ranges) = answer { &ranges[..] } else { &[] };
+    ranges.iter().filter_map(|range| {
+        let Value::Array(parts) = range else { return None };
         let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
-            continue;
+            return None;
         };
-        let [host, Value::Int(port), ..] = &master[..] else { continue };
+        let [host, Value::Int(port), ..] = &master[..] else { return None };
         let host = match host {
             // Without a name of its own it is where it was asked.
             Value::BulkString(host) if !host.is_empty() && host != b"?" => {
@@ -408,19 +394,19 @@ fn read(answer: &Value, from: &Endpoint) -> Vec<Option<Endpoint>> {
             }
             _ => from.host.clone(),
         };
-        let Ok(port) = u16::try_from(*port) else { continue };
+        let port = u16::try_from(*port).ok()?;
         let first = usize::try_from(*first).unwrap_or(0);
-        let last = usize::try_from(*last).unwrap_or(0).min(slots.len() - 1);
-        if first <= last {
-            slots[first..=last].fill(Some(Endpoint { host, port }));
-        }
-    }
-    slots
+        let last = usize::try_from(*last).unwrap_or(0).min(usize::from(SLOTS) - 1);
+        (first <= last).then_some((first..=last, Endpoint { host, port }))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use latchwork_services::hostile::survives;
+
     use super::*;
+    use crate::values::value_of;
 
     #[test]
     fn reads_ranges_and_nodes_without_a_name() {
@@ -444,5 +430,16 @@ mod tests {
         assert_eq!(slots[3], at("here", 2));
         assert_eq!(slots[4], at("here", 3));
         assert_eq!(slots[16_383], at("here", 4));
+    }
+
+    #[test]
+    fn hostile_answers_about_slots_name_slots_that_exist() {
+        let sample = b"*2\r\n*3\r\n:0\r\n:8191\r\n*3\r\n$1\r\na\r\n:1\r\n$2\r\nid\r\n\
+            *3\r\n:8192\r\n:16383\r\n*2\r\n$1\r\nb\r\n:2\r\n";
+        let from = Endpoint { host: "here".into(), port: 9 };
+        survives("CLUSTER SLOTS", &[sample], |bytes| {
+            let Some(answer) = value_of(bytes) else { return };
+            assert!(ranges(&answer, &from).all(|(range, _)| *range.end() < usize::from(SLOTS)));
+        });
     }
 }

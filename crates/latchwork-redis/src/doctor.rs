@@ -6,6 +6,7 @@
 
 mod clock;
 mod cluster;
+mod failover;
 mod locks;
 mod rights;
 mod sentinels;
@@ -26,6 +27,8 @@ use crate::answers::{fields, pairs, text};
 use crate::config::{Deployment, Endpoint, RedisConfig};
 use crate::connect::{Access, Probe};
 use crate::link::{Link, command};
+
+use failover::Placement;
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
 /// to be done.
@@ -64,13 +67,17 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
     let store: Arc<str> = config.shown().into();
     let mut report = Report::new(store.clone());
     let mut problems = Vec::new();
-    let endpoints = match &config.deployment {
-        Deployment::Single(endpoint) => vec![endpoint.clone()],
+    let alone = |servers| Placement { servers, ..Placement::default() };
+    let placement = match &config.deployment {
+        Deployment::Single(endpoint) => alone(vec![endpoint.clone()]),
         Deployment::Sentinel { sentinels, service } => {
             sentinels::examine(&config, sentinels, service, &io, &mut report, &mut problems).await
         }
-        Deployment::Cluster(seeds) => cluster::nodes(&config, seeds, &io, &mut problems).await,
+        Deployment::Cluster(seeds) => {
+            alone(cluster::nodes(&config, seeds, &io, &mut problems).await)
+        }
     };
+    let endpoints = &placement.servers;
     let opening = endpoints.iter().map(|at| Box::pin(Server::open(at, &config, &io)));
     let mut servers = Vec::new();
     for (endpoint, opened) in endpoints.iter().zip(join_all(opening).await) {
@@ -92,13 +99,13 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
         });
         return Err(Error::from_backend(problem, None, &store));
     }
-    let examined = servers.iter().map(|one| Box::pin(one.examine(&config, &io)));
+    let examined = servers.iter().map(|one| Box::pin(one.examine(&config, &placement, &io)));
     for findings in join_all(examined).await {
         report.findings.extend(findings);
     }
     report.findings.extend(spread(&report));
     if let Deployment::Cluster(_) = config.deployment {
-        report.findings.extend(cluster::examine(&servers).await);
+        report.findings.extend(cluster::examine(&servers, &config).await);
     }
     if !servers.is_empty() {
         report.findings.extend(locks::examine(&config, &io).await);
@@ -173,8 +180,12 @@ impl Server {
         self.link.send(&command(words)).await.map_err(|failure| failure.error.message)
     }
 
-    async fn examine(&self, config: &RedisConfig, io: &Io) -> Vec<Finding> {
+    async fn examine(&self, config: &RedisConfig, placement: &Placement, io: &Io) -> Vec<Finding> {
         let mut findings = server::examine(self, config).await;
+        if matches!(config.deployment, Deployment::Sentinel { .. }) && self.no_info.is_none() {
+            // A replica of today is the master of tomorrow.
+            findings.push(failover::examine(self, config, placement).await);
+        }
         findings.extend(clock::examine(self, io).await);
         findings.extend(rights::examine(self, config).await);
         findings.into_iter().map(|finding| finding.part(self.part.clone())).collect()

@@ -16,21 +16,6 @@ pub(crate) struct Failure {
     pub(crate) reaction: Reaction,
 }
 
-impl Failure {
-    /// The request was not sent, for the connection is not what it needs.
-    pub(crate) fn elsewhere() -> Self {
-        let message = "the connection is a new one";
-        let error = BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message);
-        Self { error, reaction: Reaction::Again }
-    }
-
-    /// Whether the request is to be sent to another server, or again.
-    pub(crate) fn leads_elsewhere(&self) -> bool {
-        let here = [Reaction::None, Reaction::Reconnect, Reaction::SendScript];
-        !here.contains(&self.reaction) && self.error.effect == Effect::NotApplied
-    }
-}
-
 /// What has to happen before the next try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reaction {

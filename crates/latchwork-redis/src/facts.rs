@@ -44,3 +44,20 @@ impl Facts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use latchwork_services::hostile::survives;
+
+    use super::*;
+
+    #[test]
+    fn hostile_words_about_a_server_are_read_or_left() {
+        let sample = b"# Server\r\nredis_version:7.0.15\r\nrun_id:0123\r\nrole:master\r\n\
+            maxmemory_policy:noeviction\r\n";
+        assert_eq!(Facts::read(str::from_utf8(sample).unwrap()).version, Some((7, 0)));
+        survives("INFO", &[sample], |bytes| {
+            Facts::read(&String::from_utf8_lossy(bytes)).set_nx_get();
+        });
+    }
+}

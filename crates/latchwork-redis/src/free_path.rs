@@ -43,11 +43,6 @@ impl TakeRequest {
     }
 }
 
-/// A token that is only counted up is above all others only where the counter is known to be.
-fn only_lifted(names: &Names, sending: Sending) -> Sending {
-    Sending { lifted: Some(names.counter()), ..sending }
-}
-
 /// The value of a claim that holds alone, up to its token.
 pub(crate) fn head(claim: &Claim) -> String {
     let mut value = up_to_id(claim);
@@ -63,15 +58,6 @@ pub(crate) fn up_to_id(claim: &Claim) -> String {
     value.push_str(":-:");
     value.push_str(str::from_utf8(&claim.id.digits()).expect("digits are ASCII"));
     value
-}
-
-/// Nil where the server is not the right one for this script, and nothing was done: whoever goes on
-/// with the whole script finds the right one.
-fn nil_if_elsewhere(answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
-    match answer {
-        Err(failure) if failure.leads_elsewhere() => Ok(Answer::of_master(Value::Nil)),
-        answer => answer,
-    }
 }
 
 /// Takes free keys. The answer is the token, or the value in the way, or nil if a line must be
@@ -129,7 +115,6 @@ impl Take {
     ) -> Result<Answer, Failure> {
         let names = &request.names;
         let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
-        let sending = only_lifted(names, sending);
         let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
             command.arg(3 + usize::from(self.guard.is_some()));
             command.arg(names.lock()).arg(names.token()).arg(names.helper("line"));
@@ -139,7 +124,7 @@ impl Take {
                 guard.fill(command, link);
             }
         });
-        nil_if_elsewhere(run.await)
+        run.await
     }
 
     async fn take_group(
@@ -150,8 +135,7 @@ impl Take {
         let members = || group.iter().map(|index| &requests[*index]);
         let names = &requests[group[0]].names;
         let script = if self.guard.is_some() { &TAKE_GUARDED } else { &TAKE };
-        let sending = only_lifted(names, Sending::default());
-        let run = self.topology.run_as(sending, None, script, |command, link| {
+        let run = self.topology.run_at(None, script, |command, link| {
             command.arg(1 + 2 * group.len() + usize::from(self.guard.is_some()));
             command.arg(names.token());
             for request in members() {
@@ -169,10 +153,8 @@ impl Take {
         let run = async {
             match run.await {
                 // Not by this script: each tries by itself.
-                Err(failure) if failure.leads_elsewhere() || is_refused(&failure.error) => {
-                    Ok(Value::Array(vec![Value::Nil; group.len()]))
-                }
-                answer => answer.map(|answer| answer.value).map_err(|failure| failure.error),
+                Err(error) if is_refused(&error) => Ok(Value::Array(vec![Value::Nil; group.len()])),
+                answer => answer,
             }
         };
         match self

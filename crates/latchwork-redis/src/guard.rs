@@ -30,10 +30,10 @@ const ON_CLUSTER: Duration = Duration::from_secs(17);
 pub(crate) struct Rule {
     pub(crate) max_ttl: Duration,
     pub(crate) quarantine: Duration,
+    /// How long a master that was replaced may go on writing.
+    pub(crate) deposed: Duration,
     via_proxy: bool,
     database: i64,
-    /// The server's own word may prove that nothing was lost.
-    proof: bool,
 }
 
 /// What the marker of a namespace says.
@@ -62,14 +62,13 @@ impl Rule {
         };
         let max_ttl = config.max_ttl.unwrap_or(MAX_TTL);
         let drift = max_ttl / 100 + Duration::from_millis(1);
+        let deposed = config.deposed.unwrap_or(usual);
         Some(Self {
             max_ttl,
-            quarantine: max_ttl + drift + config.deposed.unwrap_or(usual),
+            quarantine: max_ttl + drift + deposed,
+            deposed,
             via_proxy: config.via_proxy,
             database: config.database,
-            // A slot of a Cluster may have come from a node that is gone, and a proxy may have
-            // turned to another server: then its word says nothing about what was lost.
-            proof: !config.via_proxy && !matches!(config.deployment, Deployment::Cluster(_)),
         })
     }
 
@@ -87,7 +86,6 @@ impl Rule {
             .arg(self.database)
             .arg(whole_millis(self.max_ttl))
             .arg(whole_millis(self.quarantine));
-        command.arg(u8::from(self.proof));
     }
 
     /// Refuses a ttl that the quarantine would not outlast.
@@ -139,7 +137,10 @@ fn whole_millis(length: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use latchwork_services::hostile::survives;
+
     use super::*;
+    use crate::values::value_of;
 
     fn rule(url: &str) -> Rule {
         Rule::of(&RedisConfig::parse(url).unwrap()).unwrap()
@@ -154,10 +155,16 @@ mod tests {
         assert_eq!(sentinel.quarantine, Duration::from_millis(22_101));
         let cluster = rule("redis+cluster://h?guard=true&max_ttl=10s");
         assert_eq!(cluster.quarantine, Duration::from_millis(27_101));
-        assert!(single.proof && sentinel.proof && !cluster.proof);
         let own = rule("redis://h?guard=true&max_ttl=2s&deposed=3s&via_proxy=true");
         assert_eq!(own.quarantine, Duration::from_millis(5_021));
-        assert!(!own.proof);
         assert_eq!(Rule::of(&RedisConfig::parse("redis://h").unwrap()), None);
+    }
+
+    #[test]
+    fn hostile_words_of_a_marker_are_read_or_refused() {
+        let sample = b"*5\r\n:1\r\n:60601\r\n:1\r\n$5\r\n60000\r\n$5\r\n60601\r\n";
+        let read = |bytes: &[u8]| value_of(bytes).and_then(|it| Look::read(&it));
+        assert_eq!(read(sample).unwrap().left, Duration::from_millis(60_601));
+        survives("the guard's marker", &[sample], |bytes| drop(read(bytes)));
     }
 }

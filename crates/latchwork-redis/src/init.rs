@@ -89,7 +89,7 @@ async fn mark(
     // Any lock of the namespace and the slot names the marker.
     let names = shared.topology.names_of_stored(&format!("{namespace}{{{}}}", slot_text(slot)));
     let run = shared.topology.run_at(names.slot(), &GUARD_INIT, |command, link| {
-        command.arg(2).arg(names.token()).arg(names.guard());
+        command.arg(1).arg(names.guard());
         rule.fill(command, link);
     });
     Ok(match &run.await? {

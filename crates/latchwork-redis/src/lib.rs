@@ -32,8 +32,14 @@ mod renew;
 mod scripts;
 mod sentinel;
 mod topology;
+#[cfg(test)]
+mod values;
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
 pub use doctor::doctor;
 pub use init::init;
+
+#[cfg(test)]
+#[global_allocator]
+static METERED: latchwork_services::hostile::Metered = latchwork_services::hostile::Metered;

@@ -1,6 +1,6 @@
 //! One connection to one server.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -55,7 +55,6 @@ pub(crate) struct Link {
     /// The channels that the server has confirmed (true) or refused.
     channels: Mutex<HashMap<String, bool>>,
     pub(crate) confirming: Confirming,
-    counters: Counters,
     /// Whether another server has taken over. `None` where none can.
     succeeded: Option<Succeeded>,
 }
@@ -64,17 +63,6 @@ pub(crate) struct Link {
 struct Succeeded {
     by_now: AtomicBool,
     news: Notify,
-}
-
-/// The counters of tokens that were lifted to the clock on this connection, as numbers of their
-/// own, and the last one asked for.
-///
-/// A server that has become a master may lack the last writes of the one before it, its counters
-/// too. Clients reach it by new connections.
-#[derive(Debug, Default)]
-struct Counters {
-    lifted: Mutex<HashSet<u64>>,
-    last: AtomicU64,
 }
 
 impl Link {
@@ -141,7 +129,6 @@ impl Link {
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
                         confirming: Confirming::new(access),
-                        counters: Counters::default(),
                         succeeded: None,
                         io,
                     };
@@ -289,30 +276,6 @@ impl Link {
         }
         let gone = std::io::Error::other("another server has become the master meanwhile");
         Err(gone.into())
-    }
-
-    /// Whether a counter has been lifted to the clock on this connection.
-    pub(crate) fn has_lifted(&self, counter: u64) -> bool {
-        let Counters { lifted, last } = &self.counters;
-        if last.load(Ordering::Relaxed) == counter {
-            return true;
-        }
-        let known = lock(lifted).contains(&counter);
-        if known {
-            last.store(counter, Ordering::Relaxed);
-        }
-        known
-    }
-
-    /// Notes that a counter has been lifted to the clock.
-    pub(crate) fn lifted(&self, counter: u64) {
-        lock(&self.counters.lifted).insert(counter);
-    }
-
-    /// A slot has come here from a master that may have had more.
-    pub(crate) fn forget_lifted(&self) {
-        self.counters.last.store(0, Ordering::Relaxed);
-        lock(&self.counters.lifted).clear();
     }
 
     pub(crate) fn io(&self) -> &Io {

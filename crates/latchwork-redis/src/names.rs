@@ -118,13 +118,6 @@ impl Names {
         &self.token
     }
 
-    /// A number for [`Self::token`], never 0.
-    pub(crate) fn counter(&self) -> u64 {
-        let slot = self.slot.map_or(0, |slot| u64::from(slot) + 1);
-        let hash = hash(slot, self.namespace());
-        hash.max(1)
-    }
-
     /// The marker of the guard, one for as many keys as the counter of tokens.
     pub(crate) fn guard(&self) -> &str {
         self.guard.get_or_init(|| self.shared("guard"))

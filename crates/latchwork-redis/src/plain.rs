@@ -10,6 +10,7 @@
 //! for the key was not free before: its token is greater. The price is three round trips for a free
 //! key instead of one.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -27,10 +28,11 @@ use crate::inspect::read_plain;
 use crate::link::Link;
 use crate::names::Names;
 use crate::probe::only_plain;
+use crate::scripts::whole;
 use crate::topology::Sending;
 
 const TAKE: &str = include_str!("scripts/plain/take.lua");
-const TOKEN: &str = include_str!("scripts/plain/token.lua");
+static TOKEN: LazyLock<String> = LazyLock::new(|| whole(include_str!("scripts/plain/token.lua")));
 const CONFIRM: &str = include_str!("scripts/plain/confirm.lua");
 const RENEW: &str = include_str!("scripts/plain/renew.lua");
 const RELEASE: &str = include_str!("scripts/plain/release.lua");
@@ -95,7 +97,7 @@ impl Shared {
         // From here on nothing is certainly not applied: the key is taken.
         let unknown = |error| BackendError { effect: Effect::Unknown, ..error };
         let counter = names.token();
-        let drawn = self.one_key(names, TOKEN, counter, &[]).await.map_err(unknown)?;
+        let drawn = self.one_key(names, &TOKEN, counter, &[]).await.map_err(unknown)?;
         let token = number(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
         let confirmed = self.one_key(names, CONFIRM, names.lock(), &[id, &token]).await;
         let confirmed = confirmed.map_err(unknown)?;

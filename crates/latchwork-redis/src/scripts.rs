@@ -2,7 +2,11 @@
 
 use std::sync::LazyLock;
 
-const COMMON: &str = include_str!("scripts/common.lua");
+/// What scripts share.
+const INCLUDED: [(&str, &str); 2] = [
+    ("--#include common.lua\n", include_str!("scripts/common.lua")),
+    ("--#include token.lua\n", include_str!("scripts/token.lua")),
+];
 
 /// What stands in front of a script while the restart guard is on.
 const GUARD: &str = include_str!("scripts/guard.lua");
@@ -34,13 +38,18 @@ impl Script {
     }
 
     fn made(source: &str, choose: impl Fn(&'static str) -> &'static str) -> Self {
-        let mut source = source.replace("--#include common.lua\n", COMMON);
+        let mut source = whole(source);
         for (mark, piece) in GUARD_PIECES {
             source = source.replace(mark, choose(piece));
         }
         let hash = redis::Script::new(&source).get_hash().to_owned();
         Self { source, hash }
     }
+}
+
+/// A script with what it includes.
+pub(crate) fn whole(source: &str) -> String {
+    INCLUDED.iter().fold(source.to_owned(), |source, (mark, piece)| source.replace(mark, piece))
 }
 
 pub(crate) static TRY: LazyLock<Script> =

@@ -135,15 +135,6 @@ impl Topology {
         }
     }
 
-    /// Whether the slot is reached by this connection still.
-    pub(crate) fn leads_to(&self, link: &Arc<Link>, slot: Option<u16>) -> bool {
-        let current = match self {
-            Self::One { node, .. } => node.current(),
-            Self::Cluster(cluster) => cluster.current(slot.unwrap_or_default()),
-        };
-        current.is_some_and(|current| Arc::ptr_eq(&current, link))
-    }
-
     /// All nodes that hold keys.
     pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>, BackendError> {
         match self {
@@ -222,9 +213,6 @@ impl Topology {
                 Some(link) => (link, true),
                 None => (self.link(slot).await.map_err(refused)?, false),
             };
-            if sending.lifted.is_some_and(|counter| !link.has_lifted(counter)) {
-                return Err(Failure::elsewhere());
-            }
             let command = make(&link, whole);
             // What is rare has its room elsewhere: every try carries this future.
             let sent = match sending.confirm {
@@ -241,9 +229,6 @@ impl Topology {
                 return Err(failure);
             }
             match (&failure.reaction, self) {
-                (reaction, _) if sending.lifted.is_some() && *reaction != Reaction::SendScript => {
-                    return Err(failure);
-                }
                 (Reaction::SendScript, _) => {
                     whole = true;
                     if ask {
@@ -290,9 +275,6 @@ impl Topology {
 pub(crate) struct Sending {
     /// Does not wait for the end of a resharding.
     pub(crate) impatient: bool,
-    /// Is sent only on a connection that has lifted this counter, see [`Link::has_lifted`], and not
-    /// to another server, nor again, but for want of the script.
-    pub(crate) lifted: Option<u64>,
     /// Asks the replicas as well.
     pub(crate) confirm: Option<Confirm>,
 }

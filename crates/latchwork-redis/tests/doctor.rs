@@ -217,11 +217,16 @@ async fn a_set_under_sentinel_is_examined_whole() {
     found(&good, "replication", Severity::Ok, "up");
     found(&good, "min-replicas", Severity::Warning, "is 0");
     found(&good, "clock-spread", Severity::Ok, "apart");
-    set.nodes()[0].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).unwrap().ok().unwrap();
+    for node in set.nodes() {
+        node.command(&["CONFIG", "SET", "min-replicas-to-write", "2"]).unwrap().ok().unwrap();
+    }
     set.nodes()[1].clock().unwrap().step_forward(Duration::from_secs(120)).unwrap();
     set.sentinel_mut(2).kill();
     let worse = report(&url).await;
-    found(&worse, "min-replicas", Severity::Ok, "min-replicas-to-write 1, max-lag 10 s");
+    let one =
+        found(&worse, "min-replicas", Severity::Info, "min-replicas-to-write 2, max-lag 10 s");
+    assert!(one.consequence.contains("after a failover"), "{one:?}");
+    assert_eq!(parts(&worse, "min-replicas"), 3);
     found(&worse, "clock-spread", Severity::Warning, "120.0");
     found(&worse, "sentinels", Severity::Warning, "2 of 3");
     set.node_mut(2).stop().unwrap();
@@ -239,6 +244,52 @@ async fn a_set_under_sentinel_is_examined_whole() {
     found(&report(&unknown).await, "sentinels", Severity::Critical, "0 of 3");
 }
 
+/// H84: what the guard waits for, what a master needs to write, and how many replicas may stay with
+/// one that was replaced. These servers are on machines of their own as far as anybody knows.
+#[tokio::test]
+async fn h84_a_set_that_leaves_the_guard_a_gap_is_unfit() {
+    let set = SentinelSet::start(&SentinelOptions::default()).unwrap();
+    for (least, lag, options, severity, text) in [
+        ("0", "10", "guard=true", Severity::Critical, "min-replicas-to-write is 0"),
+        ("1", "10", "guard=true", Severity::Critical, "1 of 2 replicas may stay"),
+        ("1", "10", "", Severity::Warning, "1 of 2 replicas may stay"),
+        ("2", "10", "guard=true", Severity::Info, "min-replicas-to-write 2"),
+        ("2", "0", "guard=true", Severity::Critical, "min-replicas-max-lag is 0"),
+        ("2", "11", "guard=true", Severity::Critical, "stops after 13s, and deposed is 12s"),
+        ("2", "11", "guard=true&deposed=13s", Severity::Info, "max-lag 11 s"),
+        ("2", "10", "guard=true&deposed=11s", Severity::Critical, "deposed is 11s"),
+    ] {
+        for node in set.nodes() {
+            for (name, value) in [("min-replicas-to-write", least), ("min-replicas-max-lag", lag)] {
+                node.command(&["CONFIG", "SET", name, value]).unwrap().ok().unwrap();
+            }
+        }
+        let report = report(&format!("{}?{options}", set.url())).await;
+        let all = report.findings.iter().filter(|one| one.code == "min-replicas");
+        let all: Vec<_> = all.collect();
+        assert_eq!(all.len(), 3, "the master of today and those of tomorrow: {all:?}");
+        for one in all {
+            let fits = one.severity == severity && one.found.contains(text);
+            assert!(fits, "{least} {lag} {options}: {one:?}");
+        }
+    }
+}
+
+/// H92: replicas that have confirmed a lock forget it with a master that comes back empty.
+#[tokio::test]
+async fn h92_min_replicas_without_persistence_or_guard_is_unfit() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let with = |options: &str| format!("{}?min_replicas=1{options}", server.url());
+    let alone = report(&with("")).await;
+    let one = found(&alone, "persistence", Severity::Critical, "none");
+    assert!(one.consequence.contains("min_replicas"), "{one:?}");
+    found(&report(&with("&guard=true")).await, "persistence", Severity::Info, "none");
+    server.command(&["CONFIG", "SET", "appendonly", "yes"]).unwrap().ok().unwrap();
+    found(&report(&with("")).await, "persistence", Severity::Warning, "everysec");
+    server.command(&["CONFIG", "SET", "appendfsync", "always"]).unwrap().ok().unwrap();
+    found(&report(&with("")).await, "persistence", Severity::Ok, "always");
+}
+
 #[tokio::test]
 async fn a_cluster_is_examined_whole_and_a_slot_without_a_master_is_critical() {
     let cluster = RedisCluster::start(&ClusterOptions::default()).unwrap();
@@ -253,6 +304,12 @@ async fn a_cluster_is_examined_whole_and_a_slot_without_a_master_is_critical() {
     assert_eq!(count("cluster-state", Severity::Ok), 6, "{good:#?}");
     assert_eq!(count("rights", Severity::Ok), 6);
     assert_eq!(count("cluster-node-timeout", Severity::Info), 6);
+    for (options, severity) in
+        [("?guard=true", Severity::Ok), ("?guard=true&deposed=1s", Severity::Critical)]
+    {
+        let guarded = report(&format!("{}{options}", cluster.url())).await;
+        found(&guarded, "cluster-node-timeout", severity, "deposed");
+    }
     assert_eq!(count("replication", Severity::Ok), 3);
     assert_eq!(count("replicas", Severity::Ok), 3);
     for node in cluster.nodes() {

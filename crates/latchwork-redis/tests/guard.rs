@@ -4,6 +4,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
+#[path = "common/turning.rs"]
+mod turning;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,8 +20,7 @@ use latchwork_services::{
     ClusterOptions, Data, Direction, Persistence, Proxy, RedisCluster, RedisOptions, RedisServer,
     Value,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use turning::Turning;
 
 /// Longer than any disaster here takes, so that the first holder believes to the end.
 const TTL: Duration = Duration::from_secs(4);
@@ -284,43 +286,6 @@ fn marker_of(run_id: &str, server: &RedisServer) {
     do_at(server, &["SET", "lw:guard", &identity]);
 }
 
-/// A proxy that keeps its client's connection and turns to another server behind it.
-struct Turning {
-    port: u16,
-    turn: tokio::sync::mpsc::Sender<u16>,
-}
-
-impl Turning {
-    async fn start(upstream: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (turn, mut turns) = tokio::sync::mpsc::channel::<u16>(1);
-        tokio::spawn(async move {
-            let (mut client, _) = listener.accept().await.unwrap();
-            let mut server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
-            let (mut asked, mut answered) = (vec![0; 65_536], vec![0; 65_536]);
-            loop {
-                tokio::select! {
-                    read = client.read(&mut asked) => match read {
-                        Ok(count @ 1..) => server.write_all(&asked[..count]).await.unwrap(),
-                        _ => return,
-                    },
-                    read = server.read(&mut answered) => match read {
-                        Ok(count @ 1..) => client.write_all(&answered[..count]).await.unwrap(),
-                        _ => return,
-                    },
-                    Some(port) = turns.recv() => {
-                        server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                        server.write_all(b"HELLO 3\r\n").await.unwrap();
-                        assert!(server.read(&mut answered).await.unwrap() > 0);
-                    }
-                }
-            }
-        });
-        Self { port, turn }
-    }
-}
-
 #[tokio::test]
 async fn h52_a_proxy_that_turns_to_another_server() {
     for asks in [true, false] {
@@ -333,7 +298,7 @@ async fn h52_a_proxy_that_turns_to_another_server() {
         let locks = locks(&url).await;
         assert!(locks.inspect("k").await.unwrap().is_free());
         let first = CutOff::hold(known.port(), true).await;
-        proxy.turn.send(other.port()).await.unwrap();
+        proxy.turn_to(other.port()).await;
         let second = locks.mutex("k").try_acquire().await.unwrap();
         assert_eq!(second.is_none(), asks, "asked who answers: {asks}");
         assert_eq!(first.guard.state(), HoldState::Held);
@@ -496,42 +461,6 @@ async fn the_lengths_are_constants_of_the_namespace() {
     let (shorter, _driver) = backend(&shorter).await;
     let granted = shorter.try_acquire(&claim(2, TTL / 2)).await.unwrap();
     assert!(matches!(granted, Attempt::Granted(_)));
-}
-
-#[tokio::test]
-async fn a_new_server_is_trusted_when_its_own_word_proves_that_nothing_was_lost() {
-    for (spoil, proven) in [
-        (&[][..], true),
-        (&[&["FLUSHALL"][..]][..], false),
-        (&[&["FLUSHDB"][..], &["CONFIG", "RESETSTAT"][..]][..], false),
-        (&[&["SWAPDB", "0", "1"][..]][..], false),
-        (&[&["REPLICAOF", "127.0.0.1", "1"][..], &["REPLICAOF", "NO", "ONE"][..]][..], false),
-    ] {
-        let server = RedisServer::start(&RedisOptions::new()).unwrap();
-        let url = format!("redis://127.0.0.1:{}?guard=true&max_ttl=500ms", server.port());
-        let (backend, _driver) = backend(&url).await;
-        if proven {
-            // Too young to prove anything; what was tried now must not be taken for a loss later.
-            in_quarantine(
-                &backend
-                    .try_acquire(&Claim { key: Key::new("young:k").unwrap(), ..claim(9, TTL / 10) })
-                    .await
-                    .unwrap(),
-            );
-        }
-        for command in spoil {
-            do_at(&server, command);
-        }
-        until("the server is old enough", || {
-            server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap() >= 2
-        });
-        let attempt = backend.try_acquire(&claim(1, TTL / 10)).await.unwrap();
-        if proven {
-            assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
-        } else {
-            in_quarantine(&attempt);
-        }
-    }
 }
 
 #[tokio::test]

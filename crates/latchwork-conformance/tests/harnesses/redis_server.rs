@@ -13,6 +13,9 @@ use latchwork_services::{Proxy, RedisOptions, RedisServer};
 
 use super::redis_way::Ways;
 
+/// What stands before the first `:` in names of the trials.
+pub(crate) const NAMESPACES: &str = "a,x";
+
 #[derive(Clone)]
 pub(crate) struct OneServer {
     pub(crate) server: Arc<RedisServer>,
@@ -54,12 +57,19 @@ impl Harness for OneServer {
         Time::Real
     }
 
-    fn fresh<'a>(&'a self, _io: &'a Io) -> Verb<'a, Store> {
+    fn fresh<'a>(&'a self, io: &'a Io) -> Verb<'a, Store> {
         let database = self.next.fetch_add(1, Ordering::Relaxed);
         assert!(database < self.databases, "more stores than databases");
         let (port, options) = (self.server.port(), self.options);
         let (make, looks) = (self.proxy.clone(), self.looks);
+        let new = format!("{}/{database}{options}", self.server.url());
         Box::pin(async move {
+            if options.contains("guard") {
+                // Nobody holds a lock in a new database.
+                let config = RedisConfig::parse(&format!("{new}&namespaces={NAMESPACES}"));
+                let init = latchwork_redis::init(config.expect("a good address"), io.clone());
+                init.await.expect("nothing is held");
+            }
             Store::new(move |io| {
                 let proxy = make(port);
                 async move {

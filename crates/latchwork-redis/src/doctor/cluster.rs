@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use latchwork_core::doctor::Finding;
 use latchwork_core::{BackendError, Io};
 
-use super::{Server, info, open};
+use super::{Server, failover, info, open};
 use crate::answers::text;
 use crate::config::{Endpoint, RedisConfig};
 use crate::link::command;
@@ -46,12 +46,12 @@ fn endpoint(line: &str, seed: &Endpoint) -> Option<Endpoint> {
     Some(Endpoint { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-pub(super) async fn examine(servers: &[Server]) -> Vec<Finding> {
-    let asked: Vec<_> = servers.iter().map(|server| Box::pin(one(server))).collect();
+pub(super) async fn examine(servers: &[Server], config: &RedisConfig) -> Vec<Finding> {
+    let asked: Vec<_> = servers.iter().map(|server| Box::pin(one(server, config))).collect();
     join_all(asked).await.into_iter().flatten().collect()
 }
 
-async fn one(server: &Server) -> Vec<Finding> {
+async fn one(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     let info = match server.ask(&["CLUSTER", "INFO"]).await {
         Ok(answer) => info(&answer),
@@ -83,9 +83,26 @@ async fn one(server: &Server) -> Vec<Finding> {
     };
     findings.push(finding);
     if let Some(timeout) = server.setting("cluster-node-timeout").await {
-        findings.push(Finding::info("cluster-node-timeout", format!("{timeout} ms")).consequence(
-            "so long, and two seconds more, a master that is cut off goes on granting and renewing",
-        ));
+        findings.push(failover::node_timeout(&timeout, config));
     }
     findings.into_iter().map(|finding| finding.part(server.part.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_services::hostile::survives;
+
+    use super::*;
+
+    #[test]
+    fn hostile_lines_about_nodes_are_read_or_left() {
+        let seed = Endpoint { host: "here".into(), port: 9 };
+        let sample = "07c37df 127.0.0.1:30004@31004,name slave e7d1 0 1426238317239 4 connected\n\
+            e7d1 :30001@31001 myself,master - 0 0 1 connected 0-5460\n";
+        let read = |text: &str| text.lines().filter_map(|line| endpoint(line, &seed)).count();
+        assert_eq!(read(sample), 2);
+        survives("CLUSTER NODES", &[sample.as_bytes()], |bytes| {
+            read(&String::from_utf8_lossy(bytes));
+        });
+    }
 }

@@ -99,8 +99,7 @@ async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
             format!("{own}; no namespace has been used with it yet"),
         )
         .consequence(
-            "the first use of a namespace waits for the quarantine, unless the server can prove \
-                 that it has lost nothing; latchwork init spares that",
+            "the first use of a namespace waits for the quarantine; latchwork init spares that",
         ),
         None => Finding::ok("guard", own),
         Some((marker, (max_ttl, quarantine))) => Finding::critical(

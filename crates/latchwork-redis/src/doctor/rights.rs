@@ -22,7 +22,6 @@ const NEEDED: &[&str] = &[
     "SET lw:probe x PX 1000",
     "GET lw:probe",
     "MGET lw:probe",
-    "INCR lw:probe",
     "INCRBY lw:probe 1",
     "EXISTS lw:probe",
     "PTTL lw:probe",

@@ -8,6 +8,7 @@ use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Io};
 use redis::Value;
 
+use super::failover::Placement;
 use super::open;
 use crate::answers::{pairs, text};
 use crate::config::{Endpoint, RedisConfig};
@@ -20,10 +21,12 @@ struct Word {
     quorum: usize,
     others: usize,
     servers: Vec<Endpoint>,
+    /// The other Sentinels, by the addresses that they have for one another.
+    peers: Vec<Endpoint>,
     can_fail_over: Result<(), String>,
 }
 
-/// Asks all Sentinels; gives the servers that they know, the master first.
+/// Asks all Sentinels; gives the servers that they know, the master first, and where they are.
 pub(super) async fn examine(
     config: &RedisConfig,
     sentinels: &[Endpoint],
@@ -31,7 +34,7 @@ pub(super) async fn examine(
     io: &Io,
     report: &mut Report,
     problems: &mut Vec<BackendError>,
-) -> Vec<Endpoint> {
+) -> Placement {
     let access = Arc::new(Access {
         credentials: config.sentinel_credentials.clone(),
         database: 0,
@@ -53,10 +56,10 @@ pub(super) async fn examine(
         }
     }
     if problems.len() == sentinels.len() {
-        return Vec::new();
+        return Placement::default();
     }
     report.add(reached(sentinels.len(), &words, &missing, service));
-    let Some((_, first)) = words.first() else { return Vec::new() };
+    let Some((_, first)) = words.first() else { return Placement::default() };
     let masters: Vec<_> = words.iter().map(|(at, word)| (at, &word.master)).collect();
     report.add(if masters.iter().all(|(_, master)| **master == first.master) {
         Finding::ok("sentinel-master", format!("all name {}", first.master))
@@ -67,15 +70,27 @@ pub(super) async fn examine(
             .remedy("wait for the failover; then look at the Sentinel that names the old one (SENTINEL RESET)")
     });
     report.add(quorum(&words));
-    let mut servers = Vec::new();
+    placement(words)
+}
+
+/// All that the Sentinels know of. What they call one another need not be what the address calls
+/// them, so a Sentinel that only the address names is one without a known place.
+fn placement(words: Vec<(&Endpoint, Word)>) -> Placement {
+    let all = words.iter().map(|(_, word)| word.others.saturating_add(1)).max().unwrap_or(0);
+    let mut placement = Placement::default();
+    let add = |list: &mut Vec<Endpoint>, one: Endpoint| {
+        if !list.contains(&one) {
+            list.push(one);
+        }
+    };
     for (_, word) in words {
         for server in std::iter::once(word.master).chain(word.servers) {
-            if !servers.contains(&server) {
-                servers.push(server);
-            }
+            add(&mut placement.servers, server);
         }
+        word.peers.into_iter().for_each(|peer| add(&mut placement.sentinels, peer));
     }
-    servers
+    placement.unnamed = all.saturating_sub(placement.sentinels.len());
+    placement
 }
 
 fn reached(all: usize, words: &[(&Endpoint, Word)], missing: &[String], service: &str) -> Finding {
@@ -101,7 +116,8 @@ fn reached(all: usize, words: &[(&Endpoint, Word)], missing: &[String], service:
 }
 
 fn quorum(words: &[(&Endpoint, Word)]) -> Finding {
-    let asked = |word: &Word| format!("{} of {} must agree", word.quorum, word.others + 1);
+    let asked =
+        |word: &Word| format!("{} of {} must agree", word.quorum, word.others.saturating_add(1));
     let found = words.first().map(|(_, word)| asked(word)).unwrap_or_default();
     for (at, word) in words {
         if let Err(said) = &word.can_fail_over {
@@ -132,17 +148,33 @@ async fn ask(
         let master = fields(&question(&["SENTINEL", "MASTER", service]).await?);
         let replicas = question(&["SENTINEL", "REPLICAS", service]).await?;
         let checked = question(&["SENTINEL", "CKQUORUM", service]).await;
-        let Value::Array(replicas) = replicas else { return Err("a strange answer".into()) };
-        let number = |name: &str| master.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-        Ok(Word {
-            master: endpoint(&master).ok_or("it names no master")?,
-            quorum: number("quorum"),
-            others: number("num-other-sentinels"),
-            servers: replicas.iter().filter_map(|replica| endpoint(&fields(replica))).collect(),
-            can_fail_over: checked.map(drop),
-        })
+        let peers = question(&["SENTINEL", "SENTINELS", service]).await;
+        let known = |answer: Value| match answer {
+            Value::Array(all) => all.iter().filter_map(|one| endpoint(&fields(one))).collect(),
+            _ => Vec::new(),
+        };
+        let peers = peers.map(known).unwrap_or_default();
+        let word = word(&master, known(replicas), peers, checked.map(drop));
+        word.ok_or_else(|| "it names no master".into())
     };
     Ok(word.await)
+}
+
+fn word(
+    master: &HashMap<String, String>,
+    servers: Vec<Endpoint>,
+    peers: Vec<Endpoint>,
+    can_fail_over: Result<(), String>,
+) -> Option<Word> {
+    let number = |name: &str| master.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+    Some(Word {
+        master: endpoint(master)?,
+        quorum: number("quorum"),
+        others: number("num-other-sentinels"),
+        servers,
+        peers,
+        can_fail_over,
+    })
 }
 
 fn endpoint(fields: &HashMap<String, String>) -> Option<Endpoint> {
@@ -152,4 +184,34 @@ fn endpoint(fields: &HashMap<String, String>) -> Option<Endpoint> {
 fn fields(answer: &Value) -> HashMap<String, String> {
     let pairs = pairs(answer).unwrap_or_default().into_iter();
     pairs.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_services::hostile::survives;
+
+    use super::*;
+    use crate::values::value_of;
+
+    #[test]
+    fn hostile_words_of_sentinels_are_placed_or_left() {
+        let sample = b"*10\r\n$2\r\nip\r\n$8\r\n10.0.0.1\r\n$4\r\nport\r\n$4\r\n6379\r\n\
+            $6\r\nquorum\r\n$1\r\n2\r\n$19\r\nnum-other-sentinels\r\n$1\r\n2\r\n\
+            $5\r\nflags\r\n$6\r\nmaster\r\n";
+        let read = |bytes: &[u8]| {
+            let master = fields(&value_of(bytes)?);
+            let at = endpoint(&master)?;
+            Some((at.clone(), word(&master, vec![at.clone()], vec![at], Ok(()))?))
+        };
+        let most = String::from_utf8_lossy(sample)
+            .replace("$1\r\n2\r\n", "$20\r\n18446744073709551615\r\n");
+        survives("SENTINEL MASTER", &[sample, most.as_bytes()], |bytes| {
+            let Some((at, word)) = read(bytes) else { return };
+            let words = [(&at, word)];
+            let judged = quorum(&words);
+            placement(words.into()).may_stay(&at);
+            drop(judged);
+        });
+        assert_eq!(read(sample).unwrap().1.others, 2);
+    }
 }

@@ -1,5 +1,6 @@
 //! What a server's settings mean for locks.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use latchwork_core::doctor::Finding;
@@ -24,8 +25,8 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
         findings.extend(memory(server));
         findings.extend(persistence(server, config).await);
         if server.is_master() {
-            findings.push(replicas(server, config));
-            findings.extend(write_guard(server, config).await);
+            let alone = matches!(config.deployment, Deployment::Single(_));
+            findings.push(replicas(&server.info, alone));
         } else {
             findings.push(replication_link(server));
         }
@@ -96,12 +97,21 @@ fn memory(server: &Server) -> Option<Finding> {
 async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     const STEP: &str = "add guard=true to the address of all clients, or appendfsync always";
     let mut findings = Vec::new();
+    let aof = server.field("aof_enabled") == "1";
     let bad = |found: String, forgets: &str| {
         if config.guard {
             Finding::info("persistence", found).consequence(format!(
                 "{forgets}; the guard then grants nothing until all of them have ended; a period \
                  that `once` has closed for longer is open again"
             ))
+        } else if config.min_replicas > 0 && !aof {
+            // Not even a crash of the machine is needed, and replicas hold nothing back.
+            Finding::critical("persistence", found)
+                .consequence(format!(
+                    "{forgets}; a master that comes back at once has its replicas forget them too, \
+                     so min_replicas does not keep a second holder out"
+                ))
+                .remedy(STEP)
         } else {
             Finding::warning("persistence", found)
                 .consequence(format!(
@@ -111,7 +121,6 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
                 .remedy(STEP)
         }
     };
-    let aof = server.field("aof_enabled") == "1";
     let fsync = server.setting("appendfsync").await;
     findings.push(match (aof, fsync.as_deref()) {
         (true, Some("always")) => Finding::ok("persistence", "aof, appendfsync always"),
@@ -153,12 +162,11 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
 }
 
 /// The replicas as their master sees them.
-fn replicas(server: &Server, config: &RedisConfig) -> Finding {
-    let count = server.number("connected_slaves").unwrap_or(0);
-    let alone = matches!(config.deployment, Deployment::Single(_));
+fn replicas(info: &HashMap<String, String>, alone: bool) -> Finding {
+    let count: u64 = info.get("connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0);
     let mut late = Vec::new();
-    for n in 0..count {
-        let line = server.field(&format!("slave{n}")).to_owned();
+    // No more than are described, whatever the count says.
+    for line in (0..count).map_while(|n| info.get(&format!("slave{n}"))) {
         let part = |name: &str| {
             let mut parts = line.split(',').filter_map(|part| part.split_once('='));
             parts.find(|(n, _)| *n == name).map_or("", |(_, value)| value).to_owned()
@@ -196,39 +204,6 @@ fn replication_link(server: &Server) -> Finding {
         .remedy("look at the link to its master")
 }
 
-/// What keeps a master that was replaced from granting on.
-async fn write_guard(server: &Server, config: &RedisConfig) -> Option<Finding> {
-    if !matches!(config.deployment, Deployment::Sentinel { .. }) {
-        return None;
-    }
-    let wait = match config.min_replicas {
-        0 => "locks do not wait for replicas (WAIT)".into(),
-        few => format!("locks wait for {few} replicas (WAIT)"),
-    };
-    let least = server.setting("min-replicas-to-write").await;
-    let lag = server.setting("min-replicas-max-lag").await.unwrap_or_default();
-    Some(match least.as_deref() {
-        None => Finding::info(
-            "min-replicas",
-            format!("this user may not read min-replicas-to-write; {wait}"),
-        )
-        .consequence(
-            "unless it is set, a master that is cut off goes on granting beside the new one",
-        ),
-        Some("0") | Some("") => {
-            Finding::warning("min-replicas", format!("min-replicas-to-write is 0; {wait}"))
-                .consequence(
-                    "a master that is cut off goes on granting and renewing beside the new one",
-                )
-                .remedy("set min-replicas-to-write 1 and min-replicas-max-lag 10 on all servers")
-        }
-        Some(least) => Finding::ok(
-            "min-replicas",
-            format!("min-replicas-to-write {least}, max-lag {lag} s; {wait}"),
-        ),
-    })
-}
-
 fn protocol(server: &Server) -> Finding {
     if server.link.facts.pushes {
         return Finding::ok("protocol", "RESP3: messages come on the same connection");
@@ -258,6 +233,8 @@ fn is_here(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use latchwork_services::hostile::survives;
+
     use super::*;
 
     #[test]
@@ -272,5 +249,22 @@ mod tests {
         ] {
             assert_eq!(is_here(host), here, "{host}");
         }
+    }
+
+    #[test]
+    fn hostile_words_about_replicas_are_judged_at_once() {
+        let sample = b"role:master\r\nconnected_slaves:2\r\n\
+            slave0:ip=10.0.0.2,port=6379,state=online,offset=7,lag=0\r\n\
+            slave1:ip=10.0.0.3,port=6379,state=wait_bgsave,offset=0,lag=9\r\n";
+        let judged = |bytes: &[u8]| replicas(&super::super::info(&bulk(bytes)), false);
+        assert!(judged(sample).found.contains("10.0.0.3:6379 is wait_bgsave"));
+        // A server that lies about how many there are keeps nobody busy.
+        let lie = b"connected_slaves:18446744073709551615\r\nslave0:ip=h,port=1,state=online,lag=0";
+        assert!(judged(lie).found.contains("none is late"));
+        survives("INFO of a master", &[sample, lie], |bytes| drop(judged(bytes)));
+    }
+
+    fn bulk(bytes: &[u8]) -> redis::Value {
+        redis::Value::BulkString(bytes.to_vec())
     }
 }

@@ -36,18 +36,6 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- Above all tokens that this server gave, and by its clock above those of a master before it whose
--- last writes it may not have.
-local function next_token(floor)
-  local token = call('INCR', TOKEN)
-  local least = math.max(floor or 0, now_us)
-  if token < least then
-    token = least
-    call('SET', TOKEN, text(token), 'PX', 604800000)
-  end
-  return token
-end
-
 local function shape_name(mode, of)
   if mode == 'x' then
     return 'x'
@@ -255,7 +243,7 @@ end
 
 -- Makes a claim a holder for this long (ms). In line it still is until that has succeeded.
 local function grant(c, length, in_line, floor)
-  local token = text(next_token(floor))
+  local token = text(draw_token(TOKEN, floor or 0, now_us))
   forget_mark(c.id) -- before a member's details take the place of the mark's
   if is_shared(c.mode) then
     call('ZADD', HELD, now + length, c.id)

@@ -2,13 +2,15 @@
 -- until every lease that it may have forgotten has ended.
 --
 -- The last of KEYS is the marker; the last of ARGV are the run id of the process at the other end
--- of the connection (empty: ask), the number of the database, max_ttl and the length of the
--- quarantine in ms, and 1 if the server's own word may prove that nothing was lost. The marker:
+-- of the connection (empty: ask), the number of the database, and max_ttl and the length of the
+-- quarantine in ms. The marker:
 --   <identity> <time (ms) at which the quarantine began, or 0 when it is over> <max_ttl> <length>
-local guard = { key = KEYS[#KEYS], max = ARGV[#ARGV - 2], length = ARGV[#ARGV - 1], closed = 0 }
+-- Without a marker the server may have lost it, and locks with it: that a namespace was never used
+-- is not to be told from that it was deleted.
+local guard = { key = KEYS[#KEYS], max = ARGV[#ARGV - 1], length = ARGV[#ARGV], closed = 0 }
 KEYS[#KEYS] = nil
 do
-  local run, database = ARGV[#ARGV - 4], ARGV[#ARGV - 3]
+  local run, database = ARGV[#ARGV - 3], ARGV[#ARGV - 2]
   if run == '' then
     run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
   end
@@ -24,10 +26,8 @@ do
   guard.is_open = marker == guard.identity .. ' 0 ' .. guard.max .. ' ' .. guard.length
   if not guard.is_open then
     guard.time = redis.call('TIME')
-    guard.us = guard.time[1] * 1000000 + guard.time[2]
-    guard.now = math.floor(guard.us / 1000)
+    guard.now = guard.time[1] * 1000 + math.floor(guard.time[2] / 1000)
     local born, max, length
-    guard.is_new = not marker
     guard.marked, born, max, length = string.match(marker or '', '^(%S+) (%d+) (%d+) (%d+)$')
     guard.born = tonumber(born)
     if max and (max ~= guard.max or length ~= guard.length) then

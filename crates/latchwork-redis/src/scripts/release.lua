@@ -1,7 +1,6 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
--- ARGV: 1 value up to the id, 2 the id, 3 linger (ms, 0 for none), 4 whether
--- the token counter is known to be above what other servers gave (1), 13 to 15 as for a try
+-- ARGV: 1 value up to the id, 2 the id, 3 linger (ms, 0 for none), 13 to 15 as for a try
 --
 -- With one key it only frees a key that one claim holds alone and nobody waits for; the answer is
 -- 2 if there is more to do.
@@ -13,6 +12,7 @@ if #KEYS == 1 then
   return 2
 end
 
+--#include token.lua
 -- From one who holds alone to the first in line, if that one is there: the most frequent way.
 local passed_over
 local is_open = true
@@ -38,12 +38,7 @@ if is_open and ARGV[3] == '0' then
     if promised then
       -- First: a full server lets a script write after it has freed something.
       call('DEL', KEYS[1])
-      local token = call('INCR', KEYS[2])
-      if token < 1e15 or (ARGV[4] ~= '1' and token < now_us) then
-        token = now_us
-        call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
-      end
-      token = string.format('%.0f', token)
+      local token = string.format('%.0f', draw_token(KEYS[2], 0, now_us))
       call('SET', KEYS[1], table.concat({ 'lw', mode, '+', id, token, holder }, ':'), 'PX', p)
       local since = string.format('%.0f', math.max(0, now_us - tonumber(tried)))
       local message = table.concat({ 'g', id, token, p, stamp, since, KEYS[1] }, ' ')

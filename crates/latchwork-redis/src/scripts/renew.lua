@@ -3,9 +3,11 @@
 --
 -- For each claim the answer has its token, or an empty text if it is not held;
 -- the server's time comes last.
+--#include token.lua
 local call = redis.call
 local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_us = time[1] * 1000000 + time[2]
+local now = math.floor(now_us / 1000)
 local TOKEN = KEYS[#KEYS]
 
 -- Asks for a part of one claim. What is of another type is nobody's, and must not stop the others.
@@ -25,9 +27,9 @@ local function raised(token, floor)
   if tonumber(floor) <= tonumber(token) then
     return token
   end
-  local last = tonumber(call('GET', TOKEN) or 0)
+  local last = last_token(TOKEN)
   if last < tonumber(floor) then
-    call('SET', TOKEN, floor, 'PX', 604800000)
+    keep_token(TOKEN, last, tonumber(floor), now_us)
   end
   return floor
 end

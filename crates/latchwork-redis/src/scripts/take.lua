@@ -3,23 +3,20 @@
 -- up to the token, its ttl (ms), the rest of its value and its floor.
 --
 -- The answer has for each claim its token, or the value in the way, or nil if a line must be asked.
+--#include token.lua
 local n = (#KEYS - 1) / 2
-local counter = redis.call('INCRBY', KEYS[1], n)
-local token = counter - n
-if counter < 1e15 then
-  local time = redis.call('TIME')
-  token = time[1] * 1000000 + time[2]
-end
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local last = last_token(KEYS[1])
+local token = last
 local tokens = {}
 for i = 1, n do
   -- In the order in which they asked: who asked later has the larger floor, and at each of several
   -- servers the floor is the token.
-  token = math.max(token + 1, tonumber(ARGV[i * 4]))
+  token = token_above(token, tonumber(ARGV[i * 4]), now_us)
   tokens[i] = token
 end
-if token > counter then
-  redis.call('SET', KEYS[1], string.format('%.0f', token), 'PX', 604800000)
-end
+keep_token(KEYS[1], last, token, now_us)
 local no_lines = redis.call('EXISTS', unpack(KEYS, n + 2)) == 0
 local answer = {}
 for i = 1, n do

@@ -8,24 +8,12 @@
 -- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
 -- must be asked.
+--#include token.lua
 if #KEYS == 3 then
-  local token = tonumber(ARGV[4])
-  if token >= 1e15 then
-    -- A floor by a clock of today: nearly always above the counter.
-    local last = tonumber(redis.call('SET', KEYS[2], ARGV[4], 'PX', 604800000, 'GET') or 0)
-    if token <= last then
-      token = last + 1
-      redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
-    end
-  else
-    local least = token
-    token = redis.call('INCR', KEYS[2])
-    if token < 1e15 then
-      local time = redis.call('TIME')
-      token = math.max(token, least, time[1] * 1000000 + time[2])
-      redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', 604800000)
-    end
-  end
+  local time = redis.call('TIME')
+  local now_us = time[1] * 1000000 + time[2]
+  local last = last_token(KEYS[2])
+  local token = token_above(last, tonumber(ARGV[4]), now_us)
   local value = ARGV[1] .. string.format('%.0f', token) .. ARGV[3]
   local held = redis.call('SET', KEYS[1], value, 'NX', 'GET', 'PX', ARGV[2])
   if held then
@@ -35,6 +23,7 @@ if #KEYS == 3 then
     redis.call('DEL', KEYS[1])
     return false
   end
+  keep_token(KEYS[2], last, token, now_us)
   return token
 end
 
@@ -76,8 +65,6 @@ local place = ARGV[8]
 local token = held_token(me.id)
 if token then
   extend(me.id, me.mode, me.ttl)
-  -- To the client any grant says that the counter is above what other servers gave.
-  next_token()
   finish()
   return { 1, token, me.ttl, time[1], time[2] }
 end

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use latchwork_core::*;
-use latchwork_services::Data;
+use latchwork_services::{Data, RedisOptions};
 
 use crate::common::*;
 use crate::world::*;
@@ -89,5 +89,28 @@ fn h55_twenty_clients_all_get_their_turn_and_tokens_rise_whatever_nodes_do() {
         let tokens = std::mem::take(&mut *tokens.lock().unwrap());
         assert!(tokens.windows(2).all(|two| two[0] < two[1]), "{tokens:?}");
         five.empties(3 * SEC).await;
+    });
+}
+
+/// H93: a client whose clock is 30 days ahead, then eight days without a lock, by the nodes' clocks.
+/// The next client's clock is right.
+#[test]
+fn h93_a_client_that_was_ahead_leaves_tokens_that_rise() {
+    run(async {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let five = Five::with(&RedisOptions::new().with_clock(), "max_ttl=10s").await;
+        let now = io().clock().wall();
+        let client = five.voter().await;
+        let ahead = Claim { floor: (now + 30 * DAY).as_micros() as u64, ..passing("k", 10 * SEC) };
+        let before = client.granted(&ahead).await;
+        assert!(before >= ahead.floor);
+        client.released(&ahead).await;
+        five.empties(SEC).await;
+        for server in &five.servers {
+            server.clock().unwrap().step_forward(8 * DAY).unwrap();
+        }
+        // Another process, which knows of no token.
+        let after = five.voter().await.granted(&passing("k", 10 * SEC)).await;
+        assert!(after > before, "{after} after {before}");
     });
 }
