@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::backend::{Backend, Claim, ClaimId, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
-use crate::io::Io;
+use crate::io::{DoubtSink, Io};
 use crate::lease::{Chore, Confirmed, Lease, Sent};
 use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
@@ -39,6 +39,7 @@ pub(crate) struct Watchdog {
     schedule: Mutex<Schedule>,
     entries: AtomicU64,
     news: Arc<Notify>,
+    doubts: Arc<DoubtSink>,
 }
 
 struct Schedule {
@@ -74,6 +75,7 @@ impl Watchdog {
     pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, reaper: Reaper) -> Arc<Self> {
         Arc::new(Self {
             backend,
+            doubts: io.doubts(),
             io,
             reaper,
             schedule: Mutex::new(Schedule {
@@ -160,13 +162,14 @@ impl Watchdog {
     pub(crate) fn life(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         // Sleeping must not keep the watchdog alive.
         let (this, news, io) = (Arc::downgrade(self), self.news.clone(), self.io.clone());
+        let doubts = self.doubts.clone();
         async move {
             while let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) {
                 tokio::select! {
                     () = io.clock().sleep_until(next) => {}
                     () = news.notified() => {}
-                    () = io.doubts().told() => {
-                        let doubted = io.doubts().take().into_iter().collect();
+                    () = doubts.told() => {
+                        let doubted = doubts.take().into_iter().collect();
                         if let Some(watchdog) = this.upgrade() {
                             watchdog.heed(&doubted);
                         }

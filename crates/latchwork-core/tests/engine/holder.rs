@@ -169,6 +169,28 @@ async fn h09_what_the_store_lets_be_known_is_settled_by_a_renewal_at_once() {
     assert!(world.io.now().since(start) < SEC, "not at the next renewal");
 }
 
+/// Two managers share one `Io`: each hears what the store says of its own claims.
+#[tokio::test(start_paused = true)]
+async fn h96_two_managers_on_one_io_each_hear_their_doubts() {
+    let world = World::new();
+    let (store, other) = world.another();
+    let first = world.locks.mutex("first").ttl(9 * SEC).acquire().await.unwrap();
+    let second = other.mutex("second").ttl(9 * SEC).acquire().await.unwrap();
+    let id = async |name: &str| world.locks.inspect(name).await.unwrap().holders[0].id.unwrap();
+    for (n, name) in ["second", "first", "second", "first"].into_iter().enumerate() {
+        world.io.doubt(id(name).await);
+        world.settle().await;
+        let renewals = [&world.store, &store].map(|s| s.renewals.load(Ordering::SeqCst));
+        assert_eq!(renewals.iter().sum::<u32>(), n as u32 + 1, "the word on {name} was dropped");
+    }
+    // Both at once.
+    let both = [id("first").await, id("second").await];
+    both.into_iter().for_each(|id| world.io.doubt(id));
+    world.settle().await;
+    assert_eq!([&world.store, &store].map(|s| s.renewals.load(Ordering::SeqCst)), [3, 3]);
+    drop((first, second));
+}
+
 #[tokio::test(start_paused = true)]
 async fn h10_a_failed_renewal_never_releases() {
     let world = World::new();
