@@ -48,8 +48,10 @@ impl Engine {
         driver: Option<Arc<Driver>>,
     ) -> Arc<Self> {
         let work = driver.as_ref().map_or_else(Arc::default, |driver| driver.work());
-        let reaper = Reaper::new(backend.clone(), io.clone(), work.clone());
-        let watchdog = Watchdog::new(backend.clone(), io.clone(), reaper.clone());
+        // The watchdog itself only tells the time; what it and the reaper start calls the store.
+        let verbs = if backend.blocks() { io.clone().for_blocking() } else { io.clone() };
+        let reaper = Reaper::new(backend.clone(), verbs.clone(), work.clone());
+        let watchdog = Watchdog::new(backend.clone(), verbs, reaper.clone());
         io.spawn(watchdog.life());
         Arc::new(Self {
             capabilities: backend.capabilities(),

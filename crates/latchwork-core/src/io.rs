@@ -24,6 +24,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub struct Io {
     spawn: Arc<dyn Fn(Task) + Send + Sync>,
+    spawn_blocking: Option<Arc<dyn Fn(Task) + Send + Sync>>,
     clock: Arc<dyn Clock>,
     doubts: Arc<Doubts>,
 }
@@ -56,10 +57,25 @@ impl DoubtSink {
 impl Io {
     /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
-        Self { spawn: Arc::new(spawn), clock, doubts: Arc::default() }
+        Self { spawn: Arc::new(spawn), spawn_blocking: None, clock, doubts: Arc::default() }
     }
 
-    /// Runs a task until it ends or the driver shuts down. Never blocks, callable from anywhere.
+    /// The same, with another place for tasks that block their thread.
+    pub(crate) fn with_workers(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
+        Self { spawn_blocking: Some(Arc::new(spawn)), ..self }
+    }
+
+    /// The same, with all tasks where they may block their thread, if there is such a place.
+    pub(crate) fn for_blocking(self) -> Self {
+        match &self.spawn_blocking {
+            Some(spawn) => Self { spawn: spawn.clone(), ..self },
+            None => self,
+        }
+    }
+
+    /// Runs a task until it ends or the driver shuts down. Callable from anywhere, never blocks.
+    ///
+    /// The task must not block either: it shares its thread with other tasks of the store.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         (self.spawn)(Box::pin(task));
     }

@@ -16,7 +16,7 @@ use crate::backend::{Backend, Claim, ClaimId, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
 use crate::io::{DoubtSink, Io};
-use crate::lease::{Chore, Confirmed, Lease, Sent};
+use crate::lease::{Chore, Confirmed, HoldState, Lease, Sent};
 use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
 use crate::validity::{self, Rate};
@@ -107,6 +107,10 @@ impl Watchdog {
         if wake {
             self.news.notify_one();
         }
+        // A pause of the machine while the grant was on its way.
+        if watched.lease.judge(self.io.clock().as_ref()) != HoldState::Held {
+            self.hurry(&watched);
+        }
         watched
     }
 
@@ -153,6 +157,17 @@ impl Watchdog {
         }
     }
 
+    /// Judges all holds anew, and renews those in doubt: the machine may have been paused.
+    fn judge_all(self: &Arc<Self>) {
+        for watched in self.all() {
+            match watched.lease.judge(self.io.clock().as_ref()) {
+                // It may end earlier all the same.
+                HoldState::Held => self.review(&watched),
+                HoldState::Suspect | HoldState::Lost(_) => self.hurry(&watched),
+            }
+        }
+    }
+
     /// All leases in care.
     pub(crate) fn all(&self) -> Vec<Arc<Watched>> {
         self.lock().by_due.values().cloned().collect()
@@ -164,10 +179,20 @@ impl Watchdog {
         let (this, news, io) = (Arc::downgrade(self), self.news.clone(), self.io.clone());
         let doubts = self.doubts.clone();
         async move {
-            while let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) {
+            // From before the first lease to the next step, so that none goes unnoticed.
+            let mut stepped = io.clock().stepped();
+            loop {
+                let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) else { return };
                 tokio::select! {
                     () = io.clock().sleep_until(next) => {}
                     () = news.notified() => {}
+                    // Without a lease in care nobody minds.
+                    () = &mut stepped, if next != Moment::NEVER => {
+                        stepped = io.clock().stepped();
+                        if let Some(watchdog) = this.upgrade() {
+                            watchdog.judge_all();
+                        }
+                    }
                     () = doubts.told() => {
                         let doubted = doubts.take().into_iter().collect();
                         if let Some(watchdog) = this.upgrade() {
