@@ -165,12 +165,16 @@ impl Engine {
     pub(crate) fn end(&self, watched: &Arc<Watched>, closed_until: Option<Moment>) -> Outcome {
         let lease = &watched.lease;
         let Some((token, held)) = lease.end_released(self.io.now()) else {
+            // It would have lasted longer, and that is what is to be learned.
+            if let Some(held) = lease.lost_after() {
+                self.learn(lease, held);
+            }
             return Outcome::WasLost;
         };
         self.watchdog.forget(watched);
         self.learn(lease, held);
         Outcome::Ended(Job {
-            claim: lease.claim.clone(),
+            claim: lease.claim_as_kept(),
             rules: lease.rules.clone(),
             closed_until,
             held: Some((token, held)),

@@ -40,6 +40,8 @@ struct State {
     /// By the boot clock alone; see [`State::validity_end`].
     valid_until: Moment,
     granted_ttl: Duration,
+    /// The ttl that the store was last asked for.
+    asked_ttl: Duration,
     /// When to renew next; never while an answer is awaited.
     renew_at: Moment,
     asked: bool,
@@ -130,6 +132,7 @@ impl Lease {
         let state = State {
             valid_until: granted.valid_until,
             granted_ttl: granted.ttl,
+            asked_ttl: claim.ttl,
             renew_at: granted.sent.at.plus(rules.renew_every(claim.ttl, granted.ttl)),
             asked: false,
             doubted_at: Moment::from_nanos(0),
@@ -198,6 +201,21 @@ impl Lease {
 
     pub(crate) fn granted_ttl(&self) -> Duration {
         self.lock().granted_ttl
+    }
+
+    /// The claim for a renewal, where the store may change its ttl: a hold that is renewed is longer
+    /// than the holds that an adaptive ttl was chosen for, so it gets the longest.
+    pub(crate) fn claim_to_renew(&self) -> Claim {
+        if let Some(bounds) = self.rules.adaptive_ttl {
+            let mut state = self.lock();
+            state.asked_ttl = state.asked_ttl.max(bounds.longest);
+        }
+        self.claim_as_kept()
+    }
+
+    /// The claim with the longest ttl that the store may keep it for.
+    pub(crate) fn claim_as_kept(&self) -> Claim {
+        Claim { ttl: self.lock().asked_ttl, ..self.claim.clone() }
     }
 
     /// Looks at the lease for the watchdog.
@@ -318,6 +336,15 @@ impl Lease {
         drop(state);
         self.changed.notify_waiters();
         Some(lost)
+    }
+
+    /// How long a hold lasted that was lost.
+    pub(crate) fn lost_after(&self) -> Option<Duration> {
+        let state = self.lock();
+        match state.end {
+            Some(End::Lost(lost)) => Some(lost.at.since(state.held_since)),
+            Some(End::Released) | None => None,
+        }
     }
 
     /// Starts a new hold of this lease, for a handover; says what the last one was.

@@ -265,7 +265,7 @@ impl Watchdog {
         let lead = lease.take_lead();
         if store_may_hold {
             self.reaper.reap(Job {
-                claim: lease.claim.clone(),
+                claim: lease.claim_as_kept(),
                 rules: lease.rules.clone(),
                 closed_until: None,
                 held: None,
@@ -289,7 +289,12 @@ impl Watchdog {
     }
 
     async fn renew_chunk(&self, chunk: Vec<Arc<Watched>>) {
-        let claims: Vec<Claim> = chunk.iter().map(|w| w.lease.claim.clone()).collect();
+        let may_change = self.backend.ttl_may_change();
+        let claim = |lease: &Lease| match may_change {
+            true => lease.claim_to_renew(),
+            false => lease.claim.clone(),
+        };
+        let claims: Vec<Claim> = chunk.iter().map(|w| claim(&w.lease)).collect();
         let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));
         let limit = limits.min().unwrap_or_default();
         let sent = Sent::now(self.io.clock().as_ref());
