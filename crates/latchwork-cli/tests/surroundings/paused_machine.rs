@@ -51,7 +51,6 @@ impl World {
 fn ends_within_a_second(run: Running, ready: Ready, resumed: Instant) -> Finished {
     eventually("the end of the group", || alive(ready.group).is_empty().then_some(()));
     let took = resumed.elapsed();
-    println!("went on for {took:?}");
     assert!(took <= Duration::from_secs(1) + SLACK, "went on for {took:?}");
     run.finish()
 }
