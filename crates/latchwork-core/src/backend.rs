@@ -102,6 +102,20 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>>;
 
+    /// Whether verbs may block the thread that polls them, as file I/O does.
+    ///
+    /// Core then polls those that nobody waits for on threads of their own, so that one that stalls
+    /// delays no renewal of another key. The answer never changes.
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    /// Whether a renewal may ask for another ttl than the try that was granted did. The answer never
+    /// changes.
+    fn ttl_may_change(&self) -> bool {
+        false
+    }
+
     /// Tells who holds and who waits, and changes nothing (B14).
     ///
     /// For one key the answer has exactly one entry, free or not; for a prefix it has the keys

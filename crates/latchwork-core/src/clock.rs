@@ -9,7 +9,11 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
 
 /// A point in time on the boot clock, in nanoseconds since an arbitrary start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,6 +82,49 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Completes when the boot clock has reached `at`, also when the machine slept meanwhile.
     fn sleep_until(&self, at: Moment) -> Sleep;
+
+    /// Completes when the wall clock was set after this call, as it is after a virtual machine was
+    /// paused. It may also complete for no reason.
+    ///
+    /// A clock that is not told of it is looked at every half second.
+    fn stepped(&self) -> Sleep {
+        self.sleep_until(self.now().plus(LONGEST_NAP))
+    }
+}
+
+/// How long to sleep at most where the system does not wake a sleeper for what it waits for.
+pub(crate) const LONGEST_NAP: Duration = Duration::from_millis(500);
+
+/// Tells sleepers of steps of the wall clock.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    count: AtomicU64,
+    told: Notify,
+}
+
+impl Steps {
+    /// It was set.
+    pub(crate) fn tell(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    /// Completes when it was set after this call.
+    pub(crate) fn next(self: &Arc<Self>) -> Sleep {
+        let (this, seen) = (self.clone(), self.count.load(Ordering::SeqCst));
+        Box::pin(async move {
+            loop {
+                let told = this.told.notified();
+                tokio::pin!(told);
+                // Enlist before looking, or a step in between would go unnoticed.
+                told.as_mut().enable();
+                if this.count.load(Ordering::SeqCst) != seen {
+                    return;
+                }
+                told.await;
+            }
+        })
+    }
 }
 
 /// Reads the boot clock of this machine.

@@ -1,6 +1,7 @@
-//! Latchwork's own thread: what keeps a lock alive does not depend on the user's runtime.
+//! Latchwork's own threads: what keeps a lock alive does not depend on the user's runtime, and what
+//! tells the time does not depend on a store.
 
-#![expect(clippy::disallowed_methods, reason = "the module that starts the one thread")]
+#![expect(clippy::disallowed_methods, reason = "the module that starts threads")]
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,18 +13,23 @@ use tokio::sync::oneshot;
 use crate::error::{Error, ErrorKind};
 use crate::io::Io;
 use crate::timer::{SystemClock, Timers};
+use crate::workers::Workers;
 
-/// How long the thread goes on after its driver was dropped, for releases that are under way.
+/// How long the threads go on after its driver was dropped, for releases that are under way.
 const LINGER: Duration = Duration::from_millis(250);
 /// How often tasks are let run before the thread ends.
 const GOODBYES: u32 = 4;
 
-/// A thread with a runtime of its own, on which the watchdog, the reaper and the connections of a
-/// store run.
+/// Threads of Latchwork's own: one that tells the time, and one with a runtime, on which the
+/// watchdog, the reaper and the connections of a store run.
 ///
-/// A user runtime that blocks, or that has only one thread, therefore starves no renewal.
-/// Dropping the driver never blocks: the thread finishes the releases that are under way, for at
-/// most 250 ms, and ends.
+/// A user runtime that blocks, or that has only one thread, therefore starves no renewal. The thread
+/// that tells the time does nothing else, so the end of a hold is told in time whatever a store
+/// does. For a store whose verbs block ([`Backend::blocks`](crate::Backend::blocks)) up to four
+/// more threads poll them, started when they are needed and ended when they are idle.
+///
+/// Dropping the driver never blocks: the threads finish the releases that are under way, for at
+/// most 250 ms, and end.
 pub struct Driver {
     io: Io,
     stop: Option<oneshot::Sender<()>>,
@@ -86,51 +92,55 @@ impl Drop for WorkTicket {
 }
 
 impl Driver {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
     ///
-    /// `Unreachable` if the system gives no thread or no descriptors for it.
+    /// `Unreachable` if the system gives no threads or no descriptors for them.
     pub fn start() -> Result<Self, Error> {
         let failed = |what: &str, e: std::io::Error| {
             Error::new(ErrorKind::Unreachable, format!("driver: cannot {what}: {e}"))
                 .next_step("raise the limits on threads and open files of this process")
         };
-        let timers = Arc::new(Timers::new().map_err(|e| failed("make a timer", e))?);
+        let timers = Timers::new().map_err(|e| failed("make a timer", e))?;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|e| failed("make a runtime", e))?;
         let handle: Handle = runtime.handle().clone();
-        let rings = {
-            let _inside = runtime.enter();
-            timers.listen().map_err(|e| failed("watch a timer", e))?
-        };
         let (stop, stopped) = oneshot::channel::<()>();
         let work = Arc::new(Work::default());
         let (clock, under_way) = (timers.clone(), work.clone());
-        std::thread::Builder::new()
-            .name("latchwork".into())
-            .spawn(move || {
-                runtime.block_on(async move {
-                    tokio::spawn(timers.run(rings));
-                    // Both outcomes mean that the driver is gone.
-                    let _ = stopped.await;
-                    let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;
-                    // Whoever was told to end may say goodbye to its store, if that takes no time.
-                    for _ in 0..GOODBYES {
-                        tokio::task::yield_now().await;
-                    }
-                });
-                runtime.shutdown_background();
-            })
+        let ticking = timers.clone();
+        start_thread("latchwork-time", move || ticking.run())
             .map_err(|e| failed("start a thread", e))?;
-        let io = Io::new(
-            move |task| {
-                handle.spawn(task);
-            },
-            Arc::new(SystemClock::new(clock)),
-        );
+        let workers = Workers::new(|work| start_thread("latchwork-verbs", work).is_ok());
+        let (ending, stopping) = (timers.clone(), workers.clone());
+        let started = start_thread("latchwork", move || {
+            runtime.block_on(async move {
+                // Both outcomes mean that the driver is gone.
+                let _ = stopped.await;
+                let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;
+                // Whoever was told to end may say goodbye to its store, if that takes no time.
+                for _ in 0..GOODBYES {
+                    tokio::task::yield_now().await;
+                }
+            });
+            stopping.close();
+            runtime.shutdown_background();
+            ending.stop();
+        });
+        if let Err(error) = started {
+            timers.stop();
+            return Err(failed("start a thread", error));
+        }
+        let (own, last_resort) = (handle.clone(), handle);
+        let io = Io::new(move |task| drop(own.spawn(task)), Arc::new(SystemClock::new(clock)))
+            .with_workers(move |task| {
+                if let Err(task) = workers.spawn(task) {
+                    last_resort.spawn(task);
+                }
+            });
         Ok(Self { io, stop: Some(stop), work })
     }
 
@@ -156,6 +166,10 @@ impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("io", &self.io).finish_non_exhaustive()
     }
+}
+
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(drop)
 }
 
 #[cfg(test)]

@@ -48,8 +48,10 @@ impl Engine {
         driver: Option<Arc<Driver>>,
     ) -> Arc<Self> {
         let work = driver.as_ref().map_or_else(Arc::default, |driver| driver.work());
-        let reaper = Reaper::new(backend.clone(), io.clone(), work.clone());
-        let watchdog = Watchdog::new(backend.clone(), io.clone(), reaper.clone());
+        // The watchdog itself only tells the time; what it and the reaper start calls the store.
+        let verbs = if backend.blocks() { io.clone().for_blocking() } else { io.clone() };
+        let reaper = Reaper::new(backend.clone(), verbs.clone(), work.clone());
+        let watchdog = Watchdog::new(backend.clone(), verbs, reaper.clone());
         io.spawn(watchdog.life());
         Arc::new(Self {
             capabilities: backend.capabilities(),
@@ -163,12 +165,16 @@ impl Engine {
     pub(crate) fn end(&self, watched: &Arc<Watched>, closed_until: Option<Moment>) -> Outcome {
         let lease = &watched.lease;
         let Some((token, held)) = lease.end_released(self.io.now()) else {
+            // It would have lasted longer, and that is what is to be learned.
+            if let Some(held) = lease.lost_after() {
+                self.learn(lease, held);
+            }
             return Outcome::WasLost;
         };
         self.watchdog.forget(watched);
         self.learn(lease, held);
         Outcome::Ended(Job {
-            claim: lease.claim.clone(),
+            claim: lease.claim_as_kept(),
             rules: lease.rules.clone(),
             closed_until,
             held: Some((token, held)),

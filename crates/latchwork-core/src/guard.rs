@@ -98,7 +98,7 @@ impl Guard {
     pub fn remaining(&self) -> Duration {
         match self.state() {
             HoldState::Lost(_) => Duration::ZERO,
-            _ => self.valid_until().since(self.engine.io.now()),
+            _ => self.watched.lease.valid_until().since(self.engine.io.now()),
         }
     }
 
@@ -108,8 +108,11 @@ impl Guard {
     }
 
     /// Until when the hold may be counted on, on the boot clock
-    /// ([`boot_time`](crate::clock::boot_time)). A renewal moves it on.
+    /// ([`boot_time`](crate::clock::boot_time)). A renewal moves it on; a pause of the machine moves
+    /// it back by as much, until the next renewal.
     pub fn valid_until(&self) -> Moment {
+        // A pause of the machine is noticed by a look.
+        self.state();
         self.watched.lease.valid_until()
     }
 
@@ -141,7 +144,23 @@ impl Guard {
     ///
     /// May be dropped and called again; nothing is missed.
     pub async fn lost(&self) -> Lost {
-        self.watched.lease.lost(self.engine.io.clock().as_ref()).await
+        let lease = &self.watched.lease;
+        let judge = || match self.state() {
+            HoldState::Lost(lost) => Some(lost),
+            HoldState::Held | HoldState::Suspect => None,
+        };
+        lease.until(self.engine.io.clock().as_ref(), judge).await
+    }
+
+    /// Completes when [`ensure_held`](Guard::ensure_held) would refuse, and says why: the hold is in
+    /// doubt, or has ended. Doubt may pass, by a renewal in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn not_held(&self) -> NotHeld {
+        let lease = &self.watched.lease;
+        lease.until(self.engine.io.clock().as_ref(), || self.ensure_held().err()).await
     }
 
     /// Runs `work` for as long as the lock is held.

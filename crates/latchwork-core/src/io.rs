@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,18 +24,26 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub struct Io {
     spawn: Arc<dyn Fn(Task) + Send + Sync>,
+    spawn_blocking: Option<Arc<dyn Fn(Task) + Send + Sync>>,
     clock: Arc<dyn Clock>,
     doubts: Arc<Doubts>,
 }
 
-/// Claims that a backend wants to be renewed at once.
+/// Where backends say which claims they want to be renewed at once: each engine on an [`Io`] has a
+/// sink of its own, for the backend does not know whose a claim is.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts {
+struct Doubts {
+    sinks: Mutex<Vec<Weak<DoubtSink>>>,
+}
+
+/// The claims in doubt that one engine has not looked at yet, its own and those of others.
+#[derive(Debug, Default)]
+pub(crate) struct DoubtSink {
     claims: Mutex<Vec<ClaimId>>,
     told: Notify,
 }
 
-impl Doubts {
+impl DoubtSink {
     /// Completes when there is one, or was one.
     pub(crate) async fn told(&self) {
         self.told.notified().await;
@@ -49,10 +57,25 @@ impl Doubts {
 impl Io {
     /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
-        Self { spawn: Arc::new(spawn), clock, doubts: Arc::default() }
+        Self { spawn: Arc::new(spawn), spawn_blocking: None, clock, doubts: Arc::default() }
     }
 
-    /// Runs a task until it ends or the driver shuts down. Never blocks, callable from anywhere.
+    /// The same, with another place for tasks that block their thread.
+    pub(crate) fn with_workers(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
+        Self { spawn_blocking: Some(Arc::new(spawn)), ..self }
+    }
+
+    /// The same, with all tasks where they may block their thread, if there is such a place.
+    pub(crate) fn for_blocking(self) -> Self {
+        match &self.spawn_blocking {
+            Some(spawn) => Self { spawn: spawn.clone(), ..self },
+            None => self,
+        }
+    }
+
+    /// Runs a task until it ends or the driver shuts down. Callable from anywhere, never blocks.
+    ///
+    /// The task must not block either: it shares its thread with other tasks of the store.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         (self.spawn)(Box::pin(task));
     }
@@ -70,14 +93,23 @@ impl Io {
     /// Asks core to renew this claim now: the store has let it be known that it may have ended.
     ///
     /// For stores that tell of such a thing by themselves. The renewal settles it, so a word too
-    /// much costs a request and does no harm; a claim that nobody holds is passed over.
+    /// much costs a request and does no harm; a claim that nobody holds is passed over. It reaches
+    /// every manager on this `Io` and its clones.
     pub fn doubt(&self, claim: ClaimId) {
-        self.doubts.claims.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
-        self.doubts.told.notify_one();
+        self.doubts.sinks.lock().unwrap_or_else(PoisonError::into_inner).retain(|sink| {
+            let Some(sink) = sink.upgrade() else { return false };
+            sink.claims.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
+            sink.told.notify_one();
+            true
+        });
     }
 
-    pub(crate) fn doubts(&self) -> &Arc<Doubts> {
-        &self.doubts
+    /// Hears of all doubts from now on, until the sink is dropped.
+    pub(crate) fn doubts(&self) -> Arc<DoubtSink> {
+        let sink = Arc::default();
+        let mut sinks = self.doubts.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        sinks.push(Arc::downgrade(&sink));
+        sink
     }
 
     /// A sleep of this length, from now.

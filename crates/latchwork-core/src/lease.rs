@@ -1,5 +1,7 @@
 //! What the holder may believe: the state of one granted claim, judged by its own clock.
 
+mod request;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +13,9 @@ use crate::error::{Lost, LostReason};
 use crate::local_queue::{Lead, NextWaiter};
 use crate::options::{Plan, Rules};
 use crate::token::FencingToken;
-use crate::validity::{self, Rate, RateMeter};
+use crate::validity::{self, Pauses, Rate, RateMeter};
+
+pub(crate) use request::{Granted, Sent};
 
 /// A claim that the store has granted, from the grant to the release.
 ///
@@ -27,20 +31,27 @@ pub(crate) struct Lease {
     pub(crate) granted_at: Moment,
     pub(crate) rules: Arc<Rules>,
     state: Mutex<State>,
-    ended: Notify,
+    /// Told when the hold has ended, and when it has become suspect.
+    changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
+    /// By the boot clock alone; see [`State::validity_end`].
     valid_until: Moment,
     granted_ttl: Duration,
+    /// The ttl that the store was last asked for.
+    asked_ttl: Duration,
     /// When to renew next; never while an answer is awaited.
     renew_at: Moment,
     asked: bool,
     /// When the store last let it be known that the hold may have ended.
     doubted_at: Moment,
-    /// Wall minus boot time when the store last confirmed the hold.
-    offset: i64,
+    /// Of the machine, since the request that the store last confirmed.
+    pauses: Pauses,
+    /// Since when the pauses make the hold suspect.
+    unsettled_since: Option<Moment>,
+    /// Suspect for what the store's clock did.
     in_doubt: bool,
     hold_until: Moment,
     /// When the hold began: with the grant or the last handover.
@@ -106,33 +117,6 @@ pub(crate) enum Confirmed {
     TooLate,
 }
 
-/// The clocks right before a request was sent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sent {
-    pub(crate) at: Moment,
-    /// Wall minus boot time.
-    pub(crate) offset: i64,
-}
-
-impl Sent {
-    pub(crate) fn now(clock: &dyn Clock) -> Self {
-        let at = clock.now();
-        Self { at, offset: validity::wall_offset(clock.wall(), at) }
-    }
-}
-
-/// What the store granted, in the holder's own time.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Granted {
-    pub(crate) token: FencingToken,
-    pub(crate) ttl: Duration,
-    pub(crate) valid_until: Moment,
-    /// Before the request: the ttl runs from its arrival, so a pause of the machine while it was
-    /// under way counts.
-    pub(crate) sent: Sent,
-    pub(crate) store_time: Option<Duration>,
-}
-
 impl Lease {
     pub(crate) fn new(
         claim: Claim,
@@ -148,10 +132,12 @@ impl Lease {
         let state = State {
             valid_until: granted.valid_until,
             granted_ttl: granted.ttl,
+            asked_ttl: claim.ttl,
             renew_at: granted.sent.at.plus(rules.renew_every(claim.ttl, granted.ttl)),
             asked: false,
             doubted_at: Moment::from_nanos(0),
-            offset: granted.sent.offset,
+            pauses: Pauses::since(granted.sent.offset),
+            unsettled_since: None,
             in_doubt: false,
             hold_until: rules.hold_until(now),
             held_since: now,
@@ -167,7 +153,7 @@ impl Lease {
             granted_at: now,
             rules,
             state: Mutex::new(state),
-            ended: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -178,7 +164,6 @@ impl Lease {
     /// Reads the clock and says what the hold is. The only judge of validity.
     pub(crate) fn judge(&self, clock: &dyn Clock) -> HoldState {
         let now = clock.now();
-        let offset = validity::wall_offset(clock.wall(), now);
         let mut state = self.lock();
         match state.end {
             Some(End::Lost(lost)) => return HoldState::Lost(lost),
@@ -188,32 +173,49 @@ impl Lease {
             }
             None => {}
         }
+        let doubted = state.look_at_wall(clock, now);
         if let Some(lost) = state.overdue(now) {
             state.end = Some(End::Lost(lost));
             drop(state);
-            self.ended.notify_waiters();
+            self.changed.notify_waiters();
             return HoldState::Lost(lost);
         }
-        if state.in_doubt || validity::was_paused(state.offset, offset) {
-            state.in_doubt = true;
-            return HoldState::Suspect;
+        let is_suspect = state.is_suspect();
+        drop(state);
+        if doubted {
+            self.changed.notify_waiters();
         }
-        HoldState::Held
+        if is_suspect { HoldState::Suspect } else { HoldState::Held }
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
         let state = self.lock();
-        state.valid_until.min(state.hold_until)
+        state.validity_end().min(state.hold_until)
     }
 
     /// Whether enough is left of the store's lease to hand the hold over, whatever its `max_hold`.
     pub(crate) fn is_worth_handing_over(&self, now: Moment) -> bool {
         let state = self.lock();
-        validity::is_worth_taking(state.valid_until, now, state.granted_ttl)
+        validity::is_worth_taking(state.validity_end(), now, state.granted_ttl)
     }
 
     pub(crate) fn granted_ttl(&self) -> Duration {
         self.lock().granted_ttl
+    }
+
+    /// The claim for a renewal, where the store may change its ttl: a hold that is renewed is longer
+    /// than the holds that an adaptive ttl was chosen for, so it gets the longest.
+    pub(crate) fn claim_to_renew(&self) -> Claim {
+        if let Some(bounds) = self.rules.adaptive_ttl {
+            let mut state = self.lock();
+            state.asked_ttl = state.asked_ttl.max(bounds.longest);
+        }
+        self.claim_as_kept()
+    }
+
+    /// The claim with the longest ttl that the store may keep it for.
+    pub(crate) fn claim_as_kept(&self) -> Claim {
+        Claim { ttl: self.lock().asked_ttl, ..self.claim.clone() }
     }
 
     /// Looks at the lease for the watchdog.
@@ -277,7 +279,7 @@ impl Lease {
             let lost = Lost { reason: LostReason::Taken, at: now };
             state.end = Some(End::Lost(lost));
             drop(state);
-            self.ended.notify_waiters();
+            self.changed.notify_waiters();
             return Confirmed::Lost(lost);
         };
         let rate = match store_time {
@@ -287,18 +289,23 @@ impl Lease {
         let counted = state.meter.shrink(ttl);
         let until = validity::valid_until(sent_at, counted);
         // A clock that was found to run fast makes what was counted on before too long as well.
-        state.valid_until = if counted < ttl { until } else { state.valid_until.max(until) };
+        state.valid_until = if counted < ttl { until } else { state.validity_end().max(until) };
         state.granted_ttl = ttl;
         // A pause before the request is settled by the answer; one since then is not.
-        state.offset = sent.offset;
+        state.pauses = Pauses::since(sent.offset);
+        state.unsettled_since = None;
         state.in_doubt = rate != Rate::Steady;
+        state.look_at_wall(clock, now);
         if state.in_doubt {
             state.renew_at = now;
+            drop(state);
+            self.changed.notify_waiters();
             return Confirmed::Doubted(rate);
         }
         let every = self.rules.renew_every(self.claim.ttl, counted);
-        state.renew_at = if state.doubted_at > sent_at { now } else { sent_at.plus(every) };
-        Confirmed::Held { remaining: state.valid_until.since(now) }
+        let again = state.doubted_at > sent_at || state.is_suspect();
+        state.renew_at = if again { now } else { sent_at.plus(every) };
+        Confirmed::Held { remaining: state.validity_end().since(now) }
     }
 
     pub(crate) fn next_event(&self) -> Moment {
@@ -327,8 +334,17 @@ impl Lease {
         let lost = Lost { reason, at: now };
         state.end = Some(End::Lost(lost));
         drop(state);
-        self.ended.notify_waiters();
+        self.changed.notify_waiters();
         Some(lost)
+    }
+
+    /// How long a hold lasted that was lost.
+    pub(crate) fn lost_after(&self) -> Option<Duration> {
+        let state = self.lock();
+        match state.end {
+            Some(End::Lost(lost)) => Some(lost.at.since(state.held_since)),
+            Some(End::Released) | None => None,
+        }
     }
 
     /// Starts a new hold of this lease, for a handover; says what the last one was.
@@ -404,36 +420,75 @@ impl Lease {
         self.lock().lead.take()
     }
 
-    /// Completes when the hold has ended otherwise than by a release.
+    /// Completes when the hold is as asked for, by `judge`.
     ///
-    /// It also wakes at the end of the validity, so that the answer does not depend on the watchdog
-    /// alone.
-    pub(crate) async fn lost(&self, clock: &dyn Clock) -> Lost {
+    /// It also looks at the end of the validity and at steps of the wall clock, so that the answer
+    /// does not depend on the watchdog alone.
+    pub(crate) async fn until<T>(
+        &self,
+        clock: &dyn Clock,
+        mut judge: impl FnMut() -> Option<T>,
+    ) -> T {
         loop {
-            let ended = self.ended.notified();
-            tokio::pin!(ended);
-            ended.as_mut().enable();
-            if let HoldState::Lost(lost) = self.judge(clock) {
-                return lost;
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let stepped = clock.stepped();
+            if let Some(judged) = judge() {
+                return judged;
             }
-            let until = self.valid_until();
+            let end = self.lock().next_end();
             tokio::select! {
-                () = ended => {}
-                () = clock.sleep_until(until) => {}
+                () = changed => {}
+                () = clock.sleep_until(end) => {}
+                () = stepped => {}
             }
         }
     }
 }
 
 impl State {
+    /// Compares the clocks; `true` if that has just made the hold suspect.
+    fn look_at_wall(&mut self, clock: &dyn Clock, now: Moment) -> bool {
+        let is_doubtful = self.pauses.look(clock, now)
+            && (self.pauses.are_doubtful() || self.validity_end() <= now);
+        let newly = is_doubtful && self.unsettled_since.is_none();
+        if newly {
+            self.unsettled_since = Some(now);
+        }
+        newly
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.in_doubt || self.unsettled_since.is_some()
+    }
+
+    /// Until when the lease lasts at the store for sure: it ran on while the machine stood still.
+    fn validity_end(&self) -> Moment {
+        self.valid_until.minus(self.pauses.sum())
+    }
+
+    /// When the hold counts as lost. What looks like a pause may be a wall clock that was set, so the
+    /// store has a moment to say so.
+    fn belief_end(&self) -> Moment {
+        let Some(since) = self.unsettled_since else { return self.validity_end() };
+        let settled = since.plus(validity::settle(self.granted_ttl));
+        self.validity_end().max(settled).min(self.valid_until)
+    }
+
+    fn next_end(&self) -> Moment {
+        self.belief_end().min(self.hold_until)
+    }
+
     fn next_event(&self) -> Moment {
-        self.valid_until.min(self.hold_until).min(self.renew_at)
+        self.next_end().min(self.renew_at)
     }
 
     fn overdue(&self, now: Moment) -> Option<Lost> {
-        if now >= self.hold_until && self.hold_until <= self.valid_until {
+        let end = self.belief_end();
+        if now >= self.hold_until && self.hold_until <= end {
             return Some(Lost { reason: LostReason::MaxHold, at: now });
         }
-        (now >= self.valid_until).then_some(Lost { reason: LostReason::Expired, at: now })
+        (now >= end).then_some(Lost { reason: LostReason::Expired, at: now })
     }
 }

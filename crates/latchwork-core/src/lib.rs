@@ -39,6 +39,7 @@ mod timer;
 mod token;
 pub mod validity;
 mod watchdog;
+mod workers;
 
 pub use adaptive::{AdaptiveTtl, HoldTimes};
 pub use backend::*;

@@ -216,6 +216,10 @@ impl Backend for MemoryBackend {
         })
     }
 
+    fn ttl_may_change(&self) -> bool {
+        true
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         Box::pin(async move {
             let now = self.now();

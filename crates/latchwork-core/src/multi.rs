@@ -248,6 +248,15 @@ impl MultiGuard {
         first_lost(&self.0).await
     }
 
+    /// Completes when [`ensure_held`](MultiGuard::ensure_held) would refuse, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn not_held(&self) -> NotHeld {
+        select_all(self.0.iter().map(|guard| Box::pin(guard.not_held()))).await.0
+    }
+
     /// Runs `work` for as long as all are held.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{Claim, ClaimId, Mode, Order, Stamp};
-use crate::clock::{Clock, Moment, Sleep};
+use crate::clock::{Clock, Moment, Sleep, Steps};
 use crate::io::Io;
 use crate::key::Key;
 
@@ -22,6 +22,7 @@ pub struct PausedClock {
     start: Instant,
     suspended: AtomicU64,
     wall_ahead: AtomicI64,
+    steps: Arc<Steps>,
 }
 
 impl PausedClock {
@@ -35,6 +36,7 @@ impl PausedClock {
             start: Instant::now(),
             suspended: AtomicU64::new(0),
             wall_ahead: AtomicI64::new(0),
+            steps: Arc::default(),
         })
     }
 
@@ -43,14 +45,17 @@ impl PausedClock {
         self.suspended.fetch_add(length.as_nanos() as u64, Ordering::SeqCst);
     }
 
-    /// Lets the wall clock alone run on, as a paused virtual machine does.
+    /// Lets the wall clock alone run on, as a paused virtual machine does, and wakes who waits for
+    /// a step of it, as the kernel does.
     pub fn pause_machine(&self, length: Duration) {
         self.wall_ahead.fetch_add(length.as_nanos() as i64, Ordering::SeqCst);
+        self.steps.tell();
     }
 
     /// Sets the wall clock back, as an operator or a time service may.
     pub fn set_wall_back(&self, length: Duration) {
         self.wall_ahead.fetch_sub(length.as_nanos() as i64, Ordering::SeqCst);
+        self.steps.tell();
     }
 
     fn suspended(&self) -> Duration {
@@ -77,6 +82,10 @@ impl Clock for PausedClock {
             return Box::pin(std::future::pending());
         }
         Box::pin(tokio::time::sleep(at.since(self.now())))
+    }
+
+    fn stepped(&self) -> Sleep {
+        self.steps.next()
     }
 }
 

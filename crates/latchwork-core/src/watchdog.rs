@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 use crate::backend::{Backend, Claim, ClaimId, Renewal};
 use crate::clock::Moment;
 use crate::error::{BackendError, Lost};
-use crate::io::Io;
-use crate::lease::{Chore, Confirmed, Lease, Sent};
+use crate::io::{DoubtSink, Io};
+use crate::lease::{Chore, Confirmed, HoldState, Lease, Sent};
 use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
 use crate::validity::{self, Rate};
@@ -39,6 +39,7 @@ pub(crate) struct Watchdog {
     schedule: Mutex<Schedule>,
     entries: AtomicU64,
     news: Arc<Notify>,
+    doubts: Arc<DoubtSink>,
 }
 
 struct Schedule {
@@ -74,6 +75,7 @@ impl Watchdog {
     pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, reaper: Reaper) -> Arc<Self> {
         Arc::new(Self {
             backend,
+            doubts: io.doubts(),
             io,
             reaper,
             schedule: Mutex::new(Schedule {
@@ -104,6 +106,10 @@ impl Watchdog {
         drop(schedule);
         if wake {
             self.news.notify_one();
+        }
+        // A pause of the machine while the grant was on its way.
+        if watched.lease.judge(self.io.clock().as_ref()) != HoldState::Held {
+            self.hurry(&watched);
         }
         watched
     }
@@ -151,6 +157,17 @@ impl Watchdog {
         }
     }
 
+    /// Judges all holds anew, and renews those in doubt: the machine may have been paused.
+    fn judge_all(self: &Arc<Self>) {
+        for watched in self.all() {
+            match watched.lease.judge(self.io.clock().as_ref()) {
+                // It may end earlier all the same.
+                HoldState::Held => self.review(&watched),
+                HoldState::Suspect | HoldState::Lost(_) => self.hurry(&watched),
+            }
+        }
+    }
+
     /// All leases in care.
     pub(crate) fn all(&self) -> Vec<Arc<Watched>> {
         self.lock().by_due.values().cloned().collect()
@@ -160,13 +177,24 @@ impl Watchdog {
     pub(crate) fn life(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
         // Sleeping must not keep the watchdog alive.
         let (this, news, io) = (Arc::downgrade(self), self.news.clone(), self.io.clone());
+        let doubts = self.doubts.clone();
         async move {
-            while let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) {
+            // From before the first lease to the next step, so that none goes unnoticed.
+            let mut stepped = io.clock().stepped();
+            loop {
+                let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) else { return };
                 tokio::select! {
                     () = io.clock().sleep_until(next) => {}
                     () = news.notified() => {}
-                    () = io.doubts().told() => {
-                        let doubted = io.doubts().take().into_iter().collect();
+                    // Without a lease in care nobody minds.
+                    () = &mut stepped, if next != Moment::NEVER => {
+                        stepped = io.clock().stepped();
+                        if let Some(watchdog) = this.upgrade() {
+                            watchdog.judge_all();
+                        }
+                    }
+                    () = doubts.told() => {
+                        let doubted = doubts.take().into_iter().collect();
                         if let Some(watchdog) = this.upgrade() {
                             watchdog.heed(&doubted);
                         }
@@ -237,7 +265,7 @@ impl Watchdog {
         let lead = lease.take_lead();
         if store_may_hold {
             self.reaper.reap(Job {
-                claim: lease.claim.clone(),
+                claim: lease.claim_as_kept(),
                 rules: lease.rules.clone(),
                 closed_until: None,
                 held: None,
@@ -261,7 +289,12 @@ impl Watchdog {
     }
 
     async fn renew_chunk(&self, chunk: Vec<Arc<Watched>>) {
-        let claims: Vec<Claim> = chunk.iter().map(|w| w.lease.claim.clone()).collect();
+        let may_change = self.backend.ttl_may_change();
+        let claim = |lease: &Lease| match may_change {
+            true => lease.claim_to_renew(),
+            false => lease.claim.clone(),
+        };
+        let claims: Vec<Claim> = chunk.iter().map(|w| claim(&w.lease)).collect();
         let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));
         let limit = limits.min().unwrap_or_default();
         let sent = Sent::now(self.io.clock().as_ref());

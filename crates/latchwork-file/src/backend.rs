@@ -207,6 +207,14 @@ impl Backend for FileBackend {
         })
     }
 
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn ttl_may_change(&self) -> bool {
+        true
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         Box::pin(self.shared.inspect(query))
     }

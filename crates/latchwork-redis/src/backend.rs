@@ -432,6 +432,10 @@ impl Backend for RedisBackend {
         Box::pin(self.0.release(claim, linger))
     }
 
+    fn ttl_may_change(&self) -> bool {
+        true
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         Box::pin(self.0.inspect(query))
     }

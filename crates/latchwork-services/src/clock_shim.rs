@@ -57,6 +57,8 @@ pub struct ServerClock {
     page: File,
     /// How often the page has been written, and what stands in it.
     written: Mutex<(u64, Shift)>,
+    /// The place of the page, if it is not in a server's folder.
+    _folder: Option<Folder>,
 }
 
 /// See `struct page` in the C file.
@@ -76,6 +78,17 @@ impl Shift {
 }
 
 impl ServerClock {
+    /// A clock of no server, for the processes of commands ([`Self::give_to`]); right at first.
+    ///
+    /// # Errors
+    ///
+    /// If the shared object cannot be compiled, or the page not be written.
+    pub fn of_clients() -> Result<Self> {
+        let folder = Folder::new()?;
+        let clock = Self::new(folder.path())?;
+        Ok(Self { _folder: Some(folder), ..clock })
+    }
+
     /// Makes the page in a server's folder; the clock is right at first.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         let path = folder.join("clock");
@@ -86,6 +99,7 @@ impl ServerClock {
             path,
             page,
             written: Mutex::new((0, Shift { real: now, shifted: now, rate: 0 })),
+            _folder: None,
         };
         clock.change(|shift, _| shift)?;
         Ok(clock)

@@ -15,6 +15,7 @@
 
 pub mod child;
 mod clock_shim;
+mod clock_step;
 mod cluster;
 mod error;
 mod etcd;
@@ -34,6 +35,7 @@ mod wait;
 mod zookeeper;
 
 pub use clock_shim::ServerClock;
+pub use clock_step::{ring_for_step, step_timers};
 pub use cluster::{ClusterOptions, Migration, RedisCluster};
 pub use error::{Error, Result};
 pub use etcd::{EtcdOptions, EtcdServer, etcdctl};

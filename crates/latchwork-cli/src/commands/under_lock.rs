@@ -352,13 +352,13 @@ impl Held<'_> {
         signals.add_passed_on()?;
         let naps = Naps::new()?;
         let capabilities = self.manager.capabilities();
-        let deadlines = Deadlines::new(self.hold.ttl(), boot_time(), self.task.max_hold);
+        let deadlines = Deadlines::new(boot_time(), self.task.max_hold);
         let lifeline = capabilities.lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
         let guardian = Guardian::start(lifeline).map_err(|error| Failed {
             code: exit::BROKEN,
             message: format!("cannot start the guardian process: {error}"),
         })?;
-        let due = deadlines.due(self.hold.valid_until());
+        let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
         guardian.kill_at(due.guardian);
         let child = Child::start(Start {
             words: self.task.command,

@@ -16,7 +16,6 @@ pub(crate) const MIN_TTL: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deadlines {
-    ttl: Duration,
     longest: Duration,
     hold_end: Moment,
 }
@@ -34,19 +33,53 @@ pub(crate) struct Due {
     pub(crate) by_max_hold: bool,
 }
 
+impl Due {
+    /// The same, with nothing before the store had time to settle a doubt that rose at `since`.
+    pub(crate) fn in_doubt(self, since: Moment, ttl: Duration) -> Self {
+        if self.by_max_hold {
+            return self;
+        }
+        let settled = since.plus(settle(ttl));
+        Self {
+            ask: self.ask.min(since.plus(longest_doubt(ttl))).max(settled),
+            kill: self.kill.max(settled),
+            // After latchwork, which hears of the store's word first.
+            guardian: self.guardian.max(settled.plus(settle(ttl))),
+            ..self
+        }
+    }
+}
+
+/// How long latchwork looks again before it asks the command to end: the renewal of a machine that
+/// has just woken up needs a moment.
+pub(crate) fn settle(ttl: Duration) -> Duration {
+    (ttl / 12).min(Duration::from_millis(500))
+}
+
+/// How long a hold may be in doubt before the command is asked to end, however much is left of it.
+fn longest_doubt(ttl: Duration) -> Duration {
+    (ttl / 12).max(Duration::from_millis(250))
+}
+
+/// How often the guardian's moment is brought up to date.
+pub(crate) fn refresh(ttl: Duration) -> Duration {
+    ttl / 6
+}
+
 impl Deadlines {
-    /// For a hold with this ttl that was granted at `start` and may last for `max_hold`.
-    pub(crate) fn new(ttl: Duration, start: Moment, max_hold: Option<Duration>) -> Self {
+    /// For a hold that was granted at `start` and may last for `max_hold`.
+    pub(crate) fn new(start: Moment, max_hold: Option<Duration>) -> Self {
         let longest = max_hold.unwrap_or(Duration::MAX);
-        Self { ttl, longest, hold_end: start.plus(longest) }
+        Self { longest, hold_end: start.plus(longest) }
     }
 
-    /// What is due when, for a hold that is valid until `valid_until`.
-    pub(crate) fn due(&self, valid_until: Moment) -> Due {
+    /// What is due when, for a hold that is valid until `valid_until`. The ttl is the one that was
+    /// granted last: after a wait the first may be a short one.
+    pub(crate) fn due(&self, ttl: Duration, valid_until: Moment) -> Due {
         // The guard's own count began a little earlier, so a validity that it caps is less.
         let by_max_hold = self.hold_end.minus(Duration::from_millis(100)) <= valid_until;
         let end = valid_until.min(self.hold_end);
-        let span = self.ttl.min(self.longest);
+        let span = ttl.min(self.longest);
         // How long before the end nobody in the group may run any more.
         let margin = (span / 20).max(Duration::from_millis(200));
         Due {
@@ -55,17 +88,6 @@ impl Deadlines {
             guardian: end.minus(margin / 2),
             by_max_hold,
         }
-    }
-
-    /// How long latchwork looks again before it asks the command to end: the renewal of a machine
-    /// that has just woken up needs a moment.
-    pub(crate) fn settle(&self) -> Duration {
-        (self.ttl / 12).min(Duration::from_millis(500))
-    }
-
-    /// How often the guardian's moment is brought up to date.
-    pub(crate) fn refresh(&self) -> Duration {
-        self.ttl / 6
     }
 }
 
@@ -84,19 +106,36 @@ mod tests {
         for millis in [1_000, 1_500, 2_000, 30_000, 3_600_000] {
             let ttl = Duration::from_millis(millis);
             let end = START.plus(ttl);
-            in_order(&Deadlines::new(ttl, START, None).due(end), end);
+            in_order(&Deadlines::new(START, None).due(ttl, end), end);
         }
     }
 
     #[test]
     fn the_longest_hold_wins_over_the_validity() {
         let ttl = Duration::from_secs(30);
-        let deadlines = Deadlines::new(ttl, START, Some(Duration::from_secs(2)));
-        let due = deadlines.due(START.plus(ttl));
+        let deadlines = Deadlines::new(START, Some(Duration::from_secs(2)));
+        let due = deadlines.due(ttl, START.plus(ttl));
         assert!(due.by_max_hold);
         assert!(due.ask > START);
         let hold_end = START.plus(Duration::from_secs(2));
         in_order(&due, hold_end);
-        assert!(!deadlines.due(START.plus(Duration::from_secs(1))).by_max_hold);
+        assert!(!deadlines.due(ttl, START.plus(Duration::from_secs(1))).by_max_hold);
+    }
+
+    #[test]
+    fn a_lease_that_seems_over_leaves_the_store_time_to_settle_it() {
+        for millis in [1_000, 6_000, 30_000] {
+            let ttl = Duration::from_millis(millis);
+            let now = START.plus(ttl);
+            let due = Deadlines::new(START, None).due(ttl, now.minus(ttl)).in_doubt(now, ttl);
+            assert_eq!(due.ask, now.plus(settle(ttl)));
+            assert!(due.ask <= due.kill && due.kill < due.guardian, "{due:?}");
+            assert!(due.kill <= now.plus(Duration::from_secs(1)));
+            // With most of it left, the command is asked to end, and killed no earlier than ever.
+            let end = now.plus(ttl);
+            let usual = Deadlines::new(START, None).due(ttl, end);
+            let due = usual.in_doubt(now, ttl);
+            assert!(due.ask < usual.ask && due.kill == usual.kill, "{due:?}");
+        }
     }
 }

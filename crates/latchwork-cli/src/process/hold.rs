@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::{Error, Guard, HoldState, Lost, Moment, MultiGuard, Released, Run};
+use latchwork::{Error, Guard, HoldState, Lost, Moment, MultiGuard, NotHeld, Released, Run};
 
 /// A hold of one lock or several.
 #[derive(Debug)]
@@ -73,6 +73,15 @@ impl Hold {
             Self::One(guard) => guard.lost().await,
             Self::Several(guards) => guards.lost().await,
             Self::Task(run) => run.lost().await,
+        }
+    }
+
+    /// Completes when it is in doubt, or was lost.
+    pub(crate) async fn not_held(&self) -> NotHeld {
+        match self {
+            Self::One(guard) => guard.not_held().await,
+            Self::Several(guards) => guards.not_held().await,
+            Self::Task(run) => run.not_held().await,
         }
     }
 

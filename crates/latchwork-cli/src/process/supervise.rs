@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tokio::select;
 
 use super::child::{Change, Child};
-use super::deadlines::{Deadlines, Due};
+use super::deadlines::{self, Deadlines, Due};
 use super::guardian::{Guardian, Report};
 use super::hold::Hold;
 use super::signals::{Signals, be_hit_by};
@@ -83,6 +83,8 @@ pub(crate) struct State {
     /// The last signal that asks latchwork itself to end as well, if the command outlives it. A
     /// SIGHUP counts once the command is being ended: before, it may ask to read a configuration.
     pub(crate) told_to_end: Option<Signal>,
+    /// Since when the hold is in doubt.
+    doubt_since: Option<Moment>,
     /// How the command ended while others of its group still clean up, and until when they may.
     rest: Option<(Ended, Moment)>,
 }
@@ -95,22 +97,27 @@ pub(crate) fn asks_to_end(signal: Signal) -> bool {
 impl Run<'_> {
     /// Watches the command until it has ended. After a loss the whole group has.
     pub(crate) async fn supervise(&mut self) -> io::Result<Ended> {
-        let mut doubt_since = None;
+        let mut late_since = None;
         loop {
             let due = self.tell_guardian();
-            let now = boot_time();
-            let mut next = due.ask.min(now.plus(self.deadlines.refresh()));
+            let (now, ttl) = (boot_time(), self.hold.ttl());
+            let mut next = due.ask.min(now.plus(deadlines::refresh(ttl)));
+            let is_in_doubt = self.state.doubt_since.is_some();
             if now >= due.ask {
                 // Only a renewal can move this; one may be on its way if the machine just woke up.
-                let since = *doubt_since.get_or_insert(now);
-                let settled = since.plus(self.deadlines.settle()).min(due.kill);
-                if due.by_max_hold || now >= settled {
+                let since = *late_since.get_or_insert(now);
+                let settled = since.plus(deadlines::settle(ttl)).min(due.kill);
+                if due.by_max_hold || is_in_doubt || now >= settled {
                     let loss = if due.by_max_hold { Loss::MaxHold } else { Loss::Unconfirmed };
                     return self.end(due.kill, loss).await;
                 }
                 next = settled;
             } else {
-                doubt_since = None;
+                late_since = None;
+            }
+            if is_in_doubt {
+                // The guardian is to know as soon as it is settled.
+                next = next.min(now.plus(LOOK));
             }
             if self.state.rest.is_some() {
                 next = next.min(now.plus(LOOK));
@@ -122,7 +129,13 @@ impl Run<'_> {
                     }
                 }
                 report = self.guardian.report() => return self.reported(report).await,
-                lost = self.hold.lost() => return self.end_for(lost, &due).await,
+                lost = self.hold.lost() => {
+                    // What was known of the end before may have been too late.
+                    let due = self.tell_guardian();
+                    return self.end_for(lost, &due).await;
+                }
+                // In doubt, or lost: the next round says which.
+                _ = self.hold.not_held(), if !is_in_doubt => {}
                 napped = self.naps.until(next) => {
                     napped?;
                     // Should a SIGCHLD not have come.
@@ -136,9 +149,18 @@ impl Run<'_> {
 
     /// Lets the guardian know the newest moment, and says what is due when.
     fn tell_guardian(&mut self) -> Due {
-        let due = self.deadlines.due(self.hold.valid_until());
+        let (state, ttl) = (self.hold.state(), self.hold.ttl());
+        let mut due = self.deadlines.due(ttl, self.hold.valid_until());
+        match state {
+            HoldState::Held => self.state.doubt_since = None,
+            HoldState::Suspect => {
+                let since = *self.state.doubt_since.get_or_insert_with(boot_time);
+                due = due.in_doubt(since, ttl);
+            }
+            HoldState::Lost(_) => {}
+        }
         if due.guardian != self.told
-            && !matches!(self.hold.state(), HoldState::Lost(_))
+            && !matches!(state, HoldState::Lost(_))
             && self.guardian.kill_at(due.guardian)
         {
             self.told = due.guardian;
@@ -284,7 +306,8 @@ impl Run<'_> {
         let now = boot_time();
         match report {
             Report::Killed => {
-                let by_max_hold = self.deadlines.due(self.hold.valid_until()).by_max_hold;
+                let due = self.deadlines.due(self.hold.ttl(), self.hold.valid_until());
+                let by_max_hold = due.by_max_hold;
                 let loss = if by_max_hold { Loss::MaxHold } else { Loss::Stalled };
                 self.end(now, loss).await
             }

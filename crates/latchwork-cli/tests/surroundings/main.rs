@@ -1,4 +1,8 @@
 //! The command in the surroundings that users have: `cargo test --workspace --test surroundings`.
+//! What is around the command and goes wrong: machines that stand still, clocks that are set, other
+//! holders.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
@@ -6,3 +10,5 @@
 mod common;
 
 mod addresses;
+mod paused_machine;
+mod pushed_hold;

@@ -10,6 +10,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_grant_lasts_its_ttl),
         case!(a_renewal_lasts_its_ttl),
+        case!(a_renewal_for_another_ttl_lasts_that),
         case!(a_grant_after_waiting_lasts_its_ttl),
         case!(each_reader_has_its_own_ttl, |e| e.shared),
         case!(each_permit_has_its_own_ttl, |e| e.permits),
@@ -48,6 +49,28 @@ async fn a_renewal_lasts_its_ttl(stage: Stage) {
     }
     let (first, last) = (sent_at.plus(ttl), stage.now().plus(ttl));
     stage.free_between(&b, Mode::Exclusive, first, last, "a renewal lasts its ttl").await;
+}
+
+/// A store that says that renewals may change the ttl keeps the claim for the new one.
+async fn a_renewal_for_another_ttl_lasts_that(stage: Stage) {
+    for mode in stage.filling_modes() {
+        let (a, b) = (stage.client().await, stage.client().await);
+        let short = stage.short_claim(mode);
+        let granted = stage.granted(&a, &short, "the key is free").await.ttl;
+        if !a.backend.ttl_may_change() {
+            let (ttl, _) = a.held(&short, "it was renewed in time").await;
+            assert!(ttl <= granted * 2, "the ttl stays about what it was");
+            a.released(&short, "it was held").await;
+            continue;
+        }
+        let longer = Claim { ttl: short.ttl * 2, ..short };
+        let sent_at = stage.now();
+        let (ttl, _) = a.held(&longer, "it was renewed in time").await;
+        assert!(ttl >= longer.ttl, "granted {ttl:?} of {:?}", longer.ttl);
+        let (first, last) = (sent_at.plus(ttl), stage.now().plus(ttl));
+        let rival = if mode == Mode::Read { Mode::Write } else { mode };
+        stage.free_between(&b, rival, first, last, "a renewal lasts the ttl it asked for").await;
+    }
 }
 
 /// A claim that had to wait has its full ttl from the try that was granted.

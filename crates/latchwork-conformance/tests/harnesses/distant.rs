@@ -74,6 +74,10 @@ impl Backend for Distant {
         Box::pin(async move { self.pass(self.node.release(claim, linger)).await? })
     }
 
+    fn ttl_may_change(&self) -> bool {
+        self.node.ttl_may_change()
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         Box::pin(async move { self.pass(self.node.inspect(query)).await? })
     }

@@ -105,6 +105,10 @@ impl Backend for Namespaced {
         Box::pin(async move { self.named(self.node.release(&claim, linger).await) })
     }
 
+    fn ttl_may_change(&self) -> bool {
+        self.node.ttl_may_change()
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         let query = match query {
             Query::Key(key) => Query::Key(self.namespace.inside(key)),

@@ -110,11 +110,11 @@ async fn h06_steps_of_the_wall_clock_change_no_validity() {
     assert_eq!(guard.state(), HoldState::Held);
     assert_eq!(guard.valid_until(), until);
     world.clock.pause_machine(7200 * SEC);
-    assert_eq!(guard.valid_until(), until);
     // Such a step looks like a pause of the machine: the store is asked, and confirms.
     assert_eq!(guard.state(), HoldState::Suspect);
     world.settle().await;
     assert_eq!(guard.state(), HoldState::Held);
+    assert_eq!(guard.valid_until(), until, "counted from that renewal, in the same moment");
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,6 +167,28 @@ async fn h09_what_the_store_lets_be_known_is_settled_by_a_renewal_at_once() {
     world.io.doubt(id);
     assert_eq!(guard.lost().await.reason, LostReason::Taken);
     assert!(world.io.now().since(start) < SEC, "not at the next renewal");
+}
+
+/// Two managers share one `Io`: each hears what the store says of its own claims.
+#[tokio::test(start_paused = true)]
+async fn h96_two_managers_on_one_io_each_hear_their_doubts() {
+    let world = World::new();
+    let (store, other) = world.another();
+    let first = world.locks.mutex("first").ttl(9 * SEC).acquire().await.unwrap();
+    let second = other.mutex("second").ttl(9 * SEC).acquire().await.unwrap();
+    let id = async |name: &str| world.locks.inspect(name).await.unwrap().holders[0].id.unwrap();
+    for (n, name) in ["second", "first", "second", "first"].into_iter().enumerate() {
+        world.io.doubt(id(name).await);
+        world.settle().await;
+        let renewals = [&world.store, &store].map(|s| s.renewals.load(Ordering::SeqCst));
+        assert_eq!(renewals.iter().sum::<u32>(), n as u32 + 1, "the word on {name} was dropped");
+    }
+    // Both at once.
+    let both = [id("first").await, id("second").await];
+    both.into_iter().for_each(|id| world.io.doubt(id));
+    world.settle().await;
+    assert_eq!([&world.store, &store].map(|s| s.renewals.load(Ordering::SeqCst)), [3, 3]);
+    drop((first, second));
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,8 +325,8 @@ async fn h05_a_machine_paused_while_a_request_is_under_way_is_noticed() {
     let renewals = world.store.renewals.load(Ordering::SeqCst);
     world.clock.pause_machine(60 * SEC);
     world.io.sleep(100 * MS).await;
-    assert_eq!(world.store.renewals.load(Ordering::SeqCst), renewals);
-    assert_eq!(guard.state(), HoldState::Suspect);
+    assert_eq!(guard.state(), HoldState::Suspect, "it was sent before the pause");
+    assert_eq!(world.store.renewals.load(Ordering::SeqCst), renewals + 1, "asked once more");
 }
 
 struct Clumsy;

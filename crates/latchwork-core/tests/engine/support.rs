@@ -228,6 +228,10 @@ impl Backend for Faulty {
         })
     }
 
+    fn ttl_may_change(&self) -> bool {
+        true
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         self.inner.inspect(query)
     }

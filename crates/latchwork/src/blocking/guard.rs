@@ -56,6 +56,11 @@ impl Guard {
         block_on(None, self.0.lost())
     }
 
+    /// See [`Guard::not_held`](crate::Guard::not_held).
+    pub fn not_held(&self) -> NotHeld {
+        block_on(None, self.0.not_held())
+    }
+
     /// See [`Guard::release`](crate::Guard::release).
     ///
     /// # Errors

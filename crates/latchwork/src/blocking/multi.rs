@@ -80,6 +80,11 @@ impl MultiGuard {
         block_on(None, self.0.lost())
     }
 
+    /// See [`MultiGuard::not_held`](crate::MultiGuard::not_held).
+    pub fn not_held(&self) -> NotHeld {
+        block_on(None, self.0.not_held())
+    }
+
     /// See [`MultiGuard::release`](crate::MultiGuard::release).
     ///
     /// # Errors
