@@ -1,4 +1,5 @@
 //! The command in the surroundings that users have: `cargo test --workspace --test surroundings`.
+//! What surrounds the command: servers as they are installed.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
@@ -6,3 +7,4 @@
 mod common;
 
 mod addresses;
+mod zookeeper_connections;
