@@ -27,7 +27,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) fn code_of(error: &Error) -> u8 {
     match error.kind() {
         ErrorKind::TimedOut => TIMED_OUT,
-        ErrorKind::Unreachable => UNREACHABLE,
+        ErrorKind::Unreachable | ErrorKind::Busy => UNREACHABLE,
         ErrorKind::Denied => DENIED,
         ErrorKind::Unsupported | ErrorKind::Invalid => USAGE,
         ErrorKind::Mismatch => MISMATCH,
@@ -49,6 +49,7 @@ mod tests {
         for (kind, code) in [
             (ErrorKind::TimedOut, 75),
             (ErrorKind::Unreachable, 69),
+            (ErrorKind::Busy, 69),
             (ErrorKind::Denied, 77),
             (ErrorKind::Unsupported, 64),
             (ErrorKind::Mismatch, 78),

@@ -101,6 +101,8 @@ pub enum ErrorKind {
     TimedOut,
     /// The store did not answer well enough.
     Unreachable,
+    /// The store takes no more clients now; trying again later may pay.
+    Busy,
     /// Credentials or rights were refused.
     Denied,
     /// This backend cannot do this.

@@ -28,9 +28,8 @@ const CLASS_PATH: &[&str] = &["/usr/share/java/zookeeper.jar", "/usr/share/java/
 const NETTY: &[&str] = &["/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar"];
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// A small heap, and a start that does not wait for the best code.
+/// A start that does not wait for the best code.
 const JAVA_FLAGS: &[&str] = &[
-    "-Xmx96m",
     "-Xss512k",
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -42,6 +41,11 @@ const JAVA_FLAGS: &[&str] = &[
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 ];
 
+/// As much as the tests need.
+const SMALL_HEAP: &str = "-Xmx96m";
+/// What the package's start script gives a server.
+const INSTALLED_HEAP: &str = "-Xmx1000m";
+
 /// How a server is to be started.
 #[derive(Debug, Clone)]
 pub struct ZooKeeperOptions {
@@ -52,6 +56,7 @@ pub struct ZooKeeperOptions {
     flags: Vec<String>,
     links: bool,
     tls: bool,
+    as_installed: bool,
 }
 
 impl Default for ZooKeeperOptions {
@@ -64,6 +69,7 @@ impl Default for ZooKeeperOptions {
             flags: Vec::new(),
             links: false,
             tls: false,
+            as_installed: false,
         }
     }
 }
@@ -72,6 +78,13 @@ impl ZooKeeperOptions {
     /// A server that anybody may use, with a tick of 200 ms.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A server with the settings that its package installs: a tick of 2 s, sessions of 4 s to 40 s,
+    /// at most 60 connections from one host, and every write synced to the disk. Only its port is
+    /// its own, it answers every four-letter word, and it has no admin server.
+    pub fn as_installed() -> Self {
+        Self { tick: Duration::from_secs(2), sync_limit: 5, as_installed: true, ..Self::default() }
     }
 
     /// The tick; sessions last at least two of it.
@@ -179,17 +192,19 @@ impl ZooKeeperServer {
         fs::create_dir(&data)?;
         fs::write(data.join("myid"), id.to_string())?;
         let mut config = format!(
-            "tickTime={}\ninitLimit={}\nsyncLimit={}\nmaxSessionTimeout={}\ndataDir={}\n\
-             clientPort={}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
-             4lw.commands.whitelist=*\nmaxClientCnxns=0\nforceSync=no\n",
+            "tickTime={}\ninitLimit={}\nsyncLimit={}\ndataDir={}\nclientPort={}\n\
+             clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n",
             options.tick.as_millis(),
             // Who was chosen and gets no majority gives up after that, and they choose again.
             (CHOICE.as_millis() / options.tick.as_millis()).max(2),
             options.sync_limit,
-            options.longest_session.as_millis(),
             data.display(),
             ports.client.number(),
         );
+        if !options.as_installed {
+            let longest = options.longest_session.as_millis();
+            let _ = writeln!(config, "maxSessionTimeout={longest}\nmaxClientCnxns=0\nforceSync=no");
+        }
         let certificates = match options.tls {
             true => Some(tls::make(folder.path())?),
             false => None,
@@ -213,8 +228,10 @@ impl ZooKeeperServer {
             let _ = writeln!(config, "{line}");
         }
         fs::write(folder.path().join("zoo.cfg"), config)?;
-        let process = spawn(folder.path(), &options.flags)?;
-        Ok(Self { process, ports, flags: options.flags.clone(), certificates, folder })
+        let heap = if options.as_installed { INSTALLED_HEAP } else { SMALL_HEAP };
+        let flags = [&[heap.to_owned()], &*options.flags].concat();
+        let process = spawn(folder.path(), &flags)?;
+        Ok(Self { process, ports, flags, certificates, folder })
     }
 
     fn await_ready(&mut self) -> Result<()> {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Moment};
+use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect};
 
 use crate::claims::Node;
 use crate::errors::{refused, strange};
 use crate::line::Line;
 use crate::session::messages::{self, Refusal};
-use crate::session::{Landed, Session};
+use crate::session::{Landed, Reading, Session};
 
 /// The line that the next reply has; a lock without a node has nobody in line.
 pub(crate) fn line_in(landed: &mut Landed, lock: &str) -> Result<Line, BackendError> {
@@ -37,9 +37,9 @@ pub(crate) fn pulse_in(landed: &mut Landed, pulse: &str) -> Result<i64, BackendE
 pub(crate) fn lives_for(
     session: &Session,
     claim: &Claim,
-    sent_at: Moment,
+    sent: Reading,
 ) -> Result<Duration, BackendError> {
-    let ttl = session.lives_for(sent_at).min(claim.ttl);
+    let ttl = session.lives_for(sent).min(claim.ttl);
     if ttl >= claim.ttl / 2 {
         return Ok(ttl);
     }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Moment, Order,
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order,
 };
 
 use crate::answers::{line_in, lives_for, pulse_in, token_of};
 use crate::backend::Shared;
-use crate::claims::{Node, Own};
+use crate::claims::{Entry, Far, Node, Own};
 use crate::errors::{refused, restless, strange, taken_back, unsupported};
 use crate::line::{Line, Told, behind, data_of, name_of};
 use crate::names::parents;
 use crate::session::messages::{self, Kind, Refusal, Request};
-use crate::session::{Landed, Session};
+use crate::session::{Landed, Reading, Session, Up};
 
 /// How often a try begins again because its session ended, or its node went, on the way.
 const ROUNDS: u32 = 4;
@@ -23,12 +23,18 @@ const ROUNDS: u32 = 4;
 /// know, and has spared the server a request.
 const NAMED_AFTER: Duration = Duration::from_secs(1);
 
+/// Who has more claims than this before it does not read the whole line each time when it looks again.
+const FAR: u32 = 64;
+
 /// What became of a round of a try.
 enum Round {
     Done(Attempt),
     /// The node or the session is gone: again.
     Gone,
 }
+
+/// A round of a try, or why there is none.
+type Ended = Result<Round, BackendError>;
 
 /// The line as a claim finds it that has a node in it.
 struct Found<'a> {
@@ -38,7 +44,7 @@ struct Found<'a> {
     line: Line,
     /// By the leader's clock, in ms.
     now_ms: i64,
-    sent_at: Moment,
+    sent: Reading,
     /// The claim has just taken its place. Where that is further behind, it is not told yet who
     /// holds the key, and of which kind that one is.
     is_new: bool,
@@ -62,7 +68,11 @@ impl Shared {
                 Some(own) => {
                     self.claims.asked(claim.id, self.io.now());
                     let session = own.session.clone();
-                    (session, self.look_again(claim, &lock, own).await)
+                    let round = match &own.entry {
+                        Some(entry) => self.join(claim, &lock, &own, entry).await,
+                        None => self.look_again(claim, &lock, own).await,
+                    };
+                    (session, round)
                 }
                 None => {
                     let session = self.sessions.of(claim.ttl);
@@ -97,53 +107,103 @@ impl Shared {
             true => Vec::new(),
             false => vec![above(lock)],
         };
-        for is_last in [false, false, true] {
-            let sent_at = self.io.now();
-            if self.claims.begin(claim, session, sent_at) {
+        for _ in 0..3 {
+            let sent = Reading::now(&self.io);
+            if self.claims.begin(claim, session, sent.at) {
                 self.sooner.notify_one();
             }
-            let made = parents.len();
+            let count = parents.len();
             let requests = parents.into_iter().chain([node.clone(), Request::children(lock)]);
-            let mut landed = session.fly(requests.collect()).await;
-            let mut denied = None;
-            let mut reply = landed.next();
-            for _ in 0..made {
-                match reply {
-                    Ok(Ok(_) | Err(Refusal::NODE_EXISTS | Refusal::NO_NODE)) => {}
-                    Ok(Err(refusal)) => denied = denied.or(Some(refused(refusal, lock))),
-                    Err(_) => break,
+            let departed = session.depart(requests.collect());
+            let entry = Arc::new(Entry {
+                parents: count,
+                departed: tokio::sync::Mutex::new(Some(departed)),
+            });
+            self.claims.change(claim.id, |own| own.entry = Some(entry.clone()));
+            match self.entered(claim, lock, session, &entry).await? {
+                Some((node, line, now_ms)) => {
+                    let found =
+                        Found { session, lock, node: &node, line, now_ms, sent, is_new: true };
+                    return self.judge(claim, found).await;
                 }
-                reply = landed.next();
+                None => parents = self::parents(&path).map(above).collect(),
             }
-            let body = match reply {
-                Ok(Ok(body)) => body,
-                Ok(Err(Refusal::NO_NODE)) if !is_last && denied.is_none() => {
-                    self.set_known(lock, false);
-                    parents = self::parents(&path).map(above).collect();
-                    continue;
-                }
-                Ok(Err(refusal)) => {
-                    self.claims.forget(claim.id);
-                    return Err(denied.unwrap_or_else(|| refused(refusal, lock)));
-                }
-                Err(error) => {
-                    if error.effect == Effect::NotApplied {
-                        self.claims.forget(claim.id);
-                    }
-                    return Err(error);
-                }
-            };
-            self.set_known(lock, true);
-            let (path, stat) = messages::created(&body).ok_or_else(|| strange("a create"))?;
-            let name = path.rsplit('/').next().unwrap_or_default().into();
-            let node = Node { name, created: stat.created };
-            self.claims.change(claim.id, |own| own.node = Some(node.clone()));
-            let line = line_in(&mut landed, lock)?;
-            let now_ms = stat.created_ms;
-            let found = Found { session, lock, node: &node, line, now_ms, sent_at, is_new: true };
-            return self.judge(claim, found).await;
         }
-        Err(strange("a create"))
+        self.claims.forget(claim.id);
+        Err(refused(Refusal::NO_NODE, lock))
+    }
+
+    /// Waits for the node that an earlier try has asked for, and that was not answered yet.
+    async fn join(&self, claim: &Claim, lock: &str, own: &Own, entry: &Entry) -> Ended {
+        let session = &own.session;
+        let entered = self.entered(claim, lock, session, entry).await?;
+        let Some((node, line, now_ms)) = entered else {
+            self.claims.forget(claim.id);
+            return Ok(Round::Gone);
+        };
+        let me = line.find(&node.name);
+        if me.is_some_and(|me| line.admission(me) == Admission::Granted) {
+            // Its ttl begins with this try: what was asked before it proves less.
+            let mut own = own.clone();
+            own.node = Some(node);
+            return self.look_again(claim, lock, own).await;
+        }
+        let sent = Reading::now(&self.io);
+        let found = Found { session, lock, node: &node, line, now_ms, sent, is_new: true };
+        self.judge(claim, found).await
+    }
+
+    /// The node that was made, the line with it, and when that was; `None` if there are no nodes
+    /// above it.
+    async fn entered(
+        &self,
+        claim: &Claim,
+        lock: &str,
+        session: &Session,
+        entry: &Entry,
+    ) -> Result<Option<(Node, Line, i64)>, BackendError> {
+        let mut landed = {
+            let mut departed = entry.departed.lock().await;
+            let Some(under_way) = departed.as_mut() else { return Err(strange("a create")) };
+            let landed = session.landed(under_way).await;
+            *departed = None;
+            landed
+        };
+        self.claims.change(claim.id, |own| own.entry = None);
+        let mut denied = None;
+        let mut reply = landed.next();
+        for _ in 0..entry.parents {
+            match reply {
+                Ok(Ok(_) | Err(Refusal::NODE_EXISTS | Refusal::NO_NODE)) => {}
+                Ok(Err(refusal)) => denied = denied.or(Some(refused(refusal, lock))),
+                Err(_) => break,
+            }
+            reply = landed.next();
+        }
+        let body = match reply {
+            Ok(Ok(body)) => body,
+            Ok(Err(Refusal::NO_NODE)) if denied.is_none() => {
+                self.set_known(lock, false);
+                return Ok(None);
+            }
+            Ok(Err(refusal)) => {
+                self.claims.forget(claim.id);
+                return Err(denied.unwrap_or_else(|| refused(refusal, lock)));
+            }
+            Err(error) => {
+                if error.effect == Effect::NotApplied {
+                    self.claims.forget(claim.id);
+                }
+                return Err(error);
+            }
+        };
+        self.set_known(lock, true);
+        let (path, stat) = messages::created(&body).ok_or_else(|| strange("a create"))?;
+        let name = path.rsplit('/').next().unwrap_or_default().into();
+        let node = Node { name, created: stat.created };
+        self.claims.change(claim.id, |own| own.node = Some(node.clone()));
+        let line = line_in(&mut landed, lock)?;
+        Ok(Some((node, line, stat.created_ms)))
     }
 
     /// Reads the line again for a claim that has a node, or may have one: first a write, so that it
@@ -151,7 +211,14 @@ impl Shared {
     async fn look_again(&self, claim: &Claim, lock: &str, own: Own) -> Result<Round, BackendError> {
         let session = &own.session;
         let up = session.up().await?;
-        let sent_at = self.io.now();
+        if let (Some(node), Some(far)) = (&own.node, &own.far)
+            && far.behind.iter().all(|path| session.watches(path))
+        {
+            return self
+                .look_from_afar(claim, &format!("{lock}/{}", node.name), &own, &up, far)
+                .await;
+        }
+        let sent = Reading::now(&self.io);
         let requests = vec![Request::set(&up.pulse), Request::children(lock)];
         let mut landed = session.fly(requests).await;
         let now_ms = pulse_in(&mut landed, &up.pulse)?;
@@ -164,8 +231,39 @@ impl Shared {
             self.claims.forget(claim.id);
             return Ok(Round::Gone);
         };
-        let found = Found { session, lock, node: &node, line, now_ms, sent_at, is_new: false };
+        let found = Found { session, lock, node: &node, line, now_ms, sent, is_new: false };
         self.judge(claim, found).await
+    }
+
+    /// For a claim far behind: its own node is enough, for those that it waits for are watched.
+    async fn look_from_afar(
+        &self,
+        claim: &Claim,
+        own_path: &str,
+        own: &Own,
+        up: &Up,
+        far: &Far,
+    ) -> Result<Round, BackendError> {
+        let requests =
+            vec![Request::set(&up.pulse), Request::exists(own_path), Request::get(&far.first)];
+        let mut landed = own.session.fly(requests).await;
+        pulse_in(&mut landed, &up.pulse)?;
+        match landed.next()? {
+            Ok(_) => {}
+            Err(Refusal::NO_NODE) => {
+                self.claims.forget(claim.id);
+                return Ok(Round::Gone);
+            }
+            Err(refusal) => return Err(refused(refusal, own_path)),
+        }
+        let told = told_in(&mut landed);
+        let is_foreign = told.as_ref().is_some_and(|told| !told.is_ours());
+        Ok(Round::Done(Attempt::Blocked(Blocked {
+            retry_after: None,
+            cause: if is_foreign { Cause::Foreign } else { Cause::Held },
+            holder: told.map(|told| told.holder),
+            ..far.blocked.clone()
+        })))
     }
 
     /// Finds the node of a claim whose making was not answered. It was made, or never will be: what
@@ -178,7 +276,7 @@ impl Shared {
         session: &Arc<Session>,
         line: &Line,
     ) -> Result<Option<Node>, BackendError> {
-        for place in line.places.iter().filter(|place| place.id == Some(claim.id)) {
+        for place in line.places.iter().filter(|place| place.id() == Some(claim.id)) {
             let path = format!("{lock}/{}", place.name);
             let body = match session.fly(vec![Request::exists(&path)]).await.next()? {
                 Ok(body) => body,
@@ -197,7 +295,7 @@ impl Shared {
     }
 
     async fn judge(&self, claim: &Claim, found: Found<'_>) -> Result<Round, BackendError> {
-        let Found { session, lock, node, line, now_ms, sent_at, is_new } = found;
+        let Found { session, lock, node, line, now_ms, sent, is_new } = found;
         let Some(me) = line.find(&node.name) else {
             self.claims.forget(claim.id);
             return Ok(Round::Gone);
@@ -223,7 +321,7 @@ impl Shared {
         let closed_until = line.closed_until(now_ms).filter(|_| !is_held);
         let admission = line.admission(me);
         if admission == Admission::Granted && closed_until.is_none() {
-            let ttl = lives_for(session, claim, sent_at)?;
+            let ttl = lives_for(session, claim, sent)?;
             let token = token_of(node)?;
             if !self.claims.grant(claim.id) {
                 return Err(taken_back());
@@ -237,31 +335,42 @@ impl Shared {
         };
         let path = |name: &str| format!("{lock}/{name}");
         let first = line.places.first().map(|place| path(&place.name));
+        let ahead = line.waiting_before(me);
+        let mut blocked = Blocked {
+            retry_after: None,
+            ahead: Some(ahead),
+            cause: Cause::Held,
+            holder: None,
+            resume: Some(targets.join("\n").into()),
+            store_time: None,
+        };
         let told = if claim.waits && claim.order == Order::Fifo {
-            let ahead = targets.iter().map(|name| path(name));
-            self.watch(session, ahead.collect(), first.as_deref(), is_new).await
+            let behind: Vec<_> = targets.iter().map(|name| path(name)).collect();
+            let is_far = ahead > FAR && closed_until.is_none() && line.closed.is_empty();
+            let far = first.as_deref().filter(|_| is_far).map(|first| Far {
+                first: first.into(),
+                behind: behind.clone(),
+                blocked: blocked.clone(),
+            });
+            self.claims.change(claim.id, |own| own.far = far);
+            self.watch(session, behind, first.as_deref(), is_new).await
         } else {
             let delete = [Request::delete(&own_path)].into_iter();
             let requests = delete.chain(first.as_deref().map(Request::get)).collect();
             let mut landed = self.withdraw(claim, session, requests).await?;
-            first.and_then(|_| told_in(&mut landed))
+            first.as_ref().and_then(|_| told_in(&mut landed))
         };
         let opens_in = closed_until.map(|until| (until - now_ms).max(1) as u64);
         let named_in = told.is_none().then_some(NAMED_AFTER).filter(|_| is_new);
-        let cause = match &told {
+        blocked.cause = match &told {
             _ if closed_until.is_some() => Cause::Linger,
             Some(told) if !told.is_ours() => Cause::Foreign,
             _ => Cause::Held,
         };
+        blocked.retry_after = opens_in.map(Duration::from_millis).or(named_in);
         let is_holder = admission != Admission::Granted;
-        Ok(Round::Done(Attempt::Blocked(Blocked {
-            retry_after: opens_in.map(Duration::from_millis).or(named_in),
-            ahead: Some(line.waiting_before(me)),
-            cause,
-            holder: told.filter(|_| is_holder).map(|told| told.holder),
-            resume: Some(targets.join("\n").into()),
-            store_time: None,
-        })))
+        blocked.holder = told.filter(|_| is_holder).map(|told| told.holder);
+        Ok(Round::Done(Attempt::Blocked(blocked)))
     }
 
     /// Watches the nodes ahead, and reads who is the first in line, unless the claim is new and

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Linger,
-    Query, Released, Renewal, Snapshot, Verb, Wake,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Fencing, Io,
+    Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -16,11 +16,9 @@ use crate::config::ZooKeeperConfig;
 use crate::janitor;
 use crate::lingers::Lingers;
 use crate::names::Names;
-use crate::session::access;
 use crate::session::messages::Access;
-use crate::sessions::Sessions;
-
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
+use crate::session::{Ensemble, access};
+use crate::sessions::{Sessions, USUAL_TTL};
 
 /// As many locks are remembered as having a node.
 const MOST_KNOWN: usize = 100_000;
@@ -52,19 +50,22 @@ impl ZooKeeperBackend {
     ///
     /// # Errors
     ///
-    /// `Unreachable`, `Denied` or `Unsupported`, with the server and the next step.
+    /// `Unreachable`, `Denied` or `Unsupported`, with the server and the next step. `Busy` if the
+    /// servers take no more connections from this host for two seconds.
     pub async fn connect(config: ZooKeeperConfig, io: Io) -> Result<Arc<Self>, Error> {
         let store: Arc<str> = config.shown().into();
-        let config = Arc::new(config);
-        let connected = async {
-            let sessions = Sessions::find_out(config.clone(), io.clone()).await?;
-            let default_ttl = DEFAULT_TTL.clamp(sessions.ttls().0, sessions.ttls().1);
-            // Most will use this one.
-            sessions.of(default_ttl).up().await?;
-            Ok((sessions, default_ttl))
-        };
-        let (sessions, default_ttl) =
-            connected.await.map_err(|error| Error::from_backend(error, None, &store))?;
+        let sooner: Arc<Notify> = Arc::default();
+        let ensemble = Arc::new(Ensemble::new(config));
+        let found = Sessions::find_out(ensemble.clone(), io.clone(), sooner.clone()).await;
+        let sessions = found.map_err(|error| match ensemble.is_full() {
+            true => {
+                let busy = Error::new(ErrorKind::Busy, error.message).store(store.clone());
+                error.next_step.into_iter().fold(busy, Error::next_step)
+            }
+            false => Error::from_backend(error, None, &store),
+        })?;
+        let default_ttl = USUAL_TTL.clamp(sessions.ttls().0, sessions.ttls().1);
+        let config = &ensemble.config;
         let shared = Arc::new(Shared {
             store,
             names: Names::new(&config.chroot),
@@ -72,8 +73,8 @@ impl ZooKeeperBackend {
             claims: Claims::default(),
             lingers: Lingers::default(),
             io: io.clone(),
-            sooner: Arc::default(),
-            access: access(&config),
+            sooner,
+            access: access(config),
             known: Mutex::default(),
             default_ttl,
         });
@@ -86,10 +87,6 @@ impl ZooKeeperBackend {
 impl Shared {
     pub(crate) fn access(&self) -> Access {
         self.access
-    }
-
-    pub(crate) fn default_ttl(&self) -> Duration {
-        self.default_ttl
     }
 
     pub(crate) fn is_known(&self, lock: &str) -> bool {

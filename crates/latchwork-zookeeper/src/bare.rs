@@ -9,7 +9,7 @@ use latchwork_core::{BackendError, Error, Io};
 use crate::config::ZooKeeperConfig;
 use crate::errors::{refused, strange};
 use crate::session::messages::{self, Access, Kind, Request};
-use crate::session::{Reply, Session};
+use crate::session::{Ensemble, Reply, Session};
 
 /// A session, as the backend has one.
 #[derive(Clone)]
@@ -22,10 +22,10 @@ impl Bare {
     ///
     /// `Invalid` or `Unreachable`, as for the backend.
     pub async fn connect(url: &str, io: Io) -> Result<Self, Error> {
-        let config = Arc::new(ZooKeeperConfig::parse(url)?);
-        let session = Session::open(&config, Duration::from_secs(50), &io);
+        let ensemble = Arc::new(Ensemble::new(ZooKeeperConfig::parse(url)?));
+        let session = Session::open(&ensemble, Duration::from_secs(50), &io, None);
         let up = session.up().await;
-        up.map_err(|error| Error::from_backend(error, None, &config.shown().into()))?;
+        up.map_err(|error| Error::from_backend(error, None, &ensemble.config.shown().into()))?;
         Ok(Self(session))
     }
 

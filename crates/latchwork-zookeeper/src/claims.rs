@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{Claim, ClaimId, Key, Moment};
+use latchwork_core::{Blocked, Claim, ClaimId, Key, Moment};
 
-use crate::session::Session;
+use crate::session::{Departed, Session};
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone)]
@@ -19,6 +19,10 @@ pub(crate) struct Own {
     pub(crate) granted: bool,
     /// It is being taken back, because core has not asked for it within its ttl.
     pub(crate) ends: bool,
+    /// Its node on its way, while that was not answered.
+    pub(crate) entry: Option<Arc<Entry>>,
+    /// What it has seen of the line, if it stands far behind.
+    pub(crate) far: Option<Far>,
     /// When core asked for it last.
     asked_at: Moment,
     ttl: Duration,
@@ -33,6 +37,28 @@ pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     /// The transaction that made it: the token.
     pub(crate) created: i64,
+}
+
+/// The requests that make a node and read the line, on their way. A try that is given up leaves them
+/// to the next one: where answers are late, nothing is asked twice.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// How many nodes above it are made before.
+    pub(crate) parents: usize,
+    /// Until it has landed.
+    pub(crate) departed: tokio::sync::Mutex<Option<Departed>>,
+}
+
+/// What a claim far behind in line has seen of it. As long as the nodes that it waits for are watched
+/// and there, the rest of the line does not matter to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Far {
+    /// The path of the first in line.
+    pub(crate) first: Arc<str>,
+    /// The paths of the nodes that it waits for.
+    pub(crate) behind: Vec<String>,
+    /// What it was told then.
+    pub(crate) blocked: Blocked,
 }
 
 #[derive(Debug)]
@@ -69,6 +95,8 @@ impl Claims {
             node: None,
             granted: false,
             ends: false,
+            entry: None,
+            far: None,
             asked_at: now,
             ttl: claim.ttl,
             claim: Arc::new(claim.clone()),

@@ -9,18 +9,17 @@ use latchwork_core::doctor::{Finding, Report};
 use latchwork_core::{BackendError, Error, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Endpoint, ZooKeeperConfig};
 use crate::errors::{not_sent, refused, strange};
 use crate::names::Names;
+use crate::session::Ensemble;
 use crate::session::messages::{self, Refusal, Request};
-use crate::sessions::{Sessions, ttl_of};
+use crate::sessions::{Sessions, USUAL_TTL, ttl_of};
 
 /// A server that has not answered by then does not answer.
 const LIMIT: Duration = Duration::from_secs(3);
-/// The ttl that is used where the servers grant it.
-const USUAL_TTL: Duration = Duration::from_secs(30);
 /// May create, delete and write: what it takes to disturb a lock.
 const CHANGES: i32 = 2 | 4 | 8;
 
@@ -49,11 +48,12 @@ pub async fn doctor(config: ZooKeeperConfig, io: Io) -> Result<Report, Error> {
         }
     }
     // Whether a majority answers, and knows us.
-    let config = Arc::new(config);
+    let ensemble = Arc::new(Ensemble::new(config));
+    let config = &ensemble.config;
     let examined = async {
-        let sessions = Sessions::find_out(config.clone(), io).await?;
+        let sessions = Sessions::find_out(ensemble.clone(), io, Arc::new(Notify::new())).await?;
         let (shortest, longest) = sessions.ttls();
-        let session = sessions.of(USUAL_TTL.clamp(shortest, longest));
+        let session = sessions.any();
         session.up().await?;
         let names = Names::new(&config.chroot);
         let mut landed = session.fly(vec![Request::access_of(names.root())]).await;
@@ -129,6 +129,7 @@ fn examine(status: &Status) -> Vec<Finding> {
     };
     let mut findings = vec![version(field("Zookeeper version:").unwrap_or("unknown")), mode];
     findings.extend(status.settings.as_ref().and_then(ticks));
+    findings.extend(status.settings.as_ref().and_then(connections));
     findings
 }
 
@@ -160,6 +161,22 @@ fn ticks(settings: &HashMap<String, u64>) -> Option<Finding> {
         Finding::critical("ticks", found)
             .consequence("a session of less than two ticks may end while its lock is believed in")
             .remedy("set minSessionTimeout to at least two ticks")
+    })
+}
+
+/// How many processes of one host may have locks at a time.
+fn connections(settings: &HashMap<String, u64>) -> Option<Finding> {
+    const NONE: u64 = 0;
+    const MANY: u64 = 200;
+    let most = *settings.get("maxClientCnxns")?;
+    let found = format!("maxClientCnxns {most}");
+    Some(match most {
+        NONE | MANY.. => Finding::ok("connections", found),
+        _ => Finding::info("connections", found)
+            .consequence(format!(
+                "{most} processes of one host may have locks at a time; more wait"
+            ))
+            .remedy("set maxClientCnxns to what your hosts need; a process takes six at most"),
     })
 }
 
@@ -228,6 +245,14 @@ mod tests {
             let settings = [("tickTime", tick), ("minSessionTimeout", least)];
             let settings = settings.map(|(name, value)| (name.to_owned(), value));
             assert_eq!(ticks(&settings.into()).unwrap().severity, severity);
+        }
+    }
+
+    #[test]
+    fn says_how_many_connections_a_host_has() {
+        for (most, severity) in [(60, Severity::Info), (0, Severity::Ok), (1_000, Severity::Ok)] {
+            let settings = [("maxClientCnxns".to_owned(), most)].into();
+            assert_eq!(connections(&settings).unwrap().severity, severity, "{most}");
         }
     }
 

@@ -60,6 +60,26 @@ pub(crate) fn not_sent(message: impl Into<String>) -> BackendError {
         .next_step("look whether the servers run and the address is right")
 }
 
+/// A server that takes no more connections from this host.
+pub(crate) fn full(server: impl std::fmt::Display) -> BackendError {
+    let message = format!("{server} takes no more connections from this host (maxClientCnxns)");
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).next_step(
+        "raise maxClientCnxns at the servers, or run fewer processes with locks at a time",
+    )
+}
+
+/// A token of such servers would be smaller than others before it.
+pub(crate) fn set_back(newest: i64, now: i64) -> BackendError {
+    let message = format!(
+        "the servers were set back from transaction {newest:#x} to {now:#x}: their data was replaced \
+         by an older copy, or removed, and new tokens would be smaller than earlier ones"
+    );
+    BackendError::new(BackendErrorKind::Corrupt, Effect::NotApplied, message).next_step(
+        "bring the newer data back; or, when no resource remembers an earlier token, start this \
+         program anew",
+    )
+}
+
 /// A request that a server may have taken.
 pub(crate) fn no_answer(message: impl Into<String>) -> BackendError {
     BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{BackendError, Key, Party, Query, Snapshot};
 
 use crate::answers::{line_in, pulse_in};
@@ -18,7 +17,7 @@ const MOST: usize = 500;
 
 impl Shared {
     pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
-        let session = self.sessions.of(self.default_ttl());
+        let session = self.sessions.any();
         let up = session.up().await?;
         // What is read after a write is no older than that.
         let pulse = Request::set(&up.pulse);
@@ -100,10 +99,9 @@ impl Shared {
             }
         }
         let now = self.io.clock().wall();
-        for (me, (place, told)) in line.places.iter().zip(told).enumerate() {
+        for ((place, holds), told) in line.places.iter().zip(line.holding()).zip(told) {
             let Some((told, stat)) = told else { continue };
             snapshot.shape = snapshot.shape.or(Some(place.mode.shape()));
-            let holds = line.admission(me) == Admission::Granted;
             let token = holds.then_some(stat.created as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
             if stat.owner == 0 {
@@ -113,7 +111,7 @@ impl Shared {
             }
             let party = Party {
                 // Curator's nodes carry such an id too; they are not ours to evict.
-                id: place.id.filter(|_| told.is_ours()),
+                id: place.id().filter(|_| told.is_ours()),
                 mode: place.mode,
                 holder: told.holder,
                 token,

@@ -1,4 +1,4 @@
-//! Takes back what core does not ask for any more, and ends lingers.
+//! Takes back what core does not ask for any more, ends lingers, and closes idle sessions.
 //!
 //! A session lives as long as its process, and with it all its nodes. So that a claim ends with its
 //! ttl when nobody renews or repeats it, it has to be released here.
@@ -32,6 +32,7 @@ pub(crate) async fn run(shared: Weak<Shared>, sooner: Arc<Notify>, mut ended: mp
             }
         };
         let next = if all { next } else { next.min(now.plus(AGAIN)) }.min(linger);
+        let next = next.min(strong.sessions.close_idle());
         let clock = strong.io.clock().clone();
         drop(strong);
         let sleep = async {

@@ -19,9 +19,14 @@ mod release;
 mod renew;
 mod session;
 mod sessions;
+mod slots;
 mod wait;
 
 pub use backend::ZooKeeperBackend;
 pub use config::ZooKeeperConfig;
 pub use doctor::doctor;
 pub use fence::Place;
+
+#[cfg(test)]
+#[global_allocator]
+static METERED: latchwork_services::hostile::Metered = latchwork_services::hostile::Metered;

@@ -56,34 +56,44 @@ pub(crate) fn closed_name(until_ms: i64, id: ClaimId) -> String {
 pub(crate) struct Place {
     pub(crate) name: Arc<str>,
     pub(crate) mode: Mode,
-    /// `None` for clients that name their nodes in another way.
-    pub(crate) id: Option<ClaimId>,
     /// The number that the server appended.
     pub(crate) number: i32,
 }
 
 impl Place {
     /// Reads the name of a child; `None` if it is none of a claim.
+    ///
+    /// A try reads all of a line, so this reads no more than the end of each name.
     fn read(name: &str) -> Option<Self> {
-        let mode_at = |marker: &str| name.rfind(marker).map(|at| at + marker.len());
-        let (mode, end) = if let Some(end) = mode_at("__READ__") {
-            (Mode::Read, end)
-        } else if let Some(end) = mode_at("__WRIT__") {
-            (Mode::Write, end)
-        } else if let Some(end) = mode_at("-permits-") {
-            let (take, rest) = name[end..].split_once('-')?;
-            let (of, number) = rest.split_once('-')?;
-            let mode = Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? };
-            (mode, name.len() - number.len())
-        } else {
-            // Some clients of other kinds put other words before it, which is all the same.
-            let end = mode_at("lock-")?;
-            (Mode::Exclusive, end)
-        };
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let head = &name[..name.len() - digits];
+        let mode_of = |head: &str| Some((mode_at_the_end_of(head)?, head.len()));
+        // What is no sign is part of the kind.
+        let (mode, end) = mode_of(head).or_else(|| mode_of(head.strip_suffix('-')?))?;
         let number = read_number(&name[end..])?;
-        let id = id_in(name).map(|(id, _)| id);
-        Some(Self { name: name.into(), mode, id, number })
+        Some(Self { name: name.into(), mode, number })
     }
+
+    /// Its id; `None` for clients that name their nodes in another way.
+    pub(crate) fn id(&self) -> Option<ClaimId> {
+        id_in(&self.name).map(|(id, _)| id)
+    }
+}
+
+/// The mode of a claim whose name goes on with its number.
+fn mode_at_the_end_of(head: &str) -> Option<Mode> {
+    // Some clients of other kinds put other words before it, which is all the same.
+    for (marker, mode) in
+        [("__READ__", Mode::Read), ("__WRIT__", Mode::Write), ("lock-", Mode::Exclusive)]
+    {
+        if head.ends_with(marker) {
+            return Some(mode);
+        }
+    }
+    let (head, of) = head.strip_suffix('-')?.rsplit_once('-')?;
+    let (head, take) = head.rsplit_once('-')?;
+    let is_known = head.ends_with("-permits");
+    is_known.then_some(Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? })
 }
 
 /// At least ten digits, of which a sign is one.
@@ -142,8 +152,7 @@ impl Line {
         if !self.has_both_signs {
             return judged;
         }
-        let mut by_text: Vec<_> = (0..self.places.len()).collect();
-        by_text.sort_by_key(|place| format!("{:010}", self.places[*place].number));
+        let by_text = self.by_text();
         let there = by_text.iter().position(|place| *place == me).unwrap_or(me);
         let nodes = nodes(by_text.iter().map(|place| &self.places[*place]));
         let mut behind = behind(&judged);
@@ -174,9 +183,30 @@ impl Line {
         self.closed.iter().map(|closed| closed.until_ms).filter(|until| *until > now_ms).max()
     }
 
+    /// The places in the order of clients that sort the numbers as text.
+    fn by_text(&self) -> Vec<usize> {
+        let mut by_text: Vec<_> = (0..self.places.len()).collect();
+        by_text.sort_by_cached_key(|place| format!("{:010}", self.places[*place].number));
+        by_text
+    }
+
+    /// Whether each place holds the key, as [`Self::admission`] judges it, in one pass for all.
+    pub(crate) fn holding(&self) -> Vec<bool> {
+        let first = lineup::admitted(&nodes(self.places.iter()));
+        let mut holding: Vec<_> = (0..self.places.len()).map(|place| place < first).collect();
+        if self.has_both_signs {
+            let by_text = self.by_text();
+            let nodes = nodes(by_text.iter().map(|place| &self.places[*place]));
+            for place in &by_text[lineup::admitted(&nodes)..] {
+                holding[*place] = false;
+            }
+        }
+        holding
+    }
+
     /// How many claims in front do not hold the key.
     pub(crate) fn waiting_before(&self, me: usize) -> u32 {
-        (0..me).filter(|place| self.admission(*place) != Admission::Granted).count() as u32
+        self.holding()[..me].iter().filter(|holds| !**holds).count() as u32
     }
 }
 
@@ -273,7 +303,7 @@ mod tests {
             let name = name_of(&claim);
             assert_eq!(name, format!("{start}{kind}"));
             let place = Place::read(&format!("{name}0000000042")).unwrap();
-            assert_eq!((place.mode, place.id, place.number), (mode, Some(claim.id), 42));
+            assert_eq!((place.mode, place.id(), place.number), (mode, Some(claim.id), 42));
         }
     }
 
@@ -285,7 +315,11 @@ mod tests {
             "0123456789abcdef0123456789abcdeflock-0000000001",
         ] {
             let place = Place::read(name).unwrap();
-            assert_eq!((place.mode, place.id, place.number), (Mode::Exclusive, None, 1), "{name}");
+            assert_eq!(
+                (place.mode, place.id(), place.number),
+                (Mode::Exclusive, None, 1),
+                "{name}"
+            );
         }
         let default_of_kazoo = "0123456789abcdef0123456789abcdef__lock__0000000001";
         for name in [default_of_kazoo, "leases", "a-b", "lock-1", "x-permits-1-0000000001"] {
@@ -309,6 +343,41 @@ mod tests {
         assert_eq!(line.admission(0), Admission::Granted);
         assert_eq!(line.admission(1), Admission::Behind(0));
         assert_eq!(line.admission(3), Admission::Behind(1));
+    }
+
+    /// H107: what a try asks of the line of a semaphore costs the same for each place in it, so four
+    /// times the line is four times the cost, and not sixteen or more.
+    #[test]
+    fn h107_a_try_costs_one_pass_over_the_line() {
+        let names = |count: usize| -> Vec<String> {
+            (0..count).map(|n| format!("_c_a-permits-1-4-{n:010}")).collect()
+        };
+        let cost = |count: usize| {
+            let line = Line::read(&names(count));
+            let once = || {
+                let start = latchwork_core::clock::boot_time();
+                assert_eq!(line.waiting_before(count - 1), count as u32 - 5);
+                latchwork_core::clock::boot_time().since(start)
+            };
+            // The least of some: other threads only add to it.
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        let (short, long) = (cost(500), cost(2_000));
+        assert!(long < short * 10, "{short:?} for 500 places, {long:?} for 2000");
+    }
+
+    #[test]
+    fn who_holds_is_who_is_admitted() {
+        for kinds in ["lock-", "x__READ__", "x__WRIT__", "x-permits-2-5-"] {
+            for numbers in [[0, 1, 2, 3], [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1]] {
+                let names = numbers.map(|number| format!("{kinds}{number:010}"));
+                let line = Line::read(&names);
+                let holding = line.holding();
+                for (me, holds) in holding.iter().enumerate() {
+                    assert_eq!(*holds, line.admission(me) == Admission::Granted, "{names:?} {me}");
+                }
+            }
+        }
     }
 
     /// H72: the numbers of a lock go from the largest to the smallest. Others compare them as text.

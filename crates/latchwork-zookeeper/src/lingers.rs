@@ -68,13 +68,13 @@ impl Shared {
         }
         if !over.is_empty() {
             // What is not heard of it stays until the key is used.
-            self.sessions.of(self.default_ttl()).send(over);
+            self.sessions.any().send(over);
         }
         next
     }
 
     async fn leaders_time(&self) -> Result<i64, BackendError> {
-        let session = self.sessions.of(self.default_ttl());
+        let session = self.sessions.any();
         let up = session.up().await?;
         pulse_in(&mut session.fly(vec![Request::set(&up.pulse)]).await, &up.pulse)
     }

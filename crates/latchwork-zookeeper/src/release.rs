@@ -27,7 +27,7 @@ impl Shared {
             }
             // It was made before what is asked now, or never will be.
             Some(own) => self.release_by_id(claim, &own.session).await,
-            None => self.release_by_id(claim, &self.sessions.of(claim.ttl)).await,
+            None => self.release_by_id(claim, &self.sessions.any()).await,
         }
     }
 
@@ -40,7 +40,7 @@ impl Shared {
         let lock = self.names.lock(&claim.key);
         let up = session.up().await?;
         let (line, _) = read(session, &up, &lock).await?;
-        let named = line.places.iter().filter(|place| place.id == Some(claim.id));
+        let named = line.places.iter().filter(|place| place.id() == Some(claim.id));
         let paths: Vec<_> = named.map(|place| format!("{lock}/{}", place.name)).collect();
         let released = match paths.is_empty() {
             true => Released::NotHeld,
@@ -61,7 +61,7 @@ impl Shared {
         let known = self.claims.get(claim.id);
         let session = match &known {
             Some(own) => own.session.clone(),
-            None => self.sessions.of(claim.ttl),
+            None => self.sessions.any(),
         };
         let up = session.up().await?;
         let (line, now_ms) = read(&session, &up, &lock).await?;
@@ -72,7 +72,7 @@ impl Shared {
         }
         let me = match known.as_ref().and_then(|own| own.node.as_ref()) {
             Some(node) => line.find(&node.name),
-            None => line.places.iter().position(|place| place.id == Some(claim.id)),
+            None => line.places.iter().position(|place| place.id() == Some(claim.id)),
         };
         let Some(me) = me else {
             self.claims.forget(claim.id);

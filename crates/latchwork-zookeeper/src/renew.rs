@@ -8,8 +8,8 @@ use crate::answers::{line_in, lives_for, pulse_in, token_of};
 use crate::backend::Shared;
 use crate::claims::{Node, Own};
 use crate::errors::{refused, strange, unsupported};
-use crate::session::Session;
 use crate::session::messages::{Refusal, Request, Stat};
+use crate::session::{Reading, Session};
 
 /// As many claims are renewed by one flight.
 const MOST: usize = 500;
@@ -71,7 +71,7 @@ impl Shared {
         // An error tells nothing of what a heart-beat has kept alive meanwhile.
         let unsure = |error: BackendError| BackendError { effect: Effect::Unknown, ..error };
         let up = session.up().await.map_err(unsure)?;
-        let sent_at = self.io.now();
+        let sent = Reading::now(&self.io);
         let paths: Vec<_> = group
             .iter()
             .map(|held| format!("{}/{}", self.names.lock(&held.claim.key), held.node.name))
@@ -85,7 +85,7 @@ impl Shared {
             let answer = match landed.next() {
                 Ok(Ok(body)) => match Stat::read(&body) {
                     Some(stat) if stat.owner == up.id && stat.created == held.node.created => {
-                        self.held(session, held, sent_at)
+                        self.held(session, held, sent)
                     }
                     // Somebody has deleted it and made another one.
                     Some(_) => self.lost(held),
@@ -104,13 +104,13 @@ impl Shared {
         &self,
         session: &Session,
         held: &Held<'_>,
-        sent_at: latchwork_core::Moment,
+        sent: Reading,
     ) -> Result<Renewal, BackendError> {
         let token = token_of(&held.node)?;
         if held.claim.floor > token {
             return Err(unsupported("ZooKeeper cannot lift its transaction number to a floor"));
         }
-        let ttl = lives_for(session, held.claim, sent_at)?;
+        let ttl = lives_for(session, held.claim, sent)?;
         Ok(Renewal::Held { ttl, token, store_time: None })
     }
 
@@ -122,12 +122,12 @@ impl Shared {
     /// Not granted to this client, as far as it knows: such a claim is not held, or not by us.
     async fn renew_unknown(&self, claim: &Claim) -> Result<Renewal, BackendError> {
         let lock = self.names.lock(&claim.key);
-        let session = self.sessions.of(claim.ttl);
+        let session = self.sessions.any();
         let up = session.up().await?;
         let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(&lock)]).await;
         pulse_in(&mut landed, &up.pulse)?;
         let line = line_in(&mut landed, &lock)?;
-        let me = line.places.iter().position(|place| place.id == Some(claim.id));
+        let me = line.places.iter().position(|place| place.id() == Some(claim.id));
         match me.map(|me| line.admission(me)) {
             // Only a try makes a claim of it, and only by its own session.
             Some(latchwork_core::kit::lineup::Admission::Granted) => {

@@ -1,13 +1,22 @@
-//! One session for each length of ttl.
+//! The sessions of a client: a few for all its claims ([`Slots`]), and how long they may be.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Io};
+use latchwork_core::{BackendError, Io, Moment, random_between};
+use tokio::sync::Notify;
 
-use crate::config::ZooKeeperConfig;
-use crate::session::{Session, probe};
+use crate::session::{Ended, Ensemble, Session, probe};
+use crate::slots::{Pick, Slots};
+
+/// The ttl of a claim that asks for none, where the servers grant it.
+pub(crate) const USUAL_TTL: Duration = Duration::from_secs(30);
+/// Longer than any that servers grant: a hello tells the longest.
+const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+/// For so long a client that is turned away tries to get a connection.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest pause between two tries of it.
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// What is proven of a session at any moment: three fifths of it (see [`crate::session`]).
 pub(crate) const fn ttl_of(timeout: Duration) -> Duration {
@@ -20,22 +29,54 @@ const fn timeout_for(ttl: Duration) -> Duration {
 }
 
 pub(crate) struct Sessions {
-    config: Arc<ZooKeeperConfig>,
+    ensemble: Arc<Ensemble>,
     io: Io,
+    /// Told when there is one more.
+    opened: Arc<Notify>,
     /// The shortest and the longest that the servers grant.
     limits: (Duration, Duration),
-    open: Mutex<HashMap<Duration, Arc<Session>>>,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    slots: Slots<Session>,
+    /// What the next one waits for, so that a client needs one connection at a time.
+    closing: Option<Ended>,
 }
 
 impl Sessions {
-    /// Finds out which sessions the servers grant.
+    /// Finds out which sessions the servers grant, and whether they know us, by one connection at
+    /// a time.
     pub(crate) async fn find_out(
-        config: Arc<ZooKeeperConfig>,
+        ensemble: Arc<Ensemble>,
         io: Io,
+        opened: Arc<Notify>,
     ) -> Result<Self, BackendError> {
-        let (shortest, longest) =
-            tokio::join!(probe(config.clone(), 1, &io), probe(config.clone(), i32::MAX, &io));
-        Ok(Self { config, io, limits: (shortest?, longest?), open: Mutex::default() })
+        let until = io.now().plus(PATIENCE);
+        let shortest = loop {
+            match probe(ensemble.clone(), 1, &io).await {
+                Err(_) if is_worth_repeating(&ensemble, &io, until).await => {}
+                answer => break answer?,
+            }
+        };
+        let first = Session::open(&ensemble, LONGEST, &io, None);
+        let up = loop {
+            match first.up().await {
+                Err(_) if is_worth_repeating(&ensemble, &io, until).await => {}
+                answer => break answer?,
+            }
+        };
+        let limits = (shortest.min(up.timeout), up.timeout);
+        let mut slots = Slots::new(limits);
+        let mut closing = None;
+        if up.timeout <= timeout_for(USUAL_TTL) {
+            // Most will use this one.
+            slots.add(first, up.timeout, io.now(), true);
+        } else {
+            closing = first.ended();
+        }
+        let open = Mutex::new(Open { slots, closing });
+        Ok(Self { ensemble, io, opened, limits, open })
     }
 
     /// The ttls that can be had.
@@ -45,20 +86,50 @@ impl Sessions {
 
     /// The session for claims with this ttl. It may be on its way yet.
     pub(crate) fn of(&self, ttl: Duration) -> Arc<Session> {
-        let timeout = timeout_for(ttl).clamp(self.limits.0, self.limits.1);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = open.entry(timeout);
-        let make = || Session::open(&self.config, timeout, &self.io);
-        match session {
-            std::collections::hash_map::Entry::Occupied(mut entry) => {
-                if entry.get().is_over() {
-                    entry.insert(make());
-                }
-                entry.get().clone()
+        let now = self.io.now();
+        let mut open = self.lock();
+        open.slots.retain(|session| !session.is_over());
+        match open.slots.pick(timeout_for(ttl), now) {
+            Pick::Open(session) => session,
+            Pick::New(timeout, spare) => {
+                let after = spare.and_then(|spare| spare.ended()).or(open.closing.take());
+                let session = Session::open(&self.ensemble, timeout, &self.io, after);
+                open.slots.add(session.clone(), timeout, now, false);
+                self.opened.notify_one();
+                session
             }
-            std::collections::hash_map::Entry::Vacant(entry) => entry.insert(make()).clone(),
         }
     }
+
+    /// A session for what belongs to no claim of this client.
+    pub(crate) fn any(&self) -> Arc<Session> {
+        let last_used = {
+            let mut open = self.lock();
+            open.slots.retain(|session| !session.is_over());
+            open.slots.last_used()
+        };
+        last_used.unwrap_or_else(|| self.of(USUAL_TTL.clamp(self.ttls().0, self.ttls().1)))
+    }
+
+    /// Closes what has served nothing for long, and tells when to look again.
+    pub(crate) fn close_idle(&self) -> Moment {
+        let (idle, next) = self.lock().slots.take_idle(self.io.now());
+        drop(idle);
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the servers were full and there is time left to try again, after a pause.
+async fn is_worth_repeating(ensemble: &Ensemble, io: &Io, until: Moment) -> bool {
+    if !ensemble.is_full() || io.now() >= until {
+        return false;
+    }
+    io.sleep(random_between(PAUSE / 8, PAUSE)).await;
+    true
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::answers::{line_in, token_of};
 use crate::backend::Shared;
 use crate::errors::refused;
 use crate::session::messages::{Refusal, Request};
-use crate::session::{Landed, Session};
+use crate::session::{Landed, Reading, Session};
 
 impl Shared {
     pub(crate) async fn wait_for(
@@ -85,9 +85,12 @@ impl Shared {
         if is_closed || line.admission(me) != Admission::Granted {
             return None;
         }
-        let now = self.io.now();
-        let (sent_at, lives_for) = session.proven()?;
-        let (stamp, ttl) = (claim.stamp, lives_for.min(claim.ttl));
+        let clocks = Reading::now(&self.io);
+        let (sent, lives_for) = session.proven()?;
+        let (now, sent_at) = (clocks.at, sent.at);
+        // Core counts by the boot clock, so a pause of the machine since then is over already.
+        let ttl = lives_for.min(claim.ttl).saturating_sub(clocks.stood_still_since(sent));
+        let stamp = claim.stamp;
         let is_enough = sent_at.plus(ttl) >= now.plus(claim.ttl / 2);
         if sent_at < stamp.sent_at() || !is_enough {
             return None;

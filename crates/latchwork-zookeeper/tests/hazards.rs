@@ -97,8 +97,8 @@ fn h72_tokens_grow_when_the_numbers_begin_anew_and_nothing_is_left_behind() {
         let count = || server.count("zk_znode_count").unwrap();
         let empty = count();
         let locks = client(&format!("{}/deep/down", server.url())).await;
-        // Above the locks: the chroot, and the nodes of two sessions in a folder.
-        let idle = empty + 5;
+        // Above the locks: the chroot, and the node of a session in a folder.
+        let idle = empty + 4;
         let mut last = 0;
         for _ in 0..3 {
             let guard = locks.mutex("k").acquire().await.unwrap();

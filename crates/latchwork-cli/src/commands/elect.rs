@@ -28,6 +28,7 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
         command: &args.command,
         holder: args.candidate.as_deref(),
         max_hold: args.max_hold,
+        wait: None,
         store,
         output,
     };

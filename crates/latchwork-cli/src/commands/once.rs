@@ -16,10 +16,11 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
         command: &args.command,
         holder: args.holder.as_deref(),
         max_hold: args.max_hold,
+        wait: Some(args.wait.unwrap_or_default()),
         store,
         output,
     };
-    let done = task.run(async |manager| {
+    let done = task.run(async |manager, wait| {
         let mut once = manager.once(&args.name, every);
         if let Some(ttl) = args.ttl {
             once = once.ttl(ttl);
@@ -27,7 +28,7 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
         if let Some(max_hold) = args.max_hold {
             once = once.max_hold(max_hold);
         }
-        let begun = match args.wait {
+        let begun = match wait {
             Some(limit) if !limit.is_zero() => once.begin_within(limit).await?,
             _ => once.try_begin().await?,
         };

@@ -16,17 +16,22 @@ pub(crate) async fn run(args: &RunArgs, store: &str, output: &Output) -> Result<
         command: &args.command,
         holder: args.holder.as_deref(),
         max_hold: args.max_hold,
+        wait: args.wait,
         store,
         output,
     };
-    task.run(async |manager| acquire(args, manager).await.map(Admitted::Hold)).await
+    task.run(async |manager, wait| acquire(args, wait, manager).await.map(Admitted::Hold)).await
 }
 
 /// Takes the locks as the command line asks.
-async fn acquire(args: &RunArgs, manager: &LockManager) -> Result<Hold, Error> {
+async fn acquire(
+    args: &RunArgs,
+    wait: Option<Duration>,
+    manager: &LockManager,
+) -> Result<Hold, Error> {
     let locks = args.names.iter().map(|name| lock(args, manager, name));
     if let ([_], Some(lock)) = (&args.names[..], locks.clone().next()) {
-        return match args.wait {
+        return match wait {
             None => lock.acquire().await.map(Hold::One),
             Some(Duration::ZERO) => match lock.try_acquire().await? {
                 Some(guard) => Ok(Hold::One(guard)),
@@ -36,7 +41,7 @@ async fn acquire(args: &RunArgs, manager: &LockManager) -> Result<Hold, Error> {
         };
     }
     let locks = MultiLock::of(locks);
-    match args.wait {
+    match wait {
         None => locks.acquire().await.map(Hold::Several),
         Some(Duration::ZERO) => match locks.try_acquire().await? {
             Some(guards) => Ok(Hold::Several(guards)),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::clock::{boot_time, wall_time};
-use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, Released};
+use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, Released, random_between};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -32,6 +32,9 @@ const RELEASING: Duration = Duration::from_secs(3);
 /// How often to look whether a period is closed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The longest pause before a store that takes no more clients is asked again.
+const BUSY: Duration = Duration::from_millis(500);
+
 /// A command to run, and the lock to run it under.
 pub(crate) struct Task<'a> {
     /// The lock, for people and for the command's environment.
@@ -39,6 +42,8 @@ pub(crate) struct Task<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) holder: Option<&'a str>,
     pub(crate) max_hold: Option<Duration>,
+    /// How long to wait for a store that takes no more clients now; without an end if not set.
+    pub(crate) wait: Option<Duration>,
     pub(crate) store: &'a str,
     pub(crate) output: &'a Output,
 }
@@ -84,6 +89,8 @@ impl Over {
 pub(crate) struct Session<'a> {
     task: &'a Task<'a>,
     manager: LockManager,
+    /// How much of the time to wait was spent on a connection.
+    waited: Duration,
     holder: String,
     news: Arc<News>,
     lines: UnboundedReceiver<Waiting>,
@@ -93,13 +100,15 @@ pub(crate) struct Session<'a> {
 }
 
 impl Task<'_> {
-    /// Acquires the lock by `acquire`, runs the command, and gives the lock back.
+    /// Acquires the lock by `acquire`, which may wait for so long, runs the command, and gives the
+    /// lock back.
     pub(crate) async fn run(
         &self,
-        acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
+        acquire: impl AsyncFnOnce(&LockManager, Option<Duration>) -> Result<Admitted, Error>,
     ) -> Result<u8, Error> {
         let mut session = self.open().await?;
-        let over = session.term(acquire).await;
+        let left = self.wait.map(|wait| wait.saturating_sub(session.waited));
+        let over = session.term(async |manager| acquire(manager, left).await).await;
         session.end(over).await
     }
 
@@ -109,10 +118,34 @@ impl Task<'_> {
         let output = self.output;
         let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
         let (news, lines) = News::new(output.tells_waiting(), output.is_verbose());
-        let manager = latchwork::connect(self.store).await?;
+        let (manager, waited) = self.connect().await?;
         let manager = manager.holder(holder.clone()).observer(news.clone());
         let signals = Signals::ending().map_err(broken)?;
-        Ok(Session { task: self, manager, holder, news, lines, mask, signals })
+        Ok(Session { task: self, manager, waited, holder, news, lines, mask, signals })
+    }
+
+    /// Connects; tells how long that took beside the first try. A store that takes no more clients is
+    /// asked again for as long as the command may wait for its lock.
+    async fn connect(&self) -> Result<(LockManager, Duration), Error> {
+        let mut busy_since = None;
+        loop {
+            let begun_at = boot_time();
+            let error = match latchwork::connect(self.store).await {
+                Err(error) if error.kind() == ErrorKind::Busy => error,
+                other => {
+                    let waited = busy_since.map_or(Duration::ZERO, |at| begun_at.since(at));
+                    return Ok((other?, waited));
+                }
+            };
+            if busy_since.is_none() && self.output.tells_waiting() {
+                self.output.note("waiting", &format!("waiting for a connection: {error}"), &[]);
+            }
+            let since = *busy_since.get_or_insert(begun_at);
+            if self.wait.is_some_and(|wait| boot_time().since(since) >= wait) {
+                return Err(error);
+            }
+            nap(random_between(BUSY / 10, BUSY)).await;
+        }
     }
 
     /// Says why the command ended, where the command itself does not, and with which code to exit.
@@ -153,7 +186,7 @@ impl Session<'_> {
         &mut self,
         acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
     ) -> Result<Over, Error> {
-        let Self { task, manager, holder, news, lines, mask, signals } = self;
+        let Self { task, manager, holder, news, lines, mask, signals, .. } = self;
         let output = task.output;
         news.start_anew(lines);
         let key = task.names.join("\n");

@@ -3,6 +3,7 @@
 //! holders.
 //!
 //! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+//! What surrounds the command: servers as they are installed.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
@@ -12,3 +13,4 @@ mod common;
 mod addresses;
 mod paused_machine;
 mod pushed_hold;
+mod zookeeper_connections;

@@ -6,6 +6,7 @@ use latchwork_core::{BackendError, Moment};
 use tokio::sync::oneshot;
 
 use super::messages::Request;
+use super::proof::Reading;
 use super::{Flight, Landed, Reply};
 
 /// A connection: what is to be written, and who waits for which answer.
@@ -21,7 +22,7 @@ type Answer = oneshot::Sender<Landed>;
 /// What an answer tells beside what was asked.
 pub(super) enum Learnt {
     /// A write that was sent then has been agreed on.
-    Write(Moment),
+    Write(Reading),
     /// The server watches this node.
     Watch(Box<str>),
 }
@@ -31,7 +32,7 @@ struct Sent {
     first: i32,
     requests: Vec<Request>,
     replies: Vec<Reply>,
-    at: Moment,
+    at: Reading,
     answer: Option<Answer>,
     is_pulse: bool,
 }
@@ -41,16 +42,16 @@ impl Link {
         Self { out: Vec::new(), next: 1, sent: VecDeque::new() }
     }
 
-    pub(super) fn take(&mut self, flight: Flight, now: Moment) {
+    pub(super) fn take(&mut self, flight: Flight, now: Reading) {
         self.push(flight, now, false);
     }
 
-    pub(super) fn send_pulse(&mut self, pulse: &str, now: Moment) {
+    pub(super) fn send_pulse(&mut self, pulse: &str, now: Reading) {
         let flight = Flight { requests: vec![Request::set(pulse)], answer: None };
         self.push(flight, now, true);
     }
 
-    fn push(&mut self, flight: Flight, now: Moment, is_pulse: bool) {
+    fn push(&mut self, flight: Flight, now: Reading, is_pulse: bool) {
         if !flight.is_awaited() {
             return;
         }
@@ -68,7 +69,7 @@ impl Link {
     }
 
     pub(super) fn oldest(&self) -> Option<Moment> {
-        self.sent.front().map(|sent| sent.at)
+        self.sent.front().map(|sent| sent.at.at)
     }
 
     /// Takes the answer with this number.

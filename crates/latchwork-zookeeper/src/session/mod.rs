@@ -7,6 +7,9 @@
 //! heart-beat, because only answers of a majority prove that the session lives ([`proof`]).
 
 mod attach;
+mod ensemble;
+#[cfg(test)]
+mod hostile;
 mod jute;
 mod link;
 pub(crate) mod messages;
@@ -22,13 +25,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Io, Moment};
+use latchwork_core::{BackendError, Io};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::attach::probe;
+pub(crate) use self::ensemble::Ensemble;
 use self::messages::{Access, Refusal, Request};
 use self::outlet::Outlet;
 use self::proof::Proof;
+pub(crate) use self::proof::Reading;
 use self::watches::Watches;
 use crate::config::ZooKeeperConfig;
 use crate::errors::{no_answer, strange};
@@ -75,12 +80,17 @@ impl Landed {
 /// An answer to what is asked later; an error if it never is.
 pub(crate) type Coming = oneshot::Receiver<Landed>;
 
+/// Requests on their way.
+pub(crate) type Departed = Result<Coming, BackendError>;
+
 /// A session that the servers know of.
 #[derive(Debug, Clone)]
 pub(crate) struct Up {
     pub(crate) id: i64,
     /// The path of its pulse.
     pub(crate) pulse: Arc<str>,
+    /// How long the servers keep it without hearing of it.
+    pub(crate) timeout: Duration,
 }
 
 /// What the session and its task share.
@@ -99,15 +109,35 @@ pub(crate) struct Session {
     flights: mpsc::UnboundedSender<Flight>,
     shared: Arc<Shared>,
     io: Io,
+    ended: Mutex<Option<Ended>>,
 }
 
+/// Comes to an end when a session has given back its connection.
+pub(crate) type Ended = oneshot::Receiver<()>;
+
 impl Session {
-    /// Begins a session that the servers shall keep for so long without hearing of it.
-    pub(crate) fn open(config: &Arc<ZooKeeperConfig>, timeout: Duration, io: &Io) -> Arc<Self> {
+    /// Begins a session that the servers shall keep for so long without hearing of it; not before
+    /// another one has given back its connection, if there is such a one.
+    pub(crate) fn open(
+        ensemble: &Arc<Ensemble>,
+        timeout: Duration,
+        io: &Io,
+        after: Option<Ended>,
+    ) -> Arc<Self> {
         let (flights, todo) = mpsc::unbounded_channel();
+        let (runs, ended) = oneshot::channel();
         let shared = Arc::new(Shared::default());
-        io.spawn(task::run(config.clone(), timeout, shared.clone(), todo, io.clone()));
-        Arc::new(Self { flights, shared, io: io.clone() })
+        let task = task::run(ensemble.clone(), timeout, shared.clone(), todo, io.clone(), after);
+        io.spawn(async move {
+            task.await;
+            drop(runs);
+        });
+        Arc::new(Self { flights, shared, io: io.clone(), ended: Mutex::new(Some(ended)) })
+    }
+
+    /// Tells when its connection has been given back, once.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        locked(&self.ended).take()
     }
 
     /// Sends requests that go together.
@@ -116,29 +146,39 @@ impl Session {
     ///
     /// What was not sent yet is not sent any more, or all of it is.
     pub(crate) async fn fly(&self, requests: Vec<Request>) -> Landed {
+        self.landed(&mut self.depart(requests)).await
+    }
+
+    /// Sends requests that go together, and does not wait for their answers. What was not sent yet
+    /// is not sent any more when the value is dropped.
+    pub(crate) fn depart(&self, requests: Vec<Request>) -> Departed {
         let (flight, landed) = Flight::new(requests);
-        let given = self.give(flight);
-        self.landed(given.map(|()| landed)).await
+        self.give(flight).map(|()| landed)
     }
 
     /// Writes it on this thread, or leaves it to the session's task.
     fn give(&self, flight: Flight) -> Result<(), BackendError> {
         let mut outlet = locked(&self.shared.outlet);
         if let Some(outlet) = outlet.as_mut().filter(|outlet| outlet.is_open()) {
-            outlet.send(flight, self.io.now());
+            outlet.send(flight, Reading::now(&self.io));
             return Ok(());
         }
         drop(outlet);
-        self.flights.send(flight).map_err(|_| self.ended())
+        self.flights.send(flight).map_err(|_| self.over())
     }
 
-    async fn landed(&self, given: Result<oneshot::Receiver<Landed>, BackendError>) -> Landed {
-        let trouble = match given {
+    /// The answers to requests that were sent; to be asked for until they are there, and not again.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and asked again.
+    pub(crate) async fn landed(&self, departed: &mut Departed) -> Landed {
+        let trouble = match departed {
             Ok(landed) => match landed.await {
                 Ok(landed) => return landed,
                 Err(_) => no_answer("the connections to ZooKeeper were closed"),
             },
-            Err(error) => error,
+            Err(error) => error.clone(),
         };
         Landed { replies: Vec::new().into_iter(), trouble: Some(trouble) }
     }
@@ -157,7 +197,7 @@ impl Session {
         if let Some(trouble) = self.fly(Vec::new()).await.trouble {
             return Err(trouble);
         }
-        self.known().ok_or_else(|| self.ended())
+        self.known().ok_or_else(|| self.over())
     }
 
     fn known(&self) -> Option<Up> {
@@ -169,20 +209,20 @@ impl Session {
         self.shared.over.get().is_some() || self.flights.is_closed()
     }
 
-    fn ended(&self) -> BackendError {
+    fn over(&self) -> BackendError {
         let over = self.shared.over.get().cloned();
         over.unwrap_or_else(|| no_answer("the connections to ZooKeeper were closed"))
     }
 
-    /// For how long from `sent_at` on the session certainly lives, now that a write that was sent
-    /// no earlier has been answered.
-    pub(crate) fn lives_for(&self, sent_at: Moment) -> Duration {
-        locked(&self.shared.proof).as_ref().map_or(Duration::ZERO, |p| p.lives_for(sent_at))
+    /// For how long from `sent` on the session certainly lives, now that a write that was sent no
+    /// earlier has been answered.
+    pub(crate) fn lives_for(&self, sent: Reading) -> Duration {
+        locked(&self.shared.proof).as_ref().map_or(Duration::ZERO, |p| p.lives_for(sent))
     }
 
     /// Since when, and for how long from then on, the session certainly lives by what was answered
     /// so far.
-    pub(crate) fn proven(&self) -> Option<(Moment, Duration)> {
+    pub(crate) fn proven(&self) -> Option<(Reading, Duration)> {
         locked(&self.shared.proof).as_ref().map(Proof::proven)
     }
 

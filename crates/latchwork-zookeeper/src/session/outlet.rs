@@ -5,11 +5,11 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use latchwork_core::Moment;
 use tokio::io::{AsyncWrite, WriteHalf};
 
 use super::Flight;
 use super::link::Link;
+use super::proof::Reading;
 use super::transport::Wire;
 
 /// As much may wait to be written before requests are taken.
@@ -36,7 +36,7 @@ impl Outlet {
     }
 
     /// Takes a flight, and writes as much of it as goes.
-    pub(super) fn send(&mut self, flight: Flight, now: Moment) {
+    pub(super) fn send(&mut self, flight: Flight, now: Reading) {
         self.link.take(flight, now);
         let waker = self.waker.clone();
         if let Poll::Ready(error) = self.poll_write(&mut Context::from_waker(&waker)) {

@@ -191,6 +191,18 @@ mod tests {
     }
 
     #[test]
+    fn hostile_challenges() {
+        let whole = br#"realm="zk, \"md5\"",nonce="a=b,c",qop="auth-int,auth",algorithm=md5-sess"#;
+        let login = Login { user: "app".into(), password: "secret".into() };
+        latchwork_services::hostile::survives("Challenge", &[whole, b"nonce=n"], |bytes| {
+            if let Some(challenge) = Challenge::read(bytes) {
+                let _ = Answer::new(&login, &challenge, "own", SERVICE);
+            }
+            let _ = directives(&String::from_utf8_lossy(bytes)).count();
+        });
+    }
+
+    #[test]
     fn challenges_are_read() {
         let read = |text: &str| Challenge::read(text.as_bytes());
         let whole = r#"realm="zk, \"md5\"",nonce="a=b,c",charset=utf-8,algorithm=md5-sess"#;

@@ -14,39 +14,43 @@ use super::attach::Attach;
 use super::link::{Learnt, land};
 use super::messages::{NEWS, News, Refusal, Request, Welcome};
 use super::outlet::Outlet;
-use super::proof::Proof;
+use super::proof::{Proof, Reading};
 use super::transport::{Header, Trouble, Wire, first_frame, malformed};
-use super::{Flight, Shared, locked};
-use crate::config::ZooKeeperConfig;
-use crate::errors::{no_answer, not_sent};
+use super::{Ended, Ensemble, Flight, Shared, locked};
+use crate::errors::{full, no_answer, not_sent};
 use crate::names::Names;
 
 /// A heart-beat comes so many times within the timeout of a session.
 const BEATS: u32 = 16;
-/// A request without answer for this part of the timeout ends its connection, within these limits;
-/// but it takes no more than a quarter of the timeout.
+/// A server that owes an answer and says nothing at all for this part of the timeout, within these
+/// limits, ends its connection; but it takes no more than a quarter of the timeout.
 const PATIENCE: u32 = 8;
 const PATIENCE_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 /// A connection may take so long to be made, with all that is said at first: several round trips.
 const CONNECT_LIMITS: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(4));
 /// The pause after all servers were tried in vain.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The pause while the servers take no more connections, up to ten times as long.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
+/// A session that is to follow on another one waits no longer for its end.
+const OTHERS_END: Duration = Duration::from_secs(2);
 /// As much is read at once.
 const PIECE: usize = 16 * 1024;
 
 /// Runs a session until nobody needs it any more, or the servers have ended it.
 pub(super) async fn run(
-    config: Arc<ZooKeeperConfig>,
+    ensemble: Arc<Ensemble>,
     timeout: Duration,
     shared: Arc<Shared>,
     flights: mpsc::UnboundedReceiver<Flight>,
     io: Io,
+    after: Option<Ended>,
 ) {
     let server = random_between(Duration::ZERO, Duration::from_secs(1)).as_nanos() as usize;
     let mut task = Task {
-        names: Names::new(&config.chroot),
-        server: server % config.servers.len(),
-        config,
+        names: Names::new(&ensemble.config.chroot),
+        server: server % ensemble.config.servers.len(),
+        ensemble,
         timeout,
         shared,
         flights,
@@ -54,12 +58,18 @@ pub(super) async fn run(
         waiting: VecDeque::new(),
         known: None,
         last_seen: 0,
+        broke_at: None,
     };
+    if let Some(after) = after
+        && task.unless_not_needed(OTHERS_END, |_| after).await.is_err()
+    {
+        return;
+    }
     task.live().await;
 }
 
 struct Task {
-    config: Arc<ZooKeeperConfig>,
+    ensemble: Arc<Ensemble>,
     names: Names,
     /// What is asked for, and then what was granted.
     timeout: Duration,
@@ -71,6 +81,8 @@ struct Task {
     /// The session, once there is one.
     known: Option<Welcome>,
     last_seen: i64,
+    /// When the last connection broke.
+    broke_at: Option<Reading>,
     /// The server that is asked next.
     server: usize,
 }
@@ -87,15 +99,17 @@ impl Task {
                 Err(NotNeeded) => return,
             };
             let begun_at = self.io.now();
+            self.broke_at = None;
             let ended = self.serve(wire).await;
             let outlet = locked(&self.shared.outlet).take();
             let Err(trouble) = ended else { return };
-            let message = format!("{}: {trouble}", self.config.servers[self.server]);
+            self.broke_at = Some(Reading::now(&self.io));
+            let message = format!("{}: {trouble}", self.ensemble.config.servers[self.server]);
             if let Some(mut outlet) = outlet {
                 outlet.link.fail(&no_answer(message));
             }
             self.shared.watches.end_all();
-            self.server = (self.server + 1) % self.config.servers.len();
+            self.server = (self.server + 1) % self.ensemble.config.servers.len();
             if self.io.now().since(begun_at) < PAUSE {
                 let pause = random_between(PAUSE / 4, PAUSE);
                 if self.unless_not_needed(pause, |_| std::future::pending::<()>()).await.is_err() {
@@ -125,16 +139,19 @@ impl Task {
     /// Connects to a server, and takes up the session there or begins it; `None` if it is over.
     async fn attach(&mut self) -> Result<Option<Box<dyn Wire>>, NotNeeded> {
         loop {
-            let mut last = String::new();
+            let servers = self.ensemble.config.servers.len();
+            let mut last = None;
+            let (mut is_full, mut is_refused) = (false, false);
             // Who asks from here on is told only what comes of the next round.
             let asked_before = self.waiting.len();
-            for _ in 0..self.config.servers.len() {
+            for _ in 0..servers {
                 let limit = (self.timeout / 4).clamp(CONNECT_LIMITS.0, CONNECT_LIMITS.1);
-                let hello_at = self.io.now();
-                match self.unless_not_needed(limit, |task| task.connect()).await? {
-                    None => last = format!("no answer within {limit:?}"),
+                let hello = Reading::now(&self.io);
+                let failed = match self.unless_not_needed(limit, |task| task.connect()).await? {
+                    None => format!("no answer within {limit:?}"),
                     Some(Ok(Some(wire))) => {
-                        *locked(&self.shared.proof) = Some(Proof::new(self.timeout, hello_at));
+                        self.ensemble.set_full(false);
+                        *locked(&self.shared.proof) = Some(Proof::new(self.timeout, hello));
                         return Ok(Some(wire));
                     }
                     Some(Ok(None)) => return Ok(None),
@@ -142,19 +159,52 @@ impl Task {
                         let _ = self.shared.over.set(error);
                         return Ok(None);
                     }
-                    Some(Err(Trouble::Io(error))) => last = error.to_string(),
+                    Some(Err(Trouble::Full)) => {
+                        is_full = true;
+                        let server = &self.ensemble.config.servers[self.server];
+                        last = Some(full(server));
+                        String::new()
+                    }
+                    Some(Err(Trouble::NotTaken)) => {
+                        is_refused = true;
+                        "it does not take up this session".to_owned()
+                    }
+                    Some(Err(Trouble::Io(error))) => error.to_string(),
+                };
+                if !failed.is_empty() {
+                    let none = match servers {
+                        1 => "ZooKeeper does not serve".to_owned(),
+                        n => format!("none of {n} servers of ZooKeeper serves"),
+                    };
+                    let server = &self.ensemble.config.servers[self.server];
+                    // That a server is full says more.
+                    last = last.or_else(|| Some(not_sent(format!("{none}; {server}: {failed}"))));
                 }
-                last = format!("{}: {last}", self.config.servers[self.server]);
-                self.server = (self.server + 1) % self.config.servers.len();
+                self.server = (self.server + 1) % servers;
             }
-            let none = match self.config.servers.len() {
-                1 => "ZooKeeper does not serve".to_owned(),
-                n => format!("none of {n} servers of ZooKeeper serves"),
+            if is_refused && self.is_over_by_own_clock() {
+                // Servers refuse a session that has seen more than they have: it ended long ago, and
+                // their data is of before. A new one finds out.
+                let ended = "the session has ended: no server took it up for longer than it lasts";
+                let _ = self.shared.over.set(not_sent(ended).next_step("try again"));
+                return Ok(None);
+            }
+            self.ensemble.set_full(is_full);
+            if let Some(why) = last {
+                self.fail_waiting(asked_before, &why);
+            }
+            let pause = match is_full {
+                true => random_between(FULL_PAUSE, FULL_PAUSE * 10),
+                false => random_between(PAUSE / 4, PAUSE),
             };
-            self.fail_waiting(asked_before, &not_sent(format!("{none}; {last}")));
-            let pause = random_between(PAUSE / 4, PAUSE);
             self.unless_not_needed(pause, |_| std::future::pending::<()>()).await?;
         }
+    }
+
+    /// Whether the servers must have ended the session, for they have not heard of it for so long.
+    fn is_over_by_own_clock(&self) -> bool {
+        let now = Reading::now(&self.io);
+        self.broke_at.is_some_and(|broke_at| now.since(broke_at) >= self.timeout)
     }
 
     /// Runs `work` for at most `limit`, and collects meanwhile what is asked.
@@ -166,10 +216,10 @@ impl Task {
     where
         F: Future<Output = T>,
     {
-        let Self { config, names, timeout, known, last_seen, server, io, shared, .. } = self;
+        let Self { ensemble, names, timeout, known, last_seen, server, io, shared, .. } = self;
         let (flights, waiting) = (&mut self.flights, &mut self.waiting);
         let attach = Attach {
-            config,
+            ensemble,
             names,
             timeout,
             known,
@@ -202,7 +252,7 @@ impl Task {
         let shared = self.shared.clone();
         let mut outlet = Outlet::new(writer);
         for flight in self.waiting.drain(..) {
-            outlet.link.take(flight, self.io.now());
+            outlet.link.take(flight, Reading::now(&self.io));
         }
         *locked(&shared.outlet) = Some(outlet);
         let with_outlet = |act: &mut dyn FnMut(&mut Outlet)| {
@@ -211,7 +261,9 @@ impl Task {
             }
         };
         let beat_every = self.timeout / BEATS;
-        let mut beaten_at = self.io.now();
+        let mut beaten_at = Reading::now(&self.io);
+        // A server that is slow with many answers is not silent.
+        let mut heard_at = beaten_at.at;
         // So often that no silence is overlooked for long, and a beat falls on a look.
         let looks = beat_every.as_nanos().div_ceil((patience / 2).as_nanos()).max(1);
         let look_every = beat_every / u32::try_from(looks).unwrap_or(u32::MAX);
@@ -229,7 +281,7 @@ impl Task {
                 flight = self.flights.recv(), if is_open => {
                     // Given before there was a connection, or when too much was waiting.
                     let Some(flight) = flight else { break };
-                    let (now, mut flight) = (self.io.now(), Some(flight));
+                    let (now, mut flight) = (Reading::now(&self.io), Some(flight));
                     with_outlet(&mut |outlet| {
                         if let Some(flight) = flight.take() {
                             outlet.link.take(flight, now);
@@ -240,19 +292,23 @@ impl Task {
                 got = reader.read_buf(&mut read) => {
                     match got {
                         Ok(0) => return Err("the server closed the connection".into()),
-                        Ok(_) => self.take_answers(&mut read)?,
+                        Ok(_) => {
+                            heard_at = self.io.now();
+                            self.take_answers(&mut read)?;
+                        }
                         Err(error) => return Err(error.to_string()),
                     }
                 }
                 () = &mut look => {
-                    let now = self.io.now();
+                    let now = Reading::now(&self.io);
                     let mut oldest = None;
                     with_outlet(&mut |outlet| oldest = outlet.link.oldest());
-                    if oldest.is_some_and(|sent_at| now.since(sent_at) >= patience) {
+                    if oldest.is_some_and(|sent_at| now.at.since(sent_at.max(heard_at)) >= patience) {
                         return Err(format!("no answer within {patience:?}"));
                     }
                     if now.since(beaten_at) >= beat_every * 3 {
-                        // Until the heart-beats prove enough again, a new hello does.
+                        // Or its machine did. Until the heart-beats prove enough again, a new hello
+                        // does.
                         return Err("this process stood still".into());
                     }
                     // What is a little early now would be late the next time.
@@ -269,7 +325,8 @@ impl Task {
         let Some(Outlet { mut link, mut writer, .. }) = locked(&shared.outlet).take() else {
             return Ok(());
         };
-        link.take(Flight { requests: vec![Request::close()], answer: None }, self.io.now());
+        let close = Flight { requests: vec![Request::close()], answer: None };
+        link.take(close, Reading::now(&self.io));
         let goodbye = async {
             writer.write_all(&link.out).await?;
             writer.flush().await?;
@@ -292,12 +349,13 @@ impl Task {
             return Err("the connection is gone".into());
         };
         let mut taken = 0;
-        let now = self.io.now();
+        let now = Reading::now(&self.io);
         while let Some((message, length)) =
             first_frame(&read[taken..]).map_err(|error| error.to_string())?
         {
             let (header, body) = Header::read(message).ok_or_else(|| malformed().to_string())?;
             self.last_seen = self.last_seen.max(header.seen);
+            self.ensemble.saw(header.seen);
             if header.number == NEWS {
                 if let Some(news) = News::read(body) {
                     for flight in self.shared.watches.news(&news.path) {
@@ -313,9 +371,9 @@ impl Task {
                     Some(refusal) => Err(refusal),
                 };
                 match link.answer(header.number, reply)? {
-                    Some(Learnt::Write(sent_at)) => {
+                    Some(Learnt::Write(sent)) => {
                         if let Some(proof) = &mut *locked(&self.shared.proof) {
-                            proof.answered(sent_at, now);
+                            proof.answered(sent, now.at);
                         }
                     }
                     Some(Learnt::Watch(path)) => self.shared.watches.stands(&path),

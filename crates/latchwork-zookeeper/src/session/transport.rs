@@ -6,13 +6,16 @@ use latchwork_core::BackendError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::messages::{Hello, INTRODUCTION, Refusal, Welcome, introduction};
+use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
 use super::{sasl, tls};
 use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
 use crate::errors::denied;
 
-/// A server limits its messages to 1 MiB unless told otherwise; lists may be longer.
+/// A server limits its messages to 1 MiB unless told otherwise; lists may be longer. As much is kept
+/// of one message at most, and no more than has come of it.
 const LONGEST: usize = 256 << 20;
+/// What is said at first is short: this much is allocated for it before it has come.
+const LONGEST_AT_FIRST: usize = 32 << 10;
 
 /// Any stream of bytes.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -25,6 +28,10 @@ pub(crate) enum Trouble {
     Io(io::Error),
     /// It does not want us.
     Refused(BackendError),
+    /// It takes no more connections from this host.
+    Full,
+    /// It serves, and does not take up this session.
+    NotTaken,
 }
 
 impl From<io::Error> for Trouble {
@@ -39,16 +46,20 @@ pub(crate) async fn greet(
     config: &ZooKeeperConfig,
     hello: Hello<'_>,
 ) -> Result<(Box<dyn Wire>, Welcome), Trouble> {
-    let stream = TcpStream::connect((&*server.host, server.port)).await?;
-    // Requests that go together are written together; one that goes alone goes at once.
-    stream.set_nodelay(true)?;
-    let mut wire: Box<dyn Wire> = match &config.tls {
-        Some(tls) => Box::new(tls::wrap(stream, server, tls).await?),
-        None => Box::new(stream),
+    let said = async {
+        let mut wire = connect(server, config).await?;
+        wire.write_all(&hello.to_frame()).await?;
+        wire.flush().await?;
+        let welcome = read_frame(&mut wire).await?;
+        Ok((wire, welcome))
     };
-    wire.write_all(&hello.to_frame()).await?;
-    wire.flush().await?;
-    let welcome = Welcome::read(&read_frame(&mut wire).await?).ok_or_else(malformed)?;
+    let (mut wire, welcome) = match said.await {
+        Err(Trouble::Io(error)) if is_closed(&error) => {
+            return Err(why_closed(server, config, hello.session != 0).await);
+        }
+        said => said?,
+    };
+    let welcome = Welcome::read(&welcome).ok_or_else(malformed)?;
     let login = config.login.as_ref().filter(|_| welcome.session != 0);
     match (login, config.scheme) {
         (Some(login), Scheme::Sasl) => sasl::prove(&mut wire, server, login).await?,
@@ -56,6 +67,77 @@ pub(crate) async fn greet(
         (None, _) => {}
     }
     Ok((wire, welcome))
+}
+
+async fn connect(server: &Endpoint, config: &ZooKeeperConfig) -> Result<Box<dyn Wire>, Trouble> {
+    let stream = connect_plainly(server).await?;
+    Ok(match &config.tls {
+        Some(tls) => Box::new(tls::wrap(stream, server, tls).await?),
+        None => Box::new(stream),
+    })
+}
+
+async fn connect_plainly(server: &Endpoint) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((&*server.host, server.port)).await?;
+    // Requests that go together are written together; one that goes alone goes at once.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// How the server is, in its own words; nothing if it closes the connection.
+async fn status_of(wire: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
+    let asked = async {
+        wire.write_all(b"srvr").await?;
+        wire.flush().await?;
+        let mut said = Vec::new();
+        wire.take(LONGEST_AT_FIRST as u64).read_to_end(&mut said).await?;
+        Ok(said)
+    };
+    asked.await.or_else(|error| if is_closed(&error) { Ok(Vec::new()) } else { Err(error) })
+}
+
+/// Whether the server has ended the connection.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&error.kind())
+}
+
+/// Why a server closed a connection without a word: it answers other questions in the one case, and
+/// takes no connection in the other.
+async fn why_closed(server: &Endpoint, config: &ZooKeeperConfig, resumes: bool) -> Trouble {
+    let said = match connect(server, config).await {
+        Ok(mut wire) => status_of(&mut wire).await,
+        Err(Trouble::Io(error)) if is_closed(&error) && config.tls.is_some() => {
+            let plain = async { status_of(&mut connect_plainly(server).await?).await };
+            match plain.await {
+                Ok(said) if !said.is_empty() => Err(io::Error::other("it does not speak TLS")),
+                other => other,
+            }
+        }
+        Err(Trouble::Io(error)) if is_closed(&error) => Ok(Vec::new()),
+        Err(trouble) => return trouble,
+    };
+    match said {
+        Ok(said) if said.is_empty() => Trouble::Full,
+        Ok(said) if String::from_utf8_lossy(&said).contains("not currently serving") => {
+            io::Error::other("it does not serve: no majority of the servers runs").into()
+        }
+        // It takes connections: either one has become free, or it is the session that it refuses.
+        Ok(_) if resumes => Trouble::NotTaken,
+        Ok(_) => Trouble::Full,
+        Err(error) => error.into(),
+    }
+}
+
+/// Ends a session that is not needed, and gives its connection back.
+pub(crate) async fn close(mut wire: Box<dyn Wire>) -> io::Result<()> {
+    let mut request = Vec::new();
+    Request::close().write(1, &mut request);
+    wire.write_all(&request).await?;
+    wire.flush().await?;
+    // The server closes the connection when the session has ended.
+    while wire.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {}
+    Ok(())
 }
 
 /// Says who we are by user and password.
@@ -74,24 +156,24 @@ async fn introduce(
     }
 }
 
-/// Reads one message.
+/// Reads one message of what is said at first.
 pub(crate) async fn read_frame(wire: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     wire.read_exact(&mut length).await?;
-    let mut message = vec![0; length_of(length)?];
+    let mut message = vec![0; length_of(length, LONGEST_AT_FIRST)?];
     wire.read_exact(&mut message).await?;
     Ok(message)
 }
 
-fn length_of(bytes: [u8; 4]) -> io::Result<usize> {
+fn length_of(bytes: [u8; 4], longest: usize) -> io::Result<usize> {
     let length = usize::try_from(i32::from_be_bytes(bytes)).ok();
-    length.filter(|length| *length <= LONGEST).ok_or_else(malformed)
+    length.filter(|length| *length <= longest).ok_or_else(malformed)
 }
 
 /// The first whole message of what has been read so far, and what it takes with its length.
 pub(crate) fn first_frame(bytes: &[u8]) -> io::Result<Option<(&[u8], usize)>> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
-    let length = length_of(*length)?;
+    let length = length_of(*length, LONGEST)?;
     Ok(rest.get(..length).map(|message| (message, length + 4)))
 }
 
