@@ -25,6 +25,8 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("bash"), "bash"),
     (Program("cc"), "gcc"),
     (Program("setpriv"), "util-linux"),
+    (Program("unshare"), "util-linux"),
+    (Program("strace"), "strace"),
     (Program("openssl"), "openssl"),
     (Program("redis-server"), "redis-server"),
     (Program("redis-sentinel"), "redis-sentinel"),

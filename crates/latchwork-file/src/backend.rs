@@ -1,31 +1,35 @@
 //! The five verbs: read a record under its stripe's lock, let the record decide, write it back.
 //!
 //! The file work of a verb runs where it is polled. It takes microseconds, since all of it is in
-//! the page cache; the exceptions, about a hundredth of a second on a slow disk, are one sync for
-//! ten thousand grants of a stripe and one for a release that lingers.
+//! the page cache. Two things must reach the disk: the ceiling of a stripe's tokens, once for
+//! thousands of grants, and a release that lingers. Both are waited for on a thread of their own,
+//! with the stripe unlocked (`disk.rs`).
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::kit::record::{Now, Wakeup};
 use latchwork_core::{
-    Attempt, Backend, BackendError, BackendErrorKind, Backoff, Blocked, Capabilities, Claim,
-    Doorbell, Effect, Error, Fencing, Io, Lifeline, Linger, Query, Released, Renewal, Snapshot,
-    Verb, Wake,
+    Attempt, Backend, BackendError, Backoff, Blocked, Capabilities, Claim, ClaimId, Doorbell,
+    Error, Fencing, Io, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
 };
+use tokio::sync::Semaphore;
 
+use crate::boot::{self, Aliases, Era, Lives};
 use crate::failure::removed;
-use crate::fs_check;
-use crate::layout::{Layout, Place, STRIPES};
-use crate::record_file::{ASIDE, RecordFile};
+use crate::layout::{self, Layout, Place, STRIPES};
+use crate::record_file::{ASIDE, RecordFile, Unsynced};
+use crate::reserve::{self, Reserve, Waiting};
 use crate::session::{self, Life, Session};
 use crate::stripe::{Locked, Stripe, Try};
 use crate::wakeup::{self, Wakeups};
+use crate::{disk, fs_check};
 
 /// The ttls that can be granted: any that leaves time to renew, and none that was meant otherwise.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
@@ -34,6 +38,16 @@ const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// How many records are worked on before the stripe is given to others.
 pub(crate) const BATCH: usize = 64;
+
+/// The pauses between two looks at a stripe that is busy, the first and the longest.
+pub(crate) const PAUSES: (Duration, Duration) =
+    (Duration::from_micros(200), Duration::from_millis(5));
+
+/// How many lingers are put on the disk at the same time: each takes a thread.
+const SYNCS: usize = 8;
+
+/// How many releases are remembered whose linger may not be on the disk.
+const UNSYNCED: usize = 1024;
 
 /// Locks between the processes of one machine, kept in a directory.
 ///
@@ -49,9 +63,15 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) io: Io,
     pub(crate) wakeups: Wakeups,
-    pub(crate) boot: u128,
+    boot: u128,
+    aliases: Aliases,
     pub(crate) session: Session,
     stripes: Vec<Stripe>,
+    pub(crate) reserves: Vec<Reserve>,
+    /// The latest claims that were released with a linger: a release that is repeated, because the
+    /// disk took too long for the first, is the same one.
+    unsynced: Mutex<VecDeque<ClaimId>>,
+    syncs: Arc<Semaphore>,
     store: Arc<str>,
     pub(crate) polling: AtomicBool,
     /// A waiter of another user could not be woken for want of rights.
@@ -82,15 +102,19 @@ impl FileBackend {
     }
 
     pub(crate) fn begin(dir: &Path, io: Io) -> Result<Arc<FileBackend>, BackendError> {
-        let boot = boot_id()?;
+        let boot = boot::id()?;
         let layout = Layout::open(dir)?;
         fs_check::check_kind(layout.dir())?;
         layout.fill()?;
         session::remove_dead(&layout);
-        let session = Session::begin(&layout)?;
+        let session = Session::begin(&layout, boot)?;
         let shared = Arc::new(Shared {
             store: format!("file://{}", layout.root().display()).into(),
             stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
+            reserves: (0..STRIPES).map(|_| Reserve::default()).collect(),
+            unsynced: Mutex::default(),
+            syncs: Arc::new(Semaphore::new(SYNCS)),
+            aliases: Aliases::default(),
             wakeups: Wakeups::default(),
             polling: AtomicBool::new(false),
             denied: AtomicBool::new(false),
@@ -147,10 +171,17 @@ impl Backend for FileBackend {
         let shared = &self.shared;
         Box::pin(async move {
             let place = Place::of(&claim.key);
-            let mut locked = shared.lock(place.stripe).await?.ok_or_else(|| shared.removed())?;
-            let outcome = shared.try_acquire(&mut locked, claim, &place);
-            drop(locked);
-            let (answer, wakeups, unwatched) = outcome?;
+            let (answer, wakeups, unwatched) = loop {
+                let tried = {
+                    let locked = shared.lock(place.stripe).await?;
+                    let mut locked = locked.ok_or_else(|| shared.removed())?;
+                    shared.try_acquire(&mut locked, claim, &place)?
+                };
+                match tried {
+                    Tried::Done(answer, wakeups, unwatched) => break (answer, wakeups, unwatched),
+                    Tried::NoToken(waiting) => reserve::wait(waiting).await?,
+                }
+            };
             for tag in unwatched {
                 wakeup::watch(shared, tag);
             }
@@ -192,17 +223,22 @@ impl Backend for FileBackend {
         let shared = &self.shared;
         Box::pin(async move {
             let place = Place::of(&claim.key);
-            // Where everything was removed, the claim was too.
-            let Some(mut locked) = shared.lock(place.stripe).await? else {
-                return Ok(Released::NotHeld);
+            let (released, wakeups, unsynced) = {
+                // Where everything was removed, the claim was too.
+                let Some(mut locked) = shared.lock(place.stripe).await? else {
+                    return Ok(Released::NotHeld);
+                };
+                let outcome = shared.release(claim, linger, &place);
+                if locked.is_crowded() {
+                    shared.remove_idle(&mut locked, place.stripe);
+                }
+                outcome?
             };
-            let outcome = shared.release(claim, linger, &place);
-            if locked.is_crowded() {
-                shared.remove_idle(&mut locked, place.stripe);
-            }
-            drop(locked);
-            let (released, wakeups) = outcome?;
             shared.deliver(&claim.key, &wakeups);
+            if let Some(unsynced) = unsynced {
+                shared.put_linger_on_disk(unsynced).await?;
+                shared.forget_unsynced(claim.id);
+            }
             Ok(released)
         })
     }
@@ -220,13 +256,39 @@ impl Backend for FileBackend {
     }
 }
 
+/// What came of a try.
+enum Tried {
+    /// An answer, whom it lets move on, and whose sessions are to be watched.
+    Done(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>),
+    /// Nothing was changed: the next token lies above the ceiling that is on the disk.
+    NoToken(Waiting),
+}
+
+impl Lives for Shared {
+    fn life(&self, session: u128) -> Life {
+        if session == self.session.id {
+            return Life::Alive;
+        }
+        self.wakeups.known(session).unwrap_or_else(|| session::probe(&self.layout, session))
+    }
+
+    fn has_boot(&self, boot: u128) -> bool {
+        self.aliases.has(&self.layout, boot)
+    }
+}
+
 impl Shared {
+    /// What tells records and counters of this boot from older ones.
+    pub(crate) fn era(&self) -> Era<'_> {
+        Era { boot: self.boot, lives: self }
+    }
+
     /// Locks a stripe; `None` if it is gone.
     ///
     /// Another process may be stopped while it has the lock, so this never blocks a thread: it
     /// sleeps until the caller's time limit drops it.
     pub(crate) async fn lock(&self, stripe: usize) -> Result<Option<Locked<'_>>, BackendError> {
-        let mut backoff = Backoff::new(Duration::from_micros(200), Duration::from_millis(5));
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
             match self.try_lock(stripe)? {
                 Try::Locked(locked) => return Ok(Some(locked)),
@@ -242,6 +304,11 @@ impl Shared {
         self.stripes[stripe].try_lock()
     }
 
+    /// A stripe.
+    pub(crate) fn stripe(&self, stripe: usize) -> &Stripe {
+        &self.stripes[stripe]
+    }
+
     /// Where this session is told to look again.
     pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
         self.session.wake()
@@ -250,6 +317,11 @@ impl Shared {
     /// Both clocks, read while the stripe is locked, so that they agree with the order of changes.
     pub(crate) fn now(&self) -> Now {
         Now { lease: Duration::from_nanos(self.io.now().as_nanos()), wall: self.io.clock().wall() }
+    }
+
+    /// The wall clock, in the unit of tokens.
+    pub(crate) fn wall_micros(&self) -> u64 {
+        self.io.clock().wall().as_micros() as u64
     }
 
     pub(crate) fn removed(&self) -> BackendError {
@@ -266,27 +338,24 @@ impl Shared {
     }
 
     pub(crate) fn seems_alive(&self, tag: u128) -> bool {
-        tag == self.session.id
-            || self.wakeups.known(tag).unwrap_or_else(|| session::probe(&self.layout, tag))
-                != Life::Dead
+        self.life(tag) != Life::Dead
     }
 
-    #[expect(clippy::type_complexity, reason = "used once")]
     fn try_acquire(
-        &self,
+        self: &Arc<Self>,
         locked: &mut Locked<'_>,
         claim: &Claim,
         place: &Place,
-    ) -> Result<(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>), BackendError> {
+    ) -> Result<Tried, BackendError> {
         // Whoever cannot find this session takes its claims for those of a dead process.
         if !self.session.can_be_found()? {
             return Err(self.removed());
         }
         let (mut file, mut record) =
-            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
+            RecordFile::open(self.layout.record(place), &claim.key, self.era())?;
         let now = self.now();
         let micros = now.wall.as_micros() as u64;
-        let base = locked.counter(self.boot, micros)?;
+        let base = locked.counter(self.era(), micros)?;
         let alive = |tag| self.alive(tag);
         let (answer, wakeups) = record.try_acquire(claim, self.session.id, base, now, &alive);
         // Nothing is written then, so nothing has changed.
@@ -296,7 +365,13 @@ impl Shared {
         if let Ok(Attempt::Granted(grant)) = &answer
             && grant.token > base
         {
-            locked.grant(grant.token, !file.exists(), self.boot, micros)?;
+            if !locked.covers(grant.token, self.era(), micros)? {
+                let waiting = self.reserve(locked, place.stripe, grant.token, micros);
+                return Ok(Tried::NoToken(waiting));
+            }
+            if locked.grant(grant.token, !file.exists(), self.era(), micros)? {
+                self.reserve_ahead(locked, place.stripe);
+            }
         }
         file.write(&claim.key, &record, self.layout.file_mode())?;
         let mut unwatched = Vec::new();
@@ -310,31 +385,70 @@ impl Shared {
             }
             _ => self.wakeups.forget(claim.id),
         }
-        Ok((answer, wakeups, unwatched))
+        Ok(Tried::Done(answer, wakeups, unwatched))
     }
 
+    /// Releases, and answers what must be put on the disk before the caller is answered.
     fn release(
         &self,
         claim: &Claim,
         linger: Linger,
         place: &Place,
-    ) -> Result<(Released, Vec<Wakeup>), BackendError> {
+    ) -> Result<(Released, Vec<Wakeup>, Option<Unsynced>), BackendError> {
         let (mut file, mut record) =
-            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
+            RecordFile::open(self.layout.record(place), &claim.key, self.era())?;
         if !file.exists() {
             self.wakeups.forget(claim.id);
-            return Ok((Released::NotHeld, Vec::new()));
+            return Ok((Released::NotHeld, Vec::new(), None));
         }
         let now = self.now();
-        let (released, wakeups) = record.release(claim.id, linger, now, &|tag| self.alive(tag));
+        let (mut released, wakeups) = record.release(claim.id, linger, now, &|tag| self.alive(tag));
         file.write(&claim.key, &record, self.layout.file_mode())?;
         self.wakeups.forget(claim.id);
-        if released == Released::Yes && linger != Linger::None {
-            // The claim is over whatever the disk says, but the linger may not outlive a power
-            // cut. Told as an error, the release is tried again, and then finds nothing to do.
-            file.sync()?;
+        if linger == Linger::None {
+            return Ok((released, wakeups, None));
         }
-        Ok((released, wakeups))
+        // The claim is over whatever the disk says, but the linger may not outlive a power cut.
+        // Told as an error, or not in time, the release is tried again, and the claim is gone.
+        if released == Released::Yes {
+            self.remember_unsynced(claim.id);
+        } else if self.is_unsynced(claim.id) {
+            released = Released::Yes;
+        } else {
+            return Ok((released, wakeups, None));
+        }
+        Ok((released, wakeups, file.into_unsynced()))
+    }
+
+    fn unsynced(&self) -> std::sync::MutexGuard<'_, VecDeque<ClaimId>> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember_unsynced(&self, id: ClaimId) {
+        let mut unsynced = self.unsynced();
+        if unsynced.len() == UNSYNCED {
+            unsynced.pop_front();
+        }
+        unsynced.push_back(id);
+    }
+
+    fn is_unsynced(&self, id: ClaimId) -> bool {
+        self.unsynced().contains(&id)
+    }
+
+    fn forget_unsynced(&self, id: ClaimId) {
+        self.unsynced().retain(|other| *other != id);
+    }
+
+    async fn put_linger_on_disk(&self, unsynced: Unsynced) -> Result<(), BackendError> {
+        // It is never closed.
+        let permit = self.syncs.clone().acquire_owned().await.ok();
+        let sync = move || {
+            let synced = unsynced.sync();
+            drop(permit);
+            synced
+        };
+        disk::run(&self.io, sync).await?
     }
 
     /// Removes the records of a stripe that say nothing but their last token, which the stripe's
@@ -345,9 +459,14 @@ impl Shared {
         let Ok(names) = records.list() else { return };
         let mut left = 0;
         for name in names {
+            // Whatever else lies here was not put here by Latchwork.
+            if !layout::is_record(&name) {
+                left += 1;
+                continue;
+            }
             let entry = records.child(&name);
             let idle = name == ASIDE
-                || RecordFile::look(entry.clone(), self.boot).is_ok_and(|found| match found.key {
+                || RecordFile::look(entry.clone(), self.era()).is_ok_and(|found| match found.key {
                     Some(key) => found.record.snapshot(key, now, &|tag| self.alive(tag)).is_free(),
                     None => true,
                 });
@@ -356,27 +475,11 @@ impl Shared {
             }
         }
         // Not noted, it is done again by a later release.
-        let _ = locked.swept(left, self.boot, now.wall.as_micros() as u64);
+        let _ = locked.swept(left, self.era(), now.wall.as_micros() as u64);
     }
 
     /// Says that this process polls for want of descriptors.
     pub(crate) fn note_polling(&self) {
         self.polling.store(true, Ordering::Relaxed);
     }
-}
-
-/// What tells this boot of the machine from all others.
-fn boot_id() -> Result<u128, BackendError> {
-    let path = "/proc/sys/kernel/random/boot_id";
-    std::fs::read_to_string(path)
-        .ok()
-        .and_then(|text| u128::from_str_radix(&text.trim().replace('-', ""), 16).ok())
-        .ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Unsupported,
-                Effect::NotApplied,
-                format!("cannot read {path}, which tells one boot of the machine from another"),
-            )
-            .next_step("mount /proc in this container")
-        })
 }

@@ -9,6 +9,9 @@ use latchwork_core::{ClaimId, Mode, Order};
 /// The longest text for people that a record keeps of one claim, in bytes.
 const MAX_HOLDER: usize = 1024;
 
+/// No record has a larger token: above it nothing could be counted.
+const LARGEST_TOKEN: u64 = 1 << 53;
+
 /// Appends the key and its record.
 pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record) {
     text(out, key);
@@ -71,14 +74,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record)> {
     let mut reader = Reader(bytes);
     let key = reader.text()?;
     let mut record = Record {
-        token: reader.number()?,
+        token: reader.token()?,
         closed_until: reader.time()?,
         open_since: reader.time()?,
         ..Record::default()
     };
     for _ in 0..reader.count()? {
         let (id, mode, expires, tag, holder) = reader.claim()?;
-        let token = reader.number()?;
+        let token = reader.token()?;
         record.held.push(Member { id, mode, token, expires, holder, tag });
     }
     for _ in 0..reader.count()? {
@@ -109,6 +112,10 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    fn token(&mut self) -> Option<u64> {
+        self.number().filter(|token| *token <= LARGEST_TOKEN)
     }
 
     fn time(&mut self) -> Option<Duration> {
@@ -142,6 +149,9 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use latchwork_core::kit::record::{Alive, Now};
+    use latchwork_core::{Claim, Key, Linger, Moment, Stamp};
+
     use super::*;
 
     pub(crate) fn sample() -> Record {
@@ -194,5 +204,52 @@ pub(crate) mod tests {
         let (_, read) = decode(&bytes).unwrap();
         assert_eq!(&*read.held[0].holder, "ä".repeat(512));
         assert_eq!(read.closed_until, Duration::from_nanos(u64::MAX));
+    }
+
+    /// H90: records that another user wrote: read, judged as every verb does, and written again.
+    #[test]
+    fn hostile_records_are_survived() {
+        let now = Now { lease: Duration::from_secs(100), wall: Duration::from_secs(1 << 31) };
+        let mut samples = Vec::new();
+        for closed_until in [Duration::ZERO, Duration::MAX] {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, "key", &Record { closed_until, ..sample() });
+            samples.push(bytes);
+        }
+        let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+        latchwork_services::hostile::survives("a record", &samples, |bytes| {
+            let Some((key, record)) = decode(bytes) else { return };
+            for alive in [true, false] {
+                use_it(key, record.clone(), now, &|_| alive);
+            }
+        });
+    }
+
+    pub(crate) fn claim(key: &str) -> Claim {
+        Claim {
+            key: Key::new(key).unwrap(),
+            id: ClaimId::random(),
+            mode: Mode::Exclusive,
+            order: Order::Fifo,
+            ttl: Duration::from_secs(30),
+            holder: "x".into(),
+            waits: true,
+            floor: 0,
+            stamp: Stamp::new(Moment::from_nanos(0)),
+        }
+    }
+
+    fn use_it(key: &str, mut record: Record, now: Now, alive: Alive<'_>) {
+        let Ok(key) = Key::new(key) else { return };
+        let named = |id, mode| Claim { id: ClaimId::from_u128(id), mode, ..claim(key.as_str()) };
+        record.snapshot(key.clone(), now, alive);
+        for (id, mode) in [(1, Mode::Permits { take: 3, of: 7 }), (9, Mode::Exclusive)] {
+            let claim = named(id, mode);
+            let _ = record.try_acquire(&claim, 5, 1 << 53, now, alive);
+            record.behind(claim.id, alive);
+            record.renew(&claim, now, alive);
+            record.release(claim.id, Linger::For(Duration::from_secs(1)), now, alive);
+        }
+        encode(&mut Vec::new(), key.as_str(), &record);
     }
 }

@@ -68,7 +68,7 @@ impl Shared {
         place: &Place,
         id: ClaimId,
     ) -> Result<Vec<Wakeup>, BackendError> {
-        let (mut file, mut record) = RecordFile::open(self.layout.record(place), key, self.boot)?;
+        let (mut file, mut record) = RecordFile::open(self.layout.record(place), key, self.era())?;
         let Some(at) = record.line.iter().position(|w| w.id == id) else { return Ok(Vec::new()) };
         // By its lock: that its wake file is gone says nothing.
         if session::probe(&self.layout, record.line[at].tag) != Life::Dead {

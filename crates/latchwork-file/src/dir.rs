@@ -4,14 +4,21 @@
 //! locked a file here and wrote one there would exclude nobody. So everything goes by this
 //! descriptor, and the path serves only to tell whether the others still come here by it.
 
-use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use latchwork_core::BackendError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
+
+use crate::owner::{self, Owner};
+use crate::{approach, beneath};
+
+/// The answer for what was opened and is not what belongs there.
+pub(crate) const STRANGE: Errno = Errno::MEDIUMTYPE;
 
 /// A directory that is open.
 #[derive(Debug)]
@@ -21,10 +28,16 @@ pub(crate) struct Dir {
 }
 
 impl Dir {
-    /// Opens what an absolute path leads to now.
+    /// Opens what an absolute path leads to now, to look at it.
     pub(crate) fn open(path: PathBuf) -> Result<Arc<Self>, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()))?;
+        Ok(Arc::new(Self { path, fd }))
+    }
+
+    /// Opens what an absolute path leads to now, to work in it, and makes what is missing.
+    pub(crate) fn approach(path: PathBuf) -> Result<Arc<Self>, BackendError> {
+        let fd = approach::open(&path)?;
         Ok(Arc::new(Self { path, fd }))
     }
 
@@ -58,6 +71,19 @@ pub(crate) struct Identity {
     inode: u64,
 }
 
+/// The directory that a name lies in, and the name in there.
+struct Parent<'a> {
+    dir: &'a Dir,
+    opened: Option<OwnedFd>,
+    name: &'a OsStr,
+}
+
+impl AsFd for Parent<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.opened.as_ref().unwrap_or(&self.dir.fd).as_fd()
+    }
+}
+
 impl Entry {
     /// The name as a path, for people and for whoever wants to know where the path leads.
     pub(crate) fn path(&self) -> PathBuf {
@@ -79,10 +105,41 @@ impl Entry {
         Self { dir: self.dir.clone(), name: self.name.join(name) }
     }
 
-    /// Opens the file; never through a link, and not to be inherited.
-    pub(crate) fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        retry_on_intr(|| rustix::fs::openat(&self.dir.fd, &self.name, flags, mode))
+    fn parent(&self) -> Result<Parent<'_>, Errno> {
+        let name = self.name.file_name().ok_or(Errno::INVAL)?;
+        let opened = match self.name.parent() {
+            Some(parent) if parent != Path::new("") => {
+                Some(beneath::open_place(&self.dir.fd, parent)?)
+            }
+            _ => None,
+        };
+        Ok(Parent { dir: &self.dir, opened, name })
+    }
+
+    fn open(&self, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        beneath::open(&self.dir.fd, &self.name, flags, mode)
+    }
+
+    fn open_kind(&self, kind: FileType, access: OFlags) -> Result<(OwnedFd, Stat), Errno> {
+        let file = self.open(access, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        // Another kind, or a second name elsewhere: somebody put it here to have it written to.
+        if owner::is_plain(&stat, kind) { Ok((file, stat)) } else { Err(STRANGE) }
+    }
+
+    /// Opens a file; `STRANGE` if it is none, or has a second name.
+    pub(crate) fn open_file(&self, access: OFlags) -> Result<(OwnedFd, Stat), Errno> {
+        self.open_kind(FileType::RegularFile, access)
+    }
+
+    /// Opens a named pipe; `STRANGE` if it is none, or has a second name.
+    pub(crate) fn open_pipe(&self, access: OFlags) -> Result<OwnedFd, Errno> {
+        self.open_kind(FileType::Fifo, access).map(|(pipe, _)| pipe)
+    }
+
+    /// Looks at whatever has the name, also at a link.
+    pub(crate) fn look(&self) -> Result<Stat, Errno> {
+        rustix::fs::fstat(self.open(OFlags::PATH, Mode::empty())?)
     }
 
     /// Makes a new file with exactly this mode, and opens it.
@@ -95,29 +152,33 @@ impl Entry {
 
     /// Makes a named pipe with exactly this mode, and opens it for reading and writing.
     pub(crate) fn create_pipe(&self, mode: Mode) -> Result<OwnedFd, Errno> {
-        rustix::fs::mknodat(&self.dir.fd, &self.name, FileType::Fifo, mode, 0)?;
-        let pipe = self.open(OFlags::RDWR | OFlags::NONBLOCK, Mode::empty())?;
-        rustix::fs::fchmod(&pipe, mode)?;
-        Ok(pipe)
+        let parent = self.parent()?;
+        rustix::fs::mknodat(&parent, parent.name, FileType::Fifo, mode, 0)?;
+        let (pipe, stat) = self.open_kind(FileType::Fifo, OFlags::RDWR)?;
+        set_mode_of_own(pipe, &stat, mode)
     }
 
-    /// Makes a directory with exactly this mode, unless there is one.
+    /// Makes a directory with exactly this mode.
     pub(crate) fn create_dir(&self, mode: Mode) -> Result<(), Errno> {
-        match rustix::fs::mkdirat(&self.dir.fd, &self.name, mode) {
-            Ok(()) => rustix::fs::chmodat(&self.dir.fd, &self.name, mode, AtFlags::empty()),
-            Err(Errno::EXIST) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        let parent = self.parent()?;
+        rustix::fs::mkdirat(&parent, parent.name, mode)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let made = beneath::open(&parent, Path::new(parent.name), flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&made)?;
+        set_mode_of_own(made, &stat, mode).map(drop)
     }
 
     /// Removes the file.
     pub(crate) fn remove(&self) -> Result<(), Errno> {
-        rustix::fs::unlinkat(&self.dir.fd, &self.name, AtFlags::empty())
+        let parent = self.parent()?;
+        rustix::fs::unlinkat(&parent, parent.name, AtFlags::empty())
     }
 
-    /// Gives the file another name, in place of whatever has it.
+    /// Gives the file another name in the same directory, in place of whatever has it.
     pub(crate) fn rename(&self, to: &Self) -> Result<(), Errno> {
-        rustix::fs::renameat(&self.dir.fd, &self.name, &to.dir.fd, &to.name)
+        let parent = self.parent()?;
+        let to = to.name.file_name().ok_or(Errno::INVAL)?;
+        rustix::fs::renameat(&parent, parent.name, &parent, to)
     }
 
     /// Waits until the names in the directory of this file are on the disk.
@@ -141,11 +202,46 @@ impl Entry {
         Ok(names)
     }
 
-    /// Which file has this name in the directory; `None` if none has.
+    /// Which file has this name in the directory; `None` if none has. It tells a file from another
+    /// one, and finds nothing to work on.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         found(rustix::fs::statat(&self.dir.fd, &self.name, flags))
     }
+
+    /// What is in the way where this name should lead, for people; `None` if nothing is.
+    pub(crate) fn strange(&self, errno: Errno) -> Option<String> {
+        let mut at = PathBuf::new();
+        let mut names = self.name.iter().peekable();
+        while let Some(name) = names.next() {
+            at.push(name);
+            let entry = Self { dir: self.dir.clone(), name: at.clone() };
+            let stat = entry.look().ok()?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let last = names.peek().is_none();
+            let plain = match kind {
+                FileType::Directory => !last,
+                FileType::RegularFile | FileType::Fifo => last && stat.st_nlink <= 1,
+                _ => false,
+            };
+            // A pipe in place of a file is strange as well; the caller knows what it wanted.
+            if !plain || (last && matches!(errno, STRANGE | Errno::NXIO)) {
+                let (path, what) = (entry.path(), owner::describe(&stat));
+                let owner = Owner::of_stat(&stat);
+                return Some(format!("{} is {what} and belongs to {owner}", path.display()));
+            }
+        }
+        None
+    }
+}
+
+/// Sets the mode of what was just made here: if it is another one's by now, it was swapped.
+fn set_mode_of_own(file: OwnedFd, stat: &Stat, mode: Mode) -> Result<OwnedFd, Errno> {
+    if !Owner::of_stat(stat).is_this_user() {
+        return Err(STRANGE);
+    }
+    rustix::fs::fchmod(&file, mode)?;
+    Ok(file)
 }
 
 /// Which file a path leads to; `None` if to none.

@@ -9,10 +9,11 @@ use rustix::fs::{Access, StatVfs};
 
 use crate::backend::FileBackend;
 use crate::dir::Dir;
-use crate::fs_check;
 use crate::inspect::UNREADABLE;
 use crate::layout::Layout;
+use crate::owner::Owner;
 use crate::session::{self, Life};
+use crate::{boot, fs_check};
 
 /// How long reading all records may take.
 const LOOK: Duration = Duration::from_secs(5);
@@ -61,10 +62,12 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
         ),
     }
     report.add(mode(&place, exists));
+    report.add(way(&place));
     if !exists {
         report.add(may_make(&place));
     }
     report.add(descriptors());
+    report.add(boot_id(exists.then_some(&root)));
     report.findings.extend(clocks());
     if exists && report.is_fit() {
         use_it(&root, io, &mut report).await;
@@ -154,9 +157,38 @@ fn mode(place: &Path, exists: bool) -> Finding {
     if mode & 0o002 != 0 {
         return Finding::warning("mode", found)
             .consequence("every user of this machine may break the locks")
-            .remedy("share it by a group: chgrp and chmod 2770");
+            .remedy("share it by a group: chgrp and chmod 3770");
+    }
+    if mode & 0o1020 == 0o020 {
+        return Finding::info("mode", found)
+            .consequence("each user of its group can take its parts away and put others in place")
+            .remedy("set the sticky bit: chmod +t");
     }
     Finding::ok("mode", found)
+}
+
+/// Who may put another directory in its place.
+fn way(place: &Path) -> Finding {
+    use std::os::unix::fs::MetadataExt;
+    let real = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+    let open = real
+        .ancestors()
+        .skip(1)
+        .find(|parent| parent.metadata().is_ok_and(|found| found.mode() & 0o1002 == 0o002));
+    if let Some(open) = open {
+        return Finding::warning(
+            "path",
+            format!("everybody may rename what is in {}", open.display()),
+        )
+        .consequence("every user of this machine may put another lock directory in its place")
+        .remedy(format!("set the sticky bit: chmod +t {}", open.display()));
+    }
+    match real.metadata() {
+        Ok(found) => Finding::ok("path", format!("belongs to {}", Owner::of_file(&found))),
+        Err(error) => Finding::warning("path", format!("cannot be looked at: {error}"))
+            .consequence("who may put another directory in its place is not known")
+            .remedy("give this user the right to reach it"),
+    }
 }
 
 /// Whether this user may make what is missing below a directory.
@@ -189,14 +221,29 @@ fn descriptors() -> Finding {
     }
 }
 
+/// What tells one boot from another, and whether all agree about it.
+fn boot_id(root: Option<&PathBuf>) -> Finding {
+    let boot = match boot::id() {
+        Ok(boot) => boot,
+        Err(error) => {
+            return Finding::critical("boot-id", error.message)
+                .consequence("claims from before a restart cannot be told from those of today")
+                .remedy("make /proc readable");
+        }
+    };
+    let found = format!("{boot:032x}");
+    let alive = root.map(|root| sessions(root).0).unwrap_or_default();
+    let others = alive.iter().filter(|id| !boot::is_of(**id, boot)).count();
+    if others == 0 {
+        return Finding::ok("boot-id", found);
+    }
+    let all = alive.len();
+    Finding::info("boot-id", format!("{found}; {others} of {all} sessions have another one"))
+        .consequence("none: they run in containers that were given one of their own, and their locks show that they live")
+}
+
 fn clocks() -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.push(match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
-        Ok(id) => Finding::ok("boot-id", id.trim()),
-        Err(error) => Finding::critical("boot-id", format!("it cannot be read: {error}"))
-            .consequence("claims of before a restart cannot be told from those of today")
-            .remedy("make /proc readable"),
-    });
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     findings.push(if is_shifted(&offsets) {
         Finding::critical("boot-clock", "this process is in a time namespace of its own")
@@ -226,6 +273,7 @@ fn is_shifted(timens_offsets: &str) -> bool {
 /// Opens it as any program does, and reads all of it.
 async fn use_it(root: &Path, io: Io, report: &mut Report) {
     let (alive, dead) = sessions(root);
+    let alive = alive.len();
     let backend = match FileBackend::begin(root, io.clone()) {
         Ok(backend) => backend,
         Err(error) => {
@@ -280,22 +328,13 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
     }
 }
 
-/// How many sessions live, and how many are left of dead processes.
-fn sessions(root: &Path) -> (usize, usize) {
-    let Ok(layout) = Layout::open(root) else { return (0, 0) };
-    let names = layout.sessions().list().unwrap_or_default();
-    let ids = names.iter().filter_map(|name| {
-        let hex = name.to_str()?.strip_suffix(".life")?;
-        u128::from_str_radix(hex, 16).ok()
-    });
-    let (mut alive, mut dead) = (0, 0);
-    for id in ids {
-        match session::probe(&layout, id) {
-            Life::Dead => dead += 1,
-            Life::Alive | Life::Unknown => alive += 1,
-        }
-    }
-    (alive, dead)
+/// The sessions that live, and how many are left of dead processes.
+fn sessions(root: &Path) -> (Vec<u128>, usize) {
+    let Ok(layout) = Layout::open(root) else { return (Vec::new(), 0) };
+    let all = session::all(&layout);
+    let is_dead = |id: &u128| session::probe(&layout, *id) == Life::Dead;
+    let (dead, alive): (Vec<u128>, Vec<u128>) = all.into_iter().partition(is_dead);
+    (alive, dead.len())
 }
 
 #[cfg(test)]

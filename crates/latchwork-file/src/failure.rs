@@ -5,6 +5,9 @@ use std::path::Path;
 use latchwork_core::{BackendError, BackendErrorKind, Effect};
 use rustix::io::Errno;
 
+use crate::dir::{Entry, STRANGE};
+use crate::owner::Owner;
+
 /// The error for a system call that failed, with the path and the next step.
 ///
 /// `doing` completes "cannot ...": "open the record".
@@ -18,6 +21,66 @@ pub(crate) fn failed(doing: &str, path: &Path, errno: Errno, effect: Effect) -> 
         Some(step) => error.next_step(step),
         None => error,
     }
+}
+
+/// The same for a file of the lock directory: if something else lies in its place, it says what and
+/// whose it is.
+pub(crate) fn failed_at(doing: &str, at: &Entry, errno: Errno, effect: Effect) -> BackendError {
+    let in_the_way = match errno {
+        Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO | STRANGE => {
+            at.strange(errno)
+        }
+        _ => None,
+    };
+    match in_the_way {
+        Some(what) => strange(&format!("cannot {doing} {}: {what}", at.path().display()), effect),
+        None => failed(doing, &at.path(), errno, effect),
+    }
+}
+
+/// The error for what Latchwork did not put into the lock directory.
+pub(crate) fn strange(message: &str, effect: Effect) -> BackendError {
+    BackendError::new(BackendErrorKind::Corrupt, effect, message).next_step(
+        "remove it, and find out who put it there: who may write to the lock directory can break \
+         its locks",
+    )
+}
+
+/// The error for a part of the lock directory that belongs to a user who is not to be trusted with
+/// it.
+pub(crate) fn foreign(at: &Entry, owner: Owner, of_directory: Owner) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Denied,
+        Effect::NotApplied,
+        format!(
+            "{} belongs to {owner}, and the lock directory to {of_directory}: its owner could put \
+             another one in its place, and two would hold one lock",
+            at.path().display()
+        ),
+    )
+    .next_step(format!(
+        "make sure that no program uses the directory, remove what belongs to {owner}, and let \
+         {of_directory} use it first (`latchwork --store file://{} ls`); the sticky bit \
+         (chmod +t) keeps other users from replacing its parts",
+        at.root().display()
+    ))
+}
+
+/// The error for a shared directory that its owner has not used yet.
+pub(crate) fn not_set_up(at: &Entry, of_directory: Owner) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Denied,
+        Effect::NotApplied,
+        format!(
+            "{} is missing, and the lock directory is shared: only its owner, {of_directory}, can \
+             make what all its users trust",
+            at.path().display()
+        ),
+    )
+    .next_step(format!(
+        "let {of_directory} run `latchwork --store file://{} ls` once",
+        at.root().display()
+    ))
 }
 
 /// The error for what is damaged on the disk.
@@ -54,12 +117,25 @@ pub(crate) fn busy(stripe: &Path) -> BackendError {
         BackendErrorKind::Unreachable,
         Effect::NotApplied,
         format!(
-            "another process keeps the stripe file {} locked; it may be stopped (SIGSTOP) in the \
-             middle of a change",
+            "another process or thread keeps the stripe file {} locked; it may be stopped (SIGSTOP) in \
+             the middle of a change",
             stripe.display()
         ),
     )
     .next_step("find it (lslocks, fuser) and let it go on, or end it")
+}
+
+/// The error for a renewal whose floor needs a ceiling that is still on its way to the disk.
+pub(crate) fn slow(stripe: &Path) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::NotApplied,
+        format!(
+            "the disk takes long to sync the stripe file {}, which must come before a larger token",
+            stripe.display()
+        ),
+    )
+    .next_step("check what keeps the disk busy (iostat, dmesg); the renewal is repeated")
 }
 
 fn kind(errno: Errno) -> BackendErrorKind {
@@ -79,6 +155,7 @@ fn next_step(errno: Errno) -> Option<&'static str> {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
             "make room on the file system of the lock directory"
         }
+        Errno::XDEV => "let the whole lock directory lie on one mount",
         Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
         Errno::NOENT | Errno::NOTDIR | Errno::EXIST => "check the path of the lock directory",
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK => {

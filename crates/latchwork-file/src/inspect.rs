@@ -19,7 +19,7 @@ impl Shared {
                 let entry = self.layout.record(&place);
                 let path = entry.path();
                 let locked = self.lock(place.stripe).await?.ok_or_else(|| self.removed())?;
-                let (_, record) = RecordFile::open(entry, key, self.boot)?;
+                let (_, record) = RecordFile::open(entry, key, self.era())?;
                 let snapshot = self.snapshot(key.clone(), &record, &path);
                 drop(locked);
                 Ok(vec![snapshot])
@@ -50,7 +50,7 @@ impl Shared {
             let locked = self.lock(stripe).await?.ok_or_else(|| self.removed())?;
             for name in batch {
                 let entry = records.child(name);
-                let looked = match RecordFile::look(entry.clone(), self.boot) {
+                let looked = match RecordFile::look(entry.clone(), self.era()) {
                     Ok(looked) => looked,
                     Err(error) => {
                         found.push(unreadable(&entry.path(), error)?);

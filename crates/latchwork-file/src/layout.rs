@@ -8,19 +8,19 @@
 //! sessions/<id>.wake         where that process is told to look again
 //! ```
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
 use latchwork_core::{BackendError, BackendErrorKind, Effect, Key, random_u128};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::dir::{Dir, Entry};
-use crate::failure::failed;
-use crate::record_file::write_at;
+use crate::failure::{failed, failed_at, foreign, not_set_up, strange};
+use crate::owner::{self, Owner};
+use crate::record_file::{ASIDE, write_at};
 
 /// How many stripe files there are.
 pub(crate) const STRIPES: usize = 64;
@@ -34,6 +34,12 @@ pub(crate) struct Layout {
     dir: Arc<Dir>,
     dir_mode: Mode,
     file_mode: Mode,
+    owner: Owner,
+    /// Others than the owner may make names in it.
+    shared: bool,
+    /// Nobody can take away what belongs to another user. Where everybody can, it says nothing whose
+    /// a part is.
+    kept: bool,
 }
 
 impl Layout {
@@ -42,18 +48,17 @@ impl Layout {
         let root = std::path::absolute(dir).map_err(|e| io_failed("resolve", dir, &e))?;
         // A missing directory belongs to this user alone. One that exists says by its own mode
         // who takes part.
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&root)
-            .map_err(|e| io_failed("create the lock directory", &root, &e))?;
+        let dir = Dir::approach(root.clone())?;
         let look = |errno| failed("look at the lock directory", &root, errno, Effect::NotApplied);
-        let dir = Dir::open(root.clone()).map_err(look)?;
-        let mode = rustix::fs::fstat(dir.fd()).map_err(look)?.st_mode;
+        let found = rustix::fs::fstat(dir.fd()).map_err(look)?;
+        let mode = found.st_mode;
         // Without the sticky bit: whoever may write here may also replace a record that grew.
         let dir_mode = Mode::from_raw_mode(mode & 0o2777);
         let file_mode = Mode::from_raw_mode(mode & 0o666);
-        Ok(Self { dir, dir_mode, file_mode })
+        let owner = Owner::of_stat(&found);
+        let shared = mode & 0o022 != 0;
+        let kept = !shared || mode & 0o1000 != 0;
+        Ok(Self { dir, dir_mode, file_mode, owner, shared, kept })
     }
 
     /// Creates the directories, stripe files and format file that are missing.
@@ -69,7 +74,7 @@ impl Layout {
             Ok(text) => return Err(other_format(&format, &text)),
             Err(Errno::NOENT) => false,
             Err(errno) => {
-                return Err(failed("read", &format.path(), errno, Effect::NotApplied));
+                return Err(failed_at("read", &format, errno, Effect::NotApplied));
             }
         };
         for name in ["stripes", "records", "sessions"] {
@@ -98,16 +103,49 @@ impl Layout {
     }
 
     fn make_dir(&self, entry: &Entry) -> Result<(), BackendError> {
-        entry
-            .create_dir(self.dir_mode)
-            .map_err(|errno| failed("create", &entry.path(), errno, Effect::NotApplied))
+        self.make(entry, FileType::Directory, |mode| entry.create_dir(mode), self.dir_mode)
     }
 
     fn make_file(&self, entry: &Entry) -> Result<(), BackendError> {
-        match entry.create(self.file_mode) {
-            Ok(_) | Err(Errno::EXIST) => Ok(()),
-            Err(errno) => Err(failed("create", &entry.path(), errno, Effect::NotApplied)),
+        let create = |mode| entry.create(mode).map(drop);
+        self.make(entry, FileType::RegularFile, create, self.file_mode)
+    }
+
+    /// Makes a part of the directory unless it is there, and checks that it can be trusted.
+    fn make(
+        &self,
+        entry: &Entry,
+        kind: FileType,
+        create: impl Fn(Mode) -> Result<(), Errno>,
+        mode: Mode,
+    ) -> Result<(), BackendError> {
+        let failed = |errno| failed_at("create", entry, errno, Effect::NotApplied);
+        let stat = match entry.look() {
+            Err(Errno::NOENT) => {
+                let user = Owner::this_user();
+                if self.shared && self.kept && user != self.owner && !user.is_root() {
+                    return Err(not_set_up(entry, self.owner));
+                }
+                match create(mode) {
+                    Ok(()) => return Ok(()),
+                    // Somebody else has made it in this instant.
+                    Err(Errno::EXIST) => entry.look().map_err(failed)?,
+                    Err(errno) => return Err(failed(errno)),
+                }
+            }
+            found => found.map_err(failed)?,
+        };
+        let owner = Owner::of_stat(&stat);
+        let is_file = kind == FileType::RegularFile;
+        if FileType::from_raw_mode(stat.st_mode) != kind || (is_file && stat.st_nlink > 1) {
+            let (path, what) = (entry.path(), owner::describe(&stat));
+            let message = format!("{} is {what} and belongs to {owner}", path.display());
+            return Err(strange(&message, Effect::NotApplied));
         }
+        if self.kept && !owner::is_trusted(owner, self.owner) {
+            return Err(foreign(entry, owner, self.owner));
+        }
+        Ok(())
     }
 
     /// The lock directory.
@@ -157,19 +195,36 @@ impl Layout {
 }
 
 fn read_text(entry: &Entry) -> Result<String, Errno> {
-    let file = std::fs::File::from(entry.open(OFlags::RDONLY, Mode::empty())?);
-    std::io::read_to_string(file).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::INVAL))
+    use std::io::Read;
+    let (file, _) = entry.open_file(OFlags::RDONLY)?;
+    let mut text = Vec::new();
+    // No version has more to say.
+    let read = std::fs::File::from(file).take(100).read_to_end(&mut text);
+    read.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::INVAL))?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn other_format(entry: &Entry, text: &str) -> BackendError {
     let line: String = text.lines().next().unwrap_or("").chars().take(60).collect();
     let path = entry.path();
+    let whose = entry.look().map(|stat| format!(" (of {})", Owner::of_stat(&stat)));
     BackendError::new(
         BackendErrorKind::Unsupported,
         Effect::NotApplied,
-        format!("{} says {line:?}, and this program knows {:?}", path.display(), FORMAT.trim()),
+        format!(
+            "{}{} says {line:?}, and this program knows {:?}",
+            path.display(),
+            whose.unwrap_or_default(),
+            FORMAT.trim()
+        ),
     )
     .next_step("use the same version of Latchwork for all programs, or another directory")
+}
+
+/// Whether a name in the directory of a stripe's records is one that Latchwork gives.
+pub(crate) fn is_record(name: &OsStr) -> bool {
+    let digit = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
+    name == ASIDE || (name.len() == 40 && name.as_encoded_bytes().iter().all(digit))
 }
 
 /// Where a key is kept: its stripe and the name of its record.

@@ -1,13 +1,21 @@
 #![doc = include_str!("../README.md")]
 
 #[cfg(target_os = "linux")]
+mod approach;
+#[cfg(target_os = "linux")]
 mod backend;
+#[cfg(target_os = "linux")]
+mod beneath;
+#[cfg(target_os = "linux")]
+mod boot;
 #[cfg(target_os = "linux")]
 mod codec;
 #[cfg(target_os = "linux")]
 mod delivery;
 #[cfg(target_os = "linux")]
 mod dir;
+#[cfg(target_os = "linux")]
+mod disk;
 #[cfg(target_os = "linux")]
 mod doctor;
 #[cfg(target_os = "linux")]
@@ -19,9 +27,13 @@ mod inspect;
 #[cfg(target_os = "linux")]
 mod layout;
 #[cfg(target_os = "linux")]
+mod owner;
+#[cfg(target_os = "linux")]
 mod record_file;
 #[cfg(target_os = "linux")]
 mod renew;
+#[cfg(target_os = "linux")]
+mod reserve;
 #[cfg(target_os = "linux")]
 mod session;
 #[cfg(target_os = "linux")]
@@ -37,3 +49,7 @@ pub use backend::FileBackend;
 pub use doctor::doctor;
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{FileBackend, doctor};
+
+#[cfg(test)]
+#[global_allocator]
+static METERED: latchwork_services::hostile::Metered = latchwork_services::hostile::Metered;

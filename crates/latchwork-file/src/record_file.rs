@@ -15,9 +15,11 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::boot::{Era, undecided};
 use crate::codec;
-use crate::dir::Entry;
-use crate::failure::{corrupt, failed, removed};
+use crate::dir::{Entry, Identity};
+use crate::failure::{corrupt, failed_at, removed};
+use crate::session::Life;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LWr1");
 const HEADER: usize = 40;
@@ -52,28 +54,8 @@ pub(crate) struct Found {
 }
 
 impl RecordFile {
-    /// Opens the record of `key` for a change.
-    pub(crate) fn open(
-        at: Entry,
-        key: &Key,
-        boot: u128,
-    ) -> Result<(RecordFile, Record), BackendError> {
-        let found = Self::find(at, boot, OFlags::RDWR, Some(key))?;
-        Ok((found.file, found.record))
-    }
-
-    /// Reads whatever record the file holds.
-    pub(crate) fn look(at: Entry, boot: u128) -> Result<Found, BackendError> {
-        Self::find(at, boot, OFlags::RDONLY, None)
-    }
-
-    fn find(
-        at: Entry,
-        boot: u128,
-        access: OFlags,
-        wanted: Option<&Key>,
-    ) -> Result<Found, BackendError> {
-        let mut this = RecordFile {
+    fn new(at: Entry, boot: u128) -> Self {
+        Self {
             at,
             boot,
             file: None,
@@ -82,9 +64,33 @@ impl RecordFile {
             sequence: 0,
             payload: Vec::new(),
             of_this_boot: true,
-        };
-        match this.at.open(access, Mode::empty()) {
-            Ok(file) => this.file = Some(file),
+        }
+    }
+
+    /// Opens the record of `key` for a change.
+    pub(crate) fn open(
+        at: Entry,
+        key: &Key,
+        era: Era<'_>,
+    ) -> Result<(RecordFile, Record), BackendError> {
+        let found = Self::find(at, era, OFlags::RDWR, Some(key))?;
+        Ok((found.file, found.record))
+    }
+
+    /// Reads whatever record the file holds.
+    pub(crate) fn look(at: Entry, era: Era<'_>) -> Result<Found, BackendError> {
+        Self::find(at, era, OFlags::RDONLY, None)
+    }
+
+    fn find(
+        at: Entry,
+        era: Era<'_>,
+        access: OFlags,
+        wanted: Option<&Key>,
+    ) -> Result<Found, BackendError> {
+        let mut this = RecordFile::new(at, era.boot);
+        match this.at.open_file(access) {
+            Ok((file, _)) => this.file = Some(file),
             Err(Errno::NOENT) => {
                 return Ok(Found { file: this, key: None, record: Record::default() });
             }
@@ -103,7 +109,7 @@ impl RecordFile {
             None => Some(Key::new(text).map_err(|_| this.corrupt("the record has no key"))?),
         };
         this.sequence = slot.sequence;
-        this.of_this_boot = slot.boot == boot;
+        this.of_this_boot = slot.boot == era.boot || this.is_lived_in(&record, era)?;
         if !this.of_this_boot {
             // Nobody lives on from another boot, and its lease clock says nothing in this one.
             // The token and the linger, which goes by the wall clock, stay.
@@ -115,6 +121,26 @@ impl RecordFile {
         Ok(Found { file: this, key, record })
     }
 
+    /// Whether a session lives that the record names: then it was written in this boot, whatever
+    /// boot id its writer had.
+    fn is_lived_in(&self, record: &Record, era: Era<'_>) -> Result<bool, BackendError> {
+        let mut tags: Vec<u128> = record.held.iter().map(|member| member.tag).collect();
+        tags.extend(record.line.iter().map(|waiter| waiter.tag));
+        tags.sort_unstable();
+        tags.dedup();
+        let mut unknown = None;
+        for tag in tags {
+            match era.lives.life(tag) {
+                Life::Alive => return Ok(true),
+                Life::Unknown => unknown = Some(tag),
+                Life::Dead => {}
+            }
+        }
+        let Some(tag) = unknown else { return Ok(false) };
+        let life = self.at.root().join(format!("sessions/{tag:032x}.life"));
+        Err(undecided(&self.at.path().display().to_string(), &life.display().to_string()))
+    }
+
     fn read(&self) -> Result<Vec<u8>, BackendError> {
         let Some(file) = &self.file else { return Ok(Vec::new()) };
         let mut bytes = Vec::with_capacity(4 * SMALLEST);
@@ -123,7 +149,10 @@ impl RecordFile {
             let size = rustix::fs::fstat(file)
                 .map_err(|errno| self.failed("read the record", errno))?
                 .st_size as usize;
-            bytes = Vec::with_capacity(size.min(2 * LARGEST));
+            if size > 2 * LARGEST {
+                return Err(self.corrupt("the file is larger than any record"));
+            }
+            bytes = Vec::with_capacity(size);
             read_at(file, &mut bytes).map_err(|errno| self.failed("read the record", errno))?;
         }
         Ok(bytes)
@@ -252,14 +281,9 @@ impl RecordFile {
         }
     }
 
-    /// Waits until the record is on the disk, and its name too.
-    pub(crate) fn sync(&self) -> Result<(), BackendError> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let synced =
-            retry_on_intr(|| rustix::fs::fdatasync(file)).and_then(|()| self.at.sync_parent());
-        synced.map_err(|errno| {
-            failed("put on the disk the record", &self.at.path(), errno, Effect::Unknown)
-        })
+    /// The file, to be put on the disk when the stripe is unlocked; `None` if there is none.
+    pub(crate) fn into_unsynced(self) -> Option<Unsynced> {
+        Some(Unsynced { at: self.at, file: self.file? })
     }
 
     fn corrupt(&self, what: &str) -> BackendError {
@@ -270,7 +294,48 @@ impl RecordFile {
         // A write that failed half-way spoilt only the slot that was not the newest. What the
         // disk did with it after an I/O error, nobody knows.
         let effect = if errno == Errno::IO { Effect::Unknown } else { Effect::NotApplied };
-        failed(doing, &self.at.path(), errno, effect)
+        failed_at(doing, &self.at, errno, effect)
+    }
+}
+
+/// How often a record that others move meanwhile is put on the disk.
+const SYNCS: u32 = 8;
+
+/// A record that was written and may not be on the disk yet.
+#[derive(Debug)]
+pub(crate) struct Unsynced {
+    at: Entry,
+    file: OwnedFd,
+}
+
+impl Unsynced {
+    /// Waits until the record is on the disk, and its name too. Blocks for as long as the disk takes.
+    ///
+    /// The stripe is not locked meanwhile. If somebody moves the record to a larger file, which has
+    /// what this one had, that one is put on the disk as well.
+    pub(crate) fn sync(mut self) -> Result<(), BackendError> {
+        for _ in 0..SYNCS {
+            retry_on_intr(|| rustix::fs::fdatasync(&self.file))
+                .and_then(|()| self.at.sync_parent())
+                .map_err(|errno| self.failed(errno))?;
+            let synced = rustix::fs::fstat(&self.file).map_err(|errno| self.failed(errno))?;
+            match self.at.identity() {
+                Ok(Some(now)) if now != Identity::from(synced) => {
+                    match self.at.open_file(OFlags::RDONLY) {
+                        Ok((file, _)) => self.file = file,
+                        Err(Errno::NOENT) => return Ok(()),
+                        Err(errno) => return Err(self.failed(errno)),
+                    }
+                }
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(self.failed(errno)),
+            }
+        }
+        Err(self.failed(Errno::AGAIN))
+    }
+
+    fn failed(&self, errno: Errno) -> BackendError {
+        failed_at("put on the disk the record", &self.at, errno, Effect::Unknown)
     }
 }
 
@@ -294,8 +359,13 @@ impl<'a> Slot<'a> {
         if word(4) != crc32fast::hash(&bytes[8..HEADER + length]) {
             return None;
         }
+        let sequence = u64::from_le_bytes(header[8..16].try_into().ok()?);
+        // Nobody counts so far, and the next one must be larger.
+        if sequence > u64::MAX / 2 {
+            return None;
+        }
         Some(Self {
-            sequence: u64::from_le_bytes(header[8..16].try_into().ok()?),
+            sequence,
             boot: u128::from_le_bytes(header[16..32].try_into().ok()?),
             payload: &rest[..length],
         })

@@ -7,8 +7,8 @@ use std::time::Duration;
 use latchwork_core::kit::record::Wakeup;
 use latchwork_core::{BackendError, Backoff, Claim, Linger, Renewal};
 
-use crate::backend::{BATCH, Shared};
-use crate::failure::busy;
+use crate::backend::{BATCH, PAUSES, Shared};
+use crate::failure::{busy, slow};
 use crate::layout::Place;
 use crate::record_file::RecordFile;
 use crate::stripe::{Locked, Try};
@@ -17,10 +17,22 @@ use crate::stripe::{Locked, Try};
 /// over all answers are lost, those of the other stripes too.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// The longest wait for a ceiling that a floor asks for: half of the caller's time limit, as a rule.
+const PATIENCE_WITH_THE_DISK: Duration = Duration::from_secs(1);
+
 type Answer = Result<Renewal, BackendError>;
 
 /// Some of the claims on the keys of one stripe, by their index.
 type Batch<'a> = (usize, &'a [(usize, Place)]);
+
+/// Why claims of a batch are not renewed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Another process, or another thread, has the stripe.
+    Busy,
+    /// A floor asks for a token above the ceiling; a higher one is on its way to the disk.
+    Disk,
+}
 
 impl Shared {
     /// Renews claims, stripe by stripe.
@@ -40,15 +52,29 @@ impl Shared {
         let mut left = self.renew_free(batches.collect(), claims, &mut answers).await;
 
         let shortest = claims.iter().map(|claim| claim.ttl).min().unwrap_or_default();
-        let end = self.io.now().plus((shortest / 16).min(PATIENCE));
-        let mut backoff = Backoff::new(Duration::from_micros(200), Duration::from_millis(5));
-        while !left.is_empty() && self.io.now() < end {
+        let now = self.io.now();
+        let for_others = now.plus((shortest / 16).min(PATIENCE));
+        let for_the_disk = now.plus((shortest / 8).min(PATIENCE_WITH_THE_DISK));
+        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+        let in_time = |left: &[(Batch<'_>, Left)]| {
+            let now = self.io.now();
+            let disk = left.iter().any(|(_, why)| *why == Left::Disk);
+            !left.is_empty() && now < if disk { for_the_disk } else { for_others }
+        };
+        while in_time(&left) {
             self.io.sleep(backoff.pause()).await;
-            left = self.renew_free(left, claims, &mut answers).await;
+            let batches = left.into_iter().map(|(batch, _)| batch).collect();
+            left = self.renew_free(batches, claims, &mut answers).await;
         }
-        for (stripe, batch) in left {
-            let error = busy(&self.layout.stripe(stripe).path());
-            batch.iter().for_each(|(index, _)| answers[*index] = Some(Err(error.clone())));
+        for ((stripe, batch), why) in left {
+            let stripe = self.layout.stripe(stripe).path();
+            let error = match why {
+                Left::Busy => busy(&stripe),
+                Left::Disk => slow(&stripe),
+            };
+            for (index, _) in batch {
+                answers[*index].get_or_insert_with(|| Err(error.clone()));
+            }
         }
         answers.into_iter().map(|answer| answer.unwrap_or(Ok(Renewal::Lost))).collect()
     }
@@ -59,39 +85,44 @@ impl Shared {
         batches: Vec<Batch<'a>>,
         claims: &[Claim],
         answers: &mut [Option<Answer>],
-    ) -> Vec<Batch<'a>> {
+    ) -> Vec<(Batch<'a>, Left)> {
         let mut left = Vec::new();
         for (stripe, batch) in batches {
-            if self.renew_batch(stripe, batch, claims, answers) {
+            match self.renew_batch(stripe, batch, claims, answers) {
                 // Thousands of renewals are milliseconds; others run here too.
-                tokio::task::yield_now().await;
-            } else {
-                left.push((stripe, batch));
+                None => tokio::task::yield_now().await,
+                Some(why) => left.push(((stripe, batch), why)),
             }
         }
         left
     }
 
-    /// Renews claims of one stripe; false if another process has it.
+    /// Renews claims of one stripe, and tells why some are left.
     fn renew_batch(
         self: &Arc<Self>,
         stripe: usize,
         batch: &[(usize, Place)],
         claims: &[Claim],
         answers: &mut [Option<Answer>],
-    ) -> bool {
+    ) -> Option<Left> {
         let mut woken = Vec::new();
         match self.try_lock(stripe) {
             Ok(Try::Locked(mut locked)) => {
                 for (index, place) in batch {
-                    let renewed = self.renew(&mut locked, &claims[*index], place);
-                    answers[*index] = Some(renewed.map(|(renewal, wakeups)| {
-                        woken.push((*index, wakeups));
-                        renewal
-                    }));
+                    if answers[*index].is_some() {
+                        continue;
+                    }
+                    answers[*index] = match self.renew(&mut locked, &claims[*index], place) {
+                        Ok(Some((renewal, wakeups))) => {
+                            woken.push((*index, wakeups));
+                            Some(Ok(renewal))
+                        }
+                        Ok(None) => None,
+                        Err(error) => Some(Err(error)),
+                    };
                 }
             }
-            Ok(Try::Busy) => return false,
+            Ok(Try::Busy) => return Some(Left::Busy),
             // Whoever locks this key now locks another file.
             Ok(Try::Removed) => {
                 batch.iter().for_each(|(i, _)| answers[*i] = Some(Ok(Renewal::Lost)));
@@ -103,19 +134,21 @@ impl Shared {
         for (index, wakeups) in woken {
             self.deliver(&claims[index].key, &wakeups);
         }
-        true
+        let done = batch.iter().all(|(index, _)| answers[*index].is_some());
+        (!done).then_some(Left::Disk)
     }
 
+    /// Renews a claim; `None` if its token needs a ceiling first, which is under way then.
     fn renew(
-        &self,
+        self: &Arc<Self>,
         locked: &mut Locked<'_>,
         claim: &Claim,
         place: &Place,
-    ) -> Result<(Renewal, Vec<Wakeup>), BackendError> {
+    ) -> Result<Option<(Renewal, Vec<Wakeup>)>, BackendError> {
         let (mut file, mut record) =
-            RecordFile::open(self.layout.record(place), &claim.key, self.boot)?;
+            RecordFile::open(self.layout.record(place), &claim.key, self.era())?;
         if !file.exists() {
-            return Ok((Renewal::Lost, Vec::new()));
+            return Ok(Some((Renewal::Lost, Vec::new())));
         }
         let now = self.now();
         let alive = |tag| self.alive(tag);
@@ -128,11 +161,15 @@ impl Shared {
         };
         if let Renewal::Held { token, .. } = renewal {
             let micros = now.wall.as_micros() as u64;
-            if claim.floor != 0 && token > locked.counter(self.boot, micros)? {
-                locked.grant(token, false, self.boot, micros)?;
+            if claim.floor != 0 && token > locked.counter(self.era(), micros)? {
+                if !locked.covers(token, self.era(), micros)? {
+                    drop(self.reserve(locked, place.stripe, token, micros));
+                    return Ok(None);
+                }
+                locked.grant(token, false, self.era(), micros)?;
             }
         }
         file.write(&claim.key, &record, self.layout.file_mode())?;
-        Ok((renewal, wakeups))
+        Ok(Some((renewal, wakeups)))
     }
 }

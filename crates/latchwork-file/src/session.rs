@@ -13,11 +13,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use latchwork_core::{BackendError, Effect, random_u128};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::boot;
 use crate::dir::{Identity, identity_at};
-use crate::failure::failed;
+use crate::failure::{failed, failed_at};
 use crate::fs_check;
 use crate::layout::Layout;
 
@@ -36,21 +37,21 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a session, and checks on the way that locks hold on this file system.
-    pub(crate) fn begin(layout: &Layout) -> Result<Self, BackendError> {
+    /// Begins a session in this boot, and checks on the way that locks hold on this file system.
+    pub(crate) fn begin(layout: &Layout, boot: u128) -> Result<Self, BackendError> {
         for _ in 0..ATTEMPTS {
-            let id = random_u128();
+            let id = boot::session_id(boot, random_u128());
             let Some((life, life_identity)) = begin_life(layout, id)? else { continue };
             let at = layout.life(id);
             let life_path = at.path();
             let checked = at
-                .open(READ, Mode::empty())
-                .map_err(|errno| failed("open", &life_path, errno, Effect::NotApplied))
+                .open_pipe(READ)
+                .map_err(|errno| failed_at("open", &at, errno, Effect::NotApplied))
                 .and_then(|second| fs_check::check_exclusion(layout.root(), second));
             let begun = checked.and_then(|()| {
                 let at = layout.wake(id);
                 at.create_pipe(layout.file_mode())
-                    .map_err(|errno| failed("create", &at.path(), errno, Effect::NotApplied))
+                    .map_err(|errno| failed_at("create", &at, errno, Effect::NotApplied))
             });
             let life = Arc::new(life);
             return match begun {
@@ -99,12 +100,12 @@ impl Session {
     }
 }
 
-const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
+const READ: OFlags = OFlags::RDONLY;
 
 /// Makes and locks a `.life` file; `None` if somebody took it for dead in between.
 fn begin_life(layout: &Layout, id: u128) -> Result<Option<(OwnedFd, Identity)>, BackendError> {
     let at = layout.life(id);
-    let failed = |doing, errno| failed(doing, &at.path(), errno, Effect::NotApplied);
+    let failed = |doing, errno| failed_at(doing, &at, errno, Effect::NotApplied);
     let life = match at.create_pipe(layout.file_mode()) {
         Ok(life) => life,
         Err(Errno::EXIST) => return Ok(None),
@@ -140,7 +141,7 @@ pub(crate) enum Life {
 
 /// Looks whether a session lives.
 pub(crate) fn probe(layout: &Layout, id: u128) -> Life {
-    match layout.life(id).open(READ, Mode::empty()) {
+    match layout.life(id).open_pipe(READ) {
         Ok(life) => probe_open(life),
         Err(Errno::NOENT) => Life::Dead,
         Err(_) => Life::Unknown,
@@ -161,7 +162,7 @@ pub(crate) fn probe_open(life: impl AsFd) -> Life {
 
 /// Opens a session's `.life` to be told of its end; `None` if it has no file any more.
 pub(crate) fn open_life(layout: &Layout, id: u128) -> Result<Option<OwnedFd>, Errno> {
-    match layout.life(id).open(READ, Mode::empty()) {
+    match layout.life(id).open_pipe(READ) {
         Ok(life) => Ok(Some(life)),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),
@@ -181,13 +182,20 @@ pub(crate) fn remove_if_dead(layout: &Layout, id: u128) {
 
 /// Removes what dead sessions left, so that crashes leave no litter.
 pub(crate) fn remove_dead(layout: &Layout) {
-    let Ok(entries) = layout.sessions().list() else { return };
-    for name in entries {
-        let Some(id) = name.to_str().and_then(|n| n.strip_suffix(".life")) else { continue };
-        if let Ok(id) = u128::from_str_radix(id, 16) {
-            remove_if_dead(layout, id);
-        }
-    }
+    all(layout).into_iter().for_each(|id| remove_if_dead(layout, id));
+}
+
+/// All sessions that have a life file.
+pub(crate) fn all(layout: &Layout) -> Vec<u128> {
+    let names = layout.sessions().list().unwrap_or_default();
+    names.iter().filter_map(|name| parse_life(name.to_str()?)).collect()
+}
+
+/// The session of a life file, by its name exactly as it is written.
+fn parse_life(name: &str) -> Option<u128> {
+    let digits = name.strip_suffix(".life").filter(|digits| digits.len() == 32)?;
+    let plain = digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    u128::from_str_radix(digits, 16).ok().filter(|_| plain)
 }
 
 /// The wake file first: while the life file is there, somebody will come to finish this.
@@ -212,8 +220,7 @@ pub(crate) enum Poke {
 
 /// Tells a session that one of its claims should look again.
 pub(crate) fn poke(layout: &Layout, session: u128, claim: u128) -> Poke {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK;
-    let pipe = match layout.wake(session).open(flags, Mode::empty()) {
+    let pipe = match layout.wake(session).open_pipe(OFlags::WRONLY) {
         Ok(pipe) => pipe,
         Err(Errno::NXIO | Errno::NOENT) => return Poke::Gone,
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Poke::Failed,
@@ -241,7 +248,7 @@ mod tests {
     #[test]
     fn a_session_lives_as_long_as_its_descriptor() {
         let (_dir, layout) = layout();
-        let session = Session::begin(&layout).unwrap();
+        let session = Session::begin(&layout, 1).unwrap();
         let id = session.id;
         assert_eq!(probe(&layout, id), Life::Alive);
         let lifeline = session.life().clone();
@@ -259,7 +266,7 @@ mod tests {
     #[test]
     fn a_session_that_ended_is_dead_whoever_has_the_descriptor() {
         let (_dir, layout) = layout();
-        let session = Session::begin(&layout).unwrap();
+        let session = Session::begin(&layout, 1).unwrap();
         let _lifeline = session.life().clone();
         session.end(&layout);
         assert_eq!(probe(&layout, session.id), Life::Dead);
@@ -278,7 +285,7 @@ mod tests {
                 }
             });
             let sessions: Vec<_> =
-                (0..200).map(|_| Session::begin(layout).expect("a session begins")).collect();
+                (0..200).map(|_| Session::begin(layout, 1).expect("a session begins")).collect();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             looking.join().unwrap();
             for session in &sessions {
@@ -288,10 +295,29 @@ mod tests {
         });
     }
 
+    /// Names that another user may have made.
+    #[test]
+    fn hostile_names_of_session_files_are_passed_over() {
+        let long = format!("{}.life", "a".repeat(33));
+        let upper = format!("{}.life", "A".repeat(32));
+        let signed = format!("+{}.life", "a".repeat(31));
+        for name in [".life", "1.life", "x", "../../x.life", &long, &upper, &signed] {
+            assert_eq!(parse_life(name), None, "{name}");
+        }
+        assert_eq!(parse_life(&format!("{:032x}.life", 77)), Some(77));
+        latchwork_services::hostile::survives(
+            "the name of a session file",
+            &[b"000000000000000000000000000004d2.life"],
+            |bytes| {
+                let _ = std::str::from_utf8(bytes).map(parse_life);
+            },
+        );
+    }
+
     #[test]
     fn a_poke_arrives_or_finds_nobody() {
         let (_dir, layout) = layout();
-        let session = Session::begin(&layout).unwrap();
+        let session = Session::begin(&layout, 1).unwrap();
         assert_eq!(poke(&layout, session.id, 7), Poke::Left);
         let mut bytes = [0; 32];
         assert_eq!(rustix::io::read(session.wake(), &mut bytes).unwrap(), 16);

@@ -9,20 +9,24 @@
 //! record files the stripe has. The counter starts at the wall clock in microseconds and is then
 //! only incremented, by one for each grant, so it stays below the clock: a lost header starts
 //! again above every token ever given. For a clock that was set back between two boots there is
-//! the ceiling: it is on the disk before a token reaches it, and a new boot starts there.
+//! the ceiling: it is on the disk before a token reaches it, and a new boot starts there. A higher
+//! one is noted here, put on the disk while the stripe is not locked (`reserve.rs`), and in force
+//! after that.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use latchwork_core::clock::boot_time;
 use latchwork_core::{BackendError, Effect};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::boot::Era;
 use crate::dir::{Entry, Identity};
-use crate::failure::failed;
+use crate::failure::{corrupt, failed_at};
 use crate::record_file::write_at;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LWs1");
@@ -30,6 +34,9 @@ const SLOT: usize = 64;
 
 /// How far the ceiling on the disk is ahead of the counter: one sync for this many grants.
 const RESERVE: u64 = 10_000;
+
+/// No token that a header may state: 2^53 is more than a token may have, and room is left to count.
+const LARGEST: u64 = 1 << 53;
 
 /// How many record files a stripe has before its idle ones are removed.
 pub(crate) const SPARE_RECORDS: u32 = 32;
@@ -46,11 +53,13 @@ const SPIN: Duration = Duration::from_micros(500);
 pub(crate) struct Stripe {
     at: Entry,
     opened: Mutex<Opened>,
+    /// A thread of this process had it for longer than moments: nobody spins until it was free once.
+    stuck: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Opened {
-    file: Option<(OwnedFd, Identity)>,
+    file: Option<(Arc<OwnedFd>, Identity)>,
     /// Another process had it for longer than that: nobody spins again until it was free once.
     stuck: bool,
     /// The stripe has too many record files, and the next release here removes the idle ones.
@@ -59,22 +68,18 @@ struct Opened {
 
 impl Stripe {
     pub(crate) fn new(at: Entry) -> Self {
-        Self { at, opened: Mutex::default() }
+        Self { at, opened: Mutex::default(), stuck: AtomicBool::new(false) }
     }
 
-    /// Locks the stripe, unless another process has it for more than moments: it may be stopped,
-    /// and waiting for it is the caller's to do.
+    /// Locks the stripe, unless another process or thread has it for more than moments: it may be
+    /// stopped, or wait for a disk, and waiting for it is the caller's to do.
     ///
     /// What is returned must be dropped before anything is awaited.
     pub(crate) fn try_lock(&self) -> Result<Try<'_>, BackendError> {
-        // A panic inside leaves nothing half-done: the two slots see to that.
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut opened) = self.try_lock_here() else { return Ok(Try::Busy) };
         if opened.file.is_none() {
-            match self.at.open(OFlags::RDWR, Mode::empty()) {
-                Ok(file) => {
-                    let stat = rustix::fs::fstat(&file).map_err(|e| self.failed("look at", e))?;
-                    opened.file = Some((file, stat.into()));
-                }
+            match self.at.open_file(OFlags::RDWR) {
+                Ok((file, stat)) => opened.file = Some((Arc::new(file), stat.into())),
                 Err(Errno::NOENT) => return Ok(Try::Removed),
                 Err(errno) => return Err(self.failed("open", errno)),
             }
@@ -110,8 +115,33 @@ impl Stripe {
         Ok(Try::Locked(locked))
     }
 
-    fn failed(&self, doing: &str, errno: Errno) -> BackendError {
-        failed(&format!("{doing} the stripe file"), &self.at.path(), errno, Effect::NotApplied)
+    /// Keeps the other threads of this process out. The driver's thread comes here, too, and has
+    /// more to do than to wait for one of them.
+    fn try_lock_here(&self) -> Option<MutexGuard<'_, Opened>> {
+        let mut tries = if self.stuck.load(Ordering::Relaxed) { TRIES } else { 0 };
+        let mut spun_until = None;
+        loop {
+            match self.opened.try_lock() {
+                Ok(opened) => {
+                    self.stuck.store(false, Ordering::Relaxed);
+                    return Some(opened);
+                }
+                // A panic inside leaves nothing half-done: the two slots see to that.
+                Err(TryLockError::Poisoned(opened)) => return Some(opened.into_inner()),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let now = boot_time();
+            if tries >= TRIES || now >= *spun_until.get_or_insert(now.plus(SPIN)) {
+                self.stuck.store(true, Ordering::Relaxed);
+                return None;
+            }
+            tries += 1;
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) fn failed(&self, doing: &str, errno: Errno) -> BackendError {
+        failed_at(&format!("{doing} the stripe file"), &self.at, errno, Effect::NotApplied)
     }
 }
 
@@ -119,7 +149,7 @@ impl Stripe {
 #[derive(Debug)]
 pub(crate) enum Try<'a> {
     Locked(Locked<'a>),
-    /// Another process has it.
+    /// Another process or thread has it.
     Busy,
     /// The file is gone or another one, and with it the lock directory as this process knew it.
     Removed,
@@ -135,32 +165,73 @@ pub(crate) struct Locked<'a> {
 
 impl Locked<'_> {
     /// The largest token that this stripe is known to have given.
-    pub(crate) fn counter(&mut self, boot: u128, wall_micros: u64) -> Result<u64, BackendError> {
-        Ok(self.header(boot, wall_micros)?.counter)
+    pub(crate) fn counter(&mut self, era: Era<'_>, wall_micros: u64) -> Result<u64, BackendError> {
+        Ok(self.header(era, wall_micros)?.counter)
     }
 
-    /// Notes a token before it is given, and the record file made for it.
+    /// Whether this token may be given: the ceiling that is on the disk covers it.
+    pub(crate) fn covers(
+        &mut self,
+        token: u64,
+        era: Era<'_>,
+        wall_micros: u64,
+    ) -> Result<bool, BackendError> {
+        Ok(token <= self.header(era, wall_micros)?.ceiling)
+    }
+
+    /// Notes a token before it is given, and the record file made for it. Answers whether the
+    /// ceiling is near.
     pub(crate) fn grant(
         &mut self,
         token: u64,
         new_record: bool,
-        boot: u128,
+        era: Era<'_>,
         wall_micros: u64,
-    ) -> Result<(), BackendError> {
-        let mut header = self.header(boot, wall_micros)?;
+    ) -> Result<bool, BackendError> {
+        let mut header = self.header(era, wall_micros)?;
         header.counter = header.counter.max(token);
         if new_record {
             header.records = header.records.saturating_add(1);
             self.opened.crowded |= header.records > header.sweep_at;
         }
-        if header.counter > header.ceiling {
-            // It counts as the ceiling only once it is known to be on the disk.
-            header.reserved = header.counter.saturating_add(RESERVE);
-            header = self.write(header)?;
-            retry_on_intr(|| rustix::fs::fdatasync(self.file_ref()?))
-                .map_err(|errno| self.stripe.failed("put on the disk", errno))?;
-            header.ceiling = header.reserved;
+        let header = self.write(header)?;
+        Ok(header.ceiling.saturating_sub(header.counter) < RESERVE / 2)
+    }
+
+    /// Notes a higher ceiling, to be put on the disk. Always written anew: what a failed sync has
+    /// left out, the system may count as written.
+    pub(crate) fn reserve(
+        &mut self,
+        token: u64,
+        era: Era<'_>,
+        wall_micros: u64,
+    ) -> Result<Reserved, BackendError> {
+        let mut header = self.header(era, wall_micros)?;
+        let above = header.counter.max(token).saturating_add(RESERVE);
+        header.reserved = header.reserved.max(above).min(LARGEST);
+        if header.reserved < token {
+            return Err(corrupt("it states that all tokens were given", &self.stripe.at.path()));
         }
+        let header = self.write(header)?;
+        let file = self.opened.file.as_ref().map(|(file, _)| file.clone());
+        let file = file.ok_or_else(|| self.stripe.failed("use", Errno::BADF))?;
+        Ok(Reserved { file, ceiling: header.reserved })
+    }
+
+    /// Puts a ceiling in force that is on the disk.
+    pub(crate) fn raise_ceiling(
+        &mut self,
+        reserved: &Reserved,
+        era: Era<'_>,
+        wall_micros: u64,
+    ) -> Result<(), BackendError> {
+        let mut header = self.header(era, wall_micros)?;
+        // The file may have been lost and begun anew meanwhile.
+        let ceiling = reserved.ceiling.min(header.reserved);
+        if ceiling <= header.ceiling {
+            return Ok(());
+        }
+        header.ceiling = ceiling;
         self.write(header).map(drop)
     }
 
@@ -174,24 +245,24 @@ impl Locked<'_> {
     pub(crate) fn swept(
         &mut self,
         left: u32,
-        boot: u128,
+        era: Era<'_>,
         wall_micros: u64,
     ) -> Result<(), BackendError> {
-        let mut header = self.header(boot, wall_micros)?;
+        let mut header = self.header(era, wall_micros)?;
         header.records = left;
         header.sweep_at = left.saturating_mul(2).max(SPARE_RECORDS);
         self.opened.crowded = false;
         self.write(header).map(drop)
     }
 
-    fn header(&mut self, boot: u128, wall_micros: u64) -> Result<Header, BackendError> {
+    fn header(&mut self, era: Era<'_>, wall_micros: u64) -> Result<Header, BackendError> {
         if let Some(header) = self.header {
             return Ok(header);
         }
         let mut bytes = Vec::with_capacity(2 * SLOT);
         retry_on_intr(|| rustix::io::pread(self.file_ref()?, spare_capacity(&mut bytes), 0))
             .map_err(|errno| self.stripe.failed("read", errno))?;
-        let header = Header::newest(&bytes).unwrap_or_default().in_boot(boot, wall_micros);
+        let header = Header::newest(&bytes).unwrap_or_default().in_era(era, wall_micros);
         self.header = Some(header);
         Ok(header)
     }
@@ -210,7 +281,21 @@ impl Locked<'_> {
     }
 
     fn file_ref(&self) -> Result<&OwnedFd, Errno> {
-        self.opened.file.as_ref().map(|(file, _)| file).ok_or(Errno::BADF)
+        self.opened.file.as_ref().map(|(file, _)| &**file).ok_or(Errno::BADF)
+    }
+}
+
+/// A ceiling that was noted and is not known to be on the disk.
+#[derive(Debug, Clone)]
+pub(crate) struct Reserved {
+    file: Arc<OwnedFd>,
+    ceiling: u64,
+}
+
+impl Reserved {
+    /// Waits until it is on the disk. Blocks for as long as the disk takes.
+    pub(crate) fn sync(&self) -> Result<(), Errno> {
+        retry_on_intr(|| rustix::fs::fdatasync(&*self.file))
     }
 }
 
@@ -251,13 +336,13 @@ impl Default for Header {
 
 impl Header {
     /// The header to go on with in this boot.
-    fn in_boot(self, boot: u128, wall_micros: u64) -> Self {
-        if self.boot == boot {
+    fn in_era(self, era: Era<'_>, wall_micros: u64) -> Self {
+        if era.is_now(self.boot) {
             return self;
         }
-        let counter = self.ceiling.max(self.reserved).max(wall_micros);
+        let counter = self.ceiling.max(self.reserved).max(self.counter).max(wall_micros);
         // Nothing above the counter is reserved on the disk, so the first grant syncs.
-        Self { boot, counter, ceiling: counter, reserved: counter, ..self }
+        Self { boot: era.boot, counter, ceiling: counter, reserved: counter, ..self }
     }
 
     fn newest(bytes: &[u8]) -> Option<Self> {
@@ -285,7 +370,7 @@ impl Header {
         if half(0)? != MAGIC || half(4)? != crc32fast::hash(bytes.get(8..)?) {
             return None;
         }
-        Some(Self {
+        let header = Self {
             sequence: word(8)?,
             boot: u128::from_le_bytes(bytes.get(16..32)?.try_into().ok()?),
             counter: word(32)?,
@@ -293,108 +378,13 @@ impl Header {
             records: half(48)?,
             sweep_at: half(52)?,
             reserved: word(56)?,
-        })
+        };
+        let tokens = [header.counter, header.ceiling, header.reserved];
+        // Nobody counts so far; it would leave no room for a token.
+        let countable = tokens.into_iter().all(|n| n <= LARGEST) && header.sequence < u64::MAX / 2;
+        countable.then_some(header)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::*;
-    use crate::dir::entry_at;
-
-    const WALL: u64 = 1_800_000_000_000_000;
-
-    fn grants(stripe: &Stripe, boot: u128, wall: u64, count: u64) -> Vec<u64> {
-        (0..count)
-            .map(|_| {
-                let Try::Locked(mut locked) = stripe.try_lock().unwrap() else { panic!("busy") };
-                let token = locked.counter(boot, wall).unwrap() + 1;
-                locked.grant(token, false, boot, wall).unwrap();
-                token
-            })
-            .collect()
-    }
-
-    fn stripe() -> (tempfile::TempDir, PathBuf) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("00");
-        std::fs::write(&path, "").unwrap();
-        (dir, path)
-    }
-
-    #[test]
-    fn the_counter_starts_at_the_clock_and_grows_by_one() {
-        let (_dir, path) = stripe();
-        assert_eq!(grants(&Stripe::new(entry_at(&path)), 1, WALL, 2), [WALL + 1, WALL + 2]);
-        // Another process of the same boot, and a clock that was set back.
-        assert_eq!(grants(&Stripe::new(entry_at(&path)), 1, WALL / 2, 2), [WALL + 3, WALL + 4]);
-    }
-
-    #[test]
-    fn h82_another_boot_starts_above_the_ceiling_or_the_clock() {
-        let (_dir, path) = stripe();
-        grants(&Stripe::new(entry_at(&path)), 1, WALL, 3);
-        let header = Header::newest(&std::fs::read(&path).unwrap()).unwrap();
-        assert_eq!(header.ceiling, WALL + 1 + RESERVE);
-        // What the disk kept may be as old as the last sync.
-        let back = grants(&Stripe::new(entry_at(&path)), 2, WALL / 2, 1)[0];
-        assert!(back > header.ceiling);
-        let ahead = grants(&Stripe::new(entry_at(&path)), 3, WALL * 2, 1)[0];
-        assert_eq!(ahead, WALL * 2 + 1);
-    }
-
-    #[test]
-    fn h82_a_lost_header_starts_again_at_the_clock() {
-        let (_dir, path) = stripe();
-        let given = grants(&Stripe::new(entry_at(&path)), 1, WALL, 50);
-        for damage in [Vec::new(), vec![0; 128], vec![b'x'; 128], vec![0; 17]] {
-            std::fs::write(&path, damage).unwrap();
-            let wall = WALL + 1_000;
-            let token = grants(&Stripe::new(entry_at(&path)), 1, wall, 1)[0];
-            assert!(token > given[49]);
-        }
-    }
-
-    #[test]
-    fn a_torn_header_falls_back_by_one_grant_at_most() {
-        let (_dir, path) = stripe();
-        let given = grants(&Stripe::new(entry_at(&path)), 1, WALL, 5);
-        let mut bytes = std::fs::read(&path).unwrap();
-        let newest = Header::newest(&bytes).unwrap().sequence as usize % 2;
-        bytes[newest * SLOT + 33] ^= 0xff;
-        assert_eq!(Header::newest(&bytes).unwrap().counter, given[3]);
-    }
-
-    #[test]
-    fn a_lock_held_elsewhere_is_told_and_not_waited_for() {
-        let (_dir, path) = stripe();
-        let other = std::fs::File::open(&path).unwrap();
-        rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
-        let stripe = Stripe::new(entry_at(&path));
-        assert!(matches!(stripe.try_lock().unwrap(), Try::Busy));
-        drop(other);
-        assert!(matches!(stripe.try_lock().unwrap(), Try::Locked(_)));
-    }
-
-    #[test]
-    fn a_removed_stripe_file_is_noticed() {
-        let (_dir, path) = stripe();
-        let stripe = Stripe::new(entry_at(&path));
-        assert!(matches!(stripe.try_lock().unwrap(), Try::Locked(_)));
-        std::fs::remove_file(&path).unwrap();
-        assert!(matches!(stripe.try_lock().unwrap(), Try::Removed));
-        assert!(matches!(Stripe::new(entry_at(&path)).try_lock().unwrap(), Try::Removed));
-    }
-
-    #[test]
-    fn a_stripe_file_that_gave_its_name_to_another_is_noticed() {
-        let (_dir, path) = stripe();
-        let stripe = Stripe::new(entry_at(&path));
-        assert!(matches!(stripe.try_lock().unwrap(), Try::Locked(_)));
-        std::fs::rename(&path, path.with_file_name("kept")).unwrap();
-        std::fs::write(&path, "").unwrap();
-        assert!(matches!(stripe.try_lock().unwrap(), Try::Removed));
-    }
-}
+mod tests;

@@ -388,3 +388,31 @@ async fn until_unlocked(shared: &Weak<Shared>, tag: u128) {
         pause = (pause * 2).min(POLL);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H90: what another user wrote into this session's wake file.
+    #[test]
+    fn hostile_pokes_are_survived() {
+        let wakeups = Wakeups::default();
+        let own = ClaimId::from_u128(7);
+        let expires = Moment::from_nanos(u64::MAX);
+        wakeups.register(own, Vec::new(), expires, Moment::from_nanos(0));
+        let poke = 7u128.to_le_bytes();
+        latchwork_services::hostile::survives(
+            "a wake file",
+            &[&poke, &[poke; 4].concat()],
+            |bytes| {
+                let go_on = wakeups.take_pokes(|buffer| {
+                    let length = bytes.len().min(buffer.len());
+                    buffer[..length].copy_from_slice(&bytes[..length]);
+                    Ok(length)
+                });
+                assert!(go_on);
+            },
+        );
+        assert_eq!(wakeups.lock().slots.len(), 1, "what is not waited for leaves nothing");
+    }
+}

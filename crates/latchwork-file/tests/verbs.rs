@@ -275,11 +275,11 @@ fn record_of(snapshot: &Snapshot) -> &str {
 async fn keys_used_once_leave_a_bounded_directory() {
     let dir = dir();
     let backend = connect(dir.path());
-    let kept = claim("kept");
+    let kept = Claim { ttl: 600 * SEC, ..claim("kept") };
     granted(backend.try_acquire(&kept).await);
     let closed = claim("closed");
     granted(backend.try_acquire(&closed).await);
-    backend.release(&closed, Linger::For(60 * SEC)).await.unwrap();
+    backend.release(&closed, Linger::For(600 * SEC)).await.unwrap();
     let mut most = 0;
     let mut last = 0;
     for index in 0..12_000 {

@@ -3,11 +3,27 @@
 use std::path::Path;
 
 use super::*;
+use crate::boot::Lives;
 use crate::codec::tests::sample;
 use crate::dir::entry_at;
 use latchwork_core::BackendErrorKind;
 
 const BOOT: u128 = 77;
+/// No session lives, or all that are asked for.
+struct All(Life);
+
+impl Lives for All {
+    fn life(&self, _: u128) -> Life {
+        self.0
+    }
+
+    fn has_boot(&self, _: u128) -> bool {
+        self.0 == Life::Alive
+    }
+}
+
+const DEAD: Era<'_> = Era { boot: BOOT, lives: &All(Life::Dead) };
+
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 fn key() -> Key {
@@ -15,12 +31,12 @@ fn key() -> Key {
 }
 
 fn write(path: &Path, record: &Record) {
-    let (mut file, _) = RecordFile::open(entry_at(path), &key(), BOOT).unwrap();
+    let (mut file, _) = RecordFile::open(entry_at(path), &key(), DEAD).unwrap();
     file.write(&key(), record, MODE).unwrap();
 }
 
 fn read(path: &Path) -> Result<Record, BackendError> {
-    RecordFile::open(entry_at(path), &key(), BOOT).map(|(_, record)| record)
+    RecordFile::open(entry_at(path), &key(), DEAD).map(|(_, record)| record)
 }
 
 fn with_token(token: u64) -> Record {
@@ -137,13 +153,31 @@ fn a_record_of_another_boot_keeps_token_and_linger_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r");
     write(&path, &sample());
-    let (mut file, record) = RecordFile::open(entry_at(&path), &key(), BOOT + 1).unwrap();
+    let era = Era { boot: BOOT + 1, ..DEAD };
+    let (mut file, record) = RecordFile::open(entry_at(&path), &key(), era).unwrap();
     let expected =
         Record { token: sample().token, closed_until: sample().closed_until, ..Record::default() };
     assert_eq!(record, expected);
     file.write(&key(), &record, MODE).unwrap();
-    let (_, again) = RecordFile::open(entry_at(&path), &key(), BOOT + 1).unwrap();
+    let (_, again) = RecordFile::open(entry_at(&path), &key(), era).unwrap();
     assert_eq!(again, expected);
+}
+
+/// H89: another boot id and a living session mean a container, and nothing is dropped; a session
+/// that cannot be looked at decides nothing.
+#[test]
+fn h89_a_living_session_proves_that_the_boot_is_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &sample());
+    let look = |life| {
+        let era = Era { boot: BOOT + 1, lives: &All(life) };
+        RecordFile::open(entry_at(&path), &key(), era).map(|(_, record)| record)
+    };
+    assert_eq!(look(Life::Alive).unwrap(), sample());
+    let error = look(Life::Unknown).unwrap_err();
+    assert_eq!(error.kind, BackendErrorKind::Denied);
+    assert!(error.message.contains("boot id") && error.message.contains("sessions/"), "{error}");
 }
 
 #[test]
@@ -152,8 +186,69 @@ fn a_record_of_another_key_is_damage() {
     let path = dir.path().join("r");
     write(&path, &sample());
     let other = Key::new("other").unwrap();
-    let error = RecordFile::open(entry_at(&path), &other, BOOT).unwrap_err();
+    let error = RecordFile::open(entry_at(&path), &other, DEAD).unwrap_err();
     assert_eq!(error.kind, BackendErrorKind::Corrupt);
-    let found = RecordFile::look(entry_at(&path), BOOT).unwrap();
+    let found = RecordFile::look(entry_at(&path), DEAD).unwrap();
     assert_eq!((found.key, found.record), (Some(key()), sample()));
+}
+
+/// H90: files that another user wrote, also with right checksums, are read, or called damaged.
+#[test]
+fn hostile_record_files_are_survived() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    write(&path, &with_token(1));
+    write(&path, &with_token(2));
+    let whole = std::fs::read(&path).unwrap();
+    latchwork_services::hostile::survives("a record file", &[&whole], |bytes| {
+        let mut signed = bytes.to_vec();
+        let half = signed.len() / 2;
+        for at in [0, half, SMALLEST] {
+            sign(&mut signed, at);
+        }
+        for bytes in [bytes, &signed] {
+            let mut file = RecordFile::new(entry_at(&path), BOOT);
+            if let Ok(Some(slot)) = file.choose(bytes) {
+                codec::decode(slot.payload);
+            }
+        }
+    });
+}
+
+/// Puts a right checksum into what might be a slot.
+fn sign(bytes: &mut [u8], at: usize) {
+    let Some(slot) = bytes.get_mut(at..) else { return };
+    if slot.len() < HEADER {
+        return;
+    }
+    slot[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    let length = u32::from_le_bytes([slot[36], slot[37], slot[38], slot[39]]) as usize;
+    let end = (HEADER + length % 4096).min(slot.len());
+    slot[36..40].copy_from_slice(&((end - HEADER) as u32).to_le_bytes());
+    let sum = crc32fast::hash(&slot[8..end]);
+    slot[4..8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// H90: what lies in place of a record and is no file of its own is not written to.
+#[test]
+fn h90_only_a_plain_file_is_a_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    let target = dir.path().join("target");
+    std::fs::write(&target, "").unwrap();
+    let pipe = |path: &Path| rustix::fs::mkfifoat(rustix::fs::CWD, path, MODE).unwrap();
+    let in_place: [(&str, &dyn Fn()); 4] = [
+        ("symbolic link", &|| std::os::unix::fs::symlink(&target, &path).unwrap()),
+        ("2 names", &|| std::fs::hard_link(&target, &path).unwrap()),
+        ("named pipe", &|| pipe(&path)),
+        ("directory", &|| std::fs::create_dir(&path).unwrap()),
+    ];
+    for (what, put) in in_place {
+        put();
+        let error = read(&path).unwrap_err();
+        assert_eq!(error.kind, BackendErrorKind::Corrupt);
+        assert!(error.message.contains(what) && error.message.contains("belongs to"), "{error}");
+        let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path));
+    }
+    assert_eq!(std::fs::read(&target).unwrap(), b"");
 }
