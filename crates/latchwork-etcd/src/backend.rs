@@ -23,7 +23,7 @@ use crate::link::Link;
 use crate::lookout::Lookout;
 use crate::members::{Members, error};
 use crate::names;
-use crate::pool::{Lease, Pool, spare};
+use crate::pool::{Lease, Pool, Reading, spare};
 use crate::requests::{self, If};
 
 /// The shortest lease that etcd grants with its usual election timeout.
@@ -146,7 +146,7 @@ impl Shared {
         };
         let key = names::claim(prefix, lease.id);
         let value = value(claim, self.io.clock().wall());
-        let sent_at = self.io.now();
+        let sent_at = self.clocks();
         let is_fresh = is_new || lease.lasts(sent_at);
         let newest = self.newest.load(Ordering::SeqCst);
         self.claims.begin(claim.id, lease, seconds);
@@ -287,6 +287,11 @@ impl Shared {
         self.lookout.tell();
     }
 
+    /// What the clocks say now.
+    pub(crate) fn clocks(&self) -> Reading {
+        Reading::now(self.io.clock().as_ref())
+    }
+
     /// Takes the place of a claim back.
     async fn withdraw(self: &Arc<Self>, claim: &Claim) -> Result<(), BackendError> {
         self.release_claim(claim).await.map(drop).map_err(Failure::after_another)
@@ -306,7 +311,7 @@ impl Shared {
 
     /// A lease of this length, and whether it was granted just now.
     async fn lease(self: &Arc<Self>, seconds: i64) -> Result<(Lease, bool), BackendError> {
-        let (lease, refill) = self.pool.take(seconds, self.io.now());
+        let (lease, refill) = self.pool.take(seconds, self.clocks());
         if refill {
             // The next one is granted while this one is used.
             let shared = Arc::downgrade(self);
@@ -328,7 +333,7 @@ impl Shared {
 
     /// A new lease of so many seconds, and some to spare.
     pub(crate) async fn grant(&self, seconds: i64, spare: i64) -> Result<Lease, Failure> {
-        let alive_at = self.io.now();
+        let alive_at = self.clocks();
         let asked = seconds + spare;
         let answer = self.members.ask(|link| async move { link.grant(asked).await }).await;
         let answer = answer?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use latchwork_core::{ClaimId, Key, Moment};
 
-use crate::pool::Lease;
+use crate::pool::{Lease, Reading};
 use crate::watch::Listener;
 use crate::{names, room};
 
@@ -72,10 +72,10 @@ impl Claims {
     }
 
     /// The lease of this claim had its whole ttl at this moment.
-    pub(crate) fn alive(&self, id: ClaimId, lease: i64, ttl: Duration, at: Moment) {
+    pub(crate) fn alive(&self, id: ClaimId, lease: i64, ttl: Duration, at: Reading) {
         self.change(id, lease, |Entry { own, .. }| {
             own.lease.ttl = ttl;
-            own.lease.alive_at = own.lease.alive_at.max(at);
+            own.lease.alive_at = own.lease.alive_at.later(at);
         });
     }
 
@@ -190,7 +190,8 @@ mod tests {
     fn held(claims: &Claims, lease: i64, since: Moment) -> ClaimId {
         let id = ClaimId::random();
         let (ttl, spare) = (Duration::from_secs(9), Duration::ZERO);
-        claims.begin(id, Lease { id: lease, ttl, spare, alive_at: since }, 9);
+        let alive_at = Reading::of(since);
+        claims.begin(id, Lease { id: lease, ttl, spare, alive_at }, 9);
         claims.answered(id, lease, |own| own.revision = NonZeroI64::new(7));
         claims.granted(id, lease, Key::new("k").unwrap(), since);
         id
