@@ -25,6 +25,7 @@ use crate::members::{Members, error};
 use crate::names;
 use crate::pool::{Lease, Pool, Reading, spare};
 use crate::requests::{self, If};
+use crate::vetting::keep_examining;
 
 /// The shortest lease that etcd grants with its usual election timeout.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -65,13 +66,21 @@ impl EtcdBackend {
             newest: AtomicI64::new(0),
             io,
         });
-        match shared.reach().await {
+        let reached = match shared.reach().await {
+            Ok(lease) => {
+                shared.members.examine_all(lease).await;
+                shared.members.identity().may_grant()
+            }
+            Err(failure) => Err(error(failure)),
+        };
+        match reached {
             Ok(()) => {
+                shared.io.spawn(keep_examining(Arc::downgrade(&shared), shared.io.clone()));
                 let lookout = shared.lookout.clone();
                 shared.io.spawn(lookout.run(Arc::downgrade(&shared), told, shared.io.clone()));
                 Ok(Arc::new(Self(shared)))
             }
-            Err(failure) => Err(Error::from_backend(error(failure), None, &shared.store)),
+            Err(error) => Err(Error::from_backend(error, None, &shared.store)),
         }
     }
 }
@@ -79,6 +88,7 @@ impl EtcdBackend {
 impl Drop for EtcdBackend {
     fn drop(&mut self) {
         self.0.lookout.close();
+        self.0.members.identity().closed.notify_one();
         self.0.claims.close();
     }
 }
@@ -93,8 +103,8 @@ enum Round {
 }
 
 impl Shared {
-    /// Finds out whether a majority answers, and whether it knows us.
-    async fn reach(&self) -> Result<(), Failure> {
+    /// Finds out whether a majority answers, and whether it knows us; a lease that it has granted.
+    async fn reach(&self) -> Result<i64, Failure> {
         let seconds = whole_seconds(DEFAULT_TTL);
         let lease = self.grant(seconds, spare(seconds)).await?;
         self.pool.put(seconds, lease);
@@ -102,7 +112,7 @@ impl Shared {
         let read = |link: Arc<Link>| async move { link.range(requests::one(b"latchwork")).await };
         match self.members.ask(read).await {
             Err(failure) if failure.reaction != Reaction::NoRight => Err(failure),
-            _ => Ok(()),
+            _ => Ok(lease.id),
         }
     }
 
@@ -110,6 +120,7 @@ impl Shared {
         if claim.floor > 0 {
             return Err(unsupported("etcd cannot lift its revision to a floor"));
         }
+        self.members.identity().may_grant()?;
         let prefix = names::line(&claim.key);
         let takes_place = claim.waits && claim.order == Order::Fifo;
         let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };

@@ -72,6 +72,7 @@ impl Shared {
         let is_next = resume.split(' ').any(|word| word == NEXT) && ahead.len() == 1;
         match (seen.await.map_err(error)?, own) {
             (Seen::Ahead, Some((own, revision))) if is_next => {
+                self.members.identity().may_grant()?;
                 Ok(self.admitted(claim, own, revision))
             }
             _ => Ok(Wake::Look),

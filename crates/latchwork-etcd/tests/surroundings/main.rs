@@ -5,4 +5,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod fronts;
 mod paused_machine;
+mod two_clusters;
