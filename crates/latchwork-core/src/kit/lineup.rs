@@ -71,6 +71,23 @@ pub fn admission<I>(line: &[Node<I>], me: usize) -> Admission {
     }
 }
 
+/// How many claims hold the key: they are the first ones in line. Takes one pass over them, however
+/// long the line is, where [`admission`] of each place would take one for each.
+///
+/// All nodes must be of one shape, as for [`admission`].
+pub fn admitted<I>(line: &[Node<I>]) -> usize {
+    let mut taken = 0u64;
+    let holds = |(place, node): (usize, &Node<I>)| match node.mode {
+        Mode::Exclusive | Mode::Write => place == 0,
+        Mode::Read => line[0].mode == Mode::Read,
+        Mode::Permits { take, of } => {
+            taken += u64::from(take);
+            taken <= u64::from(of)
+        }
+    };
+    line.iter().enumerate().map(holds).take_while(|holds| *holds).count()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -116,6 +133,7 @@ mod tests {
         fn the_admitted_go_together_and_are_the_first_in_line(line in lines()) {
             let granted = granted(&line);
             prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
+            prop_assert_eq!(granted.len(), admitted(&line));
             prop_assert!(!granted.is_empty());
             let modes = || granted.iter().map(|place| line[*place].mode);
             if modes().any(|m| matches!(m, Mode::Exclusive | Mode::Write)) {
