@@ -15,6 +15,7 @@ mod link;
 mod lookout;
 mod members;
 mod names;
+mod pages;
 mod pool;
 mod proof;
 mod proto;
@@ -32,3 +33,10 @@ pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
 pub use doctor::doctor;
 pub use fence::{Place, fence_text};
+
+#[cfg(test)]
+#[global_allocator]
+static METERED: latchwork_services::hostile::Metered = latchwork_services::hostile::Metered;
+
+#[cfg(test)]
+mod hostile_tests;

@@ -19,6 +19,7 @@ use crate::cork::Cork;
 use crate::errors::{Failure, Reaction, failure, root_cause};
 use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
+use crate::pages::LARGEST_PAGE;
 use crate::proof::{Proof, Turn};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
@@ -146,6 +147,21 @@ impl Link {
         let (mut client, request) = (self.kv(), self.proof.request(request));
         let answer = self.answer(async move { client.range(request).await }).await;
         answer.map_err(Failure::of_a_read)
+    }
+
+    /// As [`Self::range`], with an answer that is not large.
+    pub(crate) async fn page(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+        let mut client = self.kv().max_decoding_message_size(LARGEST_PAGE);
+        let request = self.proof.request(request);
+        let answer = self.answer(async move { client.range(request).await }).await;
+        answer.map_err(Failure::of_a_read)
+    }
+
+    /// As [`Self::txn`], with an answer that is not large.
+    pub(crate) async fn page_of(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
+        let mut client = self.kv().max_decoding_message_size(LARGEST_PAGE);
+        let request = self.proof.request(request);
+        self.answer(async move { client.txn(request).await }).await
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {

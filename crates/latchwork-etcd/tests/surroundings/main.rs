@@ -6,5 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fronts;
+mod large_keyspace;
+mod long_queue;
 mod paused_machine;
 mod two_clusters;
