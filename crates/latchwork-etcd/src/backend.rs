@@ -9,8 +9,8 @@ use std::time::Duration;
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim, Effect,
-    Error, Fencing, Grant, Io, Linger, Order, Query, Released, Renewal, Shape, Snapshot, Verb,
-    Wake,
+    Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Shape, Snapshot,
+    Verb, Wake,
 };
 use tokio::sync::mpsc;
 
@@ -18,18 +18,22 @@ use crate::claims::{Claims, Own};
 use crate::config::EtcdConfig;
 use crate::errors::{Failure, Reaction, strange, unsupported};
 use crate::keep_alive::Lane;
-use crate::line::{Line, value};
+use crate::line::{Line, Queued, value};
 use crate::link::Link;
 use crate::lookout::Lookout;
 use crate::members::{Members, error};
 use crate::names;
-use crate::pool::{Lease, Pool, spare};
-use crate::requests::{self, If};
+use crate::pool::{Lease, Pool, Reading, spare};
+use crate::requests::{self, If, Part};
+use crate::vetting::keep_examining;
 
 /// The shortest lease that etcd grants with its usual election timeout.
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// How much of a line a try reads at first: in a shorter one nothing is left out.
+const PART: i64 = 64;
 
 /// How often a try begins again because its lease ended on the way, or others joined the line.
 const ROUNDS: u32 = 32;
@@ -65,13 +69,21 @@ impl EtcdBackend {
             newest: AtomicI64::new(0),
             io,
         });
-        match shared.reach().await {
+        let reached = match shared.reach().await {
+            Ok(lease) => {
+                shared.members.examine_all(lease).await;
+                shared.members.identity().may_grant()
+            }
+            Err(failure) => Err(error(failure)),
+        };
+        match reached {
             Ok(()) => {
+                shared.io.spawn(keep_examining(Arc::downgrade(&shared), shared.io.clone()));
                 let lookout = shared.lookout.clone();
                 shared.io.spawn(lookout.run(Arc::downgrade(&shared), told, shared.io.clone()));
                 Ok(Arc::new(Self(shared)))
             }
-            Err(failure) => Err(Error::from_backend(error(failure), None, &shared.store)),
+            Err(error) => Err(Error::from_backend(error, None, &shared.store)),
         }
     }
 }
@@ -79,6 +91,7 @@ impl EtcdBackend {
 impl Drop for EtcdBackend {
     fn drop(&mut self) {
         self.0.lookout.close();
+        self.0.members.identity().closed.notify_one();
         self.0.claims.close();
     }
 }
@@ -90,11 +103,13 @@ enum Round {
     LeaseGone,
     /// The line as it is without the claim, which might join it.
     Seen(Line),
+    /// Nothing keeps it out in the part of the line that was read: again with all of it.
+    ReadAll,
 }
 
 impl Shared {
-    /// Finds out whether a majority answers, and whether it knows us.
-    async fn reach(&self) -> Result<(), Failure> {
+    /// Finds out whether a majority answers, and whether it knows us; a lease that it has granted.
+    async fn reach(&self) -> Result<i64, Failure> {
         let seconds = whole_seconds(DEFAULT_TTL);
         let lease = self.grant(seconds, spare(seconds)).await?;
         self.pool.put(seconds, lease);
@@ -102,7 +117,7 @@ impl Shared {
         let read = |link: Arc<Link>| async move { link.range(requests::one(b"latchwork")).await };
         match self.members.ask(read).await {
             Err(failure) if failure.reaction != Reaction::NoRight => Err(failure),
-            _ => Ok(()),
+            _ => Ok(lease.id),
         }
     }
 
@@ -110,11 +125,17 @@ impl Shared {
         if claim.floor > 0 {
             return Err(unsupported("etcd cannot lift its revision to a floor"));
         }
+        self.members.identity().may_grant()?;
         let prefix = names::line(&claim.key);
         let takes_place = claim.waits && claim.order == Order::Fifo;
         let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
+        let mut part = Part::Last(match claim.mode {
+            Mode::Permits { of, .. } => PART + i64::from(of),
+            _ => PART,
+        });
         for _ in 0..ROUNDS {
-            match self.round(claim, &prefix, condition, takes_place).await? {
+            match self.round(claim, &prefix, (condition, part), takes_place).await? {
+                Round::ReadAll => part = Part::All,
                 Round::Done(attempt) => return Ok(attempt),
                 Round::LeaseGone => {}
                 Round::Seen(line) => condition = If::NobodyJoinedSince(line.revision),
@@ -135,10 +156,14 @@ impl Shared {
         self: &Arc<Self>,
         claim: &Claim,
         prefix: &[u8],
-        condition: If,
+        (condition, part): (If, Part),
         takes_place: bool,
     ) -> Result<Round, BackendError> {
         let known = self.claims.get(claim.id);
+        let placed = known.and_then(|own| own.revision);
+        // Far back in a long line only what it waits for is looked at.
+        let queued = placed.and_then(|_| self.claims.queued(claim.id));
+        let queued = queued.filter(|_| part != Part::All);
         let seconds = known.map_or(whole_seconds(claim.ttl), |own| own.seconds);
         let (lease, is_new) = match known {
             Some(own) => (own.lease, false),
@@ -146,14 +171,20 @@ impl Shared {
         };
         let key = names::claim(prefix, lease.id);
         let value = value(claim, self.io.clock().wall());
-        let sent_at = self.io.now();
+        let sent_at = self.clocks();
         let is_fresh = is_new || lease.lasts(sent_at);
         let newest = self.newest.load(Ordering::SeqCst);
         self.claims.begin(claim.id, lease, seconds);
         let (answer, alive) = self
             .members
             .ask(|link| {
-                let request = requests::put(condition, prefix, &key, &value, lease.id);
+                let read = (part, placed.map(NonZeroI64::get));
+                let request = match (&queued, placed) {
+                    (Some(queued), Some(placed)) => {
+                        requests::unchanged(&queued.keys, prefix, (part, placed.get()))
+                    }
+                    _ => requests::put(condition, prefix, &key, &value, lease.id, read),
+                };
                 async move {
                     let alive = async {
                         match is_fresh {
@@ -172,14 +203,18 @@ impl Shared {
             })
             .await
             .map_err(|failure| self.failed(claim, lease, failure))?;
-        let line = match answer {
+        let (line, waits) = match answer {
             Err(_) => {
                 self.claims.forget(claim.id, lease.id);
                 return Ok(Round::LeaseGone);
             }
-            Ok(answer) => requests::line_of(answer, &key, &value, lease.id)
-                .ok_or_else(|| strange("a transaction"))?
-                .without_what_is_over(self.io.clock().wall()),
+            Ok(answer) => {
+                let waits = queued.filter(|_| answer.succeeded);
+                let line = requests::line_of(answer, &key, &value, lease.id)
+                    .ok_or_else(|| strange("a transaction"))?
+                    .without_what_is_over(self.io.clock().wall());
+                (line, waits)
+            }
         };
         let me = line.find(&key);
         self.claims.answered(claim.id, lease.id, |own| {
@@ -208,8 +243,16 @@ impl Shared {
         };
         let alive_at = if is_fresh { lease.alive_at } else { sent_at };
         self.claims.alive(claim.id, lease.id, ttl, alive_at);
+        if let Some(queued) = waits {
+            return Ok(Round::Done(Attempt::Blocked(queued.blocked.clone())));
+        }
         match me {
             Some(me) => self.in_line(claim, &line, me, prefix, ttl, takes_place).await,
+            // It had a place, and has none any more.
+            None if placed.is_some() && takes_place => {
+                self.claims.queue(claim.id, lease.id, None);
+                Ok(Round::LeaseGone)
+            }
             None => self.beside(claim, line, prefix, lease.id),
         }
     }
@@ -231,6 +274,9 @@ impl Shared {
         }
         let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
         let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
+        if admission == Admission::Granted && line.is_part {
+            return Ok(Round::ReadAll);
+        }
         if admission == Admission::Granted {
             let token = place.revision as u64;
             self.holds(claim, place.lease);
@@ -239,12 +285,10 @@ impl Shared {
         if !takes_place {
             self.withdraw(claim).await?;
         }
-        Ok(Round::Done(Attempt::Blocked(line.blocked(
-            me,
-            admission,
-            prefix.len(),
-            self.io.clock().wall(),
-        ))))
+        let blocked = line.blocked(me, &admission, prefix.len(), self.io.clock().wall());
+        let queued = Queued::at(line, me, &admission, &blocked);
+        self.claims.queue(claim.id, place.lease, queued);
+        Ok(Round::Done(Attempt::Blocked(blocked)))
     }
 
     /// Judges a claim that has no place and does not want one unless it is the key.
@@ -258,6 +302,9 @@ impl Shared {
         let end = line.places.len();
         let clash = line.clash(claim.mode, end);
         let admission = line.admission_of_newcomer(claim.mode);
+        if clash.is_none() && admission == Admission::Granted && line.is_part {
+            return Ok(Round::ReadAll);
+        }
         if clash.is_none() && admission == Admission::Granted {
             return Ok(Round::Seen(line));
         }
@@ -270,7 +317,7 @@ impl Shared {
         match clash {
             Some(used) => Err(mismatch(used, claim.mode.shape())),
             None => {
-                let blocked = line.blocked(end, admission, prefix.len(), self.io.clock().wall());
+                let blocked = line.blocked(end, &admission, prefix.len(), self.io.clock().wall());
                 Ok(Round::Done(Attempt::Blocked(blocked)))
             }
         }
@@ -285,6 +332,11 @@ impl Shared {
     pub(crate) fn holds(&self, claim: &Claim, lease: i64) {
         self.claims.granted(claim.id, lease, claim.key.clone(), self.io.now());
         self.lookout.tell();
+    }
+
+    /// What the clocks say now.
+    pub(crate) fn clocks(&self) -> Reading {
+        Reading::now(self.io.clock().as_ref())
     }
 
     /// Takes the place of a claim back.
@@ -306,7 +358,7 @@ impl Shared {
 
     /// A lease of this length, and whether it was granted just now.
     async fn lease(self: &Arc<Self>, seconds: i64) -> Result<(Lease, bool), BackendError> {
-        let (lease, refill) = self.pool.take(seconds, self.io.now());
+        let (lease, refill) = self.pool.take(seconds, self.clocks());
         if refill {
             // The next one is granted while this one is used.
             let shared = Arc::downgrade(self);
@@ -328,7 +380,7 @@ impl Shared {
 
     /// A new lease of so many seconds, and some to spare.
     pub(crate) async fn grant(&self, seconds: i64, spare: i64) -> Result<Lease, Failure> {
-        let alive_at = self.io.now();
+        let alive_at = self.clocks();
         let asked = seconds + spare;
         let answer = self.members.ask(|link| async move { link.grant(asked).await }).await;
         let answer = answer?;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroI64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::{ClaimId, Key, Moment};
 
-use crate::pool::Lease;
+use crate::line::Queued;
+use crate::pool::{Lease, Reading};
 use crate::watch::Listener;
 use crate::{names, room};
 
@@ -33,6 +34,8 @@ struct Entry {
     held: Option<(Moment, Key)>,
     /// Ends its watch when it is dropped.
     watch: Option<Listener>,
+    /// What it waits for, far back in a long line.
+    queued: Option<Arc<Queued>>,
 }
 
 impl Entry {
@@ -58,7 +61,7 @@ impl Claims {
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
             let own = Own { lease, seconds, revision: None, granted: false, unsure: 0 };
-            Box::new(Entry { own, held: None, watch: None })
+            Box::new(Entry { own, held: None, watch: None, queued: None })
         };
         self.lock().entry(id).or_insert_with(fresh).own.unsure += 1;
     }
@@ -72,11 +75,20 @@ impl Claims {
     }
 
     /// The lease of this claim had its whole ttl at this moment.
-    pub(crate) fn alive(&self, id: ClaimId, lease: i64, ttl: Duration, at: Moment) {
+    pub(crate) fn alive(&self, id: ClaimId, lease: i64, ttl: Duration, at: Reading) {
         self.change(id, lease, |Entry { own, .. }| {
             own.lease.ttl = ttl;
-            own.lease.alive_at = own.lease.alive_at.max(at);
+            own.lease.alive_at = own.lease.alive_at.later(at);
         });
+    }
+
+    /// What the claim with this lease waits for.
+    pub(crate) fn queue(&self, id: ClaimId, lease: i64, queued: Option<Queued>) {
+        self.change(id, lease, |entry| entry.queued = queued.map(Arc::new));
+    }
+
+    pub(crate) fn queued(&self, id: ClaimId) -> Option<Arc<Queued>> {
+        self.lock().get(&id)?.queued.clone()
     }
 
     /// The claim with this lease holds this lock since now at the latest.
@@ -190,7 +202,8 @@ mod tests {
     fn held(claims: &Claims, lease: i64, since: Moment) -> ClaimId {
         let id = ClaimId::random();
         let (ttl, spare) = (Duration::from_secs(9), Duration::ZERO);
-        claims.begin(id, Lease { id: lease, ttl, spare, alive_at: since }, 9);
+        let alive_at = Reading::of(since);
+        claims.begin(id, Lease { id: lease, ttl, spare, alive_at }, 9);
         claims.answered(id, lease, |own| own.revision = NonZeroI64::new(7));
         claims.granted(id, lease, Key::new("k").unwrap(), since);
         id

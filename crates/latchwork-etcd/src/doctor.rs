@@ -10,6 +10,7 @@ use latchwork_core::{BackendError, Error, Io};
 use tokio::sync::mpsc;
 
 use crate::config::{Endpoint, EtcdConfig};
+use crate::identity::Found;
 use crate::members::{Members, error};
 use crate::proto::StatusResponse;
 
@@ -32,14 +33,14 @@ pub async fn doctor(config: EtcdConfig, io: Io) -> Result<Report, Error> {
     let asked = config.members.iter().map(|member| Box::pin(status(&config, member, &io)));
     let answers = join_all(asked).await;
     let mut problem = None;
-    let mut alive = 0;
+    let mut alive = Vec::new();
     for (member, answer) in config.members.iter().zip(answers) {
         match answer {
             Ok(status) => {
-                alive += 1;
                 for finding in examine(&status) {
                     report.add(finding.part(member.to_string()));
                 }
+                alive.push((member.clone(), status));
             }
             Err(error) => {
                 report.add(out_of_reach(member, &error));
@@ -48,8 +49,11 @@ pub async fn doctor(config: EtcdConfig, io: Io) -> Result<Report, Error> {
         }
     }
     match problem {
-        Some(error) if alive == 0 => Err(Error::from_backend(error, None, &store)),
+        Some(error) if alive.is_empty() => Err(Error::from_backend(error, None, &store)),
         _ => {
+            for finding in together(&config, &alive, &io).await? {
+                report.add(finding);
+            }
             report.add(one_address(config.members.len()));
             report.add(tls(&config));
             Ok(report)
@@ -73,6 +77,45 @@ async fn status(
         Some(answer) => answer.map_err(error),
         None => Err(BackendError::no_answer(LIMIT)),
     }
+}
+
+/// What the members are that have answered: one cluster, and no proxies.
+async fn together(
+    config: &EtcdConfig,
+    alive: &[(Endpoint, StatusResponse)],
+    io: &Io,
+) -> Result<Vec<Finding>, Error> {
+    let endpoints = alive.iter().map(|(member, _)| member.clone()).collect();
+    let (nobody_told, _) = mpsc::unbounded_channel();
+    let config = EtcdConfig { members: endpoints, ..config.clone() };
+    let members = Members::new(&config, io, &nobody_told)?;
+    let (identity, all) = (members.identity(), Vec::from_iter(0..alive.len()));
+    for (n, (_, status)) in alive.iter().enumerate() {
+        // What it finds is asked for below.
+        let _ = identity.check(n, status.header.as_ref());
+    }
+    // A lease that no member is asked about costs nothing but the answer.
+    io.within(2 * LIMIT, members.examine_with_a_lease(&all)).await;
+    let is_front = |n: &usize| identity.found(*n) == Found::Front;
+    let mut findings: Vec<_> = all
+        .iter()
+        .filter(|n| is_front(n))
+        .filter_map(|n| Some((n, identity.may_ask(*n).err()?.error)))
+        .map(|(n, error)| {
+            Finding::critical("proxy", error.message)
+                .consequence("connecting is refused")
+                .remedy(error.next_step.unwrap_or_default())
+                .part(alive[*n].0.to_string())
+        })
+        .collect();
+    let mut others = all.iter().filter(|n| !is_front(n));
+    findings.push(match others.find_map(|n| identity.may_ask(*n).err()) {
+        Some(failure) => Finding::critical("cluster", failure.error.message)
+            .consequence("two clients could hold the same lock, each at another cluster")
+            .remedy(failure.error.next_step.unwrap_or_default()),
+        None => Finding::ok("cluster", "the members that answer are of one cluster"),
+    });
+    Ok(findings)
 }
 
 fn examine(status: &StatusResponse) -> Vec<Finding> {

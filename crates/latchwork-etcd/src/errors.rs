@@ -28,6 +28,10 @@ pub(crate) enum Reaction {
     NoRight,
     /// There is no such lease, or no more.
     LeaseGone,
+    /// The answer is larger than is taken at once.
+    TooLarge,
+    /// What was asked of a revision that the store has forgotten.
+    Compacted,
 }
 
 impl Failure {
@@ -96,7 +100,7 @@ fn way_in(why: &(dyn std::error::Error + 'static)) -> &'static str {
 
 /// Reads an error of the member `from`.
 pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
-    use BackendErrorKind::{Denied, Invalid, Unreachable};
+    use BackendErrorKind::{Corrupt, Denied, Invalid, Unreachable};
     use Effect::{NotApplied, Unknown};
     let said = status.message();
     let make = |kind, effect, step: &str, reaction| {
@@ -146,7 +150,22 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         Code::InvalidArgument if said.starts_with("etcdserver:") => {
             make(Invalid, NotApplied, "", Reaction::None)
         }
-        Code::OutOfRange => make(Invalid, NotApplied, "choose a shorter time", Reaction::None),
+        Code::OutOfRange if said.contains("lease TTL") => {
+            make(Invalid, NotApplied, "choose a shorter time", Reaction::None)
+        }
+        Code::OutOfRange if said.contains("has been compacted") => {
+            make(Unreachable, NotApplied, "try again", Reaction::Compacted)
+        }
+        // It is refused by whoever gets it: the request may have been carried out.
+        Code::OutOfRange | Code::ResourceExhausted if is_too_large(said) => {
+            let step = "ask for less: the answer has more bytes than are taken at once";
+            make(Invalid, Unknown, step, Reaction::TooLarge)
+        }
+        Code::Internal if said.contains("decod") || said.contains("Protobuf") => {
+            let step =
+                "check that the address is that of an etcd server, and what stands before it";
+            make(Corrupt, Unknown, step, Reaction::None)
+        }
         Code::FailedPrecondition if said.contains("authentication is not enabled") => {
             make(Denied, NotApplied, "leave user and password out", Reaction::None)
         }
@@ -159,6 +178,13 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
             make(Unreachable, Unknown, step, Reaction::Elsewhere)
         }
     }
+}
+
+/// The words of tonic and of Go's gRPC for a message that is larger than its reader or writer takes.
+fn is_too_large(said: &str) -> bool {
+    said.contains("message length too large")
+        || said.contains("message larger than max")
+        || said.contains("message too large")
 }
 
 /// An answer that is not as etcd's API has it.
@@ -197,6 +223,23 @@ mod tests {
             ),
             (Code::Unavailable, "etcdserver: too many requests", (Unreachable, NotApplied)),
             (Code::OutOfRange, "etcdserver: too large lease TTL", (Invalid, NotApplied)),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 300 bytes, the limit is: 200 bytes",
+                (Invalid, Unknown),
+            ),
+            (
+                Code::ResourceExhausted,
+                "grpc: trying to send message larger than max (300 vs. 200)",
+                (Invalid, Unknown),
+            ),
+            (Code::ResourceExhausted, "what else there may be", (Unreachable, Unknown)),
+            (Code::OutOfRange, "what else there may be", (Unreachable, Unknown)),
+            (
+                Code::Internal,
+                "failed to decode Protobuf message: invalid wire type",
+                (BackendErrorKind::Corrupt, Unknown),
+            ),
             (Code::PermissionDenied, "etcdserver: permission denied", (Denied, NotApplied)),
             (
                 Code::InvalidArgument,
@@ -207,6 +250,11 @@ mod tests {
             let (kind, effect, _) = read(code, said);
             assert_eq!((kind, effect), expected, "{said}");
         }
+        // A large answer is no matter of ttls.
+        let from = Endpoint { host: "h".into(), port: 1 };
+        let too_large = Status::out_of_range("Error, decoded message length too large: found 3");
+        let step = failure(&too_large, &from).error.next_step.unwrap();
+        assert!(step.contains("bytes") && !step.contains("time"), "{step}");
         let said = "etcdserver: requested lease not found";
         assert_eq!(read(Code::NotFound, said).2, Reaction::LeaseGone);
         let said = "etcdserver: invalid auth token";

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use latchwork_core::kit::lineup::Admission;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use latchwork_core::{BackendError, Key, Party, Query, Snapshot};
 
 use crate::backend::Shared;
@@ -13,25 +12,35 @@ use crate::members::error;
 use crate::proto::{KeyValue, RangeRequest, RangeResponse};
 use crate::{names, requests};
 
+/// How many questions are open at a time, of a line and of all lines.
+const AT_ONCE: usize = 64;
+
 impl Shared {
     pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
-        let mut lines: BTreeMap<Key, Vec<KeyValue>> = BTreeMap::new();
-        let found = match query {
+        let mut lines: BTreeMap<Key, Vec<Place>> = BTreeMap::new();
+        let prefix = match query {
             Query::Key(key) => {
                 let found = self.read(requests::line(&names::line(key))).await?;
-                lines.insert(key.clone(), found.kvs);
+                lines.insert(key.clone(), found.kvs.into_iter().map(Place::read).collect());
                 return self.show(lines).await;
             }
-            Query::Prefix(prefix) => self.read(requests::all(&names::escape(prefix))).await?,
+            Query::Prefix(prefix) => names::escape(prefix),
         };
-        for entry in found.kvs {
-            // What does not look like a claim is data of somebody. A place that keeps a key closed
-            // has another lease than the claim that it was.
-            let closed = Place::read(entry.clone()).closed.is_some();
-            let lease = if closed { names::lease_in(&entry.key) } else { Some(entry.lease) };
-            if let Some(key) = lease.and_then(|lease| names::lock_of(&entry.key, lease)) {
-                lines.entry(key).or_default().push(entry);
-            }
+        // What does not look like a claim is data of somebody. A place that keeps a key closed has
+        // another lease than the claim that it was.
+        let named_after = |entry: &KeyValue| names::lease_in(&entry.key);
+        let may_be = |entry: &KeyValue| {
+            let lease = named_after(entry);
+            entry.lease != 0 && lease.and_then(|lease| names::lock_of(&entry.key, lease)).is_some()
+        };
+        let take = |entry: KeyValue| {
+            let (named, lease) = (named_after(&entry)?, entry.lease);
+            let key = names::lock_of(&entry.key, named)?;
+            let place = Place::read(entry);
+            (named == lease || place.closed.is_some()).then_some((key, place))
+        };
+        for (key, place) in self.read_all(&prefix, may_be, take).await?.into_iter().flatten() {
+            lines.entry(key).or_default().push(place);
         }
         self.show(lines).await
     }
@@ -42,20 +51,17 @@ impl Shared {
         ask.await.map_err(error)
     }
 
-    async fn show(
-        &self,
-        lines: BTreeMap<Key, Vec<KeyValue>>,
-    ) -> Result<Vec<Snapshot>, BackendError> {
-        let shown = lines.into_iter().map(|(key, entries)| {
-            let line = Line::new(entries, 0);
+    async fn show(&self, lines: BTreeMap<Key, Vec<Place>>) -> Result<Vec<Snapshot>, BackendError> {
+        let shown = lines.into_iter().map(|(key, places)| {
+            let line = Line::of(places, 0);
             Box::pin(self.snapshot(key, line))
         });
-        join_all(shown).await.into_iter().collect()
+        stream::iter(shown).buffered(AT_ONCE).try_collect().await
     }
 
     async fn snapshot(&self, key: Key, line: Line) -> Result<Snapshot, BackendError> {
-        let left = line.places.iter().map(|place| Box::pin(self.left(place)));
-        let left = join_all(left).await;
+        let left: Vec<_> = line.places.iter().map(|place| Box::pin(self.left(place))).collect();
+        let left: Vec<_> = stream::iter(left).buffered(AT_ONCE).collect().await;
         let now = self.io.clock().wall();
         let name = names::escape(key.as_str());
         let mut snapshot = Snapshot::free(key);
@@ -65,12 +71,12 @@ impl Shared {
         }
         let open = line.places.iter().find(|place| place.closed.is_none());
         snapshot.shape = open.map(|place| place.mode.shape());
-        for (me, (place, left)) in line.places.iter().zip(left).enumerate() {
+        let holding = line.holding();
+        for ((place, left), holds) in line.places.iter().zip(left).zip(holding) {
             if place.closed.is_some() {
                 snapshot.linger = snapshot.linger.max(left?);
                 continue;
             }
-            let holds = line.admission(me) == Admission::Granted;
             let token = holds.then_some(place.revision as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
             let party = Party {

@@ -7,6 +7,7 @@ mod cork;
 mod doctor;
 mod errors;
 mod fence;
+mod identity;
 mod inspect;
 mod keep_alive;
 mod line;
@@ -14,6 +15,7 @@ mod link;
 mod lookout;
 mod members;
 mod names;
+mod pages;
 mod pool;
 mod proof;
 mod proto;
@@ -22,6 +24,7 @@ mod renew;
 mod requests;
 mod room;
 mod tls;
+mod vetting;
 mod wait;
 mod watch;
 mod watchers;
@@ -30,3 +33,10 @@ pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
 pub use doctor::doctor;
 pub use fence::{Place, fence_text};
+
+#[cfg(test)]
+#[global_allocator]
+static METERED: latchwork_services::hostile::Metered = latchwork_services::hostile::Metered;
+
+#[cfg(test)]
+mod hostile_tests;

@@ -13,6 +13,7 @@ use latchwork_core::{Blocked, Cause, Claim, ClaimId, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::proto::KeyValue;
+use crate::requests::MOST_OPS;
 
 /// How far clocks of hosts may differ, and how late a lease may end, before a key that is closed
 /// counts as open.
@@ -99,6 +100,9 @@ impl Place {
 pub(crate) struct Line {
     pub(crate) places: Vec<Place>,
     pub(crate) revision: i64,
+    /// There are more places ahead of these. Whoever is kept out by these is kept out; nobody is
+    /// admitted by them.
+    pub(crate) is_part: bool,
 }
 
 impl Line {
@@ -113,9 +117,12 @@ impl Line {
     }
 
     pub(crate) fn new(entries: Vec<KeyValue>, revision: i64) -> Self {
-        let mut places: Vec<_> = entries.into_iter().map(Place::read).collect();
+        Self::of(entries.into_iter().map(Place::read).collect(), revision)
+    }
+
+    pub(crate) fn of(mut places: Vec<Place>, revision: i64) -> Self {
         places.sort_unstable_by_key(|place| place.revision);
-        Self { places, revision }
+        Self { places, revision, is_part: false }
     }
 
     /// Where the key stands.
@@ -147,6 +154,22 @@ impl Line {
     /// Judges a place in the line.
     pub(crate) fn admission(&self, me: usize) -> Admission {
         lineup::admission(&self.seen_at(self.places[me].revision), me)
+    }
+
+    /// How many places ahead of this one hold the key. One pass over the line.
+    fn holders_ahead_of(&self, me: usize) -> usize {
+        lineup::admitted(&self.seen_at(self.places.get(me).map_or(i64::MAX, |me| me.revision)))
+            .min(me)
+    }
+
+    /// Which places hold the key.
+    pub(crate) fn holding(&self) -> Vec<bool> {
+        if self.closed().is_none() {
+            let holders = self.holders_ahead_of(self.places.len());
+            return (0..self.places.len()).map(|place| place < holders).collect();
+        }
+        // Each sees a closed place in another way.
+        (0..self.places.len()).map(|place| self.admission(place) == Admission::Granted).collect()
     }
 
     /// Judges a place that has not been told yet that it holds the key.
@@ -185,34 +208,68 @@ impl Line {
     pub(crate) fn blocked(
         &self,
         me: usize,
-        admission: Admission,
+        admission: &Admission,
         prefix: usize,
         wall: Duration,
     ) -> Blocked {
         let behind = match admission {
-            Admission::Granted => Vec::new(),
-            Admission::Behind(place) => vec![place],
-            Admission::BehindAny(places) => places,
+            Admission::Granted => &[],
+            Admission::Behind(place) => std::slice::from_ref(place),
+            Admission::BehindAny(places) => &places[..],
         };
-        let waits = |place: &usize| self.admission(*place) != Admission::Granted;
         let resume =
             behind.iter().map(|place| Target::of(&self.places[*place], prefix).to_string());
-        let is_next = me == 1 && self.places.len() > me;
+        let is_next = me == 1 && self.places.len() > me && !self.is_part;
         let resume = resume.chain(is_next.then(|| NEXT.to_owned()));
         let first = &self.places[0];
         let cause = match first.id {
+            _ if self.is_part => Cause::Queued,
             _ if self.closed().is_some() => Cause::Linger,
             Some(_) => Cause::Held,
             None => Cause::Foreign,
         };
         Blocked {
             retry_after: self.closed_until().map(|until| until.saturating_sub(wall)),
-            ahead: Some((0..me).filter(waits).count() as u32),
+            ahead: (!self.is_part).then(|| (me - self.holders_ahead_of(me)) as u32),
             cause,
-            holder: first.closed.is_none().then(|| first.holder.clone()),
+            holder: (first.closed.is_none() && !self.is_part).then(|| first.holder.clone()),
             resume: Some(resume.collect::<Vec<_>>().join(" ").into()),
             store_time: None,
         }
+    }
+}
+
+/// What a claim remembers that stands far back in a long line: while these places are as they were,
+/// so is its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Queued {
+    /// Its own key first, then those that it waits for, and when each was last modified.
+    pub(crate) keys: Vec<(Vec<u8>, i64)>,
+    pub(crate) blocked: Blocked,
+}
+
+impl Queued {
+    /// `None` if the claim is not far back, or waits for too many to ask for each.
+    pub(crate) fn at(
+        line: &Line,
+        me: usize,
+        behind: &Admission,
+        blocked: &Blocked,
+    ) -> Option<Self> {
+        let behind = match behind {
+            Admission::Granted => return None,
+            Admission::Behind(place) => std::slice::from_ref(place),
+            Admission::BehindAny(places) => places,
+        };
+        if !line.is_part || behind.len() >= MOST_OPS {
+            return None;
+        }
+        let key = |place: &usize| {
+            let place = &line.places[*place];
+            (place.key.clone(), place.closed.unwrap_or(place.revision))
+        };
+        let keys = std::iter::once(&me).chain(behind).map(key).collect();
+        Some(Self { keys, blocked: blocked.clone() })
     }
 }
 
@@ -299,7 +356,7 @@ mod tests {
     fn targets_come_back() {
         let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
         assert_eq!(line.places[0].revision, 3);
-        let blocked = line.blocked(2, Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
+        let blocked = line.blocked(2, &Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
         let targets = Target::read_all(&blocked.resume.unwrap());
         assert_eq!(targets.len(), 2);
         assert_eq!(targets[1], Target { suffix: "b c@\u{e9}".into(), revision: 9 });

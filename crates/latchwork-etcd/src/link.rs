@@ -17,7 +17,9 @@ use tower::service_fn;
 use crate::config::Endpoint;
 use crate::cork::Cork;
 use crate::errors::{Failure, Reaction, failure, root_cause};
+use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
+use crate::pages::LARGEST_PAGE;
 use crate::proof::{Proof, Turn};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
@@ -25,8 +27,8 @@ use crate::proto::lease_client::LeaseClient;
 use crate::proto::maintenance_client::MaintenanceClient;
 use crate::proto::{
     AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, StatusRequest,
-    StatusResponse, TxnRequest, TxnResponse,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, ResponseHeader,
+    StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 use crate::watch::{Watches, Words};
 
@@ -40,6 +42,8 @@ const LONGEST_ANSWER: usize = 256 << 20;
 /// One member.
 pub(crate) struct Link {
     pub(crate) endpoint: Endpoint,
+    member: usize,
+    identity: Arc<Identity>,
     channel: Channel,
     proof: Arc<Proof>,
     keep_alives: KeepAlives,
@@ -65,7 +69,7 @@ impl Link {
         tls: Option<&ClientTlsConfig>,
         proof: Arc<Proof>,
         io: &Io,
-        (member, words): (usize, &Words),
+        (member, words, identity): (usize, &Words, &Arc<Identity>),
     ) -> Result<Self, Error> {
         let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -95,9 +99,11 @@ impl Link {
             .executor(OnIo(io.clone()))
             .connect_with_connector_lazy(service_fn(connects));
         let keep_alives = KeepAlives::start(&channel, &endpoint, &proof, io);
-        let watches = Watches::start(&channel, &proof, io, member, words);
+        let watches = Watches::start(&channel, &proof, io, (member, words, identity));
         Ok(Self {
             endpoint,
+            member,
+            identity: identity.clone(),
             channel,
             proof,
             keep_alives,
@@ -141,6 +147,21 @@ impl Link {
         let (mut client, request) = (self.kv(), self.proof.request(request));
         let answer = self.answer(async move { client.range(request).await }).await;
         answer.map_err(Failure::of_a_read)
+    }
+
+    /// As [`Self::range`], with an answer that is not large.
+    pub(crate) async fn page(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+        let mut client = self.kv().max_decoding_message_size(LARGEST_PAGE);
+        let request = self.proof.request(request);
+        let answer = self.answer(async move { client.range(request).await }).await;
+        answer.map_err(Failure::of_a_read)
+    }
+
+    /// As [`Self::txn`], with an answer that is not large.
+    pub(crate) async fn page_of(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
+        let mut client = self.kv().max_decoding_message_size(LARGEST_PAGE);
+        let request = self.proof.request(request);
+        self.answer(async move { client.txn(request).await }).await
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
@@ -200,8 +221,22 @@ impl Link {
         KvClient::new(self.channel.clone()).max_decoding_message_size(LONGEST_ANSWER)
     }
 
-    fn leases(&self) -> LeaseClient<Channel> {
+    pub(crate) fn leases(&self) -> LeaseClient<Channel> {
         LeaseClient::new(self.channel.clone())
+    }
+
+    /// A request with what goes along with each.
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        self.proof.request(message)
+    }
+
+    /// Whether an answer comes from the cluster that the first one came from.
+    pub(crate) fn check(&self, header: Option<&ResponseHeader>) -> Result<(), Failure> {
+        self.identity.check(self.member, header)
+    }
+
+    pub(crate) fn failure(&self, status: &Status) -> Failure {
+        failure(status, &self.endpoint)
     }
 
     /// The answer to a request.
@@ -210,13 +245,15 @@ impl Link {
     /// steps that the library takes for it would have to wake that thread, and then the caller's. Of
     /// many at a time each would be sent alone there, so these are made where they are asked for.
     /// A request whose asker has gone is cut off; it may have been sent.
-    async fn answer<T: Send + 'static>(
+    async fn answer<T: Headed + Send + 'static>(
         &self,
         request: impl Future<Output = Result<Response<T>, Status>> + Send + 'static,
     ) -> Result<T, Failure> {
         let asking = Asking::new(&self.asking);
         let answer = if asking.alone { self.there(request).await } else { request.await };
-        answer.map(Response::into_inner).map_err(|status| failure(&status, &self.endpoint))
+        let answer = answer.map_err(|status| self.failure(&status))?.into_inner();
+        self.check(answer.header())?;
+        Ok(answer)
     }
 
     async fn there<T: Send + 'static>(

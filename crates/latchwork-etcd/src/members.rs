@@ -9,6 +9,7 @@ use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 
 use crate::config::{Endpoint, EtcdConfig};
 use crate::errors::{Failure, Reaction};
+use crate::identity::Identity;
 use crate::link::Link;
 use crate::proof::Proof;
 use crate::tls;
@@ -20,6 +21,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 
 pub(crate) struct Members {
     links: Vec<Arc<Link>>,
+    identity: Arc<Identity>,
     /// The one that is asked.
     current: AtomicUsize,
     proof: Arc<Proof>,
@@ -31,12 +33,19 @@ impl Members {
     pub(crate) fn new(config: &EtcdConfig, io: &Io, words: &Words) -> Result<Self, Error> {
         let proof = Arc::new(Proof::new(config.login.clone()));
         let tls = config.tls.as_ref().map(tls::config).transpose()?;
+        let identity = Arc::new(Identity::new(&config.members));
         let link = |(number, endpoint): (usize, &Endpoint)| {
-            Link::new(endpoint.clone(), tls.as_ref(), proof.clone(), io, (number, words))
+            Link::new(endpoint.clone(), tls.as_ref(), proof.clone(), io, (number, words, &identity))
                 .map(Arc::new)
         };
         let links = config.members.iter().enumerate().map(link).collect::<Result<_, _>>()?;
-        Ok(Self { links, current: AtomicUsize::new(0), proof: proof.clone(), io: io.clone() })
+        Ok(Self {
+            links,
+            identity,
+            current: AtomicUsize::new(0),
+            proof: proof.clone(),
+            io: io.clone(),
+        })
     }
 
     /// Asks the present member; the next one, if it is certain that this one did nothing.
@@ -76,7 +85,10 @@ impl Members {
             let link = self.links[number].clone();
             let mut patience =
                 Patience { members: self, number, since: soon.then(|| self.io.now()) };
-            let entered = link.log_in().await;
+            let entered = match self.identity.may_ask(number) {
+                Ok(()) => link.log_in().await,
+                Err(failure) => Err(failure.of_a_read()),
+            };
             let token = self.proof.token();
             let answer = match entered {
                 Ok(()) => request(link).await,
@@ -103,6 +115,24 @@ impl Members {
                 _ => return Err(failure),
             }
         }
+    }
+
+    /// What the members have said of themselves.
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    /// The number of the one that is asked.
+    pub(crate) fn current(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn io(&self) -> &Io {
+        &self.io
+    }
+
+    pub(crate) fn link(&self, number: usize) -> Arc<Link> {
+        self.links[number].clone()
     }
 
     /// How many there are.

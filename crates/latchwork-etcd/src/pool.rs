@@ -8,10 +8,38 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::Moment;
+use latchwork_core::{Clock, Moment, validity};
 
 /// How many leases of one length are kept.
 const MOST: usize = 64;
+
+/// Both clocks, read at the same moment.
+///
+/// The boot clock stands still while a virtual machine is paused, and the server ends leases all the
+/// while. Then the wall clock has run ahead of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reading {
+    at: Moment,
+    /// Wall minus boot time.
+    offset: i64,
+}
+
+impl Reading {
+    pub(crate) fn now(clock: &dyn Clock) -> Self {
+        let at = clock.now();
+        Self { at, offset: validity::wall_offset(clock.wall(), at) }
+    }
+
+    /// The time since an earlier reading; `None` if the machine may have been paused since.
+    fn since(self, earlier: Self) -> Option<Duration> {
+        let was_paused = validity::was_paused(earlier.offset, self.offset);
+        (!was_paused).then(|| self.at.since(earlier.at))
+    }
+
+    pub(crate) fn later(self, other: Self) -> Self {
+        if other.at > self.at { other } else { self }
+    }
+}
 
 /// A lease and when it was last known to have its whole ttl.
 ///
@@ -24,13 +52,18 @@ pub(crate) struct Lease {
     pub(crate) ttl: Duration,
     /// What the server has granted beyond that.
     pub(crate) spare: Duration,
-    pub(crate) alive_at: Moment,
+    pub(crate) alive_at: Reading,
 }
 
 impl Lease {
     /// Whether a claim that begins now has its whole ttl without a keep-alive.
-    pub(crate) fn lasts(&self, now: Moment) -> bool {
-        now.since(self.alive_at) <= self.spare
+    pub(crate) fn lasts(&self, now: Reading) -> bool {
+        now.since(self.alive_at).is_some_and(|since| since <= self.spare)
+    }
+
+    /// Whether it may end soon, or may have ended.
+    fn is_old(&self, now: Reading) -> bool {
+        now.since(self.alive_at).is_none_or(|since| since >= self.ttl / 4 * 3)
     }
 
     /// What a server's word on its ttl leaves to a claim.
@@ -59,11 +92,11 @@ struct Shelf {
 impl Pool {
     /// The lease of this length that is freshest, and whether another one should be granted, which
     /// [`Self::refilled`] has to be told of then.
-    pub(crate) fn take(&self, seconds: i64, now: Moment) -> (Option<Lease>, bool) {
+    pub(crate) fn take(&self, seconds: i64, now: Reading) -> (Option<Lease>, bool) {
         let mut shelves = self.lock();
         let shelf = shelves.entry(seconds).or_default();
         // One that is nearly over might end on the way.
-        shelf.leases.retain(|lease| now.since(lease.alive_at) < lease.ttl / 4 * 3);
+        shelf.leases.retain(|lease| !lease.is_old(now));
         let taken = shelf.leases.pop();
         // However many want one at the same time, one is granted ahead.
         let refill = shelf.leases.is_empty() && !shelf.refilling;
@@ -87,7 +120,7 @@ impl Pool {
             return false;
         }
         // The freshest is last.
-        let at = list.partition_point(|other| other.alive_at <= lease.alive_at);
+        let at = list.partition_point(|other| other.alive_at.at <= lease.alive_at.at);
         list.insert(at, lease);
         true
     }
@@ -101,9 +134,15 @@ impl Pool {
 mod tests {
     use super::*;
 
+    impl Reading {
+        pub(crate) fn of(at: Moment) -> Self {
+            Self { at, offset: 0 }
+        }
+    }
+
     #[test]
     fn gives_the_freshest_and_none_that_is_nearly_over() {
-        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let at = |seconds: u64| Reading::of(Moment::from_nanos(seconds * 1_000_000_000));
         let (ttl, spare) = (Duration::from_secs(8), Duration::ZERO);
         let lease = |id, seconds| Lease { id, ttl, spare, alive_at: at(seconds) };
         let pool = Pool::default();
@@ -122,18 +161,34 @@ mod tests {
 
     #[test]
     fn a_lease_lasts_without_a_keep_alive_as_long_as_it_has_time_to_spare() {
-        let alive_at = Moment::from_nanos(1_000_000_000);
+        let at = Moment::from_nanos(1_000_000_000);
+        let alive_at = Reading::of(at);
         let (ttl, spare) = (Duration::from_secs(30), Duration::from_secs(3));
         let lease = Lease { id: 1, ttl, spare, alive_at };
-        assert!(lease.lasts(alive_at.plus(spare)));
-        assert!(!lease.lasts(alive_at.plus(spare + Duration::from_nanos(1))));
+        assert!(lease.lasts(Reading::of(at.plus(spare))));
+        assert!(!lease.lasts(Reading::of(at.plus(spare + Duration::from_nanos(1)))));
         assert_eq!(lease.usable(ttl + spare), ttl);
         assert_eq!([1, 9, 10, 30, 86_400].map(super::spare), [0, 0, 1, 3, 8_640]);
     }
 
+    /// The boot clock stood still, and the wall clock ran on.
+    #[test]
+    fn a_lease_from_before_a_pause_is_not_used() {
+        let (alive_at, spare) = (Reading::of(Moment::from_nanos(5)), Duration::from_secs(3));
+        let lease = Lease { id: 1, ttl: Duration::from_secs(30), spare, alive_at };
+        let after = |pause: Duration| Reading { offset: pause.as_nanos() as i64, ..alive_at };
+        let (short, long) = (after(Duration::from_secs(1)), after(Duration::from_millis(1_001)));
+        assert!(lease.lasts(short) && !lease.lasts(long));
+        let pool = Pool::default();
+        pool.put(30, lease);
+        assert_eq!(pool.take(30, long).0, None);
+        pool.put(30, lease);
+        assert_eq!(pool.take(30, short).0, Some(lease));
+    }
+
     #[test]
     fn one_is_granted_ahead_for_all() {
-        let (pool, at) = (Pool::default(), Moment::from_nanos(0));
+        let (pool, at) = (Pool::default(), Reading::of(Moment::from_nanos(0)));
         let (ttl, spare) = (Duration::from_secs(8), Duration::ZERO);
         let lease = Lease { id: 1, ttl, spare, alive_at: at };
         assert_eq!(pool.take(8, at), (None, true));

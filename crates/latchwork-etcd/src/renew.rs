@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Moment, Renewal, Verb};
+use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Renewal, Verb};
 
 use crate::backend::Shared;
 use crate::errors::{Failure, Reaction, strange, unsupported};
 use crate::keep_alive::Lane;
 use crate::members::error;
 use crate::names;
-use crate::pool::Lease;
+use crate::pool::{Lease, Reading};
 use crate::proto::KeyValue;
 use crate::requests::{self, Freshness, MOST_OPS};
 
@@ -81,7 +81,7 @@ impl Shared {
     /// take fewer operations, and one key that this user may not read spoils it for all.
     fn keep<'a>(&'a self, held: &'a [&'a Held<'a>]) -> Verb<'a, Vec<Answer>> {
         Box::pin(async move {
-            let sent_at = self.io.now();
+            let sent_at = self.clocks();
             let failure = match self.glance(held, true).await {
                 Ok((found, alive)) => return self.judge(held, found, &alive, sent_at).await,
                 Err(failure) => failure,
@@ -124,7 +124,7 @@ impl Shared {
         held: &[&Held<'_>],
         found: Vec<Option<KeyValue>>,
         alive: &[Option<Duration>],
-        sent_at: Moment,
+        sent_at: Reading,
     ) -> Vec<Answer> {
         let mut answers: Vec<_> = (0..held.len())
             .map(|n| verdict(held[n], found.get(n), alive.get(n).copied().flatten()))

@@ -15,7 +15,8 @@ use crate::line::{NEXT, Target};
 use crate::link::Link;
 use crate::members::error;
 use crate::names::{self, end_of};
-use crate::requests::{self, Freshness};
+use crate::proto::RangeRequest;
+use crate::requests::{self, Freshness, MOST_OPS};
 use crate::watch::Watch;
 use crate::watchers::Notice;
 
@@ -72,6 +73,7 @@ impl Shared {
         let is_next = resume.split(' ').any(|word| word == NEXT) && ahead.len() == 1;
         match (seen.await.map_err(error)?, own) {
             (Seen::Ahead, Some((own, revision))) if is_next => {
+                self.members.identity().may_grant()?;
                 Ok(self.admitted(claim, own, revision))
             }
             _ => Ok(Wake::Look),
@@ -141,8 +143,9 @@ async fn look(
     targets: &[&Target],
 ) -> Result<Vec<bool>, Failure> {
     let keys: Vec<_> = targets.iter().map(|t| watched.key(t)).collect();
-    if targets.len() > 2 {
-        let line = requests::local(requests::line(watched.prefix));
+    if targets.len() > MOST_OPS {
+        let names = RangeRequest { keys_only: true, ..requests::line(watched.prefix) };
+        let line = requests::local(names);
         let found = link.range(line).await?.kvs;
         let is_there = |(key, t): (&Vec<u8>, &&Target)| {
             found.iter().any(|e| e.key == *key && e.create_revision == t.revision)

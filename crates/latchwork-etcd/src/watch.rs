@@ -14,6 +14,7 @@ use tonic::transport::Channel;
 
 use crate::config::Endpoint;
 use crate::errors::Failure;
+use crate::identity::{Found, Identity};
 use crate::proof::Proof;
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
@@ -54,12 +55,12 @@ impl Watches {
         channel: &Channel,
         proof: &Arc<Proof>,
         io: &Io,
-        member: usize,
-        words: &Words,
+        (member, words, identity): (usize, &Words, &Arc<Identity>),
     ) -> Self {
         let (orders, todo) = mpsc::unbounded_channel();
         let (channel, proof, words) = (channel.clone(), proof.clone(), words.clone());
-        let stream = Stream { channel, proof, io: io.clone(), member, words };
+        let identity = identity.clone();
+        let stream = Stream { channel, proof, io: io.clone(), member, words, identity };
         io.spawn(stream.serve(todo));
         Self { orders }
     }
@@ -127,6 +128,7 @@ struct Stream {
     io: Io,
     member: usize,
     words: Words,
+    identity: Arc<Identity>,
 }
 
 impl Stream {
@@ -183,6 +185,13 @@ impl Stream {
                     Ok(Some(answer)) => {
                         if answer.canceled && answer.cancel_reason.contains("auth") {
                             self.proof.refused(token.as_ref());
+                            return Some(());
+                        }
+                        if self.identity.check(self.member, answer.header.as_ref()).is_err() {
+                            return Some(());
+                        }
+                        if watchers.is_of_a_front(&answer) {
+                            self.identity.set(self.member, Found::Front);
                             return Some(());
                         }
                         watchers.tell(answer);

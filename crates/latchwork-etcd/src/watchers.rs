@@ -261,6 +261,12 @@ impl Watchers {
         let _ = self.out.send(WatchRequest { request_union: Some(request) });
     }
 
+    /// Whether this confirms a watch by a number that nobody has asked for: `etcd grpc-proxy` counts
+    /// the watches of a stream by itself.
+    pub(crate) fn is_of_a_front(&self, answer: &WatchResponse) -> bool {
+        answer.created && answer.watch_id >= 0 && !self.opening.contains(&answer.watch_id)
+    }
+
     /// The watch that an answer to a request for one is about: from 3.5 on a member does not say
     /// which one it refuses, and it answers in the order of the requests.
     fn confirmed(&mut self, id: i64) -> i64 {

@@ -242,8 +242,7 @@ impl EtcdServer {
     ///
     /// If it does not answer.
     pub fn is_healthy(&self) -> Result<bool> {
-        let answer = get(self.ports.metrics.number(), "/health")?;
-        Ok(answer.contains("\"health\":\"true\""))
+        is_healthy_at(self.ports.metrics.number())
     }
 
     /// What the server has counted: the sum of its measures with this name and these labels, for
@@ -322,7 +321,7 @@ impl EtcdServer {
 }
 
 /// The program to start: the system's, or that of `LATCHWORK_ETCD`.
-fn program() -> std::ffi::OsString {
+pub(crate) fn program() -> std::ffi::OsString {
     std::env::var_os("LATCHWORK_ETCD").unwrap_or_else(|| "etcd".into())
 }
 
@@ -369,6 +368,11 @@ fn can_leave_out_fsync() -> bool {
             String::from_utf8_lossy(&said).contains("--unsafe-no-fsync")
         })
     })
+}
+
+/// What the page of a server says of its health.
+pub(crate) fn is_healthy_at(port: u16) -> Result<bool> {
+    Ok(get(port, "/health")?.contains("\"health\":\"true\""))
 }
 
 /// Asks for a page of the server, by the least of HTTP.
