@@ -11,6 +11,7 @@ mod cancel;
 mod drop_safety;
 mod handover;
 mod holder;
+mod many;
 mod options;
 mod primitives;
 mod pushed;
