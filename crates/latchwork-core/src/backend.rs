@@ -39,7 +39,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::backoff;
@@ -92,6 +92,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///   remembers for the key, only while this claim is held; the answer tells the result.
     fn renew_all<'a>(&'a self, claims: &'a [Claim])
     -> Verb<'a, Vec<Result<Renewal, BackendError>>>;
+
+    /// As [`Self::renew_all`], and says each answer as soon as it is known.
+    ///
+    /// Core calls this one. It keeps what was said when it gives the rest up, and waits longer for a
+    /// call that goes on answering. So a store that asks for claims one by one, or that can be late
+    /// with some of them, should say what it knows; by default all is said in the end.
+    fn renew_each<'a>(&'a self, claims: &'a [Claim], answers: &'a Answers) -> Verb<'a, ()> {
+        Box::pin(async move {
+            for (claim, answer) in self.renew_all(claims).await.into_iter().enumerate() {
+                answers.say(claim, answer);
+            }
+        })
+    }
 
     /// Ends `claim`, held or waiting, and nothing else (B6).
     ///
@@ -372,6 +385,26 @@ pub enum Renewal {
     },
     /// Not held. Final (B5).
     Lost,
+}
+
+/// Takes the answers of [`Backend::renew_each`].
+#[derive(Debug, Default)]
+pub struct Answers(Mutex<Vec<(usize, Result<Renewal, BackendError>)>>);
+
+impl Answers {
+    /// Says the answer of the claim at this place in the list. The first one counts.
+    pub fn say(&self, claim: usize, answer: Result<Renewal, BackendError>) {
+        self.lock().push((claim, answer));
+    }
+
+    /// What was said since the last time.
+    pub fn take(&self) -> Vec<(usize, Result<Renewal, BackendError>)> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(usize, Result<Renewal, BackendError>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The answer to a release.

@@ -245,6 +245,13 @@ impl Lease {
         state.next_event()
     }
 
+    /// When it ends if it is not renewed; at once, if the store or a clock has put it in doubt.
+    pub(crate) fn urgency(&self) -> Moment {
+        let state = self.lock();
+        let is_doubted = state.in_doubt || state.doubted_at >= state.planned;
+        if is_doubted { Moment::from_nanos(0) } else { state.valid_until }
+    }
+
     /// A renewal failed without the store's word: try again after a pause.
     pub(crate) fn retry_at(&self, at: Moment) -> Moment {
         let mut state = self.lock();

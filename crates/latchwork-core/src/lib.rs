@@ -3,6 +3,7 @@
 mod acquire;
 mod adaptive;
 pub mod backend;
+mod backlog;
 mod backoff;
 mod capabilities;
 pub mod clock;

@@ -5,15 +5,18 @@
 //! and released before its first renewal never wakes it.
 
 use std::collections::{BTreeMap, HashSet};
-use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Claim, ClaimId, Renewal};
-use crate::clock::Moment;
+use crate::backend::{Answers, Backend, Claim, ClaimId, Renewal};
+use crate::backlog::{BATCH, Backlog, Place};
+use crate::backoff::random_between;
+use crate::clock::{Moment, Sleep};
 use crate::error::{BackendError, Lost};
 use crate::io::{DoubtSink, Io};
 use crate::lease::{Chore, Confirmed, HoldState, Lease, Sent};
@@ -21,29 +24,34 @@ use crate::observe::Event;
 use crate::reaper::{Job, Reaper};
 use crate::validity::{self, Rate};
 
-/// The most claims renewed by one call of the verb.
-const BATCH: usize = 512;
+/// How many leases are looked at before other tasks have their turn.
+const AT_A_TIME: usize = 4 * BATCH;
 
 /// A lease in the watchdog's care; what is needed to take it out again.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) lease: Lease,
-    entry: u64,
+    pub(crate) entry: u64,
     due: AtomicU64,
+    /// Where it waits in the backlog, if it does.
+    pub(crate) urgency: AtomicU64,
+    /// The last renewal had no answer.
+    pub(crate) unanswered: AtomicBool,
 }
 
 pub(crate) struct Watchdog {
     backend: Arc<dyn Backend>,
-    io: Io,
+    pub(crate) io: Io,
     reaper: Reaper,
     schedule: Mutex<Schedule>,
     entries: AtomicU64,
-    news: Arc<Notify>,
+    pub(crate) news: Arc<Notify>,
     doubts: Arc<DoubtSink>,
 }
 
-struct Schedule {
+pub(crate) struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<Watched>>,
+    pub(crate) backlog: Backlog,
     sleeps_until: Moment,
     /// The last moment that the watchdog was woken to be told of. Without leases it sleeps until
     /// then, so that a lock that is taken again and again wakes it once and not each time.
@@ -80,6 +88,7 @@ impl Watchdog {
             reaper,
             schedule: Mutex::new(Schedule {
                 by_due: BTreeMap::new(),
+                backlog: Backlog::default(),
                 sleeps_until: Moment::NEVER,
                 horizon: Moment::from_nanos(0),
             }),
@@ -88,7 +97,7 @@ impl Watchdog {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Schedule> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,6 +108,8 @@ impl Watchdog {
             lease,
             entry: self.entries.fetch_add(1, Ordering::Relaxed),
             due: AtomicU64::new(due.as_nanos()),
+            urgency: AtomicU64::new(0),
+            unanswered: AtomicBool::new(false),
         });
         let mut schedule = self.lock();
         schedule.by_due.insert((due, watched.entry), watched.clone());
@@ -119,6 +130,7 @@ impl Watchdog {
         let mut schedule = self.lock();
         let due = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
         schedule.by_due.remove(&(due, watched.entry));
+        schedule.backlog.remove(watched);
     }
 
     /// Looks at a lease again at `due`, unless it has been taken out of care meanwhile.
@@ -183,6 +195,9 @@ impl Watchdog {
             let mut stepped = io.clock().stepped();
             loop {
                 let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) else { return };
+                if next <= io.now() {
+                    yield_now().await;
+                }
                 tokio::select! {
                     () = io.clock().sleep_until(next) => {}
                     () = news.notified() => {}
@@ -207,8 +222,8 @@ impl Watchdog {
     /// Does what is due and says when to look again.
     fn look(self: &Arc<Self>) -> Moment {
         let clock = self.io.clock().as_ref();
-        let mut batch = Vec::new();
-        loop {
+        let mut first_due = None;
+        for _ in 0..AT_A_TIME {
             let first = {
                 let mut schedule = self.lock();
                 let now = clock.now();
@@ -218,43 +233,54 @@ impl Watchdog {
                         let next = schedule.next(now);
                         schedule.sleeps_until = next;
                         drop(schedule);
-                        self.gather(&mut batch);
-                        self.renew(batch);
+                        self.gather(first_due);
+                        self.send_renewals();
                         return next;
                     }
                 }
             };
-            self.attend(&first, Duration::ZERO, &mut batch);
+            if self.attend(&first, Duration::ZERO) {
+                first_due.get_or_insert(first);
+            }
         }
+        self.send_renewals();
+        clock.now()
     }
 
-    /// Adds what is nearly due to a batch that goes out anyway.
-    fn gather(self: &Arc<Self>, batch: &mut Vec<Arc<Watched>>) {
-        let Some(first) = batch.first() else { return };
+    /// Has what is nearly due renewed with what goes out anyway.
+    fn gather(self: &Arc<Self>, first_due: Option<Arc<Watched>>) {
+        let Some(first) = first_due else { return };
         let slack = validity::renew_every(first.lease.granted_ttl()) / 20;
         let soon = self.io.now().plus(slack);
         let nearly: Vec<_> =
             self.lock().by_due.range(..(soon, 0)).map(|(_, w)| w.clone()).collect();
         for watched in nearly {
-            self.attend(&watched, slack, batch);
+            self.attend(&watched, slack);
         }
     }
 
-    fn attend(
-        self: &Arc<Self>,
-        watched: &Arc<Watched>,
-        slack: Duration,
-        batch: &mut Vec<Arc<Watched>>,
-    ) {
+    /// Does what a lease needs; says whether it is to be renewed.
+    fn attend(self: &Arc<Self>, watched: &Arc<Watched>, slack: Duration) -> bool {
         match watched.lease.chore(self.io.clock().as_ref(), slack) {
             Chore::Wait(due) => self.reschedule(watched, due),
             Chore::Forget => self.forget(watched),
             Chore::Bury(lost) => self.bury(watched, lost, true),
             Chore::Renew => {
                 let due = watched.lease.renewing();
-                self.reschedule(watched, due);
-                batch.push(watched.clone());
+                self.renew(watched, due);
+                return true;
             }
+        }
+        false
+    }
+
+    /// Has a lease wait for its renewal, unless it has been taken out of care meanwhile.
+    fn renew(&self, watched: &Arc<Watched>, due: Moment) {
+        self.reschedule(watched, due);
+        let mut schedule = self.lock();
+        let due = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
+        if schedule.by_due.contains_key(&(due, watched.entry)) {
+            schedule.backlog.push(watched);
         }
     }
 
@@ -280,15 +306,12 @@ impl Watchdog {
         lease.rules.tell(&Event::Lost { key, token, lost, held });
     }
 
-    fn renew(self: &Arc<Self>, batch: Vec<Arc<Watched>>) {
-        for chunk in batch.chunks(BATCH) {
-            let chunk = chunk.to_vec();
-            let this = self.clone();
-            self.io.spawn(async move { this.renew_chunk(chunk).await });
-        }
-    }
-
-    async fn renew_chunk(&self, chunk: Vec<Arc<Watched>>) {
+    /// Renews some leases by one call.
+    ///
+    /// Each answer counts when it comes, whatever becomes of the others. The call is given up when
+    /// nothing has come for the time limit, and when half of the shortest validity is over, so that
+    /// what has no answer yet can be asked for again.
+    pub(crate) async fn renew_chunk(self: Arc<Self>, chunk: Vec<Arc<Watched>>, mut place: Place) {
         let may_change = self.backend.ttl_may_change();
         let claim = |lease: &Lease| match may_change {
             true => lease.claim_to_renew(),
@@ -297,26 +320,76 @@ impl Watchdog {
         let claims: Vec<Claim> = chunk.iter().map(|w| claim(&w.lease)).collect();
         let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));
         let limit = limits.min().unwrap_or_default();
-        let sent = Sent::now(self.io.clock().as_ref());
-        let answers = self.io.within(limit, self.backend.renew_all(&claims)).await;
-        let mut answers = answers.unwrap_or_default().into_iter();
-        for watched in &chunk {
-            let answer = answers.next().unwrap_or_else(|| Err(BackendError::no_answer(limit)));
-            self.settle(watched, sent, answer);
+        let clock = self.io.clock().as_ref();
+        let sent = Sent::now(clock);
+        let ends = chunk.iter().map(|w| w.lease.valid_until()).min().unwrap_or(sent.at);
+        let latest = sent.at.plus(limit.max(ends.since(sent.at) / 2));
+        // Processes that failed together do not ask again together.
+        let share =
+            random_between(Duration::from_millis(700), Duration::from_secs(1)).as_millis() as u32;
+        let mut left: Vec<_> = chunk.into_iter().map(Some).collect();
+        let answers = Answers::default();
+        let mut verb = self.backend.renew_each(&claims, &answers);
+        let mut heard = sent.at;
+        let mut timer: Option<(Moment, Sleep)> = None;
+        poll_fn(|cx| {
+            let is_over = verb.as_mut().poll(cx).is_ready();
+            for (claim, answer) in answers.take() {
+                if let Some(watched) = left.get_mut(claim).and_then(Option::take) {
+                    heard = self.io.now();
+                    self.settle(&watched, sent, answer, share);
+                }
+            }
+            if is_over {
+                return Poll::Ready(());
+            }
+            loop {
+                let now = clock.now();
+                let end = heard.plus(limit).min(latest);
+                if now >= end {
+                    return Poll::Ready(());
+                }
+                let silent = heard.plus(limit / 2);
+                if now >= silent {
+                    place.leave();
+                }
+                let next = if place.counts() { end.min(silent) } else { end };
+                if timer.as_ref().is_none_or(|(at, _)| *at > next || *at <= now) {
+                    timer = Some((next, clock.sleep_until(next)));
+                }
+                if let Some((_, sleep)) = &mut timer
+                    && sleep.as_mut().poll(cx).is_pending()
+                {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+        for watched in left.into_iter().flatten() {
+            self.settle(&watched, sent, Err(BackendError::no_answer(limit)), share);
         }
     }
 
-    fn settle(&self, watched: &Arc<Watched>, sent: Sent, answer: Result<Renewal, BackendError>) {
+    /// Takes an answer, or that there was none: then the pause is this share of the usual one, in
+    /// thousandths.
+    fn settle(
+        &self,
+        watched: &Arc<Watched>,
+        sent: Sent,
+        answer: Result<Renewal, BackendError>,
+        share: u32,
+    ) {
         let lease = &watched.lease;
         let (key, token) = (&lease.claim.key, lease.token());
         let now = self.io.now();
+        watched.unanswered.store(answer.is_err(), Ordering::Relaxed);
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
                 // Not knowing changes nothing; try again soon, to the end of the validity.
                 let pause = (validity::renew_every(lease.granted_ttl()) / 10)
                     .clamp(Duration::from_millis(10), Duration::from_secs(1));
-                let due = lease.retry_at(now.plus(pause));
+                let due = lease.retry_at(now.plus(pause * share / 1_000));
                 self.reschedule(watched, due);
                 let remaining = lease.valid_until().since(now);
                 let failed = Event::RenewFailed { key, token, error: &error, remaining };
@@ -344,6 +417,19 @@ impl Watchdog {
             Confirmed::TooLate => self.reschedule(watched, now),
         }
     }
+}
+
+/// Lets other tasks have their turn.
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|cx| match std::mem::replace(&mut has_yielded, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 impl Drop for Watchdog {

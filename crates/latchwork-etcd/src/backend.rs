@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{
-    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim, Effect,
-    Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Shape, Snapshot,
-    Verb, Wake,
+    Answers, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim,
+    Effect, Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Shape,
+    Snapshot, Verb, Wake,
 };
 use tokio::sync::mpsc;
 
@@ -432,7 +432,19 @@ impl Backend for EtcdBackend {
         &'a self,
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
-        Box::pin(self.0.renew(claims))
+        Box::pin(async move {
+            let answers = Answers::default();
+            self.0.renew(claims, &answers).await;
+            let mut told: Vec<_> = claims.iter().map(|_| None).collect();
+            for (claim, answer) in answers.take() {
+                told[claim].get_or_insert(answer);
+            }
+            told.into_iter().map(|a| a.unwrap_or_else(|| Err(strange("a renewal")))).collect()
+        })
+    }
+
+    fn renew_each<'a>(&'a self, claims: &'a [Claim], answers: &'a Answers) -> Verb<'a, ()> {
+        Box::pin(self.0.renew(claims, answers))
     }
 
     fn release<'a>(

@@ -1,16 +1,22 @@
 //! The streams on which leases are kept alive.
 //!
+//! A member serves the requests of a stream one by one, and a follower asks the leader about each. So
+//! the leases wait here, and several streams take them: another one is opened when a lease has waited
+//! for a moment. Each stream has only so many requests under way that it does not stand still
+//! meanwhile: who gives up before its turn costs the store nothing.
+//!
 //! An answer carries the lease and no number of its request. Per stream and lease the k-th answer
 //! belongs to the k-th request, and after a break none belongs to any (a request whose asker has
-//! gone away still takes its answer). Tries and renewals have streams of their own, so that many
+//! gone away still takes its answer). It counts for no other asker, though it be for the same lease: a
+//! ttl begins when its own request arrives. Tries and renewals have streams of their own, so that many
 //! tries do not delay a renewal.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::Io;
-use tokio::sync::{mpsc, oneshot};
+use latchwork_core::{Io, Moment};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
@@ -21,8 +27,14 @@ use crate::proof::Proof;
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 
-/// How many streams each purpose has. A member serves the requests of a stream one by one.
-const STREAMS: usize = 2;
+/// How many streams each purpose has at most.
+const STREAMS: usize = 32;
+/// How many requests are under way on a stream at most.
+const WINDOW: usize = 32;
+/// How long a lease waits before another stream is opened.
+const PATIENCE: Duration = Duration::from_millis(25);
+/// How long a stream without a request is kept: the server may not be pinged without any stream.
+pub(crate) const REST: Duration = Duration::from_secs(15);
 
 /// What a lease is kept alive for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,81 +47,186 @@ type Answer = Result<Option<Duration>, Failure>;
 
 struct Ask {
     lease: i64,
+    since: Moment,
     answer: oneshot::Sender<Answer>,
 }
 
 /// The streams of one member.
-pub(crate) struct KeepAlives {
-    streams: [[mpsc::UnboundedSender<Ask>; STREAMS]; 2],
-}
+pub(crate) struct KeepAlives([Arc<Desk>; 2]);
 
-impl KeepAlives {
-    /// Starts the tasks; a stream is opened when it is first used.
-    pub(crate) fn start(channel: &Channel, from: &Endpoint, proof: &Arc<Proof>, io: &Io) -> Self {
-        let start = || {
-            let (sender, asks) = mpsc::unbounded_channel();
-            let stream =
-                Stream { channel: channel.clone(), from: from.clone(), proof: proof.clone() };
-            io.spawn(stream.serve(asks));
-            sender
-        };
-        Self { streams: [0; 2].map(|_| [0; STREAMS].map(|_| start())) }
-    }
-
-    /// See [`Link::keep_alive`](crate::link::Link::keep_alive).
-    pub(crate) async fn ask(&self, lane: Lane, lease: i64, from: &Endpoint) -> Answer {
-        let (answer, told) = oneshot::channel();
-        let stream = &self.streams[lane as usize][lease as usize % STREAMS];
-        let broken = || Failure::broken(from, "keep-alives");
-        stream.send(Ask { lease, answer }).map_err(|_| broken())?;
-        told.await.unwrap_or_else(|_| Err(broken()))
-    }
-}
-
-/// One stream, opened again after each break.
-struct Stream {
+/// Where leases wait for a stream of one purpose.
+struct Desk {
     channel: Channel,
     from: Endpoint,
     proof: Arc<Proof>,
+    io: Io,
+    waiting: Mutex<Waiting>,
+    news: Notify,
 }
 
-impl Stream {
-    async fn serve(self, mut asks: mpsc::UnboundedReceiver<Ask>) {
-        let mut waiting = VecDeque::new();
+#[derive(Default)]
+struct Waiting {
+    asks: VecDeque<Ask>,
+    streams: usize,
+    closed: bool,
+}
+
+impl KeepAlives {
+    /// A stream is opened when it is first used.
+    pub(crate) fn new(channel: &Channel, from: &Endpoint, proof: &Arc<Proof>, io: &Io) -> Self {
+        let desk = || {
+            Arc::new(Desk {
+                channel: channel.clone(),
+                from: from.clone(),
+                proof: proof.clone(),
+                io: io.clone(),
+                waiting: Mutex::default(),
+                news: Notify::new(),
+            })
+        };
+        Self([desk(), desk()])
+    }
+
+    /// See [`Link::keep_alive`](crate::link::Link::keep_alive).
+    pub(crate) async fn ask(&self, lane: Lane, lease: i64) -> Answer {
+        let desk = &self.0[lane as usize];
+        let told = desk.put(lease);
+        told.await.unwrap_or_else(|_| Err(Failure::broken(&desk.from, "keep-alives")))
+    }
+}
+
+impl Drop for KeepAlives {
+    fn drop(&mut self) {
+        for desk in &self.0 {
+            let mut waiting = desk.lock();
+            waiting.closed = true;
+            waiting.asks.clear();
+            drop(waiting);
+            desk.news.notify_waiters();
+        }
+    }
+}
+
+impl Waiting {
+    fn put(&mut self, ask: Ask) {
+        // Those who gave up, mostly the oldest: where no stream takes any, nobody else takes them out.
+        while self.asks.front().is_some_and(|ask| ask.answer.is_closed()) {
+            self.asks.pop_front();
+        }
+        self.asks.push_back(ask);
+    }
+
+    /// The first one whose asker still waits.
+    fn take(&mut self) -> Option<Ask> {
+        std::iter::from_fn(|| self.asks.pop_front()).find(|ask| !ask.answer.is_closed())
+    }
+}
+
+/// How the life of a stream ended.
+enum Over {
+    /// Nothing was to be asked for a while.
+    Idle,
+    Broken(Failure),
+    /// Nobody can ask any more.
+    Closed,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(self: &Arc<Self>, lease: i64) -> oneshot::Receiver<Answer> {
+        let (answer, told) = oneshot::channel();
+        let mut waiting = self.lock();
+        waiting.put(Ask { lease, since: self.io.now(), answer });
+        if waiting.streams == 0 {
+            self.open_another(&mut waiting);
+        }
+        drop(waiting);
+        // The last one to have had nothing to do, so that the others come to rest.
+        self.news.notify_last();
+        told
+    }
+
+    fn open_another(self: &Arc<Self>, waiting: &mut Waiting) {
+        waiting.streams += 1;
+        self.io.spawn(self.clone().serve());
+    }
+
+    /// What is to be asked next, if there is something now.
+    fn take(self: &Arc<Self>) -> Option<Ask> {
+        let mut waiting = self.lock();
+        let ask = waiting.take()?;
+        if !waiting.asks.is_empty() {
+            self.news.notify_last();
+        }
+        let waited = self.io.now().since(ask.since);
+        if waited >= PATIENCE && waiting.streams < STREAMS {
+            self.open_another(&mut waiting);
+        }
+        Some(ask)
+    }
+
+    /// What is to be asked next; `None` if nobody can ask any more.
+    async fn next(self: &Arc<Self>) -> Option<Ask> {
         loop {
-            if waiting.is_empty() {
-                match asks.recv().await {
-                    Some(first) => waiting.push_back(first),
+            let mut news = std::pin::pin!(self.news.notified());
+            news.as_mut().enable();
+            if self.lock().closed {
+                return None;
+            }
+            if let Some(ask) = self.take() {
+                return Some(ask);
+            }
+            news.await;
+        }
+    }
+
+    /// One stream, opened again after each break as long as there is something to ask.
+    async fn serve(self: Arc<Self>) {
+        let mut again = VecDeque::new();
+        loop {
+            if again.is_empty() {
+                match self.take_or_end() {
+                    Some(first) => again.push_back(first),
                     None => return,
                 }
             }
             let (out, requests) = mpsc::unbounded_channel();
             let mut pending = Pending { out, askers: VecDeque::new() };
-            waiting.drain(..).for_each(|ask| pending.ask(ask));
-            match self.run(requests, &mut pending, &mut asks).await {
-                Some(failure) => waiting = pending.fail(&failure),
-                None => return,
+            again.drain(..).for_each(|ask| pending.ask(ask));
+            match self.run(requests, &mut pending).await {
+                Over::Broken(failure) => again = pending.fail(&failure),
+                Over::Idle => {}
+                Over::Closed => return,
             }
         }
     }
 
-    /// Runs until the stream breaks; `None` if nobody can ask any more.
+    /// As [`Self::take`]; without anything to ask there is a stream less.
+    fn take_or_end(self: &Arc<Self>) -> Option<Ask> {
+        let mut waiting = self.lock();
+        let ask = waiting.take();
+        waiting.streams -= usize::from(ask.is_none());
+        ask
+    }
+
     async fn run(
-        &self,
+        self: &Arc<Self>,
         requests: mpsc::UnboundedReceiver<LeaseKeepAliveRequest>,
         pending: &mut Pending,
-        asks: &mut mpsc::UnboundedReceiver<Ask>,
-    ) -> Option<Failure> {
+    ) -> Over {
         let mut client = LeaseClient::new(self.channel.clone());
         let token = self.proof.token();
         let requests = UnboundedReceiverStream::new(requests);
         let requests = self.proof.request_as(requests, token.clone());
-        let failure = |status: Option<&Status>| {
+        let broken = |status: Option<&Status>| {
             let failure = self.failure(status);
             if failure.reaction == Reaction::LogIn {
                 self.proof.refused(token.as_ref());
             }
-            Some(failure)
+            Over::Broken(failure)
         };
         let mut opening = std::pin::pin!(client.lease_keep_alive(requests));
         // The server opens its side with the first answer.
@@ -117,19 +234,32 @@ impl Stream {
             tokio::select! {
                 opened = &mut opening => match opened {
                     Ok(opened) => break opened.into_inner(),
-                    Err(status) => return failure(Some(&status)),
+                    Err(status) => return broken(Some(&status)),
                 },
-                ask = asks.recv() => pending.ask(ask?),
+                ask = self.next(), if pending.has_room() => match ask {
+                    Some(ask) => pending.ask(ask),
+                    None => return Over::Closed,
+                },
             }
         };
         loop {
+            let rests_until = match pending.askers.is_empty() {
+                true => self.io.now().plus(REST),
+                false => Moment::NEVER,
+            };
             tokio::select! {
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => pending.answer(&answer),
-                    Ok(None) => return failure(None),
-                    Err(status) => return failure(Some(&status)),
+                    Ok(None) => return broken(None),
+                    Err(status) => return broken(Some(&status)),
                 },
-                ask = asks.recv() => pending.ask(ask?),
+                ask = self.next(), if pending.has_room() => match ask {
+                    Some(ask) => pending.ask(ask),
+                    None => return Over::Closed,
+                },
+                () = self.io.clock().sleep_until(rests_until), if rests_until != Moment::NEVER => {
+                    return Over::Idle;
+                }
             }
         }
     }
@@ -149,6 +279,10 @@ struct Pending {
 }
 
 impl Pending {
+    fn has_room(&self) -> bool {
+        self.askers.len() < WINDOW
+    }
+
     fn ask(&mut self, ask: Ask) {
         // It fails only if the stream is broken; then all who ask are told so.
         let _ = self.out.send(LeaseKeepAliveRequest { id: ask.lease });
@@ -188,7 +322,7 @@ mod tests {
 
     fn ask(pending: &mut Pending, lease: i64) -> oneshot::Receiver<Answer> {
         let (answer, told) = oneshot::channel();
-        pending.ask(Ask { lease, answer });
+        pending.ask(Ask { lease, since: Moment::from_nanos(0), answer });
         told
     }
 
@@ -207,6 +341,29 @@ mod tests {
         pending.answer(&answer(2, 7));
         assert!(matches!(first.try_recv(), Ok(Ok(Some(ttl))) if ttl == Duration::from_secs(7)));
         assert!(pending.askers.is_empty());
+    }
+
+    /// An answer that nobody waits for would cost the store as much as any other.
+    #[test]
+    fn h99_an_ask_that_was_given_up_is_not_sent() {
+        let mut waiting = Waiting::default();
+        let mut put = |lease| {
+            let (answer, told) = oneshot::channel();
+            waiting.put(Ask { lease, since: Moment::from_nanos(0), answer });
+            told
+        };
+        let told = [1, 2, 3, 1].map(&mut put);
+        let [first, second, third, again] = told;
+        drop((first, third));
+        let left: Vec<_> = std::iter::from_fn(|| waiting.take()).map(|ask| ask.lease).collect();
+        assert_eq!(left, [2, 1]);
+        drop((second, again));
+        // Nor is it kept where no stream takes any.
+        for lease in 0..1_000 {
+            let (answer, _) = oneshot::channel();
+            waiting.put(Ask { lease, since: Moment::from_nanos(0), answer });
+        }
+        assert_eq!(waiting.asks.len(), 1);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
+use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io, Moment};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use tower::service_fn;
 
 use crate::config::Endpoint;
-use crate::cork::Cork;
+use crate::cork::{Cork, Pulse};
 use crate::errors::{Failure, Reaction, failure, root_cause};
 use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
@@ -30,12 +30,22 @@ use crate::proto::{
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, ResponseHeader,
     StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
+use crate::requests;
 use crate::watch::{Watches, Words};
 
 /// How long a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// A connection that is silent for so long is asked whether it lives, and has as long to answer.
-const PING_AFTER: Duration = Duration::from_secs(2);
+/// A connection on which something is asked or watched for, and that is silent for so long, is asked
+/// whether it lives. A server ends it when that comes more often than every five seconds, unless it
+/// was told otherwise, or while nothing is asked or watched for.
+const PING_AFTER: Duration = Duration::from_secs(6);
+/// How long the answer to that may take.
+const PING_LIMIT: Duration = Duration::from_secs(2);
+/// If a request is given up after that long, and nothing has come since it was sent, the connection is
+/// asked for something that no member needs another one for.
+const SILENCE: Duration = Duration::from_millis(300);
+/// How long it may then stay silent.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// Lines may be long, and names up to 64 KiB; the server limits what it sends.
 const LONGEST_ANSWER: usize = 256 << 20;
 
@@ -49,8 +59,11 @@ pub(crate) struct Link {
     keep_alives: KeepAlives,
     watches: Watches,
     io: Io,
+    pulse: Arc<Pulse>,
     /// How many requests are under way.
     asking: AtomicUsize,
+    /// Whether the connection is being asked for a sign of life.
+    looking: Arc<AtomicBool>,
 }
 
 /// Runs what tonic spawns on Latchwork's own thread.
@@ -83,22 +96,24 @@ impl Link {
             })?;
         }
         let (host, port) = (endpoint.host.clone(), endpoint.port);
+        let pulse = Arc::<Pulse>::default();
+        let of_connections = pulse.clone();
         let connects = move |_| {
-            let host = host.clone();
+            let (host, pulse) = (host.clone(), of_connections.clone());
             async move {
                 let stream = TcpStream::connect((&*host, port)).await?;
                 stream.set_nodelay(true)?;
-                Ok::<_, std::io::Error>(TokioIo::new(Cork::new(stream)))
+                Ok::<_, std::io::Error>(TokioIo::new(Cork::new(stream, pulse)))
             }
         };
         let channel = target
             .connect_timeout(CONNECT_LIMIT)
             .http2_keep_alive_interval(PING_AFTER)
-            .keep_alive_timeout(PING_AFTER)
-            .keep_alive_while_idle(true)
+            .keep_alive_timeout(PING_LIMIT)
+            .keep_alive_while_idle(false)
             .executor(OnIo(io.clone()))
             .connect_with_connector_lazy(service_fn(connects));
-        let keep_alives = KeepAlives::start(&channel, &endpoint, &proof, io);
+        let keep_alives = KeepAlives::new(&channel, &endpoint, &proof, io);
         let watches = Watches::start(&channel, &proof, io, (member, words, identity));
         Ok(Self {
             endpoint,
@@ -109,7 +124,9 @@ impl Link {
             keep_alives,
             watches,
             io: io.clone(),
+            pulse,
             asking: AtomicUsize::new(0),
+            looking: Arc::default(),
         })
     }
 
@@ -206,12 +223,14 @@ impl Link {
         lane: Lane,
         lease: i64,
     ) -> Result<Option<Duration>, Failure> {
-        let answer = self.keep_alives.ask(lane, lease, &self.endpoint).await;
+        let hope = Hope::new(self);
+        let answer = self.keep_alives.ask(lane, lease).await;
+        hope.met();
         match answer {
             // The stream was opened with a token that has ended; the next one takes another.
             Err(failure) if failure.reaction == Reaction::LogIn && self.proof.can_log_in() => {
                 self.log_in().await?;
-                self.keep_alives.ask(lane, lease, &self.endpoint).await
+                self.keep_alives.ask(lane, lease).await
             }
             answer => answer,
         }
@@ -249,11 +268,32 @@ impl Link {
         &self,
         request: impl Future<Output = Result<Response<T>, Status>> + Send + 'static,
     ) -> Result<T, Failure> {
-        let asking = Asking::new(&self.asking);
+        let (asking, hope) = (Asking::new(&self.asking), Hope::new(self));
         let answer = if asking.alone { self.there(request).await } else { request.await };
+        hope.met();
         let answer = answer.map_err(|status| self.failure(&status))?.into_inner();
         self.check(answer.header())?;
         Ok(answer)
+    }
+
+    /// Ends the connection if nothing comes any more, whatever it is asked for: the way may have been
+    /// closed in silence, and a ping comes late.
+    fn look_for_life(&self) {
+        if self.looking.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (pulse, io, looking) = (self.pulse.clone(), self.io.clone(), self.looking.clone());
+        let request = self.proof.request(requests::local(requests::one(b"latchwork")));
+        let mut client = self.kv();
+        let heard = pulse.heard();
+        self.io.spawn(async move {
+            // A refusal is a sign of life, too.
+            let _ = io.within(LOOK_LIMIT, client.range(request)).await;
+            if pulse.heard() == heard {
+                pulse.end();
+            }
+            looking.store(false, Ordering::Relaxed);
+        });
     }
 
     async fn there<T: Send + 'static>(
@@ -270,6 +310,35 @@ impl Link {
             let _ = reply.send(answer); // gone at this moment
         });
         answer.await.unwrap_or_else(|_| Err(Status::unavailable("the client ended")))
+    }
+}
+
+/// Notices that whoever asked has given up, and that nothing has come meanwhile.
+struct Hope<'a> {
+    link: &'a Link,
+    since: Moment,
+    heard: u64,
+    is_met: bool,
+}
+
+impl<'a> Hope<'a> {
+    fn new(link: &'a Link) -> Self {
+        Self { link, since: link.io.now(), heard: link.pulse.heard(), is_met: false }
+    }
+
+    fn met(mut self) {
+        self.is_met = true;
+    }
+}
+
+impl Drop for Hope<'_> {
+    fn drop(&mut self) {
+        let link = self.link;
+        let is_silent =
+            || link.pulse.heard() == self.heard && link.io.now().since(self.since) >= SILENCE;
+        if !self.is_met && is_silent() {
+            link.look_for_life();
+        }
     }
 }
 

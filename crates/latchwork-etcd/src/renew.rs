@@ -4,16 +4,22 @@
 //! deleted, and the key may have been deleted by hand. And a leader that has just been elected may
 //! say that there is no such lease before it has learned of it. So the key decides, as a majority
 //! has it; the keys of many claims are read by one transaction.
+//!
+//! Each claim is judged by itself, when both its answers are there: keep-alives are served one by one,
+//! and the last of many may come much later than the first.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Renewal, Verb};
+use latchwork_core::{Answers, BackendError, BackendErrorKind, Claim, Effect, Renewal, Verb};
 
 use crate::backend::Shared;
 use crate::errors::{Failure, Reaction, strange, unsupported};
 use crate::keep_alive::Lane;
+use crate::link::Link;
 use crate::members::error;
 use crate::names;
 use crate::pool::{Lease, Reading};
@@ -25,6 +31,8 @@ const MOST_BYTES: usize = 256 << 10;
 
 /// A place in the store that a claim is believed to have.
 struct Held<'a> {
+    /// Where the claim is in the list of those to be renewed.
+    number: usize,
     claim: &'a Claim,
     key: Vec<u8>,
     revision: i64,
@@ -35,35 +43,94 @@ struct Held<'a> {
 
 type Answer = Result<Renewal, BackendError>;
 
-impl Shared {
-    pub(crate) async fn renew(&self, claims: &[Claim]) -> Vec<Answer> {
-        let held = join_all(claims.iter().map(|claim| Box::pin(self.place_of(claim)))).await;
-        let known: Vec<_> = held.iter().filter_map(|held| held.as_ref().ok()?.as_ref()).collect();
-        let batches = batches(&known).into_iter().map(|batch| self.keep(batch));
-        let mut kept = join_all(batches).await.into_iter().flatten();
-        let answer = |held: &Result<Option<Held<'_>>, BackendError>| match held {
-            Ok(Some(_)) => kept.next().unwrap_or_else(|| Err(strange("a renewal"))),
-            Ok(None) => Ok(Renewal::Lost),
-            Err(error) => Err(error.clone()),
-        };
-        held.iter().map(answer).collect()
+/// Claims whose keys are read by one transaction.
+struct Flight<'a> {
+    held: &'a [&'a Held<'a>],
+    sent_at: Reading,
+    answers: &'a Answers,
+    /// What is still to be told of each.
+    open: Mutex<Vec<Open>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// Both answers, or that there are none.
+    Unknown,
+    /// Its two answers contradict each other.
+    Doubtful,
+    Told,
+}
+
+impl Flight<'_> {
+    /// The claims of which this is to be told.
+    fn left(&self, such: Open) -> Vec<usize> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..open.len()).filter(|n| open[*n] == such).collect()
     }
 
-    /// Where a claim is to be found; `None` if it does not hold its key.
-    async fn place_of<'a>(&self, claim: &'a Claim) -> Result<Option<Held<'a>>, BackendError> {
-        let prefix = names::line(&claim.key);
-        let at = |key, revision: i64, lease, spare| match claim.floor > revision as u64 {
-            true => Err(unsupported("etcd cannot lift its revision to a floor")),
-            false => Ok(Some(Held { claim, key, revision, lease, spare })),
-        };
-        if let Some(own) = self.claims.get(claim.id)
-            && own.granted
-            && let Some(revision) = own.revision
-        {
-            let Lease { id, spare, .. } = own.lease;
-            return at(names::claim(&prefix, id), revision.get(), id, spare);
+    fn doubt(&self, n: usize) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)[n] = Open::Doubtful;
+    }
+
+    fn tell(&self, n: usize, answer: Answer) {
+        let open = &mut self.open.lock().unwrap_or_else(PoisonError::into_inner)[n];
+        if std::mem::replace(open, Open::Told) == Open::Told {
+            return; // lost, and then its keep-alive was answered
         }
-        // Not granted to this client, as far as it knows: the store knows better.
+        self.answers.say(self.held[n].number, answer);
+    }
+}
+
+impl Shared {
+    pub(crate) async fn renew(&self, claims: &[Claim], answers: &Answers) {
+        let (mut known, mut others) = (Vec::new(), Vec::new());
+        for (number, claim) in claims.iter().enumerate() {
+            match self.known_place(number, claim) {
+                Some(Ok(held)) => known.push(held),
+                Some(Err(error)) => answers.say(number, Err(error)),
+                None => others.push((number, claim)),
+            }
+        }
+        let find = async {
+            let places = others.iter().map(|(n, claim)| Box::pin(self.place_of(*n, claim)));
+            let mut found = Vec::new();
+            for ((number, _), place) in others.iter().zip(join_all(places).await) {
+                match place {
+                    Ok(Some(held)) => found.push(held),
+                    Ok(None) => answers.say(*number, Ok(Renewal::Lost)),
+                    Err(error) => answers.say(*number, Err(error)),
+                }
+            }
+            self.keep_all(&found, answers).await;
+        };
+        tokio::join!(self.keep_all(&known, answers), find);
+    }
+
+    async fn keep_all(&self, held: &[Held<'_>], answers: &Answers) {
+        let held: Vec<_> = held.iter().collect();
+        let batches = batches(&held).into_iter().map(|batch| self.keep(batch, answers));
+        join_all(batches).await;
+    }
+
+    /// Where a claim is that was granted to this client, as far as it knows.
+    fn known_place<'a>(
+        &self,
+        number: usize,
+        claim: &'a Claim,
+    ) -> Option<Result<Held<'a>, BackendError>> {
+        let own = self.claims.get(claim.id).filter(|own| own.granted)?;
+        let Lease { id, spare, .. } = own.lease;
+        let key = names::claim(&names::line(&claim.key), id);
+        Some(held_at(Held { number, claim, key, revision: own.revision?.get(), lease: id, spare }))
+    }
+
+    /// Where the store has a claim; `None` if it does not hold its key.
+    async fn place_of<'a>(
+        &self,
+        number: usize,
+        claim: &'a Claim,
+    ) -> Result<Option<Held<'a>>, BackendError> {
+        let prefix = names::line(&claim.key);
         let answer = self.members.ask(|link| {
             let request = requests::line(&prefix);
             async move { link.range(request).await }
@@ -74,81 +141,140 @@ impl Shared {
         if me.is_none_or(|me| line.admission(me) != Admission::Granted) {
             return Ok(None);
         }
-        at(place.key.clone(), place.revision, place.lease, Duration::ZERO)
+        let (key, revision, lease) = (place.key.clone(), place.revision, place.lease);
+        held_at(Held { number, claim, key, revision, lease, spare: Duration::ZERO }).map(Some)
     }
 
     /// Renews claims by one transaction, or by smaller ones if the server refuses this one: it may
     /// take fewer operations, and one key that this user may not read spoils it for all.
-    fn keep<'a>(&'a self, held: &'a [&'a Held<'a>]) -> Verb<'a, Vec<Answer>> {
+    fn keep<'a>(&'a self, held: &'a [&'a Held<'a>], answers: &'a Answers) -> Verb<'a, ()> {
         Box::pin(async move {
-            let sent_at = self.clocks();
-            let failure = match self.glance(held, true).await {
-                Ok((found, alive)) => return self.judge(held, found, &alive, sent_at).await,
-                Err(failure) => failure,
-            };
+            let open = Mutex::new(vec![Open::Unknown; held.len()]);
+            let flight = Flight { held, sent_at: self.clocks(), answers, open };
+            let asked = self.members.ask(|link| self.ask_for_all(link, &flight)).await;
+            self.look_again(&flight).await;
+            let Err(failure) = asked else { return };
+            let left: Vec<_> = flight.left(Open::Unknown);
             let is_refused = failure.reaction == Reaction::NoRight
                 || failure.error.kind == BackendErrorKind::Invalid;
-            if is_refused && held.len() > 1 {
-                let (some, others) = held.split_at(held.len() / 2);
-                let (mut some, others) = tokio::join!(self.keep(some), self.keep(others));
-                some.extend(others);
-                return some;
+            if is_refused && left.len() > 1 {
+                let left: Vec<_> = left.into_iter().map(|n| held[n]).collect();
+                let (some, others) = left.split_at(left.len() / 2);
+                tokio::join!(self.keep(some, answers), self.keep(others, answers));
+                return;
             }
             // A lease may have been kept alive all the same.
             let unknown = BackendError { effect: Effect::Unknown, ..error(failure) };
-            held.iter().map(|_| Err(unknown.clone())).collect()
+            left.into_iter().for_each(|n| flight.tell(n, Err(unknown.clone())));
         })
     }
 
-    /// Reads the keys and, if so told, keeps their leases alive in the same flight.
-    async fn glance(
+    /// Reads the keys of those that are open and keeps their leases alive, in the same flight.
+    async fn ask_for_all(
         &self,
-        held: &[&Held<'_>],
-        renew: bool,
-    ) -> Result<(Vec<Option<KeyValue>>, Vec<Option<Duration>>), Failure> {
-        let leases = if renew { held } else { &[] };
-        self.members
-            .ask(|link| async move {
-                let keys = requests::glance(held.iter().map(|held| &*held.key), Freshness::OfAll);
-                let alive = leases.iter().map(|held| link.keep_alive(Lane::Renew, held.lease));
-                // Whatever became of a keep-alive, another one does no harm.
-                let (found, alive) = tokio::try_join!(link.txn(keys), try_join_all(alive))
-                    .map_err(Failure::of_a_read)?;
-                Ok((requests::found(found).collect(), alive))
+        link: std::sync::Arc<Link>,
+        flight: &Flight<'_>,
+    ) -> Result<(), Failure> {
+        let Flight { held, .. } = *flight;
+        let asked = flight.left(Open::Unknown);
+        let keys = asked.iter().map(|n| &*held[*n].key);
+        let mut reads = std::pin::pin!(link.txn(requests::glance(keys, Freshness::OfAll)));
+        let mut keeps: FuturesUnordered<_> = (0..asked.len())
+            .map(|at| {
+                let asks = link.keep_alive(Lane::Renew, held[asked[at]].lease);
+                async move { (at, asks.await) }
             })
-            .await
+            .collect();
+        let mut kept: Vec<_> = asked.iter().map(|_| None).collect();
+        let mut keys = None;
+        let mut failed = None;
+        loop {
+            let ready: Vec<_> = tokio::select! {
+                found = &mut reads, if keys.is_none() => {
+                    let found = found.map_err(Failure::of_a_read)?;
+                    keys = Some(requests::found(found).collect::<Vec<_>>());
+                    (0..asked.len()).collect()
+                }
+                Some((at, alive)) = keeps.next() => {
+                    kept[at] = Some(alive);
+                    vec![at]
+                }
+                else => break,
+            };
+            let Some(found) = &keys else { continue };
+            for at in ready {
+                let (n, key) = (asked[at], found.get(at));
+                // Without its key the claim is lost, whatever becomes of the lease.
+                if key.is_some_and(|key| !is_there(held[n], key.as_ref())) {
+                    self.judge(flight, n, key, None);
+                    continue;
+                }
+                match kept[at].take() {
+                    None => {}
+                    Some(Ok(alive)) => self.judge(flight, n, key, alive),
+                    // The next member may do better.
+                    Some(Err(failure))
+                        if matches!(failure.reaction, Reaction::Elsewhere | Reaction::LogIn) =>
+                    {
+                        failed = Some(failure.of_a_read());
+                    }
+                    Some(Err(failure)) => flight.tell(n, Err(error(failure))),
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
-    async fn judge(
+    /// Tells what both answers say of a claim.
+    fn judge(
         &self,
-        held: &[&Held<'_>],
-        found: Vec<Option<KeyValue>>,
-        alive: &[Option<Duration>],
-        sent_at: Reading,
-    ) -> Vec<Answer> {
-        let mut answers: Vec<_> = (0..held.len())
-            .map(|n| verdict(held[n], found.get(n), alive.get(n).copied().flatten()))
-            .collect();
-        let in_doubt: Vec<_> = (0..held.len()).filter(|n| answers[*n].is_none()).collect();
-        if !in_doubt.is_empty() {
-            let again: Vec<_> = in_doubt.iter().map(|n| held[*n]).collect();
-            let found = self.glance(&again, false).await;
-            for (at, n) in in_doubt.into_iter().enumerate() {
-                let found = found.as_ref().map(|(found, _)| found.get(at));
-                answers[n] = Some(second_verdict(held[n], found.map_err(Failure::clone)));
-            }
+        flight: &Flight<'_>,
+        n: usize,
+        found: Option<&Option<KeyValue>>,
+        alive: Option<Duration>,
+    ) {
+        match verdict(flight.held[n], found, alive) {
+            Some(answer) => self.tell(flight, n, answer),
+            None => flight.doubt(n),
         }
-        for (held, answer) in held.iter().zip(&answers) {
-            match answer {
-                Some(Ok(Renewal::Held { ttl, .. })) => {
-                    self.claims.alive(held.claim.id, held.lease, *ttl, sent_at);
-                }
-                // Nobody will ask for it again.
-                Some(Ok(Renewal::Lost)) => drop(self.claims.forget(held.claim.id, held.lease)),
-                _ => {}
-            }
+    }
+
+    /// Looks at the keys once more whose leases the leader did not know.
+    async fn look_again(&self, flight: &Flight<'_>) {
+        let asked = flight.left(Open::Doubtful);
+        if asked.is_empty() {
+            return;
         }
-        answers.into_iter().map(|a| a.unwrap_or_else(|| Err(strange("a renewal")))).collect()
+        let found = self.members.ask(|link| {
+            let keys = asked.iter().map(|n| &*flight.held[*n].key);
+            let read = requests::glance(keys, Freshness::OfAll);
+            async move { link.txn(read).await.map_err(Failure::of_a_read) }
+        });
+        let found = found.await.map(|found| requests::found(found).collect::<Vec<_>>());
+        for (at, n) in asked.into_iter().enumerate() {
+            let found = found.as_ref().map(|found| found.get(at)).map_err(Failure::clone);
+            self.tell(flight, n, second_verdict(flight.held[n], found));
+        }
+    }
+
+    fn tell(&self, flight: &Flight<'_>, n: usize, answer: Answer) {
+        let held = flight.held[n];
+        match &answer {
+            Ok(Renewal::Held { ttl, .. }) => {
+                self.claims.alive(held.claim.id, held.lease, *ttl, flight.sent_at);
+            }
+            // Nobody will ask for it again.
+            Ok(Renewal::Lost) => drop(self.claims.forget(held.claim.id, held.lease)),
+            Err(_) => {}
+        }
+        flight.tell(n, answer);
+    }
+}
+
+fn held_at(held: Held<'_>) -> Result<Held<'_>, BackendError> {
+    match held.claim.floor > held.revision as u64 {
+        true => Err(unsupported("etcd cannot lift its revision to a floor")),
+        false => Ok(held),
     }
 }
 
@@ -219,6 +345,7 @@ mod tests {
     fn the_key_decides_and_a_lease_that_is_not_known_asks_for_a_second_look() {
         let claim = latchwork_core::testing::claim("k");
         let held = Held {
+            number: 0,
             claim: &claim,
             key: b"k/5".to_vec(),
             revision: 7,
@@ -244,6 +371,7 @@ mod tests {
     fn no_transaction_is_too_large() {
         let claim = latchwork_core::testing::claim("k");
         let held = |bytes| Held {
+            number: 0,
             claim: &claim,
             key: vec![b'k'; bytes],
             revision: 7,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender as Teller, unbounded};
 use futures_util::StreamExt;
-use latchwork_core::{ClaimId, Io};
+use latchwork_core::{ClaimId, Io, Moment};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
@@ -15,6 +15,7 @@ use tonic::transport::Channel;
 use crate::config::Endpoint;
 use crate::errors::Failure;
 use crate::identity::{Found, Identity};
+use crate::keep_alive::REST;
 use crate::proof::Proof;
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
@@ -179,8 +180,16 @@ impl Stream {
                 order = orders.recv() => self.carry_out(order?, watchers),
             }
         };
+        let mut rests_until = Moment::NEVER;
         loop {
+            rests_until = match watchers.is_empty() {
+                true => rests_until.min(self.io.now().plus(REST)),
+                false => Moment::NEVER,
+            };
             tokio::select! {
+                () = self.io.clock().sleep_until(rests_until), if rests_until != Moment::NEVER => {
+                    return Some(());
+                }
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => {
                         if answer.canceled && answer.cancel_reason.contains("auth") {

@@ -189,6 +189,11 @@ impl Watchers {
         })
     }
 
+    /// Whether nothing is watched.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.watches.is_empty()
+    }
+
     /// Somebody listens no more.
     pub(crate) fn close(&mut self, listener: i64, now: Moment) {
         let id = self.of_guest.remove(&listener).unwrap_or(listener);

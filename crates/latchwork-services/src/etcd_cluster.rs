@@ -1,5 +1,7 @@
 //! Several members of etcd.
 
+use std::time::Duration;
+
 use crate::etcd::{EtcdOptions, EtcdPorts, EtcdServer};
 use crate::port::despite_collisions;
 use crate::proxy::Proxy;
@@ -74,6 +76,20 @@ impl EtcdCluster {
                 true => self.ways[member].freeze(direction),
                 false => self.ways[member].thaw(direction),
             }
+        }
+    }
+
+    /// Lets the members hear of each other only after this long, there and back: a round trip between
+    /// two members takes so long, or up to 4 ms longer.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster was started without proxies.
+    pub fn set_round_trip(&self, trip: Duration) {
+        assert!(!self.ways.is_empty(), "a cluster that was started with proxies");
+        for way in &self.ways {
+            way.delay(Direction::ToServer, trip / 2);
+            way.delay(Direction::ToClient, trip / 2);
         }
     }
 

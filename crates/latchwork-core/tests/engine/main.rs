@@ -12,6 +12,7 @@ mod drop_safety;
 mod handover;
 mod holder;
 mod machine_pause;
+mod many;
 mod options;
 mod primitives;
 mod pushed;

@@ -1,12 +1,16 @@
 //! Promises that depend on the surroundings: machines that pause, addresses that are wrong, proxies,
 //! other users of the server, and load. Servers run on their default settings.
+//! What surrounds a lock: default settings of servers, distance, quiet, load, middleboxes.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod distance;
 mod fronts;
+mod holds;
 mod large_keyspace;
 mod long_queue;
 mod paused_machine;
+mod quiet;
 mod two_clusters;

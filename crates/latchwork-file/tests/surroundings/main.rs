@@ -1,4 +1,5 @@
 //! What the surroundings do to a lock directory: containers, other users, slow disks.
+//! What surrounds a lock: load, stalls, other users, other boots.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
@@ -14,3 +15,4 @@ mod slow_disk;
 fn child() {
     parts::play();
 }
+mod stall;

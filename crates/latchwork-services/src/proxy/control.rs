@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) losses: Vec<Loss>,
     /// How to end all connections with a smaller number than this.
     pub(super) cut: (u64, Cut),
+    /// Connections with a smaller number than this pass nothing on any more, and do not end.
+    pub(super) stranded: u64,
     pub(super) next_connection: u64,
     pub(super) open: BTreeSet<u64>,
     pub(super) counts: Counts,
@@ -75,6 +77,7 @@ impl Shared {
             refusals: Vec::new(),
             losses: Vec::new(),
             cut: (0, Cut::Reset),
+            stranded: 0,
             next_connection: 0,
             open: BTreeSet::new(),
             counts: Counts::default(),

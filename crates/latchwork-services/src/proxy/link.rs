@@ -225,7 +225,7 @@ impl Link {
         }
         let mut due = None;
         for direction in [TO_SERVER, TO_CLIENT] {
-            if state.frozen[direction] {
+            if state.frozen[direction] || self.id < state.stranded {
                 self.lanes[direction].blocked = false;
                 continue;
             }
@@ -260,6 +260,7 @@ impl Link {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) => self.lanes[direction].end(due, End::Reset),
             Ok(0) => self.lanes[direction].end(due, End::Finish),
+            Ok(_) if self.id < state.stranded => {}
             Ok(n) => {
                 state.counts.bytes[direction] += n as u64;
                 self.take(&mut state, shared.protocol, direction, &piece[..n], due);

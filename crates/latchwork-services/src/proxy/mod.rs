@@ -260,6 +260,12 @@ impl Proxy {
         self.await_state("the cut", |s| s.open.range(..before).next().is_none())
     }
 
+    /// Swallows everything on the connections that are open, and ends none of them: as a middlebox
+    /// does that has dropped idle connections and tells nobody. New connections pass.
+    pub fn strand(&self) {
+        self.shared.change(|s| s.stranded = s.next_connection);
+    }
+
     /// Refuses new connections, as a port without a server does; those that are open go on.
     ///
     /// # Errors
