@@ -165,6 +165,8 @@ mod tests {
         let sample = b"*5\r\n:1\r\n:60601\r\n:1\r\n$5\r\n60000\r\n$5\r\n60601\r\n";
         let read = |bytes: &[u8]| value_of(bytes).and_then(|it| Look::read(&it));
         assert_eq!(read(sample).unwrap().left, Duration::from_millis(60_601));
-        survives("the guard's marker", &[sample], |bytes| drop(read(bytes)));
+        survives("the guard's marker", &[sample], |bytes| {
+            read(bytes);
+        });
     }
 }
