@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::backend::ClaimId;
 use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BackendError;
+use crate::fork::Origin;
 
 /// A task handed to [`Io::spawn`].
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -26,6 +27,7 @@ pub struct Io {
     spawn: Arc<dyn Fn(Task) + Send + Sync>,
     clock: Arc<dyn Clock>,
     doubts: Arc<Doubts>,
+    origin: Origin,
 }
 
 /// Claims that a backend wants to be renewed at once.
@@ -49,12 +51,23 @@ impl Doubts {
 impl Io {
     /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
-        Self { spawn: Arc::new(spawn), clock, doubts: Arc::default() }
+        Self { spawn: Arc::new(spawn), clock, doubts: Arc::default(), origin: Origin::here() }
     }
 
     /// Runs a task until it ends or the driver shuts down. Never blocks, callable from anywhere.
+    ///
+    /// In a child that was forked from the process, where nothing runs it, the task is left as it is.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        (self.spawn)(Box::pin(task));
+        if self.origin.is_here() {
+            (self.spawn)(Box::pin(task));
+        } else {
+            std::mem::forget(Box::pin(task));
+        }
+    }
+
+    /// The process that it runs in.
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// The clock.

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment, Sleep, boot_time, wall_time};
+use crate::fork::Origin;
 
 pub(crate) use alarm::Rings;
 
@@ -45,6 +46,7 @@ impl Clock for SystemClock {
 pub(crate) struct Timers {
     table: Mutex<Table>,
     alarm: alarm::Alarm,
+    origin: Origin,
 }
 
 struct Table {
@@ -65,7 +67,8 @@ impl std::fmt::Debug for Timers {
 impl Timers {
     pub(crate) fn new() -> std::io::Result<Self> {
         let table = Table { sleepers: BTreeMap::new(), entries: 0, alarm_at: Moment::NEVER };
-        Ok(Self { table: Mutex::new(table), alarm: alarm::Alarm::new()? })
+        let (table, alarm) = (Mutex::new(table), alarm::Alarm::new()?);
+        Ok(Self { table, alarm, origin: Origin::here() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -112,7 +115,8 @@ impl Future for TimerSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if boot_time() >= this.at {
+        // In a child nobody wakes the sleeper, and the table may be locked for ever.
+        if boot_time() >= this.at || !this.timers.origin.is_here() {
             return Poll::Ready(());
         }
         if this.at == Moment::NEVER {
@@ -138,7 +142,9 @@ impl Future for TimerSleep {
 
 impl Drop for TimerSleep {
     fn drop(&mut self) {
-        if let Some(entry) = self.entry {
+        if let Some(entry) = self.entry
+            && self.timers.origin.is_here()
+        {
             // The alarm may stay set for it.
             let old = self.timers.lock().sleepers.remove(&(self.at, entry));
             drop(old);
