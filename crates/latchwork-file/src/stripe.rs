@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::clock::boot_time;
-use latchwork_core::{BackendError, Effect};
+use latchwork_core::{BackendError, CloseOnFork, Effect};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -50,7 +50,8 @@ pub(crate) struct Stripe {
 
 #[derive(Debug, Default)]
 struct Opened {
-    file: Option<(OwnedFd, Identity)>,
+    /// A child would keep what is locked here when this process dies.
+    file: Option<(CloseOnFork, Identity)>,
     /// Another process had it for longer than that: nobody spins again until it was free once.
     stuck: bool,
     /// The stripe has too many record files, and the next release here removes the idle ones.
@@ -73,7 +74,7 @@ impl Stripe {
             match self.at.open(OFlags::RDWR, Mode::empty()) {
                 Ok(file) => {
                     let stat = rustix::fs::fstat(&file).map_err(|e| self.failed("look at", e))?;
-                    opened.file = Some((file, stat.into()));
+                    opened.file = Some((CloseOnFork::new(file), stat.into()));
                 }
                 Err(Errno::NOENT) => return Ok(Try::Removed),
                 Err(errno) => return Err(self.failed("open", errno)),
@@ -210,7 +211,7 @@ impl Locked<'_> {
     }
 
     fn file_ref(&self) -> Result<&OwnedFd, Errno> {
-        self.opened.file.as_ref().map(|(file, _)| file).ok_or(Errno::BADF)
+        self.opened.file.as_ref().map(|(file, _)| &**file.fd()).ok_or(Errno::BADF)
     }
 }
 
