@@ -7,6 +7,5 @@
 mod common;
 mod fronts;
 mod large_keyspace;
-mod long_queue;
 mod paused_machine;
 mod two_clusters;
