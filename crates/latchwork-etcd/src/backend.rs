@@ -9,8 +9,8 @@ use std::time::Duration;
 use latchwork_core::kit::lineup::Admission;
 use latchwork_core::{
     Answers, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim,
-    Effect, Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Shape,
-    Snapshot, Verb, Wake,
+    Effect, Error, Fencing, Grant, Io, Linger, Order, Query, Released, Renewal, Shape, Snapshot,
+    Verb, Wake,
 };
 use tokio::sync::mpsc;
 
@@ -18,22 +18,19 @@ use crate::claims::{Claims, Own};
 use crate::config::EtcdConfig;
 use crate::errors::{Failure, Reaction, strange, unsupported};
 use crate::keep_alive::Lane;
-use crate::line::{Line, Queued, value};
+use crate::line::{Line, value};
 use crate::link::Link;
 use crate::lookout::Lookout;
 use crate::members::{Members, error};
 use crate::names;
 use crate::pool::{Lease, Pool, Reading, spare};
-use crate::requests::{self, If, Part};
+use crate::requests::{self, If};
 use crate::vetting::keep_examining;
 
 /// The shortest lease that etcd grants with its usual election timeout.
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-
-/// How much of a line a try reads at first: in a shorter one nothing is left out.
-const PART: i64 = 64;
 
 /// How often a try begins again because its lease ended on the way, or others joined the line.
 const ROUNDS: u32 = 32;
@@ -103,8 +100,6 @@ enum Round {
     LeaseGone,
     /// The line as it is without the claim, which might join it.
     Seen(Line),
-    /// Nothing keeps it out in the part of the line that was read: again with all of it.
-    ReadAll,
 }
 
 impl Shared {
@@ -129,13 +124,8 @@ impl Shared {
         let prefix = names::line(&claim.key);
         let takes_place = claim.waits && claim.order == Order::Fifo;
         let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
-        let mut part = Part::Last(match claim.mode {
-            Mode::Permits { of, .. } => PART + i64::from(of),
-            _ => PART,
-        });
         for _ in 0..ROUNDS {
-            match self.round(claim, &prefix, (condition, part), takes_place).await? {
-                Round::ReadAll => part = Part::All,
+            match self.round(claim, &prefix, condition, takes_place).await? {
                 Round::Done(attempt) => return Ok(attempt),
                 Round::LeaseGone => {}
                 Round::Seen(line) => condition = If::NobodyJoinedSince(line.revision),
@@ -156,14 +146,10 @@ impl Shared {
         self: &Arc<Self>,
         claim: &Claim,
         prefix: &[u8],
-        (condition, part): (If, Part),
+        condition: If,
         takes_place: bool,
     ) -> Result<Round, BackendError> {
         let known = self.claims.get(claim.id);
-        let placed = known.and_then(|own| own.revision);
-        // Far back in a long line only what it waits for is looked at.
-        let queued = placed.and_then(|_| self.claims.queued(claim.id));
-        let queued = queued.filter(|_| part != Part::All);
         let seconds = known.map_or(whole_seconds(claim.ttl), |own| own.seconds);
         let (lease, is_new) = match known {
             Some(own) => (own.lease, false),
@@ -178,13 +164,7 @@ impl Shared {
         let (answer, alive) = self
             .members
             .ask(|link| {
-                let read = (part, placed.map(NonZeroI64::get));
-                let request = match (&queued, placed) {
-                    (Some(queued), Some(placed)) => {
-                        requests::unchanged(&queued.keys, prefix, (part, placed.get()))
-                    }
-                    _ => requests::put(condition, prefix, &key, &value, lease.id, read),
-                };
+                let request = requests::put(condition, prefix, &key, &value, lease.id);
                 async move {
                     let alive = async {
                         match is_fresh {
@@ -203,18 +183,14 @@ impl Shared {
             })
             .await
             .map_err(|failure| self.failed(claim, lease, failure))?;
-        let (line, waits) = match answer {
+        let line = match answer {
             Err(_) => {
                 self.claims.forget(claim.id, lease.id);
                 return Ok(Round::LeaseGone);
             }
-            Ok(answer) => {
-                let waits = queued.filter(|_| answer.succeeded);
-                let line = requests::line_of(answer, &key, &value, lease.id)
-                    .ok_or_else(|| strange("a transaction"))?
-                    .without_what_is_over(self.io.clock().wall());
-                (line, waits)
-            }
+            Ok(answer) => requests::line_of(answer, &key, &value, lease.id)
+                .ok_or_else(|| strange("a transaction"))?
+                .without_what_is_over(self.io.clock().wall()),
         };
         let me = line.find(&key);
         self.claims.answered(claim.id, lease.id, |own| {
@@ -243,16 +219,8 @@ impl Shared {
         };
         let alive_at = if is_fresh { lease.alive_at } else { sent_at };
         self.claims.alive(claim.id, lease.id, ttl, alive_at);
-        if let Some(queued) = waits {
-            return Ok(Round::Done(Attempt::Blocked(queued.blocked.clone())));
-        }
         match me {
             Some(me) => self.in_line(claim, &line, me, prefix, ttl, takes_place).await,
-            // It had a place, and has none any more.
-            None if placed.is_some() && takes_place => {
-                self.claims.queue(claim.id, lease.id, None);
-                Ok(Round::LeaseGone)
-            }
             None => self.beside(claim, line, prefix, lease.id),
         }
     }
@@ -274,9 +242,6 @@ impl Shared {
         }
         let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
         let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
-        if admission == Admission::Granted && line.is_part {
-            return Ok(Round::ReadAll);
-        }
         if admission == Admission::Granted {
             let token = place.revision as u64;
             self.holds(claim, place.lease);
@@ -285,10 +250,12 @@ impl Shared {
         if !takes_place {
             self.withdraw(claim).await?;
         }
-        let blocked = line.blocked(me, &admission, prefix.len(), self.io.clock().wall());
-        let queued = Queued::at(line, me, &admission, &blocked);
-        self.claims.queue(claim.id, place.lease, queued);
-        Ok(Round::Done(Attempt::Blocked(blocked)))
+        Ok(Round::Done(Attempt::Blocked(line.blocked(
+            me,
+            admission,
+            prefix.len(),
+            self.io.clock().wall(),
+        ))))
     }
 
     /// Judges a claim that has no place and does not want one unless it is the key.
@@ -302,9 +269,6 @@ impl Shared {
         let end = line.places.len();
         let clash = line.clash(claim.mode, end);
         let admission = line.admission_of_newcomer(claim.mode);
-        if clash.is_none() && admission == Admission::Granted && line.is_part {
-            return Ok(Round::ReadAll);
-        }
         if clash.is_none() && admission == Admission::Granted {
             return Ok(Round::Seen(line));
         }
@@ -317,7 +281,7 @@ impl Shared {
         match clash {
             Some(used) => Err(mismatch(used, claim.mode.shape())),
             None => {
-                let blocked = line.blocked(end, &admission, prefix.len(), self.io.clock().wall());
+                let blocked = line.blocked(end, admission, prefix.len(), self.io.clock().wall());
                 Ok(Round::Done(Attempt::Blocked(blocked)))
             }
         }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroI64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork_core::{ClaimId, Key, Moment};
 
-use crate::line::Queued;
 use crate::pool::{Lease, Reading};
 use crate::watch::Listener;
 use crate::{names, room};
@@ -34,8 +33,6 @@ struct Entry {
     held: Option<(Moment, Key)>,
     /// Ends its watch when it is dropped.
     watch: Option<Listener>,
-    /// What it waits for, far back in a long line.
-    queued: Option<Arc<Queued>>,
 }
 
 impl Entry {
@@ -61,7 +58,7 @@ impl Claims {
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
             let own = Own { lease, seconds, revision: None, granted: false, unsure: 0 };
-            Box::new(Entry { own, held: None, watch: None, queued: None })
+            Box::new(Entry { own, held: None, watch: None })
         };
         self.lock().entry(id).or_insert_with(fresh).own.unsure += 1;
     }
@@ -80,15 +77,6 @@ impl Claims {
             own.lease.ttl = ttl;
             own.lease.alive_at = own.lease.alive_at.later(at);
         });
-    }
-
-    /// What the claim with this lease waits for.
-    pub(crate) fn queue(&self, id: ClaimId, lease: i64, queued: Option<Queued>) {
-        self.change(id, lease, |entry| entry.queued = queued.map(Arc::new));
-    }
-
-    pub(crate) fn queued(&self, id: ClaimId) -> Option<Arc<Queued>> {
-        self.lock().get(&id)?.queued.clone()
     }
 
     /// The claim with this lease holds this lock since now at the latest.

@@ -13,7 +13,6 @@ use latchwork_core::{Blocked, Cause, Claim, ClaimId, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::proto::KeyValue;
-use crate::requests::MOST_OPS;
 
 /// How far clocks of hosts may differ, and how late a lease may end, before a key that is closed
 /// counts as open.
@@ -100,9 +99,6 @@ impl Place {
 pub(crate) struct Line {
     pub(crate) places: Vec<Place>,
     pub(crate) revision: i64,
-    /// There are more places ahead of these. Whoever is kept out by these is kept out; nobody is
-    /// admitted by them.
-    pub(crate) is_part: bool,
 }
 
 impl Line {
@@ -122,7 +118,7 @@ impl Line {
 
     pub(crate) fn of(mut places: Vec<Place>, revision: i64) -> Self {
         places.sort_unstable_by_key(|place| place.revision);
-        Self { places, revision, is_part: false }
+        Self { places, revision }
     }
 
     /// Where the key stands.
@@ -158,8 +154,8 @@ impl Line {
 
     /// How many places ahead of this one hold the key. One pass over the line.
     fn holders_ahead_of(&self, me: usize) -> usize {
-        lineup::admitted(&self.seen_at(self.places.get(me).map_or(i64::MAX, |me| me.revision)))
-            .min(me)
+        let seen_by = self.places.get(me).map_or(i64::MAX, |me| me.revision);
+        lineup::admitted(&self.seen_at(seen_by)).min(me)
     }
 
     /// Which places hold the key.
@@ -208,68 +204,33 @@ impl Line {
     pub(crate) fn blocked(
         &self,
         me: usize,
-        admission: &Admission,
+        admission: Admission,
         prefix: usize,
         wall: Duration,
     ) -> Blocked {
         let behind = match admission {
-            Admission::Granted => &[],
-            Admission::Behind(place) => std::slice::from_ref(place),
-            Admission::BehindAny(places) => &places[..],
+            Admission::Granted => Vec::new(),
+            Admission::Behind(place) => vec![place],
+            Admission::BehindAny(places) => places,
         };
         let resume =
             behind.iter().map(|place| Target::of(&self.places[*place], prefix).to_string());
-        let is_next = me == 1 && self.places.len() > me && !self.is_part;
+        let is_next = me == 1 && self.places.len() > me;
         let resume = resume.chain(is_next.then(|| NEXT.to_owned()));
         let first = &self.places[0];
         let cause = match first.id {
-            _ if self.is_part => Cause::Queued,
             _ if self.closed().is_some() => Cause::Linger,
             Some(_) => Cause::Held,
             None => Cause::Foreign,
         };
         Blocked {
             retry_after: self.closed_until().map(|until| until.saturating_sub(wall)),
-            ahead: (!self.is_part).then(|| (me - self.holders_ahead_of(me)) as u32),
+            ahead: Some((me - self.holders_ahead_of(me)) as u32),
             cause,
-            holder: (first.closed.is_none() && !self.is_part).then(|| first.holder.clone()),
+            holder: first.closed.is_none().then(|| first.holder.clone()),
             resume: Some(resume.collect::<Vec<_>>().join(" ").into()),
             store_time: None,
         }
-    }
-}
-
-/// What a claim remembers that stands far back in a long line: while these places are as they were,
-/// so is its own.
-#[derive(Debug, Clone)]
-pub(crate) struct Queued {
-    /// Its own key first, then those that it waits for, and when each was last modified.
-    pub(crate) keys: Vec<(Vec<u8>, i64)>,
-    pub(crate) blocked: Blocked,
-}
-
-impl Queued {
-    /// `None` if the claim is not far back, or waits for too many to ask for each.
-    pub(crate) fn at(
-        line: &Line,
-        me: usize,
-        behind: &Admission,
-        blocked: &Blocked,
-    ) -> Option<Self> {
-        let behind = match behind {
-            Admission::Granted => return None,
-            Admission::Behind(place) => std::slice::from_ref(place),
-            Admission::BehindAny(places) => places,
-        };
-        if !line.is_part || behind.len() >= MOST_OPS {
-            return None;
-        }
-        let key = |place: &usize| {
-            let place = &line.places[*place];
-            (place.key.clone(), place.closed.unwrap_or(place.revision))
-        };
-        let keys = std::iter::once(&me).chain(behind).map(key).collect();
-        Some(Self { keys, blocked: blocked.clone() })
     }
 }
 
@@ -356,7 +317,7 @@ mod tests {
     fn targets_come_back() {
         let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
         assert_eq!(line.places[0].revision, 3);
-        let blocked = line.blocked(2, &Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
+        let blocked = line.blocked(2, Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
         let targets = Target::read_all(&blocked.resume.unwrap());
         assert_eq!(targets.len(), 2);
         assert_eq!(targets[1], Target { suffix: "b c@\u{e9}".into(), revision: 9 });

@@ -22,25 +22,6 @@ pub(crate) fn line(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// How much of a line is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    All,
-    /// The last so many.
-    Last(i64),
-}
-
-/// The places of a line that a claim needs, which was created at this revision, or comes last.
-fn part_of(prefix: &[u8], part: Part, created: Option<i64>) -> RangeRequest {
-    let Part::Last(limit) = part else { return line(prefix) };
-    RangeRequest {
-        sort_order: SortOrder::Descend as i32,
-        limit,
-        max_create_revision: created.unwrap_or(0),
-        ..line(prefix)
-    }
-}
-
 /// One key.
 pub(crate) fn one(key: &[u8]) -> RangeRequest {
     RangeRequest { key: key.to_vec(), ..RangeRequest::default() }
@@ -63,15 +44,14 @@ pub(crate) enum If {
     NobodyJoinedSince(i64),
 }
 
-/// Puts the key of a claim under its lease, and reads the line, or a part of it: up to its own place
-/// if that is known. Who put it where nobody was is all there is of a line, and reads nothing.
+/// Puts the key of a claim under its lease, and reads the line. Who put it where nobody was is all
+/// there is of a line, and reads nothing.
 pub(crate) fn put(
     condition: If,
     prefix: &[u8],
     key: &[u8],
     value: &[u8],
     lease: i64,
-    (part, known): (Part, Option<i64>),
 ) -> TxnRequest {
     let absent = created(key, 0);
     let compare = match condition {
@@ -89,35 +69,12 @@ pub(crate) fn put(
         }
     };
     let put = op(Request::RequestPut(put_under(key, value, lease)));
-    let read = |created| op(Request::RequestRange(part_of(prefix, part, created)));
+    let read = || op(Request::RequestRange(line(prefix)));
     let success = match condition {
         If::NobodyThere => vec![put],
-        If::NoPlace | If::NobodyJoinedSince(_) => vec![put, read(None)],
+        If::NoPlace | If::NobodyJoinedSince(_) => vec![put, read()],
     };
-    TxnRequest { compare, success, failure: vec![read(known)] }
-}
-
-/// Whether these keys are as they were last modified; if not, it reads the line up to the place that
-/// was created at a revision. The first key is read, so that a majority answers.
-pub(crate) fn unchanged(
-    keys: &[(Vec<u8>, i64)],
-    prefix: &[u8],
-    (part, created): (Part, i64),
-) -> TxnRequest {
-    let compare = keys.iter().map(|(key, modified)| Compare {
-        result: CompareResult::Equal as i32,
-        target: CompareTarget::Mod as i32,
-        key: key.clone(),
-        range_end: Vec::new(),
-        target_union: Some(TargetUnion::ModRevision(*modified)),
-    });
-    let first = keys.iter().take(1);
-    let first = first.map(|(key, _)| RangeRequest { keys_only: true, ..one(key) });
-    TxnRequest {
-        compare: compare.collect(),
-        success: first.map(|read| op(Request::RequestRange(read))).collect(),
-        failure: vec![op(Request::RequestRange(part_of(prefix, part, Some(created))))],
-    }
+    TxnRequest { compare, success, failure: vec![read()] }
 }
 
 fn put_under(key: &[u8], value: &[u8], lease: i64) -> PutRequest {
@@ -187,22 +144,19 @@ pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnR
 /// The line that the transaction of [`put`] has read; or, if it has read nothing, what it has put.
 pub(crate) fn line_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64) -> Option<Line> {
     let revision = answer.header.as_ref()?.revision;
-    let (places, is_part) = match answer.responses.into_iter().next_back()?.response? {
-        Response::ResponseRange(range) => (range.kvs, range.more),
-        Response::ResponsePut(_) => (
-            vec![KeyValue {
-                key: key.to_vec(),
-                create_revision: revision,
-                mod_revision: revision,
-                value: value.to_vec(),
-                lease,
-                ..KeyValue::default()
-            }],
-            false,
-        ),
+    let places = match answer.responses.into_iter().next_back()?.response? {
+        Response::ResponseRange(range) => range.kvs,
+        Response::ResponsePut(_) => vec![KeyValue {
+            key: key.to_vec(),
+            create_revision: revision,
+            mod_revision: revision,
+            value: value.to_vec(),
+            lease,
+            ..KeyValue::default()
+        }],
         Response::ResponseDeleteRange(_) => return None,
     };
-    Some(Line { is_part, ..Line::new(places, revision) })
+    Some(Line::new(places, revision))
 }
 
 /// The line that a read has found.

@@ -15,8 +15,7 @@ use crate::line::{NEXT, Target};
 use crate::link::Link;
 use crate::members::error;
 use crate::names::{self, end_of};
-use crate::proto::RangeRequest;
-use crate::requests::{self, Freshness, MOST_OPS};
+use crate::requests::{self, Freshness};
 use crate::watch::Watch;
 use crate::watchers::Notice;
 
@@ -143,9 +142,8 @@ async fn look(
     targets: &[&Target],
 ) -> Result<Vec<bool>, Failure> {
     let keys: Vec<_> = targets.iter().map(|t| watched.key(t)).collect();
-    if targets.len() > MOST_OPS {
-        let names = RangeRequest { keys_only: true, ..requests::line(watched.prefix) };
-        let line = requests::local(names);
+    if targets.len() > 2 {
+        let line = requests::local(requests::line(watched.prefix));
         let found = link.range(line).await?.kvs;
         let is_there = |(key, t): (&Vec<u8>, &&Target)| {
             found.iter().any(|e| e.key == *key && e.create_revision == t.revision)

@@ -10,7 +10,6 @@ mod distance;
 mod fronts;
 mod holds;
 mod large_keyspace;
-mod long_queue;
 mod paused_machine;
 mod quiet;
 mod two_clusters;
