@@ -119,14 +119,10 @@ fn hostile_lists() {
     survives("children", &[&list, &many], |bytes| {
         let Some(children) = messages::children(bytes) else { return };
         let line = Line::read(&children);
-        let holding = line.holding();
-        for me in 0..line.places.len() {
+        for (me, holds) in line.holding().into_iter().enumerate() {
             let admission = line.admission(me);
             if line.clash(line.places[me].mode, me).is_none() {
-                assert_eq!(
-                    admission == latchwork_core::kit::lineup::Admission::Granted,
-                    holding[me]
-                );
+                assert_eq!(admission == latchwork_core::kit::lineup::Admission::Granted, holds);
             }
         }
     });

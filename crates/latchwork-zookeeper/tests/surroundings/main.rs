@@ -1,7 +1,7 @@
 //! What surrounds a lock on ZooKeeper: servers as they are installed, machines that are paused, many
 //! waiters, data that is set back.
 
-#![allow(clippy::disallowed_methods, reason = "tests")]
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
 
 #[path = "../common/mod.rs"]
 mod common;
