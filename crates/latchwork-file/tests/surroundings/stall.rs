@@ -24,7 +24,7 @@ const STALL: Duration = Duration::from_millis(2_500);
 
 fn count() -> usize {
     let full = std::env::var("LATCHWORK_FULL").ok();
-    full.map_or(5_000, |count| count.parse().expect("a number of holds"))
+    full.map_or(500, |count| count.parse().expect("a number of holds"))
 }
 
 #[derive(Default)]
