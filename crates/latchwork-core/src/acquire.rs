@@ -12,7 +12,7 @@ use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
 use crate::guard::Guard;
 use crate::key::Key;
 use crate::lease::{Granted, HoldState, Lease, Sent};
-use crate::local_queue::{Entered, InTheWay, Lead, Turn};
+use crate::local_queue::{Entered, InTheWay, Lead, Turn, Wish};
 use crate::observe::Event;
 use crate::options::Plan;
 use crate::reaper::{Job, Orphan};
@@ -65,10 +65,15 @@ impl Admission {
 
 /// Gets the request admitted. Refused if it asked once and was blocked, or if the key is closed and
 /// the request does not wait for that.
+///
+/// `again` is for one that was taken away from a future that nobody polled ([`Call`](crate::call)): it
+/// has waited before.
 pub(crate) async fn acquire(
     engine: &Arc<Engine>,
     request: &Request,
     patience: Patience,
+    start: Moment,
+    again: bool,
 ) -> Result<Admission, Error> {
     let key = &request.key;
     engine.check_open(Some(key))?;
@@ -78,7 +83,6 @@ pub(crate) async fn acquire(
             .store(engine.capabilities.store.clone())
             .next_step("leave fair() out, or use a store with a line"));
     }
-    let start = engine.io.now();
     let deadline = match patience {
         Patience::Within(limit) => start.plus(limit),
         Patience::Until(deadline, _) => deadline,
@@ -86,7 +90,7 @@ pub(crate) async fn acquire(
     };
     // Only exclusive claims share a place: readers and permits go to the store side by side.
     let (lead, waited) = if request.mode == Mode::Exclusive && !request.fair {
-        match wait_in_line(engine, request, patience, deadline).await? {
+        match wait_in_line(engine, request, patience, deadline, again).await? {
             Local::Lead(lead, waited) => (Some(lead), waited),
             Local::Handed(guard) => {
                 let (token, waited) = (guard.token(), engine.io.now().since(start));
@@ -114,10 +118,15 @@ async fn wait_in_line(
     request: &Request,
     patience: Patience,
     deadline: Moment,
+    mut first: bool,
 ) -> Result<Local, Error> {
     loop {
-        let waits = patience != Patience::Once;
-        let (line, turn) = match engine.lines.enter(&request.key, &request.plan, waits) {
+        let wish = match patience {
+            Patience::Once => Wish::Now,
+            _ if first => Wish::First,
+            _ => Wish::InTurn,
+        };
+        let (line, turn) = match engine.lines.enter(&request.key, &request.plan, wish) {
             Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
             Entered::Busy => return Ok(Local::Busy),
             Entered::Wait(line, turn) => (line, turn),
@@ -131,11 +140,11 @@ async fn wait_in_line(
         engine.check_open(Some(&request.key))?;
         match given {
             Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
-            // A hold that was lost on its way is dropped, and the wait starts anew.
+            // A hold that was lost on its way is dropped, and the wait starts anew where it was.
             Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
                 return Ok(Local::Handed(guard));
             }
-            Some(_) => {}
+            Some(_) => first = true,
             None => {
                 return Err(match line.trouble() {
                     Some((_, error)) => engine.seen(error, Some(&request.key)),

@@ -38,6 +38,9 @@ pub struct Capabilities {
 ///
 /// A wrapper of commands gives it to a guardian process: then the claims of a killed wrapper stay
 /// closed until the guardian has ended the command.
+///
+/// Give it a duplicate (`try_clone`): the descriptor itself may be one that a forked child does not keep
+/// (`CloseOnFork`).
 #[cfg(unix)]
 #[derive(Debug, Clone)]
 pub struct Lifeline(pub Arc<std::os::fd::OwnedFd>);

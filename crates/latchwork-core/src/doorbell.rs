@@ -10,22 +10,33 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
+use crate::fork::Origin;
+
 /// Runs a future on this thread until it ends, listening at `bell` meanwhile if there is one.
 ///
 /// It is what the blocking API waits with. Do not call it from async code: it blocks the thread.
 pub fn block_on<F: Future>(bell: Option<&Doorbell>, future: F) -> F::Output {
     let mut future = pin!(future);
-    let parker = imp::Parker::of_this_thread();
-    let waker = parker.waker();
-    let mut cx = Context::from_waker(&waker);
-    // Whoever cannot listen must not say so, or nobody would.
-    let bell = bell.filter(|_| parker.can_listen());
-    let _attending = bell.map(imp::attend);
+    let mut bell = bell;
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            return output;
+        let origin = Origin::here();
+        let parker = imp::Parker::of_this_thread();
+        let waker = parker.waker();
+        let mut cx = Context::from_waker(&waker);
+        // Whoever cannot listen must not say so, or nobody would.
+        bell = bell.filter(|_| parker.can_listen());
+        let _attending = bell.map(imp::attend);
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            if !origin.is_here() {
+                // The future forked this process. What wakes the parent is the parent's.
+                bell = None;
+                break;
+            }
+            parker.park(bell);
         }
-        parker.park(bell);
     }
 }
 
@@ -63,6 +74,7 @@ mod imp {
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
     use super::Doorbell;
+    use crate::fork::Origin;
 
     #[derive(Clone)]
     pub(super) struct Bell {
@@ -115,6 +127,8 @@ mod imp {
         woken: AtomicBool,
         /// It sleeps at a bell, not in `park`.
         listening: AtomicBool,
+        /// A child shares the descriptor: it would take the wake-ups of its parent's thread.
+        origin: Origin,
     }
 
     /// The parker of this thread, given back when dropped.
@@ -142,13 +156,15 @@ mod imp {
 
     impl Parker {
         pub(super) fn of_this_thread() -> Borrowed {
-            Borrowed(SPARE.take().unwrap_or_else(|| {
+            let spare = SPARE.take().filter(|parker| parker.origin.is_here());
+            Borrowed(spare.unwrap_or_else(|| {
                 Arc::new(Parker {
                     thread: std::thread::current(),
                     // Without a descriptor the thread is woken by Latchwork's own one, as any other.
                     event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
                     woken: AtomicBool::new(false),
                     listening: AtomicBool::new(false),
+                    origin: Origin::here(),
                 })
             }))
         }

@@ -156,8 +156,12 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
+        let Some(stop) = self.stop.take() else { return };
+        if self.io.origin().is_here() {
             let _ = stop.send(());
+        } else {
+            // The thread that it would wake is the parent's.
+            std::mem::forget(stop);
         }
     }
 }

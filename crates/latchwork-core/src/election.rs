@@ -9,8 +9,8 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 
 use crate::adaptive;
-use crate::backend::{Released, Snapshot};
-use crate::error::Error;
+use crate::backend::Snapshot;
+use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::manager::LockManager;
@@ -150,13 +150,18 @@ impl Election {
     /// The first item comes at once; `None` says that nobody leads. The store is asked every second
     /// ([`look_every`](Election::look_every)), so leaders that followed each other more quickly may
     /// not all be seen; terms never go back on a store whose tokens do not. An error is an item like
-    /// another: the stream goes on. It never ends, and asks nothing while nobody polls it.
+    /// another: the stream goes on. It never ends, but in a forked child after the error `Forked`, and asks
+    /// nothing while nobody polls it.
     pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + use<> {
         let io = self.lock.engine().io.clone();
         unfold((self.clone(), None), move |(election, mut seen)| {
             let io = io.clone();
             async move {
                 loop {
+                    // Told of it once, a child has nothing more to hear.
+                    if seen == Some(Err(ErrorKind::Forked)) {
+                        return None;
+                    }
                     if seen.is_some() {
                         io.sleep(election.look_every).await;
                     }
@@ -200,7 +205,7 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// As [`Guard::release`].
-    pub async fn resign(self) -> Result<Released, Error> {
+    pub async fn resign(self) -> Result<(), Error> {
         self.0.release().await
     }
 }

@@ -1,6 +1,7 @@
 //! What all handles and guards of a manager share.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,10 +10,12 @@ use tokio::sync::Notify;
 
 use crate::adaptive::Habits;
 use crate::backend::Backend;
+use crate::call::{Call, Calls, Unpolled};
 use crate::capabilities::Capabilities;
 use crate::clock::Moment;
 use crate::driver::{Driver, Work};
-use crate::error::{BackendError, Error, ErrorKind, LostReason};
+use crate::error::{BackendError, Error, ErrorKind, Lost, LostReason};
+use crate::fork::{Forked, Native, Own};
 use crate::guard::Guard;
 use crate::io::Io;
 use crate::key::Key;
@@ -25,7 +28,10 @@ use crate::token::FencingToken;
 use crate::validity;
 use crate::watchdog::{Watchdog, Watched};
 
-pub(crate) struct Engine {
+/// In a child that was forked from its process it is neither used nor dropped.
+pub(crate) struct Engine(Own<Parts>);
+
+pub(crate) struct Parts {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) capabilities: Capabilities,
     pub(crate) io: Io,
@@ -34,6 +40,7 @@ pub(crate) struct Engine {
     pub(crate) lines: Arc<Lines>,
     pub(crate) owners: Arc<Owners>,
     pub(crate) habits: Habits,
+    pub(crate) calls: Arc<Calls>,
     work: Arc<Work>,
     closed: AtomicBool,
     closing: Notify,
@@ -53,20 +60,71 @@ impl Engine {
         let reaper = Reaper::new(backend.clone(), verbs.clone(), work.clone());
         let watchdog = Watchdog::new(backend.clone(), verbs, reaper.clone());
         io.spawn(watchdog.life());
-        Arc::new(Self {
-            capabilities: backend.capabilities(),
-            backend,
-            io,
-            reaper,
-            watchdog,
-            lines: Arc::default(),
-            owners: Arc::default(),
-            habits: Habits::default(),
-            work,
-            closed: AtomicBool::new(false),
-            closing: Notify::new(),
-            _driver: driver,
-        })
+        let calls = Calls::new(io.clone());
+        io.spawn(calls.life());
+        let origin = io.origin();
+        Arc::new(Self(Own::new(
+            origin,
+            Parts {
+                capabilities: backend.capabilities(),
+                backend,
+                io,
+                reaper,
+                watchdog,
+                lines: Arc::default(),
+                owners: Arc::default(),
+                habits: Habits::default(),
+                calls,
+                work,
+                closed: AtomicBool::new(false),
+                closing: Notify::new(),
+                _driver: driver,
+            },
+        )))
+    }
+
+    /// Whether this process is still the one in which the manager was made. Asked before any lock is
+    /// taken: another thread of the parent may have had it at the fork.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.0.origin().is_here()
+    }
+
+    /// What a child is told that uses its parent's manager.
+    pub(crate) fn forked(&self, key: Option<&Key>) -> Error {
+        let error = Error::new(
+            ErrorKind::Forked,
+            "this process was forked after the connection was made, which is its parent's",
+        )
+        .store(self.capabilities.store.clone())
+        .next_step("connect in the child");
+        match key {
+            Some(key) => error.key(key),
+            None => error,
+        }
+    }
+
+    /// A future of this manager's process.
+    pub(crate) fn native<F: Future>(&self, future: F) -> Native<F> {
+        Native::new(self.0.origin(), future)
+    }
+
+    /// A call of the user in this manager's process.
+    pub(crate) fn call<M, F>(&self, unpolled: Unpolled, make: M) -> Call<M, F>
+    where
+        M: FnMut(bool) -> F,
+        F: Future<Output: Send> + Send + 'static,
+    {
+        Call::new(self.0.origin(), &self.calls, unpolled, make)
+    }
+
+    /// The answer of what is not done in a child.
+    pub(crate) fn told<T>(
+        &self,
+        answer: Result<Result<T, Error>, Forked>,
+        key: Option<&Key>,
+    ) -> Result<T, Error> {
+        answer.unwrap_or_else(|Forked| Err(self.forked(key)))
     }
 
     /// A backend's error as a user sees it.
@@ -74,7 +132,13 @@ impl Engine {
         Error::from_backend(error, key, &self.capabilities.store)
     }
 
+    /// Refuses in a child, before anything is locked.
+    pub(crate) fn check_here(&self, key: Option<&Key>) -> Result<(), Error> {
+        if self.is_here() { Ok(()) } else { Err(self.forked(key)) }
+    }
+
     pub(crate) fn check_open(&self, key: Option<&Key>) -> Result<(), Error> {
+        self.check_here(key)?;
         if !self.closed.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -115,11 +179,19 @@ impl Engine {
 
     /// Judges a hold by the clock, and sees to it that doubt is settled soon.
     pub(crate) fn judge(&self, watched: &Arc<Watched>) -> HoldState {
+        if !self.is_here() {
+            return HoldState::Lost(self.left_behind());
+        }
         let judged = watched.lease.judge(self.io.clock().as_ref());
         if judged == HoldState::Suspect {
             self.watchdog.hurry(watched);
         }
         judged
+    }
+
+    /// What a child is told of its parent's hold.
+    pub(crate) fn left_behind(&self) -> Lost {
+        Lost { reason: LostReason::Forked, at: self.io.now() }
     }
 
     /// Gives the hold of a guard that is done to the next waiter of this process, if that is due.
@@ -169,7 +241,7 @@ impl Engine {
             if let Some(held) = lease.lost_after() {
                 self.learn(lease, held);
             }
-            return Outcome::WasLost;
+            return Outcome::WasLost(lease.was_lost(self.io.now()));
         };
         self.watchdog.forget(watched);
         self.learn(lease, held);
@@ -206,6 +278,14 @@ impl Engine {
     }
 }
 
+impl Deref for Engine {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
 /// What became of a hold whose guard is done.
 pub(crate) enum Outcome {
     /// A waiter of this process has it now.
@@ -213,7 +293,7 @@ pub(crate) enum Outcome {
     /// It has ended: this is to be released at the store.
     Ended(Job),
     /// It was lost before.
-    WasLost,
+    WasLost(Lost),
 }
 
 impl fmt::Debug for Engine {

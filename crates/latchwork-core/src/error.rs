@@ -3,9 +3,11 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::key::Key;
+use crate::token::FencingToken;
 
 /// What went wrong inside a backend's verb, and whether it may have taken effect.
 #[derive(Debug, Clone)]
@@ -91,6 +93,7 @@ struct Inner {
     store: Option<Arc<str>>,
     next_step: Option<String>,
     source: Option<BackendError>,
+    lost: Option<Lost>,
 }
 
 /// The kinds of errors, by what the caller can do about them.
@@ -113,6 +116,11 @@ pub enum ErrorKind {
     Invalid,
     /// The manager was shut down.
     Closed,
+    /// The hold that was to be released had been lost before: what was done under it may have
+    /// overlapped with another holder's work. [`Error::lost`] says why and when.
+    Lost,
+    /// This process was forked from the one that connected, and cannot use its locks.
+    Forked,
     /// What the store holds is damaged.
     Corrupt,
 }
@@ -127,6 +135,7 @@ impl Error {
             store: None,
             next_step: None,
             source: None,
+            lost: None,
         }))
     }
 
@@ -144,6 +153,21 @@ impl Error {
         new.0.next_step = error.next_step.clone();
         new.0.key = key.cloned();
         new.0.source = Some(error);
+        new
+    }
+
+    /// A hold was lost before its release, `ago` before it.
+    pub(crate) fn lost_before(lost: Lost, ago: Duration, token: FencingToken) -> Self {
+        // Of what the release itself has found, the store does not say when it happened.
+        let when = match Duration::from_millis(ago.as_millis() as u64) {
+            Duration::ZERO => "the lock was lost before it was released".to_owned(),
+            ago => format!("the lock was lost {ago:?} before it was released"),
+        };
+        let mut new = Self::new(ErrorKind::Lost, format!("{when}: {lost}"))
+        .next_step(format!(
+            "check what was written under token {token} since then: another holder may have worked at the same time"
+        ));
+        new.0.lost = Some(lost);
         new
     }
 
@@ -181,6 +205,11 @@ impl Error {
     /// What a person can do about it, where known.
     pub fn hint(&self) -> Option<&str> {
         self.0.next_step.as_deref()
+    }
+
+    /// Why and when a hold was lost, for the kind [`Lost`](ErrorKind::Lost).
+    pub fn lost(&self) -> Option<Lost> {
+        self.0.lost
     }
 
     /// Whether what was asked may have taken effect at the store nevertheless.
@@ -241,6 +270,8 @@ pub enum LostReason {
     SessionEnded,
     /// The hold reached its `max_hold`.
     MaxHold,
+    /// The hold is that of the process that this one was forked from, and goes on there.
+    Forked,
 }
 
 impl fmt::Display for Lost {
@@ -250,6 +281,7 @@ impl fmt::Display for Lost {
             LostReason::Taken => "the store says that the lock is no longer held",
             LostReason::SessionEnded => "the session that held the lock has ended",
             LostReason::MaxHold => "the lock reached its longest allowed hold (max_hold)",
+            LostReason::Forked => "the lock is held by the process that this one was forked from",
         })
     }
 }

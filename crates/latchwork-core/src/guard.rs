@@ -8,9 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::Released;
+use crate::call::Unpolled;
 use crate::clock::Moment;
 use crate::engine::{Engine, Outcome};
-use crate::error::{Error, Lost, NotHeld};
+use crate::error::{Error, Lost, LostReason, NotHeld};
+use crate::fork::Forked;
 use crate::key::Key;
 use crate::lease::HoldState;
 use crate::reaper::{Withdrawal, linger_until, tell_released};
@@ -31,6 +33,10 @@ use crate::watchdog::Watched;
 /// one excludes, under the assumptions of the backend. A hold that ends otherwise than by release
 /// is told no later than its validity ends, by the holder's own clock, also when the store cannot
 /// be reached and also after the machine was suspended.
+///
+/// In a child that was forked from the process (`fork` without `exec`) the guard holds nothing: it says
+/// [`Lost`](HoldState::Lost) with [`Forked`](LostReason::Forked), and neither a release nor a drop there
+/// touches the parent's lock.
 ///
 /// # Fencing
 ///
@@ -104,6 +110,9 @@ impl Guard {
 
     /// The ttl that the store granted last.
     pub fn ttl(&self) -> Duration {
+        if !self.engine.is_here() {
+            return self.watched.lease.claim.ttl;
+        }
         self.watched.lease.granted_ttl()
     }
 
@@ -111,6 +120,9 @@ impl Guard {
     /// ([`boot_time`](crate::clock::boot_time)). A renewal moves it on; a pause of the machine moves
     /// it back by as much, until the next renewal.
     pub fn valid_until(&self) -> Moment {
+        if !self.engine.is_here() {
+            return Moment::from_nanos(0);
+        }
         // A pause of the machine is noticed by a look.
         self.state();
         self.watched.lease.valid_until()
@@ -149,7 +161,8 @@ impl Guard {
             HoldState::Lost(lost) => Some(lost),
             HoldState::Held | HoldState::Suspect => None,
         };
-        lease.until(self.engine.io.clock().as_ref(), judge).await
+        let lost = lease.until(self.engine.io.clock().as_ref(), judge);
+        self.engine.native(lost).await.unwrap_or_else(|Forked| self.engine.left_behind())
     }
 
     /// Completes when [`ensure_held`](Guard::ensure_held) would refuse, and says why: the hold is in
@@ -160,7 +173,9 @@ impl Guard {
     /// May be dropped and called again; nothing is missed.
     pub async fn not_held(&self) -> NotHeld {
         let lease = &self.watched.lease;
-        lease.until(self.engine.io.clock().as_ref(), || self.ensure_held().err()).await
+        let told = lease.until(self.engine.io.clock().as_ref(), || self.ensure_held().err());
+        let told = self.engine.native(told).await;
+        told.unwrap_or_else(|Forked| NotHeld::Lost(self.engine.left_behind()))
     }
 
     /// Runs `work` for as long as the lock is held.
@@ -179,39 +194,58 @@ impl Guard {
 
     /// Releases the lock and tells how it went.
     ///
-    /// `Yes` also when the hold passed to a waiter of this process, and when it goes on because its
-    /// owner entered it more than once; `NotHeld` when the hold was
-    /// lost before, so what was done under it may have overlapped with another holder's work.
+    /// `Ok` says that the lock was held until now. So it is also when the hold passes to a waiter of this
+    /// process, and when it goes on because its owner entered it more than once.
     ///
     /// # Errors
     ///
-    /// `Unreachable` if the store did not answer: the release goes on in the background, until it
-    /// is answered or the ttl is over.
+    /// - [`Lost`](crate::ErrorKind::Lost) if the hold was lost before: what was done under it may have
+    ///   overlapped with another holder's work. The message names the token to check for.
+    /// - `Unreachable` if the store did not answer: the lock was held until now, and the release goes on
+    ///   in the background, until it is answered or the ttl is over.
+    /// - `Forked` in a child of the process that has the lock, where nothing is done.
     ///
     /// # Cancel safety
     ///
-    /// The guard is gone in any case. A dropped release goes on in the background.
-    pub async fn release(self) -> Result<Released, Error> {
+    /// The guard is gone in any case. A dropped release goes on in the background, and so does one that is
+    /// not polled for two seconds.
+    pub async fn release(self) -> Result<(), Error> {
         self.release_until(None).await
     }
 
     /// Releases the lock and keeps the key closed to everyone until then.
-    pub(crate) async fn release_until(
-        mut self,
-        closed_until: Option<Moment>,
-    ) -> Result<Released, Error> {
+    pub(crate) async fn release_until(self, closed_until: Option<Moment>) -> Result<(), Error> {
+        let (engine, key) = (self.engine.clone(), self.key().clone());
+        // Asked for once: a release that nobody polls goes on.
+        let mut guard = Some(self);
+        let releasing = engine.call(Unpolled::GoesOn, move |_| {
+            let guard = guard.take();
+            async move {
+                match guard {
+                    Some(guard) => guard.release_here(closed_until).await,
+                    None => Ok(()),
+                }
+            }
+        });
+        let answer = releasing.await;
+        engine.told(answer, Some(&key))
+    }
+
+    async fn release_here(mut self, closed_until: Option<Moment>) -> Result<(), Error> {
+        if !self.engine.is_here() {
+            return Err(self.engine.forked(Some(self.key())));
+        }
         self.done = true;
         let outcome = match (self.leave(), closed_until) {
-            (Leave::Others(held), _) => {
-                return Ok(if held { Released::Yes } else { Released::NotHeld });
-            }
+            (Leave::Others(None), _) => return Ok(()),
+            (Leave::Others(Some(lost)), _) => return Err(self.lost_before(lost)),
             (Leave::Last, None) => self.engine.hand_over_or_end(&self.watched, self.index),
             (Leave::Last, until) => self.engine.end(&self.watched, until),
         };
         let job = match outcome {
             Outcome::Ended(job) => job,
-            Outcome::HandedOver => return Ok(Released::Yes),
-            Outcome::WasLost => return Ok(Released::NotHeld),
+            Outcome::HandedOver => return Ok(()),
+            Outcome::WasLost(lost) => return Err(self.lost_before(lost)),
         };
         let (rules, held) = (job.rules.clone(), job.held);
         let op_timeout = rules.op_timeout(job.claim.ttl);
@@ -222,7 +256,13 @@ impl Guard {
             Ok(released) => {
                 withdrawal.settled();
                 tell_released(&rules, self.key(), held);
-                Ok(released)
+                match released {
+                    Released::Yes => Ok(()),
+                    Released::NotHeld => {
+                        let at = self.engine.io.now();
+                        Err(self.lost_before(Lost { reason: LostReason::Taken, at }))
+                    }
+                }
             }
             Err(error) => Err(self
                 .engine
@@ -231,13 +271,22 @@ impl Guard {
         }
     }
 
+    fn lost_before(&self, lost: Lost) -> Error {
+        Error::lost_before(lost, self.engine.io.now().since(lost.at), self.token)
+            .key(self.key())
+            .store(self.engine.capabilities.store.clone())
+    }
+
     /// Takes this guard out of the count of its owner's.
     fn leave(&mut self) -> Leave {
         let is_last = self.entry.take().is_none_or(|entry| entry.leave());
         if is_last {
             return Leave::Last;
         }
-        Leave::Others(!matches!(self.state(), HoldState::Lost(_)))
+        Leave::Others(match self.state() {
+            HoldState::Lost(lost) => Some(lost),
+            HoldState::Held | HoldState::Suspect => None,
+        })
     }
 
     /// Forgets a guard that was made for a waiter who had gone: the hold is still the maker's.
@@ -248,6 +297,11 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if !self.engine.is_here() {
+            // The hold is the parent's, and so is what counts the guards of its owner.
+            std::mem::forget(self.entry.take());
+            return;
+        }
         if self.done {
             return;
         }
@@ -277,8 +331,8 @@ pub(crate) async fn run_until<F: Future>(
 
 /// Who is left of an owner's guards.
 enum Leave {
-    /// Others, and whether the hold is still theirs.
-    Others(bool),
+    /// Others; and why the hold is theirs no longer, if it is not.
+    Others(Option<Lost>),
     /// This was the last one.
     Last,
 }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::backend::ClaimId;
 use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BackendError;
+use crate::fork::Origin;
 
 /// A task handed to [`Io::spawn`].
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -27,6 +28,7 @@ pub struct Io {
     spawn_blocking: Option<Arc<dyn Fn(Task) + Send + Sync>>,
     clock: Arc<dyn Clock>,
     doubts: Arc<Doubts>,
+    origin: Origin,
 }
 
 /// Where backends say which claims they want to be renewed at once: each engine on an [`Io`] has a
@@ -57,7 +59,8 @@ impl DoubtSink {
 impl Io {
     /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
-        Self { spawn: Arc::new(spawn), spawn_blocking: None, clock, doubts: Arc::default() }
+        let (spawn, origin) = (Arc::new(spawn), Origin::here());
+        Self { spawn, spawn_blocking: None, clock, doubts: Arc::default(), origin }
     }
 
     /// The same, with another place for tasks that block their thread.
@@ -76,8 +79,19 @@ impl Io {
     /// Runs a task until it ends or the driver shuts down. Callable from anywhere, never blocks.
     ///
     /// The task must not block either: it shares its thread with other tasks of the store.
+    ///
+    /// In a child that was forked from the process, where nothing runs it, the task is left as it is.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        (self.spawn)(Box::pin(task));
+        if self.origin.is_here() {
+            (self.spawn)(Box::pin(task));
+        } else {
+            std::mem::forget(Box::pin(task));
+        }
+    }
+
+    /// The process that it runs in.
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// The clock.

@@ -332,6 +332,14 @@ impl Lease {
         Some((self.token_of(state.index), now.since(state.held_since)))
     }
 
+    /// Why and when a hold ended that was not released.
+    pub(crate) fn was_lost(&self, now: Moment) -> Lost {
+        match self.lock().end {
+            Some(End::Lost(lost)) => lost,
+            _ => Lost { reason: LostReason::Taken, at: now },
+        }
+    }
+
     /// Ends the hold for a reason that is not the clock's. `None` if it had ended before.
     pub(crate) fn end_lost(&self, reason: LostReason, now: Moment) -> Option<Lost> {
         let mut state = self.lock();

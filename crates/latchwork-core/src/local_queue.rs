@@ -105,6 +105,17 @@ pub(crate) struct Lead {
     over: bool,
 }
 
+/// How a line is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Only if it is empty.
+    Now,
+    /// Behind those who wait.
+    InTurn,
+    /// Before those who wait: its turn had come, and it could not take it.
+    First,
+}
+
 /// What entering a line gives.
 pub(crate) enum Entered {
     Lead(Lead),
@@ -118,8 +129,8 @@ impl Lines {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the line of a key; with `waits` false only if it is empty.
-    pub(crate) fn enter(self: &Arc<Self>, key: &Key, plan: &Plan, waits: bool) -> Entered {
+    /// Joins the line of a key.
+    pub(crate) fn enter(self: &Arc<Self>, key: &Key, plan: &Plan, wish: Wish) -> Entered {
         let mut by_key = self.lock();
         let line = match by_key.get(key) {
             Some(line) => line.clone(),
@@ -136,11 +147,16 @@ impl Lines {
             drop(state);
             return Entered::Lead(Lead { lines: self.clone(), line, inherited: None, over: false });
         }
-        if !waits {
+        if wish == Wish::Now {
             return Entered::Busy;
         }
         let (turn, given) = oneshot::channel();
-        state.waiting.push_back(Waiting { plan: plan.clone(), turn });
+        let waiting = Waiting { plan: plan.clone(), turn };
+        if wish == Wish::First {
+            state.waiting.push_front(waiting);
+        } else {
+            state.waiting.push_back(waiting);
+        }
         drop(state);
         Entered::Wait(line, given)
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::acquire::{Admission, Patience, Request, acquire};
 use crate::adaptive::AdaptiveTtl;
 use crate::backend::Mode;
+use crate::call::Unpolled;
 use crate::clock::Moment;
 use crate::doorbell::Doorbell;
 use crate::engine::Engine;
@@ -114,12 +115,14 @@ impl Lock {
     /// Contention is `None`, not an error. `Mismatch` if the key is in use as another kind of lock,
     /// or as a semaphore with another limit; `Unsupported` if the store has no such locks; `Invalid`
     /// for a bad name or option, which the message names. `Unreachable` at once if the store does not answer
-    /// within the time limit of one verb (a quarter of the ttl, two seconds at most).
+    /// within the time limit of one verb (a quarter of the ttl, two seconds at most). `Forked` in a
+    /// child of the process that connected.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing held: what the store may have granted is given back in
-    /// the background, at the latest by the ttl.
+    /// the background, at the latest by the ttl. A future that was woken and is not polled for two
+    /// seconds gives it back too, and tries again when it is polled.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         Ok(self.admit(Patience::Once).await?.guard())
     }
@@ -135,6 +138,12 @@ impl Lock {
     ///
     /// Dropping the future gives up the place in line, or leaves it to the next waiter of this
     /// process; nothing stays held.
+    ///
+    /// A future that is kept and not polled delays others by two seconds at most. If it was woken and is
+    /// not polled for so long, what it was given passes on: a hold handed to it, the lead of its process, a
+    /// grant of the store, its place there. `select!` in a loop does that to a future when another branch
+    /// waits for the same key. When it is polled again, it goes on waiting, before the other waiters of its
+    /// process.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_with(Patience::Endless).await
     }
@@ -196,7 +205,15 @@ impl Lock {
     }
 
     pub(crate) async fn admit(&self, patience: Patience) -> Result<Admission, Error> {
-        acquire(&self.engine, &self.request()?, patience).await
+        let key = self.key()?;
+        self.engine.check_here(Some(key))?;
+        let (request, start) = (Arc::new(self.request()?), self.engine.io.now());
+        let call = self.engine.call(Unpolled::BeginsAnew, |again| {
+            let (engine, request) = (self.engine.clone(), request.clone());
+            async move { acquire(&engine, &request, patience, start, again).await }
+        });
+        let answer = call.await;
+        self.engine.told(answer, Some(key))
     }
 
     fn request(&self) -> Result<Request, Error> {

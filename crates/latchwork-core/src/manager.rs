@@ -32,6 +32,9 @@ use crate::token::FencingToken;
 /// Cheap to clone; clones share the connection, the watchdog and the lines of waiters, and each
 /// has its own options. The options are checked against each other and the store at the first
 /// acquire, with the field's name in the message; nothing is clamped in silence.
+///
+/// A child that was forked from the process (`fork` without `exec`) cannot use its parent's manager:
+/// every call answers [`Forked`](ErrorKind::Forked), and dropping it does nothing. Connect in the child.
 #[derive(Debug, Clone)]
 pub struct LockManager {
     engine: Arc<Engine>,
@@ -252,16 +255,21 @@ impl LockManager {
     ///
     /// Dropping the future may leave some of the holders evicted.
     pub async fn force_release(&self, name: impl AsRef<str>) -> Result<ForceReleased, Error> {
-        let engine = &self.engine;
         let key = self.settings.key(name.as_ref())?;
-        let seen = self.inspect(name.as_ref()).await?;
+        let answer = self.engine.native(self.evict(name.as_ref(), &key)).await;
+        self.engine.told(answer, Some(&key))
+    }
+
+    async fn evict(&self, name: &str, key: &Key) -> Result<ForceReleased, Error> {
+        let engine = &self.engine;
+        let seen = self.inspect(name).await?;
         let plan = self.settings.plan(&engine.capabilities)?;
         let limit = plan.rules.op_timeout(plan.ttl);
         for party in &seen.holders {
             let Some(id) = party.id else { continue };
-            let claim = self.claim(&key, id, party.mode, &plan);
+            let claim = self.claim(key, id, party.mode, &plan);
             let released = engine.reaper.release_once(&claim, Linger::None, limit).await;
-            released.map_err(|e| engine.seen(e, Some(&key)))?;
+            released.map_err(|e| engine.seen(e, Some(key)))?;
         }
         // By its shape: who waits gives the key one as well, also where nobody holds it any more.
         let mode = match seen.shape {
@@ -269,14 +277,14 @@ impl LockManager {
             Some(Shape::Semaphore { of }) => Mode::Permits { take: of, of },
             Some(Shape::Mutex) | None => Mode::Exclusive,
         };
-        let token = self.bump(&key, mode, &plan, limit).await?;
+        let token = self.bump(key, mode, &plan, limit).await?;
         let (evicted, others): (Vec<_>, Vec<_>) =
             seen.holders.into_iter().partition(|party| party.id.is_some());
         if let (None, [stays, ..]) = (token, &others[..]) {
             let message =
                 format!("still held, for its holder is not ours to evict: {}", stays.holder);
             return Err(Error::new(ErrorKind::Unsupported, message)
-                .key(&key)
+                .key(key)
                 .store(engine.capabilities.store.clone())
                 .next_step("make sure that the holder is dead, then delete the key at the store"));
         }
@@ -333,6 +341,8 @@ impl LockManager {
 
     /// Shuts down: ends every hold, gives it back, and waits for the answers.
     ///
+    /// In a child of the process that connected it does nothing.
+    ///
     /// Guards that are still alive are told [`SessionEnded`](crate::LostReason::SessionEnded); an
     /// acquire that waits or comes later answers `Closed`.
     ///
@@ -340,14 +350,16 @@ impl LockManager {
     ///
     /// The manager is closed in any case; dropping the future only stops waiting for answers.
     pub async fn close(&self) {
-        self.engine.close().await;
+        // In a child there is nothing to close: what there is is the parent's.
+        let _ = self.engine.native(self.engine.close()).await;
     }
 
     async fn ask(&self, query: &Query, key: Option<&Key>) -> Result<Vec<Snapshot>, Error> {
         const LIMIT: Duration = Duration::from_secs(2);
         self.engine.check_open(key)?;
         let limit = self.settings.options().op_timeout.unwrap_or(LIMIT);
-        let answer = self.engine.io.answer(limit, self.engine.backend.inspect(query)).await;
-        answer.map_err(|e| self.engine.seen(e, key))
+        let asking = self.engine.io.answer(limit, self.engine.backend.inspect(query));
+        let answer = self.engine.native(asking).await;
+        self.engine.told(answer.map(|found| found.map_err(|e| self.engine.seen(e, key))), key)
     }
 }

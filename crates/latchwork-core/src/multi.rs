@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use crate::backend::Released;
+use crate::call::Unpolled;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Lost, NotHeld};
 use crate::guard::{Guard, run_until};
@@ -70,7 +70,11 @@ impl MultiLock {
     ///
     /// Dropping the future leaves nothing held: what was granted is given back in the background.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        let taken = take_free(self.locks()?).await?;
+        self.call(|locks| async move { Self::try_here(&locks).await }).await
+    }
+
+    async fn try_here(locks: &[Lock]) -> Result<Option<MultiGuard>, Error> {
+        let taken = take_free(locks).await?;
         let all: Option<Vec<Guard>> = taken.into_iter().collect();
         if let Some(all) = &all {
             // From one moment on for all.
@@ -107,14 +111,38 @@ impl MultiLock {
         self.acquire_until(Some(limit)).await
     }
 
-    fn locks(&self) -> Result<&[Lock], Error> {
-        self.0.as_deref().map_err(Clone::clone)
+    fn locks(&self) -> Result<&Arc<[Lock]>, Error> {
+        self.0.as_ref().map_err(Clone::clone)
     }
 
     async fn acquire_until(&self, limit: Option<Duration>) -> Result<MultiGuard, Error> {
+        let now = self.locks()?[0].engine().io.now();
+        let deadline = limit.map_or(Moment::NEVER, |limit| now.plus(limit));
+        let acquire = move |locks: Arc<[Lock]>| async move {
+            Self::acquire_here(&locks, limit, deadline).await
+        };
+        self.call(acquire).await
+    }
+
+    /// Makes one call of it: while it waits for a lock it holds those before.
+    async fn call<T, F>(&self, mut make: impl FnMut(Arc<[Lock]>) -> F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
         let locks = self.locks()?;
+        let (engine, key) = (locks[0].engine(), locks[0].key()?);
+        let call = engine.call(Unpolled::BeginsAnew, |_| make(locks.clone()));
+        let answer = call.await;
+        engine.told(answer, Some(key))
+    }
+
+    async fn acquire_here(
+        locks: &[Lock],
+        limit: Option<Duration>,
+        deadline: Moment,
+    ) -> Result<MultiGuard, Error> {
         let io = &locks[0].engine().io;
-        let deadline = limit.map_or(Moment::NEVER, |limit| io.now().plus(limit));
         let mut held: Vec<Guard> = Vec::with_capacity(locks.len());
         loop {
             let rest = if held.len() + 1 == locks.len() && !held.is_empty() {
@@ -272,23 +300,19 @@ impl MultiGuard {
 
     /// Releases all, side by side, and tells how it went.
     ///
-    /// `NotHeld` when one of them was lost before.
-    ///
     /// # Errors
     ///
-    /// As [`Guard::release`]: the first error, after all were asked.
+    /// As [`Guard::release`], after all were asked: [`Lost`](ErrorKind::Lost) if one of them was lost
+    /// before, else the first error.
     ///
     /// # Cancel safety
     ///
     /// The guard is gone in any case. Dropped releases go on in the background.
-    pub async fn release(self) -> Result<Released, Error> {
+    pub async fn release(self) -> Result<(), Error> {
         let answers = join_all(self.0.into_iter().map(Guard::release)).await;
-        let mut all = Released::Yes;
-        for answer in answers {
-            if answer? == Released::NotHeld {
-                all = Released::NotHeld;
-            }
-        }
-        Ok(all)
+        let errors = answers.into_iter().filter_map(Result::err);
+        // An overlap is not to be hidden by a store that did not answer.
+        let worst = errors.min_by_key(|error| error.kind() != ErrorKind::Lost);
+        worst.map_or(Ok(()), Err)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Admission, Patience};
-use crate::backend::{Blocked, Cause, Released};
+use crate::backend::{Blocked, Cause};
 use crate::error::{Error, ErrorKind, Lost};
 use crate::guard::Guard;
 use crate::lock::Lock;
@@ -162,7 +162,7 @@ impl Once {
     ///
     /// As [`Lock::try_acquire`].
     pub async fn try_begin(&self) -> Result<Begun, Error> {
-        self.begin(None).await
+        self.begin_here(None).await
     }
 
     /// Begins the task if it was not done in this period; if somebody is at it, waits up to `limit`
@@ -176,7 +176,13 @@ impl Once {
     ///
     /// As [`Lock::acquire`].
     pub async fn begin_within(&self, limit: Duration) -> Result<Begun, Error> {
-        self.begin(Some(limit)).await
+        self.begin_here(Some(limit)).await
+    }
+
+    async fn begin_here(&self, limit: Option<Duration>) -> Result<Begun, Error> {
+        let engine = self.lock.engine();
+        let answer = engine.native(self.begin(limit)).await;
+        engine.told(answer, self.lock.key().ok())
     }
 
     async fn begin(&self, limit: Option<Duration>) -> Result<Begun, Error> {
@@ -334,17 +340,15 @@ impl Run {
 
     /// Closes the period: nobody does the task again before it is over.
     ///
-    /// `NotHeld` when the lock was lost before: the period is not closed, and somebody may have begun
-    /// the task again.
-    ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
+    /// As [`Guard::release`]. With [`Lost`](ErrorKind::Lost) the period is not closed, and somebody may
+    /// have begun the task again.
     ///
     /// # Cancel safety
     ///
     /// As [`Guard::release`]: the period is closed in the background.
-    pub async fn succeed(self) -> Result<Released, Error> {
+    pub async fn succeed(self) -> Result<(), Error> {
         let Range { start, end } = self.period;
         let (now, wall) = self.guard.clocks();
         // A clock that was set back makes the rest no longer than the period.
@@ -363,8 +367,10 @@ impl Run {
     pub async fn finish<T, E>(self, result: Result<T, E>) -> OnceOutcome<T, E> {
         match result {
             Ok(done) => match self.succeed().await {
-                Ok(Released::Yes) => OnceOutcome::Done(done),
-                Ok(Released::NotHeld) => OnceOutcome::DoneNotClosed(done, NotClosed::Lost),
+                Ok(()) => OnceOutcome::Done(done),
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    OnceOutcome::DoneNotClosed(done, NotClosed::Lost)
+                }
                 Err(error) => OnceOutcome::DoneNotClosed(done, NotClosed::Error(error)),
             },
             Err(failed) => {
@@ -384,7 +390,7 @@ impl Run {
     /// # Cancel safety
     ///
     /// As [`Guard::release`].
-    pub async fn fail(self) -> Result<Released, Error> {
+    pub async fn fail(self) -> Result<(), Error> {
         self.guard.release().await
     }
 }

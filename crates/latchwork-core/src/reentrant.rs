@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::acquire::{Patience, timed_out};
+use crate::call::Unpolled;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::guard::Guard;
@@ -90,6 +91,10 @@ impl ReentrantMutex {
     ///
     /// As [`Lock::try_acquire`]; an owner that had the lock before has it still.
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
+        self.call(owner, |this, owner| async move { this.try_here(&owner).await }).await
+    }
+
+    async fn try_here(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         let visit = self.visit(owner)?;
         if let Some(guard) = self.enter(&visit) {
             return Ok(Some(guard));
@@ -129,8 +134,38 @@ impl ReentrantMutex {
     }
 
     async fn acquire_with(&self, owner: &Owner, limit: Option<Duration>) -> Result<Guard, Error> {
+        let now = self.0.engine().io.now();
+        let deadline = limit.map_or(Moment::NEVER, |limit| now.plus(limit));
+        let acquire = move |this: Self, owner| async move {
+            this.acquire_here(&owner, limit, deadline).await
+        };
+        self.call(owner, acquire).await
+    }
+
+    /// Makes one call of it: while it waits it may have its owner's turn, which another call of the
+    /// owner needs.
+    async fn call<T, F>(
+        &self,
+        owner: &Owner,
+        mut make: impl FnMut(Self, Owner) -> F,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let (engine, key) = (self.0.engine(), self.0.key()?);
+        let call = engine.call(Unpolled::BeginsAnew, |_| make(self.clone(), owner.clone()));
+        let answer = call.await;
+        engine.told(answer, Some(key))
+    }
+
+    async fn acquire_here(
+        &self,
+        owner: &Owner,
+        limit: Option<Duration>,
+        deadline: Moment,
+    ) -> Result<Guard, Error> {
         let io = &self.0.engine().io;
-        let deadline = limit.map_or(Moment::NEVER, |limit| io.now().plus(limit));
         let visit = self.visit(owner)?;
         // Before its turn: the turn may be with a call that nobody polls any more.
         if let Some(guard) = self.enter(&visit) {

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::{Clock, LONGEST_NAP, Moment, Sleep, Steps, boot_time, wall_time};
+use crate::fork::Origin;
 
 #[cfg(target_os = "linux")]
 mod alarm;
@@ -60,6 +61,7 @@ pub(crate) struct Timers {
     table: Mutex<Table>,
     alarm: alarm::Alarm,
     steps: Arc<Steps>,
+    origin: Origin,
 }
 
 struct Table {
@@ -87,7 +89,7 @@ impl Timers {
             stopped: false,
         };
         let (table, alarm) = (Mutex::new(table), alarm::Alarm::new()?);
-        Ok(Arc::new(Self { table, alarm, steps: Arc::default() }))
+        Ok(Arc::new(Self { table, alarm, steps: Arc::default(), origin: Origin::here() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -144,7 +146,8 @@ impl Future for TimerSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if boot_time() >= this.at {
+        // In a child nobody wakes the sleeper, and the table may be locked for ever.
+        if boot_time() >= this.at || !this.timers.origin.is_here() {
             return Poll::Ready(());
         }
         if this.at == Moment::NEVER {
@@ -170,7 +173,9 @@ impl Future for TimerSleep {
 
 impl Drop for TimerSleep {
     fn drop(&mut self) {
-        if let Some(entry) = self.entry {
+        if let Some(entry) = self.entry
+            && self.timers.origin.is_here()
+        {
             // The alarm may stay set for it.
             let old = self.timers.lock().sleepers.remove(&(self.at, entry));
             drop(old);

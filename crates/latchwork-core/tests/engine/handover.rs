@@ -16,7 +16,7 @@ async fn a_released_hold_passes_on_without_a_request_and_with_a_larger_token() {
     let (second, token) = tokio::join!(mutex.acquire(), async {
         world.settle().await;
         let token = first.token();
-        assert_eq!(first.release().await.unwrap(), Released::Yes);
+        first.release().await.unwrap();
         token
     });
     let second = second.unwrap();

@@ -64,7 +64,7 @@ async fn h03_a_grant_older_than_half_its_ttl_is_given_back() {
     let guard = locks.mutex("k").acquire().await.unwrap();
     assert_eq!(world.store.asked(), (2, 1), "given back under its own name, tried under another");
     assert!(guard.remaining() >= 5 * SEC);
-    assert_eq!(guard.release().await.unwrap(), Released::Yes);
+    guard.release().await.unwrap();
     world.io.sleep(SEC).await;
     assert!(world.is_empty().await);
 }
@@ -143,7 +143,68 @@ async fn h09_a_key_taken_away_is_told_within_one_renewal() {
     let lost = guard.lost().await;
     assert_eq!(lost.reason, LostReason::Taken);
     assert!(lost.at.since(start) <= 3 * SEC);
-    assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// Guards of every kind; `?` is enough to stop at it.
+#[tokio::test(start_paused = true)]
+async fn h115_a_release_after_a_loss_is_an_error() {
+    let world = World::new();
+    let locks = world.locks.clone().ttl(9 * SEC);
+    let me = Owner::named("me");
+    let guard = locks.mutex("mutex").acquire().await.unwrap();
+    let token = guard.token();
+    let reentrant = locks.reentrant("reentrant");
+    let (outer, inner) =
+        (reentrant.acquire(&me).await.unwrap(), reentrant.acquire(&me).await.unwrap());
+    let leader = locks.election("election").campaign().await.unwrap();
+    let several = locks.multi(["one", "several"]).acquire().await.unwrap();
+    let once = locks.once("once", Period::parse("1h", None).unwrap());
+    let Begun::Run(run) = once.try_begin().await.unwrap() else { panic!("it is open") };
+    let failing = locks.once("failing", Period::parse("1h", None).unwrap());
+    let Begun::Run(fails) = failing.try_begin().await.unwrap() else { panic!("it is open") };
+    let late = locks.mutex("late").acquire().await.unwrap();
+    let (_, other) = world.another();
+    for name in ["mutex", "reentrant", "election", "several", "once", "failing"] {
+        other.force_release(name).await.unwrap();
+    }
+    world.io.sleep(5 * SEC).await;
+    // This one is not known to be lost before its release.
+    other.force_release("late").await.unwrap();
+    let error = guard.release().await.unwrap_err();
+    let told = error.to_string();
+    for part in ["\"mutex\"", "mem:", "before it was released", &format!("token {token}")] {
+        assert!(told.contains(part), "{told}");
+    }
+    let lost = error.lost().unwrap();
+    assert!(lost.reason == LostReason::Taken && lost.at < world.io.now());
+    let others = [
+        inner.release().await,
+        outer.release().await,
+        leader.resign().await,
+        several.release().await,
+        run.succeed().await,
+        fails.fail().await,
+        late.release().await,
+    ];
+    for told in others {
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Lost);
+    }
+}
+
+/// A store that does not answer hides no overlap.
+#[tokio::test(start_paused = true)]
+async fn h115_an_overlap_of_one_of_several_comes_first() {
+    let world = World::new();
+    let several = world.locks.multi(["a", "b"]).acquire().await.unwrap();
+    let (_, other) = world.another();
+    other.force_release("b").await.unwrap();
+    several.guards()[1].lost().await;
+    world.store.plan(|asked| match asked {
+        Asked::Release => Fault::LoseRequest,
+        _ => Fault::None,
+    });
+    assert_eq!(several.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 /// A store that tells of an end by itself makes the loss known at once; a word too much does no harm.

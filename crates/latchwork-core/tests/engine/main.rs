@@ -17,4 +17,5 @@ mod options;
 mod primitives;
 mod pushed;
 mod store_clock;
+mod unpolled;
 mod waiting;
