@@ -146,7 +146,12 @@ impl fmt::Debug for FileBackend {
 
 impl Drop for FileBackend {
     fn drop(&mut self) {
-        self.shared.session.end(&self.shared.layout);
+        if self.shared.io.origin().is_here() {
+            self.shared.session.end(&self.shared.layout);
+        } else {
+            // The session is that of the process that this one was forked from.
+            std::mem::forget(self.shared.clone());
+        }
     }
 }
 

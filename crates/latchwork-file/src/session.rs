@@ -5,14 +5,15 @@
 //! is the truth: whoever can take it knows that no process has the description open any more. The
 //! pipe is the messenger: when its last writer is gone, everyone who reads it is told.
 //!
-//! The kernel does both at the end of a process, however it ends, and a process that inherits the
-//! descriptor keeps the session alive.
+//! The kernel does both at the end of a process, however it ends, and a process that is given a
+//! duplicate of the descriptor keeps the session alive. A child that was merely forked does not: it
+//! would keep the locks of a parent that has died.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use latchwork_core::{BackendError, Effect, random_u128};
+use latchwork_core::{BackendError, CloseOnFork, Effect, random_u128};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -29,8 +30,8 @@ const ATTEMPTS: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: u128,
-    life: Arc<OwnedFd>,
-    wake: Arc<OwnedFd>,
+    life: CloseOnFork,
+    wake: CloseOnFork,
     /// Where the others look whether it lives, and what they must find there.
     life_path: PathBuf,
     life_identity: Identity,
@@ -53,9 +54,11 @@ impl Session {
                 at.create_pipe(layout.file_mode())
                     .map_err(|errno| failed_at("create", &at, errno, Effect::NotApplied))
             });
-            let life = Arc::new(life);
+            let life = CloseOnFork::new(life);
             return match begun {
-                Ok(wake) => Ok(Self { id, life, wake: Arc::new(wake), life_path, life_identity }),
+                Ok(wake) => {
+                    Ok(Self { id, life, wake: CloseOnFork::new(wake), life_path, life_identity })
+                }
                 Err(error) => {
                     remove_files(layout, id);
                     Err(error)
@@ -68,12 +71,12 @@ impl Session {
 
     /// The descriptor that keeps this session alive.
     pub(crate) fn life(&self) -> &Arc<OwnedFd> {
-        &self.life
+        self.life.fd()
     }
 
     /// Where this session is told to look again.
     pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
-        &self.wake
+        self.wake.fd()
     }
 
     /// Whether the others can still find this session. Its file may have been removed by somebody
@@ -89,14 +92,14 @@ impl Session {
     /// Whether the others can still wake the waiters of this session: the file for that may have
     /// been removed alone. What the session holds stays held then, and only waiting makes no sense.
     pub(crate) fn can_be_told(&self) -> bool {
-        rustix::fs::fstat(&*self.wake).is_ok_and(|stat| stat.st_nlink > 0)
+        rustix::fs::fstat(&self.wake).is_ok_and(|stat| stat.st_nlink > 0)
     }
 
     /// Ends the session, also when somebody still has the descriptor.
     pub(crate) fn end(&self, layout: &Layout) {
         remove_files(layout, self.id);
         // Whoever watches it is told by a byte, in case the descriptor stays open.
-        let _ = rustix::io::write(&*self.life, &[0]);
+        let _ = rustix::io::write(&self.life, &[0]);
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use latchwork_core::clock::boot_time;
-use latchwork_core::{BackendError, Effect};
+use latchwork_core::{BackendError, CloseOnFork, Effect};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -59,7 +59,8 @@ pub(crate) struct Stripe {
 
 #[derive(Debug, Default)]
 struct Opened {
-    file: Option<(Arc<OwnedFd>, Identity)>,
+    /// A child would keep what is locked here when this process dies.
+    file: Option<(CloseOnFork, Identity)>,
     /// Another process had it for longer than that: nobody spins again until it was free once.
     stuck: bool,
     /// The stripe has too many record files, and the next release here removes the idle ones.
@@ -79,7 +80,7 @@ impl Stripe {
         let Some(mut opened) = self.try_lock_here() else { return Ok(Try::Busy) };
         if opened.file.is_none() {
             match self.at.open_file(OFlags::RDWR) {
-                Ok((file, stat)) => opened.file = Some((Arc::new(file), stat.into())),
+                Ok((file, stat)) => opened.file = Some((CloseOnFork::new(file), stat.into())),
                 Err(Errno::NOENT) => return Ok(Try::Removed),
                 Err(errno) => return Err(self.failed("open", errno)),
             }
@@ -213,7 +214,7 @@ impl Locked<'_> {
             return Err(corrupt("it states that all tokens were given", &self.stripe.at.path()));
         }
         let header = self.write(header)?;
-        let file = self.opened.file.as_ref().map(|(file, _)| file.clone());
+        let file = self.opened.file.as_ref().map(|(file, _)| file.fd().clone());
         let file = file.ok_or_else(|| self.stripe.failed("use", Errno::BADF))?;
         Ok(Reserved { file, ceiling: header.reserved })
     }
@@ -281,7 +282,7 @@ impl Locked<'_> {
     }
 
     fn file_ref(&self) -> Result<&OwnedFd, Errno> {
-        self.opened.file.as_ref().map(|(file, _)| &**file).ok_or(Errno::BADF)
+        self.opened.file.as_ref().map(|(file, _)| &**file.fd()).ok_or(Errno::BADF)
     }
 }
 

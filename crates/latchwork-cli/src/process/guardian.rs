@@ -40,7 +40,9 @@ impl Guardian {
     pub(crate) fn start(lifeline: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let (frames_read, frames) = pipe()?;
         let (report, report_write) = pipe()?;
-        let lifeline = lifeline.map(|fd| fd.as_raw_fd());
+        // A duplicate: what is forked from this process has the descriptor itself no longer.
+        let lifeline = lifeline.map(|fd| fd.try_clone_to_owned()).transpose()?;
+        let inherited = lifeline.as_ref().map(|fd| fd.as_raw_fd());
         // The running file, also when its name is gone or has another file by now.
         let mut command = Command::new("/proc/self/exe");
         command
@@ -53,8 +55,8 @@ impl Guardian {
         let prepare = move || {
             setsid()?;
             close_all_on_exec()?;
-            if let Some(fd) = lifeline {
-                // SAFETY: the caller has it open over the whole of `spawn` below.
+            if let Some(fd) = inherited {
+                // SAFETY: `lifeline` is open over the whole of `spawn` below.
                 rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty())?;
             }
             let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -72,6 +74,7 @@ impl Guardian {
         let pid = Pid::from_child(&child);
         // `command` still holds the guardian's ends of the pipes.
         drop(command);
+        drop(lifeline);
         rustix::io::ioctl_fionbio(report.as_fd(), true)?;
         Ok(Self { pid, frames, report: watch(report)? })
     }
