@@ -31,6 +31,7 @@ pub(crate) fn code_of(error: &Error) -> u8 {
         ErrorKind::Denied => DENIED,
         ErrorKind::Unsupported | ErrorKind::Invalid => USAGE,
         ErrorKind::Mismatch => MISMATCH,
+        ErrorKind::Lost => LOST,
         _ => BROKEN,
     }
 }
@@ -56,6 +57,8 @@ mod tests {
             (ErrorKind::Invalid, 64),
             (ErrorKind::Closed, 70),
             (ErrorKind::Corrupt, 70),
+            (ErrorKind::Lost, 73),
+            (ErrorKind::Forked, 70),
         ] {
             assert_eq!(code_of(&Error::new(kind, "x")), code, "{kind:?}");
         }

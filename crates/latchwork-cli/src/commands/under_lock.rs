@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::clock::{boot_time, wall_time};
-use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, Released, random_between};
+use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, random_between};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -254,17 +254,19 @@ impl Session<'_> {
             }
         };
         match released {
-            Some(Ok(Released::Yes)) => {
+            Some(Ok(())) => {
                 output.detail("released", &format!("released {names}"), &fields);
             }
-            Some(Ok(Released::NotHeld))
-                if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) =>
-            {
-                // The command was not protected up to its end.
-                output.fail("Lost", &format!("lost {names} before the command had ended"));
-                code = exit::LOST;
+            Some(Err(error)) if error.kind() == ErrorKind::Lost => {
+                // One that was ended for the loss has been told of.
+                if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) {
+                    // The command was not protected up to its end.
+                    let step = error.hint().map(|step| format!("; {step}")).unwrap_or_default();
+                    let message = format!("lost {names} before the command had ended{step}");
+                    output.fail("Lost", &message);
+                    code = exit::LOST;
+                }
             }
-            Some(Ok(Released::NotHeld)) => {}
             unanswered => {
                 let why = unanswered.and_then(Result::err).map(|error| error.to_string());
                 let why = why.unwrap_or_else(|| "the store does not answer".to_owned());

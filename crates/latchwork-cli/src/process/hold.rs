@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::{Error, Guard, HoldState, Lost, Moment, MultiGuard, NotHeld, Released, Run};
+use latchwork::{Error, Guard, HoldState, Lost, Moment, MultiGuard, NotHeld, Run};
 
 /// A hold of one lock or several.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Hold {
     }
 
     /// Releases it. A task is closed for its period if it succeeded.
-    pub(crate) async fn give_back(self, succeeded: bool) -> Result<Released, Error> {
+    pub(crate) async fn give_back(self, succeeded: bool) -> Result<(), Error> {
         match self {
             Self::One(guard) => guard.release().await,
             Self::Several(guards) => guards.release().await,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use latchwork::{ErrorKind, Guard, LockManager, NotHeld, Released};
+use latchwork::{ErrorKind, Guard, LockManager, NotHeld};
 use latchwork_core::clock::boot_time;
 use latchwork_core::{Lost, Moment};
 
@@ -193,8 +193,8 @@ impl Tasker {
             return Ok(());
         }
         let answer = match held.release().await {
-            Ok(Released::Yes) => Answer::Yes,
-            Ok(Released::NotHeld) => Answer::NotHeld,
+            Ok(()) => Answer::Yes,
+            Err(error) if error.kind() == ErrorKind::Lost => Answer::NotHeld,
             Err(error) => {
                 eprintln!(
                     "release of attempt {} on {}: {error}",

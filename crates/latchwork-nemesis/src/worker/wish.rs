@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::{
-    Error, Guard, Lock, LockManager, MultiGuard, MultiLock, Owner, ReentrantMutex, Released,
-};
+use latchwork::{Error, Guard, Lock, LockManager, MultiGuard, MultiLock, Owner, ReentrantMutex};
 use latchwork_core::{Capabilities, Lost, Mode};
 
 use crate::luck::Luck;
@@ -207,7 +205,7 @@ impl Held {
         }
     }
 
-    pub(crate) async fn release(self) -> Result<Released, Error> {
+    pub(crate) async fn release(self) -> Result<(), Error> {
         match self {
             Self::One(guard) => guard.release().await,
             Self::Several(guards) => guards.release().await,

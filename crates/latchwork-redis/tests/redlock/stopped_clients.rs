@@ -42,7 +42,7 @@ fn h01_a_client_stopped_between_grant_and_write_is_told_and_fenced() {
         assert_eq!(holder.line(), "lost");
         assert_eq!(holder.line(), "NotHeld");
         assert_eq!(next.state(), HoldState::Held);
-        assert_eq!(next.release().await.unwrap(), Released::Yes);
+        next.release().await.unwrap();
         five.empties(SEC).await;
     });
 }

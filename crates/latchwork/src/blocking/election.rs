@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use latchwork_core::{Error, FencingToken, Leader, Released, block_on};
+use latchwork_core::{Error, FencingToken, Leader, block_on};
 
 use super::Guard;
 
@@ -116,7 +116,7 @@ impl Leadership {
     /// # Errors
     ///
     /// As there.
-    pub fn resign(self) -> Result<Released, Error> {
+    pub fn resign(self) -> Result<(), Error> {
         self.0.release()
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{
-    Error, FencingToken, HoldState, Key, Lost, Moment, NotHeld, Released, block_on,
-};
+use latchwork_core::{Error, FencingToken, HoldState, Key, Lost, Moment, NotHeld, block_on};
 
 /// A lock that is held; see [`Guard`](crate::Guard). Dropping it releases the lock.
 #[derive(Debug)]
@@ -66,7 +64,7 @@ impl Guard {
     /// # Errors
     ///
     /// As there.
-    pub fn release(self) -> Result<Released, Error> {
+    pub fn release(self) -> Result<(), Error> {
         block_on(None, self.0.release())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{Error, FencingToken, HoldState, Lost, NotHeld, Released, block_on};
+use latchwork_core::{Error, FencingToken, HoldState, Lost, NotHeld, block_on};
 
 use super::Lock;
 
@@ -90,7 +90,7 @@ impl MultiGuard {
     /// # Errors
     ///
     /// As there.
-    pub fn release(self) -> Result<Released, Error> {
+    pub fn release(self) -> Result<(), Error> {
         block_on(None, self.0.release())
     }
 }

@@ -4,9 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{
-    Error, FencingToken, HoldState, NotHeld, OnceOutcome, Released, Skipped, block_on,
-};
+use latchwork_core::{Error, FencingToken, HoldState, NotHeld, OnceOutcome, Skipped, block_on};
 
 /// A task that is done once in each period; see [`Once`](crate::Once).
 #[derive(Debug, Clone)]
@@ -126,7 +124,7 @@ impl Run {
     /// # Errors
     ///
     /// As there.
-    pub fn succeed(self) -> Result<Released, Error> {
+    pub fn succeed(self) -> Result<(), Error> {
         block_on(None, self.0.succeed())
     }
 
@@ -135,7 +133,7 @@ impl Run {
     /// # Errors
     ///
     /// As there.
-    pub fn fail(self) -> Result<Released, Error> {
+    pub fn fail(self) -> Result<(), Error> {
         block_on(None, self.0.fail())
     }
 }
