@@ -1,0 +1,9 @@
+//! What surrounds a program that takes locks: how its processes are made, and how its runtime polls.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
+
+mod fork;
+mod unpolled;
