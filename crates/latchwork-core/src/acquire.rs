@@ -413,6 +413,8 @@ impl<'a> Pending<'a> {
             }
         };
         match engine.io.within(look_at.since(now), wait).await {
+            // No try was sent later than now: what says so comes from no store.
+            Some(Ok(Wake::Admitted { stamp, .. })) if stamp.sent_at() > engine.io.now() => {}
             Some(Ok(Wake::Admitted { grant, stamp, since_try })) => {
                 let now = engine.io.now();
                 let sent_at = stamp.sent_at();

@@ -138,7 +138,7 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                 })))
             }
             Value::Int(0) => {
-                let [_, cause, retry, ahead, seconds, micros, holder] = &parts[..] else {
+                let [_, cause, retry, ahead, seconds, micros, holder, ..] = &parts[..] else {
                     return None;
                 };
                 let cause = match text(cause)?.as_str() {
@@ -169,6 +169,22 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
         }
     };
     parsed().unwrap_or_else(|| Err(strange(answer)))
+}
+
+/// From which place in line on the script has to be called again: what follows the answer proper.
+pub(crate) fn goes_on(answer: &Value, proper: usize) -> Option<u64> {
+    let Value::Array(parts) = answer else { return None };
+    number(parts.get(proper)?)
+}
+
+/// Where a claim stands in line that is blocked; -1 if that is not told.
+pub(crate) fn stands_at(answer: &Value) -> i64 {
+    let Value::Array(parts) = answer else { return -1 };
+    // The short way for those who come to the end of the line tells only how many are before them.
+    match parts.get(8).or(parts.get(3)) {
+        Some(Value::Int(place)) => *place,
+        _ => -1,
+    }
 }
 
 /// The answer to a release by the whole script.
@@ -271,5 +287,68 @@ mod tests {
         for foreign in [&b""[..], b"lw:", b"lw:x:-:zz", b"0123456789abcdef", b"\xff\xfe"] {
             assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");
         }
+    }
+
+    /// An answer made of bytes: parts between `|`, numbers as such, and lists of parts in brackets.
+    fn answer_of(bytes: &[u8]) -> Value {
+        fn part(bytes: &[u8]) -> Value {
+            let number = str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+            match (bytes, number) {
+                (_, Some(number)) => Value::Int(number),
+                (b"", _) => Value::Nil,
+                ([b'[', inner @ ..], _) => {
+                    Value::Array(inner.split(|b| *b == b',').map(part).collect())
+                }
+                ([b'+', text @ ..], _) => {
+                    Value::SimpleString(String::from_utf8_lossy(text).into_owned())
+                }
+                _ => Value::BulkString(bytes.to_vec()),
+            }
+        }
+        Value::Array(bytes.split(|b| *b == b'|').map(part).collect())
+    }
+
+    #[test]
+    fn hostile_answers_of_scripts_are_read_without_harm() {
+        let claim = latchwork_core::testing::claim("k");
+        let samples: [&[u8]; 7] = [
+            b"1|1790000000000001|2000|1790000000|7",
+            b"0|h|1500|3|1790000000|7|1790000000007|host:pid 7",
+            b"0|q|-1|-1|1790000000|7||128",
+            b"2|p5",
+            b"3|60000|60601",
+            b"+1790000000000001|+|1790000000|7",
+            b"18446744073709551615|9223372036854775807|-9223372036854775808|18446744073709551615|1",
+        ];
+        latchwork_services::hostile::survives("answers of scripts", &samples, |bytes| {
+            let answer = answer_of(bytes);
+            let _ = attempt(&answer, &claim);
+            let _ = released(&answer);
+            let _ = goes_on(&answer, 3);
+            let _ = renewals(&answer, &[&claim, &claim]);
+            let _ = pairs(&answer).map(|pairs| pairs.len());
+            if let Value::Array(parts) = &answer {
+                let _ = parts.windows(2).filter_map(|two| time(&two[0], &two[1])).count();
+            }
+        });
+    }
+
+    #[test]
+    fn hostile_values_of_keys_are_read_without_harm() {
+        let id = "0".repeat(31) + "7";
+        let samples = [
+            format!("lw:x:+:{id}:1790000000000001:1790000000007|host:pid 7"),
+            "lw:r:-:1790000000007".into(),
+            "lw:p:-:77:5:2".into(),
+            "lw:c:-:".into(),
+            "lw:x:\u{e9}:zz".into(),
+        ];
+        let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
+        latchwork_services::hostile::survives("values of keys", &samples, |bytes| {
+            let _ = Held::read(bytes);
+            let text = String::from_utf8_lossy(bytes);
+            let _ = holder::read(&text);
+            let _ = fields(&text).count();
+        });
     }
 }

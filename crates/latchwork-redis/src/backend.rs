@@ -1,36 +1,38 @@
-//! The five verbs: a script each. Renewals are in `renew.rs`, looks in `inspect.rs`.
+//! The five verbs: a script each. Releases are in `release.rs`, renewals in `renew.rs`, looks in
+//! `inspect.rs`.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use latchwork_core::{
-    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
-    Effect, Error, Fencing, Grant, Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot,
-    Verb, Wake,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Effect, Error, Fencing, Grant,
+    Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot, Verb, Wake,
 };
 use redis::{Cmd, Value};
 
-use crate::answers::{Held, attempt, blocked_by, is_alone, letter, released};
+use crate::answers::{Held, attempt, blocked_by, goes_on, is_alone, letter, stands_at};
 use crate::combine::Combiner;
 use crate::config::RedisConfig;
 use crate::crowds::Crowds;
 use crate::durable::{Kept, Undone};
 use crate::errors::strange;
 use crate::facts::Facts;
-use crate::free_path::{Free, Take, TakeRequest, head, up_to_id};
+use crate::free_path::{Free, Take, TakeRequest, head};
 use crate::guard::Rule;
 use crate::holder;
 use crate::link::Link;
+use crate::message::Nonce;
 use crate::names::Names;
 use crate::plain;
 use crate::probe::{Scripts, only_plain};
-use crate::push::{Mailbox, Pushes, Unclaimed};
-use crate::scripts::{RELEASE, RELEASE_GUARDED, TRY, TRY_GUARDED};
+use crate::push::{Expected, Mailbox, Pushes, Unclaimed};
+use crate::release::Calls;
+use crate::scripts::{TRY, TRY_GUARDED};
 use crate::topology::Topology;
 
 /// A pushed grant lasts at least so long until it is renewed.
-const PROBATION: Duration = Duration::from_secs(2);
+pub(crate) const PROBATION: Duration = Duration::from_secs(2);
 
 /// A [`Backend`] over Redis.
 pub struct RedisBackend(pub(crate) Arc<Shared>);
@@ -42,11 +44,12 @@ pub(crate) struct Shared {
     pub(crate) io: Io,
     pub(crate) guard: Option<Rule>,
     pub(crate) undone: Undone,
+    pub(crate) me: Weak<Self>,
     /// What the store can do; asked once, so that what was promised stays true to the letter.
     can: OnceLock<Can>,
-    crowds: Crowds,
+    pub(crate) crowds: Crowds,
     take: Arc<Combiner<Take>>,
-    free: Arc<Combiner<Free>>,
+    pub(crate) free: Arc<Combiner<Free>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +81,8 @@ impl RedisBackend {
         let guard = Rule::of(&config);
         let take = Take { topology: topology.clone(), io: io.clone(), guard: guard.clone() };
         let free = Free { topology: topology.clone(), io: io.clone() };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|me| Shared {
+            me: me.clone(),
             config,
             topology,
             pushes,
@@ -141,6 +145,7 @@ impl Shared {
             match self.take_free(&names, claim, kept).await? {
                 Value::Int(token) => {
                     let token = u64::try_from(token).unwrap_or_default();
+                    self.pushes.note(token);
                     return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
                 }
                 // For how long a key is closed only the whole script tells.
@@ -173,16 +178,18 @@ impl Shared {
     ) -> Result<Attempt, BackendError> {
         let (start, end) = names.channel_parts();
         let channel = names.channel(&self.pushes.process);
-        let hears = self.topology.hears(link, names.slot(), &channel);
-        let process = if hears { self.pushes.process.as_str() } else { "-" };
-        let mut since = self.io.clock().wall();
+        let ears = self.topology.hears(link, names.slot(), &channel);
+        let process = if ears.is_some() { self.pushes.process.as_str() } else { "-" };
+        let probation = PROBATION.min(claim.ttl);
+        let nonce = Nonce::random();
+        let (mut since, mut place) = (self.io.clock().wall(), -1);
         if claim.waits || known.is_some() {
             let mailbox = self.pushes.open(claim.id, names.slot());
-            mailbox.tries(hears);
-            since = mailbox.since;
+            mailbox.tries(Expected { nonce, stamp: claim.stamp, longest: probation, ears });
+            (since, place) = (mailbox.since, mailbox.place());
         }
         let holder = holder::stored(since, &claim.holder);
-        let place = match (claim.waits, claim.order) {
+        let kind = match (claim.waits, claim.order) {
             (false, _) => "n",
             (true, Order::Fifo) => "f",
             (true, Order::Barging) => "b",
@@ -191,27 +198,46 @@ impl Shared {
             Mode::Permits { take, of } => (take, of),
             _ => (0, 0),
         };
-        let probation = PROBATION.min(claim.ttl);
         let sending = self.sending(claim.ttl);
         let script = if self.guard.is_some() { &TRY_GUARDED } else { &TRY };
-        let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
-            self.keys(command, names);
-            command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
-            command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
-            command.arg(place).arg(claim.floor).arg(claim.stamp.to_string()).arg(process);
-            command.arg(millis(probation)).arg(start).arg(end).arg(self.publish());
-            command.arg(u8::from(known.is_some()));
-            if let Some(guard) = &self.guard {
-                guard.fill(command, link);
+        let (mut from, mut is_known) = (None, known.is_some());
+        let mut calls = Calls::default();
+        let attempt = loop {
+            let run = self.topology.run_as(sending, names.slot(), script, |command, link| {
+                self.keys(command, names);
+                command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
+                command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
+                command.arg(kind).arg(claim.floor).arg(nonce.to_string()).arg(process);
+                command.arg(millis(probation)).arg(start).arg(end).arg(self.publish());
+                command.arg(u8::from(is_known)).arg(self.count_listeners(link));
+                command.arg(from.unwrap_or(0)).arg(place);
+                if let Some(guard) = &self.guard {
+                    guard.fill(command, link);
+                }
+            });
+            let answer = kept.note(run.await);
+            let more = answer.as_ref().ok().and_then(|answer| goes_on(answer, 7));
+            if more.is_none() || !calls.may_go_on() {
+                if let (Ok(answer), Some(mailbox)) = (&answer, self.pushes.find(claim.id)) {
+                    mailbox.stands_at(stands_at(answer));
+                }
+                break answer.and_then(|answer| attempt(&answer, claim));
             }
-        });
-        let attempt = kept.note(run.await).and_then(|answer| attempt(&answer, claim));
+            // It has its place by now.
+            (from, is_known) = (more, claim.waits);
+            place = answer.as_ref().map_or(-1, stands_at);
+        };
+        if let Ok(attempt) = &attempt {
+            self.note_told(attempt);
+        }
         match &attempt {
             Ok(Attempt::Granted(_)) => {
-                match &known {
-                    Some(mailbox) => mailbox.hold(),
+                if let Some(mailbox) = self.pushes.find(claim.id) {
+                    mailbox.hold();
+                }
+                if known.is_none() {
                     // It has never stood in line, so nothing will be told to it.
-                    None => drop(self.pushes.close(claim.id)),
+                    self.pushes.close(claim.id);
                 }
             }
             Ok(Attempt::Blocked(_)) if claim.waits => self.crowds.note(names),
@@ -246,7 +272,7 @@ impl Shared {
     }
 
     /// The keys of a whole script, with the guard's marker while it is on.
-    fn keys(&self, command: &mut Cmd, names: &Names) {
+    pub(crate) fn keys(&self, command: &mut Cmd, names: &Names) {
         match &self.guard {
             None => keys(command, names),
             Some(_) => {
@@ -268,7 +294,7 @@ impl Shared {
         let link = self.topology.ears(names.slot()).await?;
         let channel = names.channel(&self.pushes.process);
         if link.hears(&channel) {
-            if !mailbox.is_reachable() {
+            if !mailbox.is_reachable_by(link.ears) && !mailbox.is_admitted() {
                 return Ok(Wake::Look); // the next try says where to reach it
             }
         } else {
@@ -290,72 +316,27 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn release_on_master(
-        &self,
-        claim: &Claim,
-        linger: Linger,
-    ) -> Result<Released, BackendError> {
-        let names = self.topology.names(&claim.key)?;
-        let waited = self.pushes.close(claim.id);
-        let simple = is_alone(claim.mode) && linger == Linger::None;
-        if simple && !waited && !self.crowds.is_crowded(&names) {
-            let request = (names.clone(), up_to_id(claim));
-            let freed = if self.topology.is_cluster() {
-                self.free.alone(&request).await?
-            } else {
-                self.free.send(request).await?
-            };
-            if freed {
-                return Ok(Released::Yes);
-            }
-        }
-        Box::pin(self.release_in_line(&names, claim.id, linger)).await
-    }
-
-    async fn release_in_line(
-        &self,
-        names: &Names,
-        id: ClaimId,
-        linger: Linger,
-    ) -> Result<Released, BackendError> {
-        let linger = match linger {
-            Linger::None => Duration::ZERO,
-            Linger::For(length) => length,
+    /// What the server has told is a measure for what messages tell.
+    fn note_told(&self, attempt: &Attempt) {
+        let (token, time) = match attempt {
+            Attempt::Granted(grant) => (grant.token, grant.store_time),
+            Attempt::Blocked(blocked) => (0, blocked.store_time),
         };
-        let (start, end) = names.channel_parts();
-        let script = if self.guard.is_some() { &RELEASE_GUARDED } else { &RELEASE };
-        let run = self.topology.run_at(names.slot(), script, |command, link| {
-            self.keys(command, names);
-            command.arg("").arg(id.to_string()).arg(millis(linger));
-            for _ in 4..=12 {
-                command.arg("");
-            }
-            command.arg(start).arg(end).arg(self.publish());
-            if let Some(guard) = &self.guard {
-                guard.fill(command, link);
-            }
-        });
-        match run.await {
-            Ok(answer) => released(&answer),
-            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(Released::NotHeld),
-            Err(error) => Err(error),
+        let time = time.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        self.pushes.note(token.max(time));
+    }
+
+    /// What PUBSUB calls the number of those who listen; nothing where it may not be asked.
+    pub(crate) fn count_listeners(&self, link: &Link) -> &'static str {
+        match (link.facts.counts_listeners, self.topology.is_cluster()) {
+            (false, _) => "",
+            (true, false) => "NUMSUB",
+            (true, true) => "SHARDNUMSUB",
         }
     }
 
-    fn publish(&self) -> &'static str {
+    pub(crate) fn publish(&self) -> &'static str {
         if self.topology.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
-    }
-}
-
-impl Unclaimed for Shared {
-    fn give_back(self: Arc<Self>, id: ClaimId, lock: String) {
-        let this = self.clone();
-        self.io.spawn(async move {
-            let names = this.topology.names_of_stored(&lock);
-            // It is on probation: if this fails, it ends by itself soon.
-            let release = this.release_in_line(&names, id, Linger::None);
-            let _ = this.io.within(PROBATION, release).await;
-        });
     }
 }
 

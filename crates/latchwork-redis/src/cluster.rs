@@ -21,7 +21,7 @@ use crate::link::Link;
 use crate::locked::lock;
 use crate::names::{Cache, SLOTS};
 use crate::node::{Node, Target, Use};
-use crate::push::Pushes;
+use crate::push::{Ears, Pushes};
 
 /// How long the nodes may take to say who serves which slot.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -78,6 +78,7 @@ impl Cluster {
         access: Arc<Access>,
         io: Io,
         pushes: Arc<Pushes>,
+        names: Cache,
     ) -> Arc<Self> {
         let map = Map {
             nodes: HashMap::new(),
@@ -88,7 +89,7 @@ impl Cluster {
         };
         Arc::new_cyclic(|me| Self {
             seeds,
-            names: Cache::default(),
+            names,
             access,
             io,
             pushes,
@@ -171,14 +172,15 @@ impl Cluster {
         })
     }
 
-    /// Whether messages of a channel of this slot come.
-    pub(crate) fn hears(&self, slot: u16, channel: &str) -> bool {
+    /// Where messages of a channel of this slot come, if they do.
+    pub(crate) fn hears(&self, slot: u16, channel: &str) -> Option<Ears> {
         let node = {
             let map = self.lock();
             let master = map.slots[usize::from(slot)].as_ref();
             master.and_then(|master| map.nodes.get(master)?.messages.clone())
         };
-        node.and_then(|node| node.current()).is_some_and(|link| link.hears(channel))
+        let link = node.and_then(|node| node.current())?;
+        link.hears(channel).then_some(link.ears)
     }
 
     /// What a master can do.

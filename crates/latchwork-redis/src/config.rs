@@ -71,7 +71,7 @@ pub(crate) struct Tls {
 /// | `max_ttl=60s` | the longest ttl, a constant of the namespace while `guard` is on |
 /// | `deposed=17s` | how long a master that was replaced may write on; part of the quarantine. Left out: 0 for one server, 12s behind Sentinels, 17s on a Cluster |
 /// | `via_proxy=true` | a proxy stands before the server and may exchange it: the guard asks each time who answers |
-/// | `namespaces=shop,web` | what `init` prepares besides what it finds |
+/// | `namespaces=shop,web` | namespaces with a token counter, a guard's marker and channels of their own; all other keys share one. The same for all clients |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     pub(crate) deployment: Deployment,
@@ -174,7 +174,6 @@ impl RedisConfig {
             ("max_ttl", config.max_ttl.is_some()),
             ("deposed", config.deposed.is_some()),
             ("via_proxy", config.via_proxy),
-            ("namespaces", !config.namespaces.is_empty()),
         ];
         if let Some((name, _)) = stray.iter().find(|(_, given)| *given && !config.guard) {
             return Err(invalid(format!("store: {name} is an option of the guard"))
@@ -379,5 +378,18 @@ mod tests {
         }
         let config = RedisConfig::parse("redis://u:secret@h").unwrap();
         assert!(!format!("{config:?}{}", config.shown()).contains("secret"));
+    }
+
+    #[test]
+    fn hostile_addresses_are_read_without_harm() {
+        let samples: [&[u8]; 4] = [
+            b"rediss+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x&ca=/a",
+            b"redis+cluster://a,b?guard=true&max_ttl=90s&min_replicas=1&namespaces=a,b",
+            b"redis://user:p%40ss@h:7/3?deposed=18446744073709551615h&plain",
+            b"redis://h/99999999999999999999?max_ttl=9999999999999999999s",
+        ];
+        latchwork_services::hostile::survives("addresses", &samples, |bytes| {
+            let _ = RedisConfig::parse(&String::from_utf8_lossy(bytes));
+        });
     }
 }

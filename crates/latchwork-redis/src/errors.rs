@@ -113,7 +113,8 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     if code == "NOPERM" || detail.contains("user executing the script") {
         // Inside a script the right may be missing for a later step than the first write.
         let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
-        let step = "give the user the commands, keys and channels that docs/redis.md lists";
+        let step = "give the user the commands, keys and channels that docs/redis.md lists; name its \
+                    namespace (namespaces=app for ~app:*) in the address";
         return make(Denied, effect, step, Reaction::None);
     }
     if says("READONLY") || says("MASTERDOWN") {

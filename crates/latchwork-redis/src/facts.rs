@@ -14,6 +14,8 @@ pub(crate) struct Facts {
     /// Messages come on the same connection: it speaks RESP3 and takes subscriptions.
     pub(crate) pushes: bool,
     pub(crate) scripts: Scripts,
+    /// It tells how many listen on a channel.
+    pub(crate) counts_listeners: bool,
 }
 
 impl Facts {
@@ -41,6 +43,7 @@ impl Facts {
             maxmemory_policy: field("maxmemory_policy"),
             pushes: false,
             scripts: Scripts::default(),
+            counts_listeners: false,
         }
     }
 }

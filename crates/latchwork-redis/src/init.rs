@@ -13,7 +13,7 @@ use crate::answers::number;
 use crate::backend::{RedisBackend, Shared};
 use crate::config::RedisConfig;
 use crate::guard::Rule;
-use crate::names::{Names, SLOTS, slot_text};
+use crate::names::{Names, SLOTS};
 use crate::scripts::GUARD_INIT;
 
 /// So many slots are prepared at once.
@@ -86,8 +86,7 @@ async fn mark(
     namespace: &str,
     slot: u16,
 ) -> Result<Option<Duration>, BackendError> {
-    // Any lock of the namespace and the slot names the marker.
-    let names = shared.topology.names_of_stored(&format!("{namespace}{{{}}}", slot_text(slot)));
+    let names = shared.topology.names_within(namespace, slot);
     let run = shared.topology.run_at(names.slot(), &GUARD_INIT, |command, link| {
         command.arg(1).arg(names.guard());
         rule.fill(command, link);
@@ -98,7 +97,7 @@ async fn mark(
     })
 }
 
-/// A marker of the guard, and where it is.
+/// A marker of the guard or another helper that many locks share, and where it is.
 pub(crate) struct Marker {
     pub(crate) names: Names,
     pub(crate) stored: String,

@@ -16,9 +16,11 @@ use crate::errors::{is_about_a_command, strange};
 use crate::holder;
 use crate::init::Marker;
 use crate::link::Link;
-use crate::names::{Names, key_text_of_tagged, lock_of};
+use crate::names::{Names, key_text_of_tagged, lock_of, slot_of};
 use crate::scripts::INSPECT;
 
+/// How many holders and how many waiters of one key are shown at most.
+const MOST: usize = 1_000;
 /// How many keys the server looks at in one step of a listing.
 const STEP: u32 = 1_000;
 
@@ -37,7 +39,10 @@ impl Shared {
         if self.is_plain() {
             return self.inspect_plain(key, names).await;
         }
-        let run = self.topology.run(names.slot(), &INSPECT, |command| keys(command, names));
+        let run = self.topology.run(names.slot(), &INSPECT, |command| {
+            keys(command, names);
+            command.arg(MOST);
+        });
         let answer = match run.await {
             Ok(answer) => answer,
             Err(error) if error.kind == BackendErrorKind::Mismatch => {
@@ -109,17 +114,23 @@ impl Shared {
 
     /// The markers of the guard that there are.
     pub(crate) async fn markers(&self) -> Result<Vec<Marker>, BackendError> {
+        self.shared_helpers("guard").await
+    }
+
+    /// The helpers of this kind that many locks share: counters of tokens, or markers.
+    pub(crate) async fn shared_helpers(&self, kind: &str) -> Result<Vec<Marker>, BackendError> {
+        let (ending, pattern) = (format!("lw:{kind}"), format!("*lw:{kind}*"));
         let mut markers = Vec::new();
         for node in self.topology.nodes().await? {
-            let mut scan = Scan::of("*lw:guard*");
+            let mut scan = Scan::of(&pattern);
             while !scan.is_over {
                 let found = scan.step(&*node.link().await?).await?;
                 markers.extend(found.into_iter().filter_map(|stored| {
-                    // Any lock of the namespace and the slot will do to name the marker.
-                    let (namespace, slot) = stored.split_once("lw:guard")?;
-                    let slot = slot.strip_prefix(':').unwrap_or("0");
-                    let names = self.topology.names_of_stored(&format!("{namespace}{slot}"));
-                    (names.guard() == stored).then_some(Marker { names, stored })
+                    let (namespace, slot) = stored.split_once(&ending)?;
+                    let slot = slot_of(slot.strip_prefix(':').unwrap_or_default());
+                    let names = self.topology.names_within(namespace, slot);
+                    let is_one = [names.guard(), names.token()].contains(&stored.as_str());
+                    is_one.then_some(Marker { names, stored })
                 }));
             }
         }
@@ -221,7 +232,9 @@ fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
 
 fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
     let Value::Array(parts) = answer else { return None };
-    let [kind, value, left, line, members, marks, details, clock] = &parts[..] else {
+    let [kind, value, left, line, members, marks, details, clock, holding, waiting_all] =
+        &parts[..]
+    else {
         return None;
     };
     let Value::Array(clock) = clock else { return None };
@@ -264,6 +277,15 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         let entry = details.get(&text(id)?);
         snapshot.waiters.extend(entry.and_then(|entry| waiting(entry, now)));
     }
+    let shown = line.len() + marks.len();
+    for (more, what) in [
+        (number(holding)?, "hold it"),
+        (number(waiting_all)?.saturating_sub(shown as u64), "wait for it"),
+    ] {
+        if more > 0 {
+            snapshot.notes.push(format!("{more} more {what} and are not shown"));
+        }
+    }
     if snapshot.shape.is_none() {
         snapshot.shape = snapshot.waiters.first().map(|waiter| waiter.mode.shape());
     }
@@ -279,6 +301,7 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
     let none = || Value::Array(Vec::new());
     let whole =
         vec![kind.clone(), value.clone(), left.clone(), none(), none(), none(), none(), clock];
+    let whole = [whole, vec![Value::Int(0), Value::Int(0)]].concat();
     let mut snapshot = read(&Value::Array(whole), key, names)?;
     let Value::BulkString(value) = &parts[1] else { return Some(snapshot) };
     if let held @ (Held::Readers { .. } | Held::Permits { .. }) = Held::read(value) {
@@ -412,4 +435,43 @@ fn mode_of(letter: &str, take: &str, of: u32) -> Option<Mode> {
 fn scores(value: &Value) -> Option<Vec<(String, u64)>> {
     let Value::Array(flat) = value else { return None };
     flat.chunks_exact(2).map(|c| Some((text(&c[0])?, text(&c[1])?.parse().ok()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_entries_of_a_line_are_read_without_harm() {
+        let id = "0".repeat(31) + "7";
+        let samples = [
+            format!(
+                "{id} 1 9000000000000 x 0 0 60000 2000 1 {id} 00000000000000aa 1790000000007|h"
+            ),
+            format!("{id} 1 18446744073709551615 p 4294967295 4294967296 1 1 1 {id} - h"),
+            format!("m r 0 18446744073709551615 1790000000007|host {id}"),
+        ];
+        let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
+        let (key, names) = (Key::new("k").unwrap(), Names::within("", None));
+        latchwork_services::hostile::survives("entries of a line", &samples, |bytes| {
+            let entry = Value::BulkString(bytes.to_vec());
+            let id = Value::BulkString(bytes[..bytes.len().min(32)].to_vec());
+            let array = |parts: &[&Value]| Value::Array(parts.iter().copied().cloned().collect());
+            for end in [Value::Int(0), Value::Int(i64::MAX), entry.clone()] {
+                let answer = Value::Array(vec![
+                    Value::SimpleString("string".into()),
+                    entry.clone(),
+                    Value::Int(1),
+                    array(&[&entry]),
+                    array(&[&id, &end]),
+                    array(&[&id]),
+                    array(&[&id, &entry]),
+                    array(&[&Value::Int(1), &end]),
+                    end.clone(),
+                    end,
+                ]);
+                let _ = read(&answer, &key, &names);
+            }
+        });
+    }
 }

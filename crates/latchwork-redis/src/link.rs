@@ -20,6 +20,7 @@ use crate::facts::Facts;
 use crate::gone::Gone;
 use crate::locked::lock;
 use crate::probe::{Scripts, probe};
+use crate::push::Ears;
 
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.
@@ -45,6 +46,8 @@ pub(crate) struct Link {
     user: String,
     io: Io,
     pub(crate) facts: Facts,
+    /// What messages that come on this connection are known by.
+    pub(crate) ears: Ears,
     /// The number that the server gave to the connection.
     client_id: Option<i64>,
     broken: Arc<AtomicBool>,
@@ -123,6 +126,7 @@ impl Link {
                         endpoint,
                         user: access.user().to_owned(),
                         facts: Facts { pushes, ..Facts::default() },
+                        ears: 0,
                         client_id: None,
                         broken,
                         gone,
@@ -162,7 +166,16 @@ impl Link {
                 Probe::Cluster => probe(self, true).await.map(Some),
             }
         };
-        let (id, info, probed) = tokio::join!(self.send(&id), self.send(&info), probe);
+        let listeners = async {
+            let count = match ask {
+                Probe::No => return false,
+                Probe::Store => "NUMSUB",
+                Probe::Cluster => "SHARDNUMSUB",
+            };
+            self.send(&command(&["PUBSUB", count])).await.is_ok()
+        };
+        let (id, info, probed, counts_listeners) =
+            tokio::join!(self.send(&id), self.send(&info), probe, listeners);
         let probed = probed?;
         let facts = match info {
             Ok(info) => Facts::read(&text(&info).unwrap_or_default()),
@@ -171,7 +184,7 @@ impl Link {
         };
         let pushes = self.facts.pushes && probed.is_none_or(|probed| probed.channels);
         let scripts = probed.map_or(Scripts::Whole, |probed| probed.scripts);
-        self.facts = Facts { pushes, scripts, ..facts };
+        self.facts = Facts { pushes, scripts, counts_listeners, ..facts };
         self.client_id = match id {
             // The connection that a proxy shares out is not ours to end.
             Ok(Value::Int(id)) if scripts == Scripts::Whole => Some(id),

@@ -5,6 +5,10 @@
 //! is kept and any other becomes `namespace:{name}`, so that a lock and its helpers share a slot
 //! (`namespace:{-}name-` where braces around the name would be an empty tag, which is none).
 //! Helpers are the lock's name with a suffix, so a user limited to `~shop:*` needs no more.
+//!
+//! What many locks share (the counter of tokens, the marker of the guard, the channels) is one for
+//! each namespace that the address names, and one for all other keys: were it cut from the text of
+//! the key, keys such as `order-1:stock` and `order-2:stock` would leave one each.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -34,18 +38,25 @@ pub(crate) struct Names {
 
 impl Names {
     /// The names of `key` on one node.
-    pub(crate) fn plain(key: &Key) -> Result<Self, BackendError> {
+    pub(crate) fn plain(key: &Key, spaces: &Namespaces) -> Result<Self, BackendError> {
         check(key.as_str())?;
-        Ok(Self::of_stored(key.as_str()))
+        Ok(Self::of_stored(key.as_str(), spaces))
     }
 
     /// The names of a lock by the name it has on one node.
-    pub(crate) fn of_stored(lock: &str) -> Self {
-        Self::new(lock, None)
+    pub(crate) fn of_stored(lock: &str, spaces: &Namespaces) -> Self {
+        Self::new(lock, spaces.length_in(lock), None)
     }
 
-    fn new(lock: &str, slot: Option<u16>) -> Self {
-        let namespace = lock.find(':').map_or(0, |at| at + 1);
+    /// The names of some lock in a namespace (with its separator) and slot, whatever the address
+    /// names: what they share is what counts.
+    pub(crate) fn within(namespace: &str, slot: Option<u16>) -> Self {
+        let name =
+            slot.map_or_else(|| "lock".to_owned(), |slot| format!("{{{}}}", slot_text(slot)));
+        Self::new(&format!("{namespace}{name}"), namespace.len(), slot)
+    }
+
+    fn new(lock: &str, namespace: usize, slot: Option<u16>) -> Self {
         let helpers = std::array::from_fn(|n| format!("{lock}:lw:{}", HELPERS[n]));
         let mut names = Self {
             lock: lock.to_owned(),
@@ -61,7 +72,7 @@ impl Names {
     }
 
     /// The names of `key` on Cluster.
-    pub(crate) fn tagged(key: &Key) -> Result<Self, BackendError> {
+    pub(crate) fn tagged(key: &Key, spaces: &Namespaces) -> Result<Self, BackendError> {
         let text = key.as_str();
         check(text)?;
         let namespace = text.find(':').map_or(0, |at| at + 1);
@@ -76,7 +87,7 @@ impl Names {
         } else {
             format!("{}{{{name}}}", &text[..namespace])
         };
-        let names = Self::of_stored_tagged(&lock);
+        let names = Self::of_stored_tagged(&lock, spaces);
         // A brace that opens in the namespace can pull a helper into another slot.
         let slot = slot_of(&lock);
         if slot_of(names.token()) != slot || slot_of(names.helper("line")) != slot {
@@ -89,8 +100,8 @@ impl Names {
     }
 
     /// The names of a lock by the name it has on Cluster.
-    pub(crate) fn of_stored_tagged(lock: &str) -> Self {
-        Self::new(lock, Some(slot_of(lock)))
+    pub(crate) fn of_stored_tagged(lock: &str, spaces: &Namespaces) -> Self {
+        Self::new(lock, spaces.length_in(lock), Some(slot_of(lock)))
     }
 
     pub(crate) fn lock(&self) -> &str {
@@ -102,7 +113,7 @@ impl Names {
         self.slot
     }
 
-    /// The namespace with its separator, or nothing.
+    /// The namespace with its separator, or nothing where the address names none.
     pub(crate) fn namespace(&self) -> &str {
         &self.lock[..self.namespace]
     }
@@ -147,33 +158,53 @@ impl Names {
     }
 }
 
+/// The namespaces that an address names, each with its separator.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Namespaces(Arc<[String]>);
+
+impl Namespaces {
+    pub(crate) fn new(names: &[String]) -> Self {
+        Self(names.iter().map(|name| format!("{name}:")).collect())
+    }
+
+    pub(crate) fn names(&self, namespace: &str) -> bool {
+        namespace.is_empty() || self.0.iter().any(|one| one == namespace)
+    }
+
+    /// How much of a name is its namespace.
+    fn length_in(&self, name: &str) -> usize {
+        self.0.iter().find(|one| name.starts_with(one.as_str())).map_or(0, String::len)
+    }
+}
+
 /// The names of keys that were asked for lately.
-pub(crate) struct Cache(Box<[Place; 256]>);
+pub(crate) struct Cache {
+    places: Box<[Place; 256]>,
+    pub(crate) spaces: Namespaces,
+}
 
 /// Where the names of one key are at hand.
 type Place = Mutex<Option<(Key, Arc<Names>)>>;
 
-impl Default for Cache {
-    fn default() -> Self {
-        Self(Box::new([const { Mutex::new(None) }; 256]))
-    }
-}
-
 impl Cache {
+    pub(crate) fn new(spaces: Namespaces) -> Self {
+        Self { places: Box::new([const { Mutex::new(None) }; 256]), spaces }
+    }
+
     /// The names of a key, made by `make` if they are not at hand.
     pub(crate) fn get(
         &self,
         key: &Key,
-        make: impl FnOnce(&Key) -> Result<Names, BackendError>,
+        make: impl FnOnce(&Key, &Namespaces) -> Result<Names, BackendError>,
     ) -> Result<Arc<Names>, BackendError> {
-        let place = &self.0[hash(0, key.as_str()) as usize % self.0.len()];
+        let place = &self.places[hash(0, key.as_str()) as usize % self.places.len()];
         let at_hand = || lock(place);
         if let Some((of, names)) = &*at_hand()
             && of == key
         {
             return Ok(names.clone());
         }
-        let names = Arc::new(make(key)?);
+        let names = Arc::new(make(key, &self.spaces)?);
         *at_hand() = Some((key.clone(), names.clone()));
         Ok(names)
     }
@@ -290,24 +321,32 @@ mod tests {
         Key::new(text).unwrap()
     }
 
+    fn shop() -> Namespaces {
+        Namespaces::new(&["shop".into(), "{n".into()])
+    }
+
     #[test]
     fn one_node_keeps_the_name_as_given() {
-        let names = Names::plain(&key("shop:stock/42")).unwrap();
+        let names = Names::plain(&key("shop:stock/42"), &shop()).unwrap();
         assert_eq!(names.lock(), "shop:stock/42");
         assert_eq!(names.helper("line"), "shop:stock/42:lw:line");
         assert_eq!(names.token(), "shop:lw:token");
         assert_eq!(names.channel_parts(), ("shop:lw:push:", ""));
-        assert_eq!(Names::plain(&key("job")).unwrap().token(), "lw:token");
+        for other in ["job", "shop", "shopping:x", "order-1:stock", "order-2:stock"] {
+            let names = Names::plain(&key(other), &shop()).unwrap();
+            assert_eq!((names.token(), names.guard()), ("lw:token", "lw:guard"), "{other}");
+            assert_eq!(names.channel_parts(), ("lw:push:", ""));
+        }
     }
 
     #[test]
     fn reserved_names_are_refused_by_name() {
         for text in ["lw:token", "lw:x", "a:lw:line", "a:b:lw:claims", "a:lw:token:{3}"] {
-            let error = Names::plain(&key(text)).unwrap_err();
+            let error = Names::plain(&key(text), &shop()).unwrap_err();
             assert_eq!(error.kind, BackendErrorKind::Invalid, "{text}");
             assert!(error.message.contains(text));
         }
-        assert!(Names::plain(&key("a:lw:liner")).is_ok());
+        assert!(Names::plain(&key("a:lw:liner"), &shop()).is_ok());
     }
 
     #[test]
@@ -327,7 +366,7 @@ mod tests {
             "}",
             "{}",
         ] {
-            let names = Names::tagged(&key(text)).unwrap();
+            let names = Names::tagged(&key(text), &shop()).unwrap();
             let slot = names.slot().unwrap();
             assert_eq!(slot_of(names.lock()), slot);
             for helper in ["line", "claims", "held", "marks"] {
@@ -346,11 +385,13 @@ mod tests {
             "}x", "}", "{-}}x-", "{-}}-", "{-}-", "{-}", "{-}}", "-}", "{{-}}x-}", "a:}x",
             "a:{-}}x-", "a:", "a:{-}-", "{a}:", "{a}:}", "{-}x-", "{-}}x", "}x-", "-",
         ];
-        let names: HashSet<String> =
-            texts.iter().map(|text| Names::tagged(&key(text)).unwrap().lock().to_owned()).collect();
+        let names: HashSet<String> = texts
+            .iter()
+            .map(|text| Names::tagged(&key(text), &shop()).unwrap().lock().to_owned())
+            .collect();
         assert_eq!(names.len(), texts.len());
         for text in texts {
-            let lock = Names::tagged(&key(text)).unwrap();
+            let lock = Names::tagged(&key(text), &shop()).unwrap();
             assert_eq!(key_text_of_tagged(lock.lock()), *text);
         }
     }

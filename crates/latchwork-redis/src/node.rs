@@ -171,6 +171,7 @@ impl Node {
             }
         };
         let (me, pushes) = (self.me.clone(), self.pushes.clone());
+        let ears = pushes.new_ears();
         let on_push = Arc::new(move |push: PushInfo| match push.kind {
             PushKind::Disconnection => {
                 if let Some(node) = me.upgrade() {
@@ -182,10 +183,11 @@ impl Node {
                     node.silenced(&push);
                 }
             }
-            _ => pushes.deliver(&push),
+            _ => pushes.deliver(&push, ears),
         });
         let mut link =
             Link::open(endpoint, &self.access, self.io.clone(), on_push, replaces).await?;
+        link.ears = ears;
         if !matches!((&self.target, &self.usage), (Target::Fixed(_), Use::All)) {
             link.may_be_succeeded();
         }

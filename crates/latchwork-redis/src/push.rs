@@ -3,11 +3,18 @@
 //! A message is a hint that a lost connection may swallow: whoever waits looks by itself as well.
 //! Two kinds come, both with the id of the claim they are for:
 //!
-//! - `g <id> <token> <ttl ms> <stamp> <us since the try> <lock>`: the store has granted the claim
-//!   by itself. The ttl is short, and the stamp is that of the try from which it counts.
+//! - `g <id> <token> <ttl ms> <nonce> <us since the try> <lock>`: the store has granted the claim
+//!   by itself. The ttl is short, and the nonce is that of the try from which it counts.
 //! - `l <id> <ms>`: looking pays, after this long.
+//!
+//! Anybody who may publish can send both. A grant is believed only if it has the nonce of the
+//! claim's last try: the process drew it, the store keeps it in the line, and nothing is published
+//! that has it before the grant itself. The first message with the nonce uses it up, so a copy,
+//! however soon it comes, is no grant. Whatever else comes for a claim that waits lets it look: the
+//! store's answer to a try is what counts. Forged messages cost a bounded number of looks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -16,12 +23,28 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
 use crate::locked::lock;
+use crate::message::{Granted, Message, Nonce};
+
+/// A token is plausible if it is no further than this (in us) above the store's clock and all
+/// tokens that the store has told in its answers.
+const AHEAD: u64 = 3_600_000_000;
+/// The looks that messages may cause at once, and the pause after which there is one more.
+const LOOKS: u32 = 32;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The most claims that are remembered after their end.
+const ENDED: usize = 4_096;
 
 /// The claims of this process that wait, or that have waited and hold.
 pub(crate) struct Pushes {
     /// The name of this process in its channels.
     pub(crate) process: String,
     boxes: Mutex<HashMap<ClaimId, Arc<Mailbox>>>,
+    /// The last nonces of claims that ended while a grant could still come.
+    ended: Mutex<VecDeque<(ClaimId, Nonce)>>,
+    /// The last number of [`Ears`].
+    ears: AtomicU64,
+    /// The largest time (us) or token that the store has told in an answer.
+    told: AtomicU64,
     io: Io,
     unclaimed: OnceLock<Weak<dyn Unclaimed>>,
 }
@@ -32,25 +55,40 @@ pub(crate) trait Unclaimed: Send + Sync {
     fn give_back(self: Arc<Self>, id: ClaimId, lock: String);
 }
 
+/// The number of a connection on which messages come, different for each.
+pub(crate) type Ears = u64;
+
+/// What the grant of a try must look like.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected {
+    pub(crate) nonce: Nonce,
+    pub(crate) stamp: Stamp,
+    /// The ttl that the store was asked to grant at most.
+    pub(crate) longest: Duration,
+    /// Where messages for it come. What comes elsewhere may come after messages that were lost.
+    pub(crate) ears: Option<Ears>,
+}
+
 /// Where the messages for one claim wait for it.
-#[derive(Default)]
 pub(crate) struct Mailbox {
     /// The slot of the claim's key on Cluster.
     slot: Option<u16>,
     /// Since when the claim has asked, on the wall clock.
     pub(crate) since: Duration,
+    /// Where the claim stands in line, as it was last told; -1 if it was not.
+    place: AtomicI64,
     mail: Mutex<Mail>,
     news: Notify,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
 struct Mail {
     /// It has been granted to the process otherwise, and only keeps its name known.
     held: bool,
-    /// Its last try told the store where to reach it.
-    reachable: bool,
+    /// The grant that may come.
+    expected: Option<Expected>,
     admitted: Option<Wake>,
     look_at: Option<Moment>,
+    pace: Pace,
 }
 
 impl std::fmt::Debug for Pushes {
@@ -64,6 +102,9 @@ impl Pushes {
         Arc::new(Self {
             process: format!("{:016x}", random_u128() as u64),
             boxes: Mutex::default(),
+            ended: Mutex::default(),
+            ears: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             io,
             unclaimed: OnceLock::new(),
         })
@@ -74,10 +115,20 @@ impl Pushes {
         let _ = self.unclaimed.set(taker);
     }
 
+    /// The number of one more connection.
+    pub(crate) fn new_ears(&self) -> Ears {
+        self.ears.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes what the store has told in an answer: a token, or its time in microseconds.
+    pub(crate) fn note(&self, told: u64) {
+        self.told.fetch_max(told, Ordering::Relaxed);
+    }
+
     /// The mailbox of a claim that is about to ask for a place; the same one each time.
     pub(crate) fn open(&self, id: ClaimId, slot: Option<u16>) -> Arc<Mailbox> {
         let since = self.io.clock().wall();
-        let make = || Arc::new(Mailbox { slot, since, ..Mailbox::default() });
+        let make = || Arc::new(Mailbox::new(slot, since));
         lock(&self.boxes).entry(id).or_insert_with(make).clone()
     }
 
@@ -87,7 +138,23 @@ impl Pushes {
 
     /// Closes the mailbox of a claim that has ended; tells whether there was one.
     pub(crate) fn close(&self, id: ClaimId) -> bool {
-        lock(&self.boxes).remove(&id).is_some()
+        let Some(mailbox) = lock(&self.boxes).remove(&id) else { return false };
+        let expected = lock(&mailbox.mail).expected.take();
+        if let Some(Expected { nonce, .. }) = expected {
+            let mut ended = lock(&self.ended);
+            if ended.len() == ENDED {
+                ended.pop_front();
+            }
+            ended.push_back((id, nonce));
+        }
+        true
+    }
+
+    /// Whether this was to be the grant of a claim that has ended; true once.
+    fn had_ended(&self, id: ClaimId, nonce: Nonce) -> bool {
+        let mut ended = lock(&self.ended);
+        let Some(at) = ended.iter().position(|one| *one == (id, nonce)) else { return false };
+        ended.remove(at).is_some()
     }
 
     /// Whether any claim waits.
@@ -100,39 +167,59 @@ impl Pushes {
         self.look(|_| true);
     }
 
-    /// Lets those look who wait for a key of such a slot.
+    /// Lets those look who wait for a key of such a slot: messages may have been lost, and what
+    /// comes for their last tries may be somebody's copy of one.
     pub(crate) fn look(&self, concerns: impl Fn(Option<u16>) -> bool) {
         let now = self.io.now();
         let boxes: Vec<_> = lock(&self.boxes).values().cloned().collect();
         for mailbox in boxes.iter().filter(|mailbox| concerns(mailbox.slot)) {
+            lock(&mailbox.mail).expected = None;
             mailbox.look_at(now);
         }
     }
 
     /// Takes a message from a connection. Called on the thread that reads it.
-    pub(crate) fn deliver(&self, push: &PushInfo) {
+    pub(crate) fn deliver(&self, push: &PushInfo, ears: Ears) {
         if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
             return;
         }
         let [_, Value::BulkString(text)] = &push.data[..] else { return };
         let Some(message) = std::str::from_utf8(text).ok().and_then(Message::parse) else { return };
+        let now = self.io.now();
         let mailbox = self.find(message.id());
         match (message, mailbox) {
-            (Message::Granted { wake, .. }, Some(mailbox)) => mailbox.admit(wake),
-            (Message::Granted { id, lock, .. }, None) => {
-                if let Some(taker) = self.unclaimed.get().and_then(Weak::upgrade) {
-                    taker.give_back(id, lock);
+            (Message::Granted(granted), Some(mailbox)) => {
+                let most = self.told.load(Ordering::Relaxed).saturating_add(AHEAD);
+                mailbox.take(&granted, ears, most, now);
+            }
+            (Message::Granted(granted), None) => {
+                let Some(taker) = self.unclaimed.get().and_then(Weak::upgrade) else { return };
+                if self.had_ended(granted.id, granted.nonce) {
+                    taker.give_back(granted.id, granted.lock.to_owned());
                 }
             }
-            (Message::Look { after, .. }, Some(mailbox)) => {
-                mailbox.look_at(self.io.now().plus(after));
-            }
+            (Message::Look { after, .. }, Some(mailbox)) => mailbox.look_at(now.plus(after)),
             (Message::Look { .. }, None) => {}
         }
     }
 }
 
 impl Mailbox {
+    fn new(slot: Option<u16>, since: Duration) -> Self {
+        let mail =
+            Mail { held: false, expected: None, admitted: None, look_at: None, pace: Pace::NEW };
+        let place = AtomicI64::new(-1);
+        Self { slot, since, place, mail: Mutex::new(mail), news: Notify::new() }
+    }
+
+    pub(crate) fn place(&self) -> i64 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stands_at(&self, place: i64) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+
     /// Waits for a message that ends the wait.
     pub(crate) async fn wait(&self, io: &Io) -> Wake {
         loop {
@@ -140,19 +227,22 @@ impl Mailbox {
             tokio::pin!(news);
             // Enlist before looking, or a message in between would go unnoticed.
             news.as_mut().enable();
-            let mail = *lock(&self.mail);
-            if let Some(wake) = mail.admitted {
+            let at = {
                 let mut mail = lock(&self.mail);
-                mail.admitted = None;
-                mail.held = true;
-                return wake;
-            }
-            match mail.look_at {
-                None => news.await,
-                Some(at) if at <= io.now() => {
-                    lock(&self.mail).look_at = None;
+                if let Some(wake) = mail.admitted.take() {
+                    mail.held = true;
+                    return wake;
+                }
+                let now = io.now();
+                if mail.look_at.is_some_and(|at| at <= now) {
+                    mail.look_at = None;
+                    mail.pace.looks(now);
                     return Wake::Look;
                 }
+                mail.look_at
+            };
+            match at {
+                None => news.await,
                 Some(at) => {
                     tokio::select! {
                         () = news => {}
@@ -164,69 +254,79 @@ impl Mailbox {
     }
 
     /// The claim tries again: what came before tells it nothing any more.
-    pub(crate) fn tries(&self, reachable: bool) {
-        *lock(&self.mail) = Mail { reachable, ..Mail::default() };
+    pub(crate) fn tries(&self, expected: Expected) {
+        let mut mail = lock(&self.mail);
+        mail.held = false;
+        mail.expected = Some(expected);
+        mail.admitted = None;
+        mail.look_at = None;
     }
 
-    /// Whether messages for its last try can come.
-    pub(crate) fn is_reachable(&self) -> bool {
-        lock(&self.mail).reachable
+    /// Whether messages for its last try can come on this connection.
+    pub(crate) fn is_reachable_by(&self, ears: Ears) -> bool {
+        lock(&self.mail).expected.is_some_and(|expected| expected.ears == Some(ears))
+    }
+
+    /// Whether a grant has come for its last try.
+    pub(crate) fn is_admitted(&self) -> bool {
+        lock(&self.mail).admitted.is_some()
     }
 
     /// The claim is held by a try of its own.
     pub(crate) fn hold(&self) {
-        *lock(&self.mail) = Mail { held: true, ..Mail::default() };
+        let mut mail = lock(&self.mail);
+        mail.held = true;
+        mail.expected = None;
+        mail.admitted = None;
+        mail.look_at = None;
     }
 
-    fn admit(&self, wake: Wake) {
+    fn take(&self, granted: &Granted<'_>, ears: Ears, most: u64, now: Moment) {
         let mut mail = lock(&self.mail);
-        if !mail.held {
-            mail.admitted = Some(wake);
+        if mail.held {
+            return;
         }
+        let genuine = mail.expected.take_if(|expected| {
+            expected.nonce == granted.nonce
+                && expected.ears == Some(ears)
+                && granted.ttl <= expected.longest
+                && (1..=most).contains(&granted.token)
+        });
+        let Some(Expected { stamp, .. }) = genuine else {
+            drop(mail);
+            return self.look_at(now);
+        };
+        let grant = Grant { token: granted.token, ttl: granted.ttl, store_time: None };
+        mail.admitted = Some(Wake::Admitted { grant, stamp, since_try: granted.since_try });
         drop(mail);
         self.news.notify_waiters();
     }
 
+    /// Looks at `at`, or later if messages have caused many looks.
     fn look_at(&self, at: Moment) {
         let mut mail = lock(&self.mail);
+        let at = at.max(mail.pace.next);
         mail.look_at = Some(mail.look_at.map_or(at, |earlier| earlier.min(at)));
         drop(mail);
         self.news.notify_waiters();
     }
 }
 
-enum Message {
-    Granted { id: ClaimId, wake: Wake, lock: String },
-    Look { id: ClaimId, after: Duration },
+/// Bounds the looks that messages cause: [`LOOKS`] at once, and then one each [`LOOK_EVERY`].
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// When as many as ever may come at once again.
+    full: Moment,
+    /// The earliest moment of the next one.
+    next: Moment,
 }
 
-impl Message {
-    fn id(&self) -> ClaimId {
-        match self {
-            Message::Granted { id, .. } | Message::Look { id, .. } => *id,
-        }
-    }
+impl Pace {
+    const NEW: Self = Self { full: Moment::from_nanos(0), next: Moment::from_nanos(0) };
 
-    fn parse(text: &str) -> Option<Self> {
-        let mut words = text.splitn(7, ' ');
-        let kind = words.next()?;
-        let id = ClaimId::parse(words.next()?)?;
-        match kind {
-            "g" => {
-                let token = words.next()?.parse().ok()?;
-                let ttl = Duration::from_millis(words.next()?.parse().ok()?);
-                let stamp = Stamp::parse(words.next()?)?;
-                let since_try = Duration::from_micros(words.next()?.parse().ok()?);
-                let grant = Grant { token, ttl, store_time: None };
-                let lock = words.next()?.to_owned();
-                Some(Self::Granted { id, wake: Wake::Admitted { grant, stamp, since_try }, lock })
-            }
-            "l" => {
-                let after = Duration::from_millis(words.next()?.parse().ok()?);
-                Some(Self::Look { id, after })
-            }
-            _ => None,
-        }
+    fn looks(&mut self, now: Moment) {
+        self.full = self.full.max(now).plus(LOOK_EVERY);
+        self.next = self.full.minus(LOOKS * LOOK_EVERY);
     }
 }
 
@@ -235,26 +335,85 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_scripts_publish_and_nothing_else() {
-        let id = ClaimId::from_u128(7);
-        let granted = format!("g {id} 1790000000000001 2000 123456789 42 shop:a lock");
-        match Message::parse(&granted).unwrap() {
-            Message::Granted { id: of, wake: Wake::Admitted { grant, stamp, since_try }, lock } => {
-                assert_eq!(of, id);
-                assert_eq!(grant.token, 1_790_000_000_000_001);
-                assert_eq!(grant.ttl, Duration::from_secs(2));
-                assert_eq!(stamp.to_string(), "123456789");
-                assert_eq!(since_try, Duration::from_micros(42));
-                assert_eq!(lock, "shop:a lock");
+    fn hostile_messages_are_read_without_harm() {
+        let (id, nonce) = (ClaimId::from_u128(7), Nonce::random());
+        let samples = [
+            format!("g {id} 1790000000000001 2000 {nonce} 42 shop:a lock"),
+            format!("g {id} {0} {0} {nonce} {0} k", u64::MAX),
+            format!("l {id} 1500"),
+            format!("l {id} {}", u64::MAX),
+        ];
+        let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
+        let driver = latchwork_core::Driver::start().unwrap();
+        let pushes = Pushes::new(driver.io());
+        let mailbox = pushes.open(id, None);
+        latchwork_services::hostile::survives("messages", &samples, |bytes| {
+            let stamp = Stamp::new(Moment::from_nanos(1));
+            let longest = Duration::from_secs(2);
+            let nonce = Nonce::random();
+            mailbox.tries(Expected { nonce, stamp, longest, ears: Some(1) });
+            let data = vec![Value::BulkString(b"c".to_vec()), Value::BulkString(bytes.to_vec())];
+            pushes.deliver(&PushInfo { kind: PushKind::Message, data }, 1);
+            assert!(!mailbox.is_admitted());
+        });
+    }
+
+    #[test]
+    fn looks_that_messages_cause_are_bounded() {
+        let (mut pace, mut now, mut looks) = (Pace::NEW, Moment::from_nanos(1_000_000_000_000), 0);
+        let end = now.plus(Duration::from_secs(10));
+        while now < end {
+            if pace.next <= now {
+                pace.looks(now);
+                looks += 1;
             }
-            _ => panic!("not a grant"),
+            now = now.plus(Duration::from_millis(1));
         }
-        assert!(matches!(
-            Message::parse(&format!("l {id} 1500")),
-            Some(Message::Look { after, .. }) if after == Duration::from_millis(1_500)
-        ));
-        for bad in ["", "g", "x 1", "l zz 1", &format!("g {id} x 1 1 1 k"), &format!("l {id} -1")] {
-            assert!(Message::parse(bad).is_none(), "{bad}");
+        let most = LOOKS + (10_000 / LOOK_EVERY.as_millis()) as u32 + 1;
+        assert!((LOOKS..=most).contains(&looks), "{looks}");
+        // After a rest as many as at first.
+        now = now.plus(LOOKS * LOOK_EVERY);
+        let burst = (0..1_000)
+            .filter(|_| {
+                pace.next <= now && {
+                    pace.looks(now);
+                    true
+                }
+            })
+            .count();
+        assert!(burst >= LOOKS as usize, "{burst}");
+    }
+
+    /// H83: the first message with the nonce counts, on the connection where the process listened.
+    #[test]
+    fn h83_a_grant_counts_once_and_where_it_was_expected() {
+        let driver = latchwork_core::Driver::start().unwrap();
+        let pushes = Pushes::new(driver.io());
+        let (id, nonce) = (ClaimId::from_u128(7), Nonce::random());
+        let mailbox = pushes.open(id, None);
+        let stamp = Stamp::new(Moment::from_nanos(5));
+        let longest = Duration::from_secs(2);
+        pushes.note(1_000);
+        let says = |token: u64, ears| {
+            let text = format!("g {id} {token} 2000 {nonce} 42 k");
+            let data = vec![Value::BulkString(b"c".to_vec()), Value::BulkString(text.into())];
+            pushes.deliver(&PushInfo { kind: PushKind::Message, data }, ears);
+        };
+        mailbox.tries(Expected { nonce, stamp, longest, ears: Some(2) });
+        says(1_001, 1);
+        assert!(!mailbox.is_admitted(), "from another connection");
+        says(1_002, 2);
+        says(1_003, 2);
+        match lock(&mailbox.mail).admitted {
+            Some(Wake::Admitted { grant, stamp: of, .. }) => {
+                assert_eq!((grant.token, of), (1_002, stamp));
+            }
+            _ => panic!("not believed"),
         }
+        // After a message may have been lost, none with the same nonce is believed.
+        mailbox.tries(Expected { nonce, stamp, longest, ears: Some(2) });
+        pushes.look_all();
+        says(1_004, 2);
+        assert!(!mailbox.is_admitted());
     }
 }

@@ -18,8 +18,19 @@ use crate::topology::Sending;
 /// How much longer than the first of several nodes the others may take to answer a renewal.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// A slot, and claims there by their place in a list.
-type Group = (Option<u16>, Vec<(usize, Arc<Names>)>);
+/// What one script may do at most, so that it holds up the server for a few milliseconds: a claim
+/// that holds alone counts as one.
+const MOST: usize = 512;
+/// A member of several counts as so many.
+const MEMBER: usize = 4;
+
+/// A slot, and claims there by their place in a list, as many as one script renews.
+#[derive(Debug)]
+struct Group {
+    slot: Option<u16>,
+    work: usize,
+    claims: Vec<(usize, Arc<Names>)>,
+}
 
 impl Shared {
     pub(crate) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
@@ -37,13 +48,19 @@ impl Shared {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();
+                    let work = if is_alone(claim.mode) { 1 } else { MEMBER };
                     // Counters are one for a namespace, so a group has one namespace too.
-                    let fits = |(of, group): &&mut Group| {
-                        *of == slot && group[0].1.namespace() == names.namespace()
+                    let fits = |group: &&mut Group| {
+                        group.slot == slot
+                            && group.work + work <= MOST
+                            && group.claims[0].1.namespace() == names.namespace()
                     };
                     match groups.iter_mut().find(fits) {
-                        Some((_, group)) => group.push((index, names)),
-                        None => groups.push((slot, vec![(index, names)])),
+                        Some(group) => {
+                            group.work += work;
+                            group.claims.push((index, names));
+                        }
+                        None => groups.push(Group { slot, work, claims: vec![(index, names)] }),
                     }
                 }
             }
@@ -51,7 +68,7 @@ impl Shared {
         // A node that is stopped must not cost the claims on the others their renewal.
         let (first, _) = watch::channel(false);
         let mut running = Vec::new();
-        for (slot, group) in &groups {
+        for Group { slot, claims: group, .. } in &groups {
             let (several, first) = (groups.len() > 1, &first);
             running.push(Box::pin(async move {
                 let renewal = self.renew_group(*slot, group, claims);
@@ -74,10 +91,12 @@ impl Shared {
                 }
             }));
         }
-        for ((_, group), renewals) in groups.iter().zip(join_all(running).await) {
-            for ((index, _), renewal) in group.iter().zip(renewals) {
-                if matches!(renewal, Ok(Renewal::Lost)) {
-                    self.pushes.close(claims[*index].id);
+        for (group, renewals) in groups.iter().zip(join_all(running).await) {
+            for ((index, _), renewal) in group.claims.iter().zip(renewals) {
+                match renewal {
+                    Ok(Renewal::Lost) => drop(self.pushes.close(claims[*index].id)),
+                    Ok(Renewal::Held { token, .. }) => self.pushes.note(token),
+                    Err(_) => {}
                 }
                 answers[*index] = Some(renewal);
             }

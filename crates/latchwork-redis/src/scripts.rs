@@ -3,8 +3,9 @@
 use std::sync::LazyLock;
 
 /// What scripts share.
-const INCLUDED: [(&str, &str); 2] = [
+const INCLUDED: [(&str, &str); 3] = [
     ("--#include common.lua\n", include_str!("scripts/common.lua")),
+    ("--#include serve.lua\n", include_str!("scripts/serve.lua")),
     ("--#include token.lua\n", include_str!("scripts/token.lua")),
 ];
 

@@ -13,9 +13,9 @@ use crate::connect::{Access, Probe};
 use crate::errors::{Failure, Reaction};
 use crate::facts::Facts;
 use crate::link::Link;
-use crate::names::{Cache, Names};
+use crate::names::{Cache, Names, Namespaces};
 use crate::node::{Node, Target, Use};
-use crate::push::Pushes;
+use crate::push::{Ears, Pushes};
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
 
@@ -62,7 +62,7 @@ impl Topology {
             node,
             io: io.clone(),
             fails_over,
-            names: Cache::default(),
+            names: Cache::new(Namespaces::new(&config.namespaces)),
         };
         match &config.deployment {
             Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
@@ -75,7 +75,9 @@ impl Topology {
                 one(node, true)
             }
             Deployment::Cluster(seeds) => {
-                Self::Cluster(Cluster::new(seeds.clone(), servers, io.clone(), pushes.clone()))
+                let names = Cache::new(Namespaces::new(&config.namespaces));
+                let (io, pushes) = (io.clone(), pushes.clone());
+                Self::Cluster(Cluster::new(seeds.clone(), servers, io, pushes, names))
             }
         }
     }
@@ -95,8 +97,21 @@ impl Topology {
     /// The names of a lock that is called so here.
     pub(crate) fn names_of_stored(&self, lock: &str) -> Names {
         match self {
-            Self::One { .. } => Names::of_stored(lock),
-            Self::Cluster(_) => Names::of_stored_tagged(lock),
+            Self::One { names, .. } => Names::of_stored(lock, &names.spaces),
+            Self::Cluster(cluster) => Names::of_stored_tagged(lock, &cluster.names.spaces),
+        }
+    }
+
+    /// The names of some lock in a namespace and slot.
+    pub(crate) fn names_within(&self, namespace: &str, slot: u16) -> Names {
+        Names::within(namespace, self.is_cluster().then_some(slot))
+    }
+
+    /// The namespaces that the address names.
+    pub(crate) fn namespaces(&self) -> &Namespaces {
+        match self {
+            Self::One { names, .. } => &names.spaces,
+            Self::Cluster(cluster) => &cluster.names.spaces,
         }
     }
 
@@ -127,10 +142,10 @@ impl Topology {
         }
     }
 
-    /// Whether messages of a channel come; `link` is that of the slot.
-    pub(crate) fn hears(&self, link: &Link, slot: Option<u16>, channel: &str) -> bool {
+    /// Where messages of a channel come, if they do; `link` is that of the slot.
+    pub(crate) fn hears(&self, link: &Link, slot: Option<u16>, channel: &str) -> Option<Ears> {
         match self {
-            Self::One { .. } => link.hears(channel),
+            Self::One { .. } => link.hears(channel).then_some(link.ears),
             Self::Cluster(cluster) => cluster.hears(slot.unwrap_or_default(), channel),
         }
     }

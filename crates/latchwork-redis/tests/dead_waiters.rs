@@ -70,7 +70,10 @@ struct Queue {
 
 impl Queue {
     async fn new(ahead: i64, ttl: Duration) -> Self {
-        let world = World::new();
+        Self::in_world(World::new(), ahead, ttl).await
+    }
+
+    async fn in_world(world: World, ahead: i64, ttl: Duration) -> Self {
         let holder = Client::warm(&world.server.url(), ttl).await;
         let behind = Client::warm(&world.server.url(), ttl).await;
         let guard = holder.acquire("k").await;
@@ -102,6 +105,32 @@ fn h76_fifty_killed_waiters_are_passed_over() {
         let took = queue.behind_waits(Process::kill).await;
         assert!(took < SLACK, "{took:?}");
         queue.world.empties(TTL + SLACK).await;
+    });
+}
+
+/// H102: somebody who listens to everything hears what is meant for the dead, and does not make
+/// them count as alive.
+#[test]
+fn h102_a_listener_to_everything_delays_no_hand_off() {
+    run(async {
+        let mut queue = Queue::new(8, TTL).await;
+        let url = format!("redis://127.0.0.1:{}", queue.world.server.port());
+        let mut listener = redis::Client::open(url).unwrap().get_connection().unwrap();
+        let mut listener = listener.as_pubsub();
+        listener.psubscribe("*").unwrap();
+        let took = queue.behind_waits(Process::kill).await;
+        assert!(took < SLACK, "{took:?}");
+    });
+}
+
+/// H76: a server that does not tell who listens: dead waiters are passed over by what PUBLISH says.
+#[test]
+fn h76_where_nobody_may_ask_the_count_of_publish_decides() {
+    run(async {
+        let options = latchwork_services::RedisOptions::new().config("rename-command PUBSUB \"\"");
+        let mut queue = Queue::in_world(World::with(&options), 8, TTL).await;
+        let took = queue.behind_waits(Process::kill).await;
+        assert!(took < SLACK, "{took:?}");
     });
 }
 

@@ -502,7 +502,7 @@ async fn on_a_cluster_each_slot_has_a_quarantine_of_its_own() {
     cluster.wait_for_new_master(slots[0], owners[0], LONG).unwrap();
     // The replica has all locks, and cannot know that.
     in_quarantine(&backend.try_acquire(&on("shop:a", 3)).await.unwrap());
-    in_quarantine(&backend.try_acquire(&on("x:{a}", 3)).await.unwrap());
+    in_quarantine(&backend.try_acquire(&on("x:a", 3)).await.unwrap());
     let attempt = backend.try_acquire(&on("shop:{b}other", 3)).await.unwrap();
     assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
 }
@@ -517,7 +517,8 @@ async fn people_are_told_how_long_it_takes() {
     };
     let fresh = report(&url).await;
     assert!(fresh.find("guard").unwrap().consequence.contains("first use"), "{fresh:#?}");
-    let prepared = init(&format!("{url}&namespaces=shop")).await;
+    let url = format!("{url}&namespaces=shop");
+    let prepared = init(&url).await;
     assert!(prepared.steps.len() == 2 && prepared.steps[1].contains("\"shop\""), "{prepared:?}");
     let calm = report(&url).await;
     assert!(calm.find("guard").unwrap().found.contains("max_ttl 4s"), "{calm:#?}");

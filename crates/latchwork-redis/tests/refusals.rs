@@ -250,7 +250,7 @@ fn h42_missing_rights_are_denied_without_effect() {
     run(async {
         let options = RedisOptions::new().user("app on >pw ~app:* &* +@all");
         let world = World::with(&options);
-        let backend = connect(&url_of_user(&world)).await;
+        let backend = connect(&format!("{}?namespaces=app", url_of_user(&world))).await;
         granted(&backend, &claim("app:k", TTL)).await;
         for claim in [passing("other:k", TTL), claim("other:k", TTL)] {
             let error = refused(&backend, &claim).await;

@@ -161,7 +161,7 @@ fn many_at_once_are_refused_one_by_one() {
     run(async {
         let server =
             RedisServer::start(&RedisOptions::new().user("app on >pw ~* &* +@all")).unwrap();
-        let url = server.url().replace("://", "://app:pw@");
+        let url = server.url().replace("://", "://app:pw@") + "?namespaces=a,b";
         let backend = connect(&url).await;
         for key in ["a:warm", "b:warm"] {
             let warm = claim(key, TTL);

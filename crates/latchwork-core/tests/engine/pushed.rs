@@ -56,6 +56,17 @@ async fn a_pushed_grant_counts_from_the_push_and_is_renewed_to_its_full_ttl() {
     assert!(guard.valid_until() > renewed_at.plus(TTL));
 }
 
+/// H83: a push that names a try of the future comes from no store. The waiter asks the store itself.
+#[tokio::test(start_paused = true)]
+async fn h83_a_push_from_the_future_is_a_look() {
+    let world = World::new();
+    let (store, other) = pushing(&world);
+    *store.push_ahead.lock().unwrap() = 3_600 * SEC;
+    let (guard, _) = pushed(&world, &other).await;
+    assert!(guard.remaining() <= TTL, "{:?}", guard.remaining());
+    assert_eq!(store.tries.load(Ordering::SeqCst), 2, "it tried again");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_third_of_a_push_governs_whatever_pause_was_asked_for() {
     let world = World::new();

@@ -65,6 +65,8 @@ pub(crate) struct Faulty {
     pub(crate) pushes: AtomicBool,
     /// How long the next pushed grant is under way.
     pub(crate) push_delay: Mutex<Duration>,
+    /// How far in the future the try was sent that the next push names.
+    pub(crate) push_ahead: Mutex<Duration>,
     /// The store's own clock, if it tells the time.
     store_clock: Mutex<Option<StoreClock>>,
     pub(crate) tries: AtomicU32,
@@ -190,7 +192,9 @@ impl Backend for Faulty {
             // The message is on its way for a while.
             let delay = std::mem::replace(&mut *self.push_delay.lock().unwrap(), 100 * MS);
             self.io.sleep(delay).await;
-            Ok(Wake::Admitted { grant, stamp: claim.stamp, since_try })
+            let ahead = std::mem::take(&mut *self.push_ahead.lock().unwrap());
+            let stamp = Stamp::new(claim.stamp.sent_at().plus(ahead));
+            Ok(Wake::Admitted { grant, stamp, since_try })
         })
     }
 
@@ -287,6 +291,7 @@ fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<Faulty> {
         overtime,
         pushes: AtomicBool::default(),
         push_delay: Mutex::new(100 * MS),
+        push_ahead: Mutex::default(),
         store_clock: Mutex::default(),
         tries: AtomicU32::default(),
         renewals: AtomicU32::default(),

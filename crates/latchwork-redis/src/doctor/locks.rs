@@ -20,8 +20,9 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
         let store = backend.capabilities().store;
         let failed = |error| latchwork_core::Error::from_backend(error, None, &store);
         let all = backend.inspect(&everything).await.map_err(failed)?;
-        let guard = guard(&backend.0).await.map_err(failed)?;
-        Ok::<_, latchwork_core::Error>((all, guard))
+        let mut more = guard(&backend.0).await.map_err(failed)?;
+        more.push(namespaces(&backend.0).await.map_err(failed)?);
+        Ok::<_, latchwork_core::Error>((all, more))
     };
     let (all, guard) = match io.within(LOOK, look).await {
         None => {
@@ -125,6 +126,35 @@ async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
         );
     }
     Ok(findings)
+}
+
+/// How many counters, markers and namespaces there are, and whether others name namespaces that
+/// this address does not.
+async fn namespaces(shared: &Shared) -> Result<Finding, BackendError> {
+    let counters = shared.shared_helpers("token").await?;
+    let markers = shared.markers().await?;
+    let mut strange: Vec<String> = counters
+        .iter()
+        .chain(&markers)
+        .filter(|one| !shared.topology.namespaces().names(one.names.namespace()))
+        .map(name_of)
+        .collect();
+    strange.sort_unstable();
+    strange.dedup();
+    let found =
+        format!("{} counters of tokens, {} markers of the guard", counters.len(), markers.len());
+    Ok(match strange.first() {
+        None => Finding::ok("namespaces", found),
+        Some(first) => Finding::warning(
+            "namespaces",
+            format!("{found}; {} not named by this address, the first is {first}", strange.len()),
+        )
+        .consequence(
+            "clients that name other namespaces take the tokens of the same lock from another \
+             counter, and look at another marker of the guard",
+        )
+        .remedy("give all clients of a lock the same namespaces= in their address"),
+    })
 }
 
 fn name_of(marker: &Marker) -> String {

@@ -50,8 +50,7 @@ const NEEDED: &[&str] = &[
     "DEL lw:probe",
 ];
 /// Without these `show` and `ls` do not work.
-const LOOKING: &[&str] =
-    &["TYPE lw:probe", "HGETALL lw:probe", "GETRANGE lw:probe 0 2", "SCAN 0 MATCH lw:probe"];
+const LOOKING: &[&str] = &["TYPE lw:probe", "GETRANGE lw:probe 0 2", "SCAN 0 MATCH lw:probe"];
 /// Without these an old connection's last words may come late.
 const ORDERLY: &[&str] = &["CLIENT ID", "CLIENT KILL ID 0"];
 
@@ -79,7 +78,7 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
     if confined {
         findings.push(
             Finding::info("rights-names", format!("this user may not touch {NAME}"))
-                .consequence("it is confined to some names: locks need a namespace that is among them, such as shop for ~shop:*"),
+                .consequence("it is confined to some names: locks need a namespace that is among them, and namespaces=shop in the address for ~shop:*"),
         );
     }
     let looking = tried(server, LOOKING, &mut confined).await;
@@ -168,7 +167,8 @@ async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Find
     if refused.is_empty() && confined && !has_no_channels(server).await {
         return Finding::info("rights-channels", format!("this user may not use {CHANNEL}"))
             .consequence(
-                "it is confined: it needs the channels of its namespace too, such as &shop:*",
+                "it is confined: it needs the channels of its namespace too, such as &shop:* with \
+                 namespaces=shop in the address",
             );
     }
     let found = match refused.is_empty() {

@@ -9,8 +9,9 @@
 --   lw:p:-:<closed until>:<limit>:<taken>  permits
 --   lw:c:-:                             closed: the last holder asked for a linger
 -- The line is a list, the first in line first:
---   <id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <time of its try in us> <stamp>
+--   <id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <time of its try in us> <nonce>
 --   <process or -> <holder>
+-- The nonce is what the process believes a grant by: only the grant is published with it.
 -- Details of a mark are written in the same way, those of a member:
 --   m <mode> <take> <token> <holder>
 local call, sub = redis.call, string.sub
@@ -26,8 +27,8 @@ local now = math.floor(now_us / 1000)
 local LATE = 500
 -- The longest pause between two looks of a waiter; try.lua has it too.
 local REST = 10000
--- How long who was called has to come before the next who only left a mark.
-local CALLED = 100
+-- How many of those that have ended one call drops: the server does nothing else meanwhile.
+local ENDED = 256
 
 local hold = {}
 local dirty = false
@@ -47,8 +48,8 @@ end
 
 local function waiter(entry)
   local w = {}
-  w.id, w.look, w.ends, w.mode, w.take, w.of, w.ttl, w.p, w.tried, w.stamp, w.proc, w.holder =
-    string.match(entry, '^(%x+) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  w.id, w.look, w.ends, w.mode, w.take, w.of, w.ttl, w.p, w.tried, w.nonce, w.proc, w.holder =
+    string.match(entry, '^(%x+) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%x+) (%S+) (.*)$')
   if not w.id then
     return nil
   end
@@ -61,12 +62,24 @@ end
 local function entry_of(w)
   return table.concat({
     w.id, text(w.look), text(w.ends), w.mode, text(w.take), text(w.of), text(w.ttl), text(w.p),
-    w.tried, w.stamp, w.proc, w.holder,
+    w.tried, w.nonce, w.proc, w.holder,
   }, ' ')
 end
 
--- Where a claim stands in line, and its entry.
-local function place_of(id)
+-- Where a claim stands in line, and its entry. Once it stood at the place `hint` (-1 if unknown):
+-- since then it can only have come forward, mostly by a little.
+local function place_of(id, hint)
+  local first = math.max(0, hint - 255)
+  while hint >= first do
+    local from = math.max(first, hint - 15)
+    local entries = call('LRANGE', LINE, from, hint)
+    for i = #entries, 1, -1 do
+      if sub(entries[i], 1, 32) == id then
+        return from + i - 1, entries[i]
+      end
+    end
+    hint = from - 1
+  end
   local from = 0
   while true do
     local entries = call('LRANGE', LINE, from, from + 63)
@@ -123,7 +136,9 @@ do
       local closed, of, taken = string.match(rest, '^(%d+):?(%d*):?(%d*)$')
       hold.kind, hold.closed = kind, tonumber(closed)
       hold.of, hold.taken = tonumber(of) or 0, tonumber(taken) or 0
-      for _, id in ipairs(call('ZRANGEBYSCORE', HELD, '-inf', now - 1)) do
+      local over = call('ZRANGEBYSCORE', HELD, '-inf', now - 1, 'LIMIT', 0, ENDED)
+      hold.more = #over == ENDED
+      for _, id in ipairs(over) do
         local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
         hold.taken = hold.taken - (tonumber(take) or 0)
         call('ZREM', HELD, id)
@@ -205,12 +220,12 @@ local function fits(mode, take)
   return false
 end
 
--- Drops the marks that have ended, and the waiters that have up to the first who has not.
+-- Drops marks that have ended, and waiters that have up to the first who has not.
 local function drop_ended()
-  for _, id in ipairs(call('ZRANGEBYSCORE', MARKS, '-inf', now)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', MARKS, '-inf', now, 'LIMIT', 0, ENDED)) do
     forget_mark(id)
   end
-  while true do
+  for _ = 1, ENDED do
     local entry = call('LINDEX', LINE, 0)
     local w = entry and waiter(entry)
     if not entry or (w and w.ends > now) then
@@ -265,141 +280,6 @@ local function grant(c, length, in_line, floor)
   return token
 end
 
--- Publishes to a process; false if nobody can have heard it.
-local unheard = {}
-local function publish(proc, message)
-  if proc == '-' or unheard[proc] then
-    return false
-  end
-  local heard = redis.pcall(ARGV[15], ARGV[13] .. proc .. ARGV[14], message)
-  if type(heard) == 'number' and heard > 0 then
-    return true
-  end
-  unheard[proc] = true
-  return false
-end
-
-local function granted_message(w, token)
-  local since = text(math.max(0, now_us - tonumber(w.tried)))
-  return table.concat({ 'g', w.id, token, text(w.p), w.stamp, since, KEY }, ' ')
-end
-
--- Gives the key to a waiter and tells it so. Its lease is on probation: short, until it renews.
-local function push(w, entry)
-  local before = { kind = hold.kind, closed = hold.closed, of = hold.of, taken = hold.taken }
-  local token = grant(w, w.p, true)
-  if publish(w.proc, granted_message(w, token)) then
-    leave_line(entry)
-    return true
-  end
-  if is_shared(w.mode) then
-    call('ZREM', HELD, w.id)
-    call('HDEL', CLAIMS, w.id)
-  end
-  hold = before
-  dirty = true
-  return false
-end
-
--- Tells the waiter at this place in line to look by then, unless it promised to look about as
--- early.
-local function warn(place, entry, by)
-  local look = tonumber(string.match(entry, '^%x+ (%d+)'))
-  if look and look > by + LATE then
-    local w = waiter(entry)
-    if w and publish(w.proc, 'l ' .. w.id .. ' ' .. text(by - now)) then
-      w.look = by
-      call('LSET', LINE, place, entry_of(w))
-    end
-  end
-end
-
--- Tells the next in line to look when all before them may not have come, from the one who was
--- granted the key on. Who is further behind looks by itself about as early (REST).
-local function warn_next(p)
-  for i, entry in ipairs(call('LRANGE', LINE, 0, 3)) do
-    warn(i - 1, entry, now + p * i)
-  end
-end
-
--- Wakes those who only left a mark, the oldest first: the key can be tried. Of those who want it
--- alone one is enough: whoever releases the key wakes the next. If that one does not come, those
--- behind it look by themselves, at the latest when they are told to here.
-local function call_marks()
-  local behind
-  for _, id in ipairs(call('ZRANGE', MARKS, 0, 255)) do
-    local detail = call('HGET', CLAIMS, id)
-    local w = detail and waiter(detail)
-    if not w or w.ends <= now then
-      forget_mark(id)
-    elseif behind then
-      behind = behind + 1
-      local by = now + CALLED * behind
-      if w.look > by + LATE and publish(w.proc, 'l ' .. id .. ' ' .. text(by - now)) then
-        w.look = by
-        call('HSET', CLAIMS, id, entry_of(w))
-      end
-      if behind == 3 then
-        return
-      end
-    elseif fits(w.mode, w.take) and publish(w.proc, 'l ' .. id .. ' 0') then
-      forget_mark(id)
-      behind = not is_shared(w.mode) and 0 or nil
-    end
-  end
-end
-
--- Serves the line, first come first: everybody who fits is granted the key, up to the first who
--- does not fit or who must come by itself. `me` is the caller's claim, at its place in line or,
--- without one, at the end. Returns its token, or whose turn it is.
-local function serve(me, in_line, floor)
-  local mine, turn, p
-  local skipped = 0
-  while not turn do
-    local entry = call('LINDEX', LINE, skipped)
-    if not entry then
-      break
-    end
-    local w = waiter(entry)
-    if not w or w.ends <= now then
-      leave_line(entry)
-    elseif not fits(w.mode, w.take) then
-      turn = { held = true }
-    elseif me and w.id == me.id then
-      mine = grant(me, me.ttl, true, floor)
-      leave_line(entry)
-    elseif w.look + LATE < now then
-      skipped = skipped + 1 -- it did not come when it could have
-    elseif w.proc == '-' then
-      if w.look > now + w.p then
-        w.look = now + w.p
-        call('LSET', LINE, skipped, entry_of(w))
-      end
-      turn = { look = w.look, holder = w.holder }
-      -- Nobody can tell it: who stands behind it comes when it has not.
-      local behind = call('LINDEX', LINE, skipped + 1)
-      if behind and not (me and sub(behind, 1, 32) == me.id) then
-        warn(skipped + 1, behind, w.look + LATE + 1)
-      end
-    elseif push(w, entry) then
-      p = w.p
-    else
-      skipped = skipped + 1
-    end
-  end
-  if me and not mine and not in_line and not turn and fits(me.mode, me.take) then
-    mine = grant(me, me.ttl, false, floor)
-  end
-  if p then
-    warn_next(p)
-  end
-  -- Whoever is in line still cannot be told.
-  if not turn and (hold.kind == nil or is_shared(hold.kind)) then
-    call_marks()
-  end
-  return mine, turn
-end
-
 -- Why a claim at this place is blocked, when it should look again (ms, -1 if unknown), and who
 -- holds the key.
 local function what_blocks(turn, ahead)
@@ -437,7 +317,7 @@ end
 
 local function keep_place(me, place, in_line, retry)
   me.look, me.ends = promise(me.ttl, retry), now + me.ttl
-  me.p, me.tried, me.stamp, me.proc = tonumber(ARGV[12]), text(now_us), ARGV[10], ARGV[11]
+  me.p, me.tried, me.nonce, me.proc = tonumber(ARGV[12]), text(now_us), ARGV[10], ARGV[11]
   local entry = entry_of(me)
   if place == 'b' then
     call('HSET', CLAIMS, me.id, entry)
@@ -456,3 +336,4 @@ local function keep_place(me, place, in_line, retry)
     call('SETRANGE', KEY, 5, '+')
   end
 end
+--#include serve.lua

@@ -1,6 +1,8 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
--- ARGV: 1 value up to the id, 2 the id, 3 linger (ms, 0 for none), 13 to 15 as for a try
+-- ARGV: 1 value up to the id, 2 the id (empty: only serve the line), 3 linger (ms, 0 for none), 13 to
+-- 15 and 17 to 19 as for a try. The answer ends with the place in line from which another call has to
+-- go on, if any.
 --
 -- With one key it only frees a key that one claim holds alone and nobody waits for; the answer is
 -- 2 if there is more to do.
@@ -21,10 +23,10 @@ if is_open and ARGV[3] == '0' then
   local call, sub = redis.call, string.sub
   local value = call('GET', KEYS[1])
   local entries = value and sub(value, 8, 39) == ARGV[2] and call('LRANGE', KEYS[3], 0, 4)
-  local id, look, ends, mode, p, tried, stamp, proc, holder
+  local id, look, ends, mode, p, tried, nonce, proc, holder
   if entries and entries[1] then
-    id, look, ends, mode, p, tried, stamp, proc, holder = string.match(entries[1],
-      '^(%x+) (%d+) (%d+) (%a) %d+ %d+ %d+ (%d+) (%d+) (%d+) (%S+) (.*)$')
+    id, look, ends, mode, p, tried, nonce, proc, holder = string.match(entries[1],
+      '^(%x+) (%d+) (%d+) (%a) %d+ %d+ %d+ (%d+) (%d+) (%x+) (%S+) (.*)$')
   end
   if id and proc ~= '-' and mode == sub(value, 4, 4) then
     local time = call('TIME')
@@ -41,8 +43,14 @@ if is_open and ARGV[3] == '0' then
       local token = string.format('%.0f', draw_token(KEYS[2], 0, now_us))
       call('SET', KEYS[1], table.concat({ 'lw', mode, '+', id, token, holder }, ':'), 'PX', p)
       local since = string.format('%.0f', math.max(0, now_us - tonumber(tried)))
-      local message = table.concat({ 'g', id, token, p, stamp, since, KEYS[1] }, ' ')
-      local heard = redis.pcall(ARGV[15], ARGV[13] .. proc .. ARGV[14], message)
+      local message = table.concat({ 'g', id, token, p, nonce, since, KEYS[1] }, ' ')
+      local channel = ARGV[13] .. proc .. ARGV[14]
+      -- As in common.lua.
+      local count = ARGV[17] ~= '' and redis.pcall('PUBSUB', ARGV[17], channel)
+      local heard = type(count) == 'table' and count[2]
+      if heard ~= 0 then
+        heard = redis.pcall(ARGV[15], channel, message)
+      end
       if type(heard) == 'number' and heard > 0 then
         call('LPOP', KEYS[3])
         return { 1, time[1], time[2] }
@@ -58,6 +66,8 @@ local id, linger = ARGV[2], tonumber(ARGV[3])
 local released = 1
 if passed_over then
   hold = {}
+elseif id == '' then
+  released = 0
 elseif hold.id == id then
   call('DEL', KEY) -- first, as above
   hold = { kind = linger > 0 and 'c' or nil, closed = linger > 0 and now + linger or 0 }
@@ -72,7 +82,7 @@ elseif is_shared(hold.kind) and call('ZREM', HELD, id) == 1 then
   dirty = true
   settle_members()
 else
-  local _, entry = place_of(id)
+  local _, entry = place_of(id, tonumber(ARGV[19]))
   if entry then
     leave_line(entry)
   elseif call('ZSCORE', MARKS, id) then
@@ -82,6 +92,6 @@ else
   end
 end
 --#guard guard_release.lua
-serve(nil)
+local _, _, more = serve(nil, nil, nil, ARGV[18])
 finish()
-return { released, time[1], time[2] }
+return { released, time[1], time[2], more }

@@ -1,9 +1,15 @@
 -- Grants a claim, or says what is in its way and keeps its place.
 --
 -- ARGV: 1 value up to the token, 2 ttl (ms), 3 holder, 4 id, 5 mode, 6 permits to take, 7 limit,
--- 8 place (f: in line, b: only a mark, n: nothing), 9 floor, 10 stamp, 11 process or -,
+-- 8 place (f: in line, b: only a mark, n: nothing), 9 floor, 10 nonce, 11 process or -,
 -- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 publish command, 16 whether it may
--- stand in line from an earlier try (1) or not (0)
+-- stand in line from an earlier try (1) or not (0), 17 what PUBSUB calls the number of those who
+-- listen (empty: do not ask), 18 from which place in line on to serve, 19 where it stood in line when
+-- it was last told (-1 if unknown)
+--
+-- The answer to a claim that is blocked: 0, why, when to look again (ms), how many are before it, the
+-- time, who is in its way, from which place on to serve with another call, and where it stands (-1
+-- each if there is none).
 --
 -- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
@@ -77,10 +83,10 @@ end
 
 local in_line, entry
 if ARGV[16] == '1' then
-  in_line, entry = place_of(me.id)
+  in_line, entry = place_of(me.id, tonumber(ARGV[19]))
 end
 --#guard guard_place.lua
-local granted, turn = serve(me, in_line, tonumber(ARGV[9]))
+local granted, turn, more = serve(me, in_line, tonumber(ARGV[9]), ARGV[18])
 if granted then
   finish()
   return { 1, granted, me.ttl, time[1], time[2] }
@@ -88,7 +94,7 @@ end
 
 -- Whoever stood before it may have left just now.
 if in_line then
-  in_line, entry = place_of(me.id)
+  in_line, entry = place_of(me.id, in_line)
 end
 local ahead = -1
 if place == 'f' then
@@ -98,6 +104,7 @@ elseif entry then
   serve(nil)
 end
 local cause, retry, holder = what_blocks(turn, ahead)
+local stands = ahead
 if place ~= 'n' then
   keep_place(me, place, in_line, retry)
 end
@@ -105,4 +112,4 @@ finish()
 if me.mode == 'r' and ahead > 0 then
   ahead = -1
 end
-return { 0, cause, retry, ahead, time[1], time[2], holder }
+return { 0, cause, retry, ahead, time[1], time[2], holder, more or -1, stands }

@@ -1,5 +1,5 @@
-//! Surroundings that locks meet in the field: partitions, deletions, restarts, clocks that were
-//! wrong once.
+//! Surroundings that locks meet in the field: default settings, other users of the server, long
+//! lines, partitions, deletions, restarts, clocks that were wrong once.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
@@ -12,5 +12,8 @@ mod believer;
 mod counters;
 mod deletions;
 mod empty_master;
+mod forged_messages;
 mod guard_table;
+mod long_lines;
+mod many_names;
 mod split_brain;
