@@ -115,7 +115,7 @@ impl Lock {
 
 fn release(held: Held) {
     match held {
-        Held::Latchwork(guard) => drop(guard.release().expect("the store answers")),
+        Held::Latchwork(guard) => guard.release().expect("the store answers"),
         Held::OnRuntime(runtime, guard) => {
             runtime.block_on(guard.release()).expect("the store answers");
         }

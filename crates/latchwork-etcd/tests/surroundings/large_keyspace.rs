@@ -45,7 +45,7 @@ fn h111_a_list_of_locks_among_large_data_takes_little_memory() {
         let names: Vec<_> = listed.iter().map(|shown| shown.key.as_str()).collect();
         assert_eq!((names, listed[0].holders.len()), (vec!["jobs/nightly"], 1));
         let took = peak() - before;
-        println!("{megabytes} MB of others: {took} kB of memory");
+        eprintln!("{megabytes} MB of others: {took} kB of memory");
         assert!(took < 16 << 10, "{took} kB for {megabytes} MB of others");
     });
 }

@@ -191,10 +191,10 @@ fn h83_no_forged_message_gives_extends_or_ends_a_hold() {
         assert!(world.number(&["PTTL", "k"]) <= TTL.as_millis() as i64);
 
         let token = guard.token();
-        assert_eq!(guard.release().await.unwrap(), Released::Yes);
+        guard.release().await.unwrap();
         let (guard, _) = within("admitted", SLACK, next).await.unwrap();
         assert!(guard.token() > token && guard.token().grant_number() < LARGEST / 4);
-        assert_eq!(guard.release().await.unwrap(), Released::Yes);
+        guard.release().await.unwrap();
     });
 }
 
@@ -271,7 +271,7 @@ fn h83_a_forged_grant_to_another_process_ends_no_hold() {
         pause(300 * MS).await;
         assert!(!next.is_finished(), "the hold of another process was released");
         assert!(world.is_held("k"));
-        assert_eq!(guard.release().await.unwrap(), Released::Yes);
+        guard.release().await.unwrap();
         drop(within("admitted", SLACK, next).await.unwrap());
     });
 }

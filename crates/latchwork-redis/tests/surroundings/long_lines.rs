@@ -84,7 +84,7 @@ fn h104_a_release_past_2000_dead_waiters_is_short_calls() {
         let next = subscribed_waiter(&other, "k").await;
         let before = crowd.done();
         let released = Instant::now();
-        assert_eq!(guard.release().await.unwrap(), Released::Yes);
+        guard.release().await.unwrap();
         let (guard, at) = within("admitted", 2 * SLACK, next).await.unwrap();
         let (each, calls) = crowd.busy(before);
         say(format_args!("2000 dead: {calls} scripts, {:?} in all", at - released));
