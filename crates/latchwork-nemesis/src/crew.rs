@@ -20,6 +20,7 @@ pub(crate) struct Crew {
     program: PathBuf,
     folder: PathBuf,
     orders: Orders,
+    sides: Vec<String>,
     log: Arc<Log>,
     members: Vec<Member>,
 }
@@ -39,16 +40,18 @@ impl Drop for Member {
 }
 
 impl Crew {
-    /// Starts `count` workers, each by the orders but for its own name, log and seed.
+    /// Starts `count` workers, each by the orders but for its own name, log and seed, and its side
+    /// of the network, where there are several.
     pub(crate) fn start(
         program: &Path,
         folder: &Path,
         orders: Orders,
+        sides: Vec<String>,
         log: Arc<Log>,
         count: u32,
     ) -> io::Result<Self> {
         let (program, folder) = (program.to_owned(), folder.to_owned());
-        let mut crew = Self { program, folder, orders, log, members: Vec::new() };
+        let mut crew = Self { program, folder, orders, sides, log, members: Vec::new() };
         for index in 0..count {
             let member = crew.hire(index as usize, 0)?;
             crew.members.push(member);
@@ -60,6 +63,7 @@ impl Crew {
         let name = format!("w{index}.{life}");
         let seed = (index as u64) << 32 | u64::from(life);
         let orders = Orders {
+            store: self.store_of(index),
             log: self.folder.join(format!("{name}.log")),
             seed: self.orders.seed ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             name: name.clone(),
@@ -74,6 +78,14 @@ impl Crew {
             .stderr(said)
             .spawn()?;
         Ok(Member { life, name: name.into(), child })
+    }
+
+    /// The address of the store, for this worker: they may stand on different sides of a partition.
+    fn store_of(&self, index: usize) -> String {
+        match self.sides.len() {
+            0 => self.orders.store.clone(),
+            sides => self.sides[index % sides].clone(),
+        }
     }
 
     pub(crate) fn count(&self) -> usize {

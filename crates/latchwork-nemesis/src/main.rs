@@ -25,7 +25,7 @@ latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
   --for 60s         length of the run
   --faults LIST     kill,stop,evict; none if not given. With --redis single also cuts,lost-answers,
                     late-answers,lost-messages,flush-scripts,freeze,restart,lose-data,old-data,
-                    flush-all; sentinel: failover,hang; cluster: node-loss,node-hang; redlock:
+                    flush-all; sentinel: failover,hang,split; cluster: node-loss,node-hang; redlock:
                     cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data
   --fault 5s        length of a fault window
   --calm 5s         length of the calm before each

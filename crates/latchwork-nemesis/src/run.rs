@@ -28,6 +28,9 @@ use crate::worker::wish::Kind;
 pub struct Plan {
     /// The address of the store, as [`latchwork::connect`] takes it.
     pub store: String,
+    /// Other addresses of the same store, for the workers in turns: sides of the network that can
+    /// be parted. Where there are none, all workers are on one side.
+    pub sides: Vec<String>,
     /// This crate's program, which is also the worker.
     pub program: PathBuf,
     /// Where all logs go. Must exist and be empty; its path must be short enough for a socket.
@@ -65,6 +68,7 @@ impl Plan {
         let (ttl, processes) = (Duration::from_secs(2), 3);
         Self {
             store: store.into(),
+            sides: Vec::new(),
             program,
             folder,
             seed: 1,
@@ -140,8 +144,9 @@ impl Plan {
             true => None,
             false => Some(Survey::start(&self.store, &orders.namespace, log.clone())?),
         };
+        let sides = std::mem::take(&mut self.sides);
         let mut crew =
-            Crew::start(&self.program, &self.folder, orders, log.clone(), self.processes)?;
+            Crew::start(&self.program, &self.folder, orders, sides, log.clone(), self.processes)?;
         let mut stage = Stage {
             crew: &mut crew,
             resource: &resource,

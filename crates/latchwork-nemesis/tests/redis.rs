@@ -13,6 +13,8 @@ const TTL: Duration = Duration::from_secs(1);
 const GUARD: &str = "guard=true&max_ttl=1s";
 /// The masters that are replaced here are dead or told soon.
 const GUARD_OF_A_SET: &str = "guard=true&max_ttl=2s&deposed=1s";
+/// Here one goes on until it notices that its replicas are away: within a second and two.
+const GUARD_OF_A_SPLIT_SET: &str = "guard=true&max_ttl=2s&deposed=3s";
 
 /// Plays a run with a window for each fault; where a check failed, the logs stay.
 fn play(kind: Kind, options: &str, faults: &[&str], change: impl FnOnce(&mut Plan)) -> Outcome {
@@ -142,6 +144,19 @@ fn a_failover_forgets_nothing_that_all_replicas_have() {
 #[test]
 fn a_guarded_failover_lets_nobody_in() {
     let outcome = play_at_a_set(Kind::Sentinel, GUARD_OF_A_SET, "failover");
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
+
+/// The replaced master keeps its clients for a while, and both sides grant.
+#[test]
+fn a_split_lets_two_in_and_the_fence_orders_them() {
+    let outcome = play_at_a_set(Kind::Sentinel, "", "split");
+    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+}
+
+#[test]
+fn a_guarded_split_lets_nobody_in() {
+    let outcome = play_at_a_set(Kind::Sentinel, GUARD_OF_A_SPLIT_SET, "split");
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 

@@ -22,7 +22,7 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
         .iter()
         // Holds that share the key have no order among themselves.
         .filter(|attempt| attempt.excludes_all())
-        .filter_map(|a| Some(((&*a.process, a.id), a.hold.as_ref()?.told)))
+        .filter_map(|a| Some(((&*a.process, a.id), (a.hold.as_ref()?.told, a.believed_until()?))))
         .collect();
     let mut judged: Vec<_> = history
         .events
@@ -48,8 +48,10 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
             continue;
         }
         seen.largest = seen.largest.max(token);
-        let Some(told) = told.get(&(&**by, attempt)) else { continue };
+        let Some((told, until)) = told.get(&(&**by, attempt)) else { continue };
         match &seen.latest {
+            // Of two that believe at once neither is the later one: `exclusion` judges them.
+            Some((later, ..)) if later > told && later < until => {}
             Some((later, who, id)) if later > told => {
                 let message = format!(
                     "{by} (attempt {attempt}) wrote after {who} (attempt {id}), whose hold began later"

@@ -9,7 +9,7 @@ use latchwork_services::{
 };
 
 use super::repeated::Repeated;
-use super::{Set, VOTERS, Voter, the};
+use super::{Set, Sides, VOTERS, Voter, the};
 use crate::faults::Nemesis;
 use crate::luck::Luck;
 use crate::pause::pause;
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 const SINGLE: &str = "cuts, lost-answers, late-answers, lost-messages, flush-scripts, freeze, \
                       restart, lose-data, old-data and flush-all";
-const SENTINEL: &str = "failover and hang";
+const SENTINEL: &str = "failover, hang and split";
 const CLUSTER: &str = "node-loss and node-hang";
 const REDLOCK: &str = "cuts, late-answers, partition, freeze, freeze-most, restart, lose-data and \
                        old-data";
@@ -28,7 +28,7 @@ const REDLOCK: &str = "cuts, late-answers, partition, freeze, freeze-most, resta
 pub(super) fn of(set: &Set, name: &str, ttl: Duration) -> Result<Box<dyn Nemesis>, String> {
     let (fault, known) = match set {
         Set::Single(server, proxy) => (single(server, proxy, name, ttl), SINGLE),
-        Set::Sentinel(set) => (sentinel(set, name, ttl), SENTINEL),
+        Set::Sentinel(set, sides) => (sentinel(set, sides, name, ttl), SENTINEL),
         Set::Cluster(cluster) => (cluster_of(cluster, name, ttl), CLUSTER),
         Set::Redlock(voters) => (redlock(voters, name, ttl), REDLOCK),
     };
@@ -127,8 +127,30 @@ fn kill_ahead<S>(
     replicas.iter().try_for_each(|n| node(set, *n).cont()).map_err(io::Error::other)
 }
 
-fn sentinel(set: &Arc<Mutex<SentinelSet>>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
-    let set = set.clone();
+/// What a replica or a Sentinel sends to a server. Without the right to it they take it for dead,
+/// while its clients are served as before.
+const BETWEEN_SERVERS: [&str; 4] = ["ping", "psync", "sync", "replconf"];
+
+/// Parts a server from its replicas and the Sentinels, but not from its clients; or undoes that.
+fn part(server: &RedisServer, away: bool) -> io::Result<()> {
+    let sign = if away { '-' } else { '+' };
+    let rights = BETWEEN_SERVERS.map(|name| format!("{sign}{name}"));
+    let words = ["ACL", "SETUSER", "default"].into_iter();
+    told(server, &words.chain(rights.iter().map(String::as_str)).collect::<Vec<_>>())?;
+    if away {
+        told(server, &["CLIENT", "KILL", "TYPE", "replica"])?;
+    }
+    Ok(())
+}
+
+fn sentinel(
+    set: &Arc<Mutex<SentinelSet>>,
+    sides: &Arc<Sides>,
+    name: &str,
+    ttl: Duration,
+) -> Option<Box<dyn Nemesis>> {
+    use latchwork_services::Direction::{ToClient, ToServer};
+    let (set, sides) = (set.clone(), sides.clone());
     Some(match name {
         // The master dies ahead of its replicas, and comes back as an empty one.
         "failover" => Repeated::boxed("failover", ttl..ttl * 2, move |luck| {
@@ -140,6 +162,20 @@ fn sentinel(set: &Arc<Mutex<SentinelSet>>, name: &str, ttl: Duration) -> Option<
             set.wait_for_new_master(old, LIMIT).map_err(io::Error::other)?;
             pause(luck.times(ttl, 0.0..0.5));
             set.node_mut(old).restart(Data::Kept).map_err(io::Error::other)?;
+            set.wait_settled(LIMIT).map_err(io::Error::other)
+        }),
+        // The master and half of the clients are on one side, everybody else is on the other.
+        "split" => Repeated::boxed("split", ttl..ttl * 2, move |luck| {
+            let mut set = the(&set);
+            let old = set.master().map_err(io::Error::other)?;
+            let left = &sides.0[luck.below(sides.0.len())];
+            left.iter().for_each(|way| [ToServer, ToClient].iter().for_each(|to| way.freeze(*to)));
+            part(set.node_mut(old), true)?;
+            let new = set.wait_for_new_master(old, LIMIT).map_err(io::Error::other);
+            pause(luck.times(ttl, 0.3..1.5));
+            left.iter().for_each(|way| [ToServer, ToClient].iter().for_each(|to| way.thaw(*to)));
+            part(set.node_mut(old), false)?;
+            new?;
             set.wait_settled(LIMIT).map_err(io::Error::other)
         }),
         // The master stands still, is replaced, and goes on without knowing it.

@@ -22,7 +22,7 @@ impl Lister for Leftovers {
         };
         match &self.0 {
             Set::Single(server, _) => look(&the(server), &mut left),
-            Set::Sentinel(set) => {
+            Set::Sentinel(set, _) => {
                 the(set).nodes().iter().try_for_each(|node| look(node, &mut left))
             }
             Set::Cluster(cluster) => {

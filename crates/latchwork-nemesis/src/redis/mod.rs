@@ -59,9 +59,31 @@ pub struct Servers {
 #[derive(Debug, Clone)]
 enum Set {
     Single(Arc<Mutex<RedisServer>>, Arc<Proxy>),
-    Sentinel(Arc<Mutex<SentinelSet>>),
+    Sentinel(Arc<Mutex<SentinelSet>>, Arc<Sides>),
     Cluster(Arc<Mutex<RedisCluster>>),
     Redlock(Arc<[Voter]>),
+}
+
+/// The two ways to the Sentinels, one for each half of the workers. The half whose way is frozen
+/// does not hear of a failover.
+#[derive(Debug)]
+struct Sides([Vec<Proxy>; 2]);
+
+impl Sides {
+    fn open(set: &SentinelSet) -> latchwork_services::Result<Self> {
+        let side = || -> latchwork_services::Result<Vec<Proxy>> {
+            set.sentinel_ports().into_iter().map(Proxy::plain).collect()
+        };
+        Ok(Self([side()?, side()?]))
+    }
+
+    fn urls(&self, name: &str) -> Vec<String> {
+        let hosts = |side: &Vec<Proxy>| {
+            let hosts = side.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
+            hosts.collect::<Vec<_>>().join(",")
+        };
+        self.0.iter().map(|side| format!("redis+sentinel://{}/{name}", hosts(side))).collect()
+    }
 }
 
 /// One of the servers that vote, and the way to it.
@@ -89,9 +111,16 @@ impl Servers {
             }
             Kind::Sentinel => {
                 let down_after = Duration::from_millis(500);
-                let options = SentinelOptions { down_after, ..SentinelOptions::default() };
+                // A master without a replica stops writing, as docs/guard.md asks for.
+                let redis = RedisOptions::new()
+                    .config("min-replicas-to-write 1")
+                    .config("min-replicas-max-lag 1");
+                let redis =
+                    if options.contains("guard=true") { redis } else { RedisOptions::new() };
+                let options = SentinelOptions { down_after, redis, ..SentinelOptions::default() };
                 let set = SentinelSet::start(&options).map_err(io::Error::other)?;
-                Set::Sentinel(Arc::new(Mutex::new(set)))
+                let sides = Sides::open(&set).map_err(io::Error::other)?;
+                Set::Sentinel(Arc::new(Mutex::new(set)), Arc::new(sides))
             }
             Kind::Cluster => {
                 let node_timeout = Duration::from_secs(1);
@@ -128,13 +157,17 @@ impl Servers {
     pub fn url(&self) -> String {
         let url = match &self.set {
             Set::Single(_, proxy) => proxy.url(),
-            Set::Sentinel(set) => the(set).url(),
+            Set::Sentinel(set, _) => the(set).url(),
             Set::Cluster(cluster) => the(cluster).url(),
             Set::Redlock(voters) => {
                 let at = |voter: &Voter| format!("127.0.0.1:{}", voter.proxy.port());
                 format!("redlock://{}", voters.iter().map(at).collect::<Vec<_>>().join(","))
             }
         };
+        self.with_options(&url)
+    }
+
+    fn with_options(&self, url: &str) -> String {
         let mark = if self.options.is_empty() { "" } else { "?" };
         format!("{url}{mark}{}", self.options)
     }
@@ -153,12 +186,17 @@ impl Servers {
             }
             plan.nemeses.push(faults::of(&self.set, name, plan.ttl)?);
             if self.overlaps(name) {
-                // Two claims at once, and holds that the forgotten one is handed over to meanwhile.
-                for check in ["exclusion", "forgotten_claim"] {
+                // Two claims at once, holds that the forgotten one is handed over to meanwhile, and
+                // a server that is asked and is not the one that keeps the claim.
+                for check in ["exclusion", "forgotten_claim", "store_keeps"] {
                     let (check, fault) = (check.into(), (*name).into());
                     plan.bounds.allowed.push(Allowed { check, fault, after: plan.ttl });
                 }
             }
+        }
+        if let Set::Sentinel(set, sides) = &self.set {
+            let urls = sides.urls(the(set).name());
+            plan.sides = urls.iter().map(|url| self.with_options(url)).collect();
         }
         plan.lister = Some(Box::new(Leftovers(self.set.clone())));
         Ok(())
@@ -176,7 +214,7 @@ impl Servers {
             Set::Redlock(_) => {
                 return matches!(fault, "lose-data" | "old-data") && has("guard=false");
             }
-            Set::Sentinel(_) => "min_replicas=2",
+            Set::Sentinel(..) => "min_replicas=2",
             Set::Cluster(_) => "min_replicas=1",
         };
         !has("guard=true") && !has(replicas)
