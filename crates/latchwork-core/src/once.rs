@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Admission, Patience};
-use crate::backend::{Blocked, Cause};
+use crate::backend::{Blocked, Cause, Query};
 use crate::error::{Error, ErrorKind, Lost};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::period::Period;
+use crate::validity;
 
 /// How far the clocks of hosts may differ without a period being skipped.
 const MOST_CLOCKS_DIFFER: Duration = Duration::from_secs(60);
@@ -208,7 +209,12 @@ impl Once {
                 Admission::Refused(blocked) => Skipped::because(blocked),
             };
             let Skipped::Done { closed_for } = why else { return Ok(Begun::Skipped(why)) };
-            let pause = match self.what_is_closed(closed_for)? {
+            let closed = match self.what_is_closed(closed_for)? {
+                // A try may say when to look again instead, as a majority of stores does.
+                Closed::Neither { .. } => self.what_is_closed(self.linger().await?)?,
+                closed => closed,
+            };
+            let pause = match closed {
                 Closed::Ours => return Ok(Begun::Skipped(why)),
                 Closed::Last(pause) => pause,
                 Closed::Neither { left, ends_in } => return Err(self.other_period(left, ends_in)),
@@ -237,6 +243,16 @@ impl Once {
             None if !reach.is_zero() => Closed::Last(reach.min(LOOK * 10)),
             _ => Closed::Ours,
         })
+    }
+
+    /// How long the key is kept closed, where the store tells.
+    async fn linger(&self) -> Result<Option<Duration>, Error> {
+        let (engine, key) = (self.lock.engine(), self.lock.key()?);
+        let query = Query::Key(key.clone());
+        let limit = validity::op_timeout(engine.capabilities.default_ttl);
+        let seen = engine.io.answer(limit, engine.backend.inspect(&query)).await;
+        let seen = seen.map_err(|error| engine.seen(error, Some(key)))?;
+        Ok(seen.first().and_then(|snapshot| snapshot.linger))
     }
 
     /// The key is closed until a moment that is the end of no period of ours.
