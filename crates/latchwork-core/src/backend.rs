@@ -39,9 +39,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answers::Answers;
 use crate::backoff;
 use crate::capabilities::Capabilities;
 use crate::clock::Moment;
@@ -385,26 +386,6 @@ pub enum Renewal {
     },
     /// Not held. Final (B5).
     Lost,
-}
-
-/// Takes the answers of [`Backend::renew_each`].
-#[derive(Debug, Default)]
-pub struct Answers(Mutex<Vec<(usize, Result<Renewal, BackendError>)>>);
-
-impl Answers {
-    /// Says the answer of the claim at this place in the list. The first one counts.
-    pub fn say(&self, claim: usize, answer: Result<Renewal, BackendError>) {
-        self.lock().push((claim, answer));
-    }
-
-    /// What was said since the last time.
-    pub fn take(&self) -> Vec<(usize, Result<Renewal, BackendError>)> {
-        std::mem::take(&mut *self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(usize, Result<Renewal, BackendError>)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The answer to a release.

@@ -1,5 +1,6 @@
 //! What the holder may believe: the state of one granted claim, judged by its own clock.
 
+mod chore;
 mod request;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use crate::options::{Plan, Rules};
 use crate::token::FencingToken;
 use crate::validity::{self, Pauses, Rate, RateMeter};
 
+pub(crate) use chore::{Chore, Confirmed};
 pub(crate) use request::{Granted, Sent};
 
 /// A claim that the store has granted, from the grant to the release.
@@ -89,32 +91,6 @@ pub(crate) struct Before {
     hold_until: Moment,
     pub(crate) held_since: Moment,
     pub(crate) index: u32,
-}
-
-/// What the watchdog has to do for a lease.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Chore {
-    /// Nothing before this moment.
-    Wait(Moment),
-    /// Ask the store to renew it.
-    Renew,
-    /// It has just been lost; the store may still hold the claim.
-    Bury(Lost),
-    /// It has ended before; forget it.
-    Forget,
-}
-
-/// What a renewal's answer made of a lease.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Confirmed {
-    /// Valid for longer.
-    Held { remaining: Duration },
-    /// Valid for longer, and in doubt for what the store's clock did.
-    Doubted(Rate),
-    /// The store says no.
-    Lost(Lost),
-    /// The answer came too late, or the hold had ended: nothing changed.
-    TooLate,
 }
 
 impl Lease {

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod adaptive;
+mod answers;
 pub mod backend;
 mod backlog;
 mod backoff;
@@ -45,6 +46,7 @@ mod watchdog;
 mod workers;
 
 pub use adaptive::{AdaptiveTtl, HoldTimes};
+pub use answers::Answers;
 pub use backend::*;
 pub use backoff::{Backoff, random_between, random_u128};
 pub use capabilities::{Capabilities, Fencing, Lifeline};

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Answers, Backend, Claim, ClaimId, Renewal};
+use crate::answers::Answers;
+use crate::backend::{Backend, Claim, ClaimId, Renewal};
 use crate::backlog::{BATCH, Backlog, Place};
 use crate::backoff::random_between;
 use crate::clock::{Moment, Sleep};
