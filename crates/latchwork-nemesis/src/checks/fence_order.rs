@@ -20,8 +20,9 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
     let told: HashMap<(&str, u64), _> = history
         .attempts
         .iter()
-        // Holds that share the key have no order among themselves.
-        .filter(|attempt| attempt.excludes_all())
+        // Holds that share the key have no order among themselves; one of several locks is granted
+        // before its holder is told of all.
+        .filter(|attempt| attempt.excludes_all() && !attempt.several)
         .filter_map(|a| Some(((&*a.process, a.id), (a.hold.as_ref()?.told, a.believed_until()?))))
         .collect();
     let mut judged: Vec<_> = history

@@ -43,6 +43,8 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
 /// When the store granted it, at the earliest.
 fn began((attempt, hold): &(&Attempt, &Hold)) -> Moment {
     match attempt.mode {
+        // One of several may have been granted long before its holder was told of all.
+        _ if attempt.several => attempt.tried,
         // Its holder was told after all that it excludes had ended.
         Mode::Exclusive | Mode::Write => hold.told,
         Mode::Read | Mode::Permits { .. } => attempt.tried,
