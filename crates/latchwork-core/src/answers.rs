@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::backend::Renewal;
 use crate::error::BackendError;
 
-/// Takes the answers of [`Backend::renew_each`].
+/// Takes the answers of [`Backend::renew_each`](crate::Backend::renew_each).
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<Vec<(usize, Result<Renewal, BackendError>)>>);
 
