@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::adaptive::Habits;
-use crate::backend::Backend;
+use crate::backend::{Backend, Query, Snapshot};
 use crate::call::{Call, Calls, Unpolled};
 use crate::capabilities::Capabilities;
 use crate::clock::Moment;
@@ -130,6 +130,18 @@ impl Engine {
     /// A backend's error as a user sees it.
     pub(crate) fn seen(&self, error: BackendError, key: Option<&Key>) -> Error {
         Error::from_backend(error, key, &self.capabilities.store)
+    }
+
+    /// What the store holds, if it says so within `limit`.
+    pub(crate) async fn inspect(
+        &self,
+        query: &Query,
+        limit: Duration,
+        key: Option<&Key>,
+    ) -> Result<Vec<Snapshot>, Error> {
+        let asking = self.io.answer(limit, self.backend.inspect(query));
+        let answer = self.native(asking).await;
+        self.told(answer.map(|found| found.map_err(|e| self.seen(e, key))), key)
     }
 
     /// Refuses in a child, before anything is locked.

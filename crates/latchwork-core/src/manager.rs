@@ -358,8 +358,6 @@ impl LockManager {
         const LIMIT: Duration = Duration::from_secs(2);
         self.engine.check_open(key)?;
         let limit = self.settings.options().op_timeout.unwrap_or(LIMIT);
-        let asking = self.engine.io.answer(limit, self.engine.backend.inspect(query));
-        let answer = self.engine.native(asking).await;
-        self.engine.told(answer.map(|found| found.map_err(|e| self.engine.seen(e, key))), key)
+        self.engine.inspect(query, limit, key).await
     }
 }

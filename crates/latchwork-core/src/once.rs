@@ -250,8 +250,7 @@ impl Once {
         let (engine, key) = (self.lock.engine(), self.lock.key()?);
         let query = Query::Key(key.clone());
         let limit = validity::op_timeout(engine.capabilities.default_ttl);
-        let seen = engine.io.answer(limit, engine.backend.inspect(&query)).await;
-        let seen = seen.map_err(|error| engine.seen(error, Some(key)))?;
+        let seen = engine.inspect(&query, limit, Some(key)).await?;
         Ok(seen.first().and_then(|snapshot| snapshot.linger))
     }
 
