@@ -224,6 +224,24 @@ fn a_delay_holds_for_each_byte_and_not_one_after_the_other() -> Test {
 }
 
 #[test]
+fn what_trickles_arrives_bit_by_bit_and_whole() -> Test {
+    let (server, _) = set()?;
+    let proxy = Proxy::plain(server.port())?;
+    let mut client = Client::connect(proxy.port())?;
+    client.ask("PING", "+PONG\r\n")?;
+    proxy.trickle(Direction::ToClient, Some((2, Duration::from_millis(30))));
+    let start = Instant::now();
+    client.ask("PING", "+PONG\r\n")?;
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(110), "seven bytes: {took:?}");
+    proxy.trickle(Direction::ToClient, None);
+    let start = Instant::now();
+    client.ask("PING", "+PONG\r\n")?;
+    assert!(start.elapsed() < Duration::from_millis(100));
+    Ok(())
+}
+
+#[test]
 fn a_frozen_direction_holds_bytes_and_ends_back() -> Test {
     let (server, proxy) = set()?;
     let mut client = Client::connect(proxy.port())?;

@@ -30,6 +30,7 @@ impl fmt::Debug for Refusal {
 pub(super) struct State {
     pub(super) upstream: SocketAddr,
     pub(super) delay: [Duration; 2],
+    pub(super) trickle: [Option<(usize, Duration)>; 2],
     pub(super) frozen: [bool; 2],
     pub(super) lose_answers: bool,
     /// Which piece of what servers send is lost with its connection; 0 means none.
@@ -67,6 +68,7 @@ impl Shared {
         let state = State {
             upstream,
             delay: [Duration::ZERO; 2],
+            trickle: [None; 2],
             frozen: [false; 2],
             lose_answers: false,
             lose_piece: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
 use tokio::net::TcpStream;
@@ -57,6 +57,15 @@ impl Lane {
                 last.answers += answers;
             }
             _ => self.queue.push_back(Chunk { due, bytes: bytes.to_vec(), answers }),
+        }
+    }
+
+    /// Has bytes come in bits of this size, each this long after the one before it.
+    pub(super) fn trickle(&mut self, due: Instant, bytes: &[u8], (size, pause): (usize, Duration)) {
+        let mut due = self.queue.back().map_or(due, |last| last.due.max(due));
+        for bit in bytes.chunks(size.max(1)) {
+            due += pause;
+            self.push(due, bit, 0);
         }
     }
 

@@ -289,7 +289,10 @@ impl Link {
             },
             _ if direction == TO_CLIENT && state.lose_answers => {}
             _ if direction == TO_CLIENT && state.piece_is_lost() => self.cut = Some(Cut::Reset),
-            _ => self.lanes[direction].push(due, bytes, 0),
+            _ => match state.trickle[direction] {
+                Some(bits) => self.lanes[direction].trickle(due, bytes, bits),
+                None => self.lanes[direction].push(due, bytes, 0),
+            },
         }
     }
 

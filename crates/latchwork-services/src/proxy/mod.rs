@@ -163,6 +163,12 @@ impl Proxy {
         self.shared.change(|s| s.delay[direction as usize] = delay);
     }
 
+    /// Lets bytes that arrive from now on come in bits of so many bytes, each so long after the one
+    /// before it; or no longer. For [`Protocol::Plain`]: what a server sends together arrives apart.
+    pub fn trickle(&self, direction: Direction, bits: Option<(usize, Duration)>) {
+        self.shared.change(|s| s.trickle[direction as usize] = bits);
+    }
+
     /// Holds back all bytes in one direction, ends of connections included, until thawed.
     pub fn freeze(&self, direction: Direction) {
         self.shared.change(|s| s.frozen[direction as usize] = true);
