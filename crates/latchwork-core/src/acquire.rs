@@ -9,6 +9,7 @@ use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::error::{BackendError, BackendErrorKind, Effect, Error, ErrorKind};
+use crate::gate::{AtGate, Lane, Pass};
 use crate::guard::Guard;
 use crate::key::Key;
 use crate::lease::{Granted, HoldState, Lease, Sent};
@@ -186,12 +187,18 @@ struct Pending<'a> {
     patience: Patience,
     claim: Claim,
     lead: Option<Lead>,
+    /// Where its tries wait for their turn. Who leads a line has one at a time anyway.
+    gate: Option<AtGate>,
+    /// Why the next try is made.
+    lane: Lane,
     /// The try that is under way. It outlives this value: the release must go after it.
     under_way: Option<Orphan>,
     /// The store may know the claim.
     touched: bool,
     /// Something was in the way.
     blocked: bool,
+    /// What it was, as the store said last.
+    in_the_way: Option<InTheWay>,
 }
 
 impl Drop for Pending<'_> {
@@ -239,7 +246,20 @@ impl<'a> Pending<'a> {
             floor: 0,
             stamp: Stamp::new(engine.io.now()),
         };
-        Self { engine, request, patience, claim, lead, under_way: None, touched, blocked }
+        let gate = if lead.is_none() { engine.gates.at(&claim.key) } else { None };
+        Self {
+            engine,
+            request,
+            patience,
+            claim,
+            lead,
+            gate,
+            lane: Lane::Timed,
+            under_way: None,
+            touched,
+            blocked,
+            in_the_way: None,
+        }
     }
 
     async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
@@ -249,10 +269,11 @@ impl<'a> Pending<'a> {
         let mut failing_since = self.lead.as_ref().and_then(Lead::failing_since);
         loop {
             engine.check_open(Some(&self.claim.key))?;
+            let pass = self.pass(deadline).await?;
             let sent = Sent::now(engine.io.clock().as_ref());
             let sent_at = sent.at;
             self.claim.stamp = Stamp::new(sent_at);
-            let error = match self.try_once(self.limit(sent_at, deadline)).await {
+            let error = match self.try_once(self.limit(sent_at, deadline), pass).await {
                 Ok(Attempt::Granted(grant)) => {
                     let until = validity::valid_until(sent_at, grant.ttl);
                     if let Some(guard) = self.take(grant, sent, until, start)? {
@@ -281,12 +302,12 @@ impl<'a> Pending<'a> {
                     if self.request.stops_at_linger && blocked.cause == Cause::Linger {
                         return Ok(Admission::Refused(Some(blocked)));
                     }
+                    self.in_the_way = InTheWay::of(&blocked);
                     if let Some(lead) = &self.lead {
-                        lead.note(InTheWay::of(&blocked));
+                        lead.note(self.in_the_way.clone());
                     }
                     if engine.io.now() >= deadline {
-                        let why = InTheWay::of(&blocked);
-                        return Err(timed_out(engine, &self.request.key, self.patience, why));
+                        return Err(self.timed_out());
                     }
                     let key = &self.claim.key;
                     self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
@@ -327,12 +348,45 @@ impl<'a> Pending<'a> {
         full.min(deadline.since(now).max(LEAST))
     }
 
+    /// Waits until a try may be sent: who tries once, for as long as a try may take.
+    async fn pass(&mut self, deadline: Moment) -> Result<Option<Pass>, Error> {
+        let Some(gate) = &self.gate else { return Ok(None) };
+        let engine = self.engine;
+        let lane = std::mem::replace(&mut self.lane, Lane::Timed);
+        let limit = match self.patience {
+            Patience::Endless => return Ok(Some(gate.pass(lane).await)),
+            Patience::Once => self.request.plan.rules.op_timeout(self.claim.ttl),
+            Patience::Within(_) | Patience::Until(..) => deadline.since(engine.io.now()),
+        };
+        match engine.io.within(limit, gate.pass(lane)).await {
+            Some(pass) => Ok(Some(pass)),
+            None if self.patience == Patience::Once => {
+                let error = BackendError::no_answer(limit);
+                Err(engine.seen(error, Some(&self.claim.key)))
+            }
+            None => Err(self.timed_out()),
+        }
+    }
+
+    fn timed_out(&mut self) -> Error {
+        timed_out(self.engine, &self.claim.key, self.patience, self.in_the_way.take())
+    }
+
     /// Sends the try. The verb belongs to this value, so that a drop can hand it on.
-    async fn try_once(&mut self, limit: Duration) -> Result<Attempt, BackendError> {
+    async fn try_once(
+        &mut self,
+        limit: Duration,
+        pass: Option<Pass>,
+    ) -> Result<Attempt, BackendError> {
         let (backend, claim) = (self.engine.backend.clone(), self.claim.clone());
         let under_way =
             self.under_way.insert(Box::pin(async move { backend.try_acquire(&claim).await }));
-        let answer = self.engine.io.answer(limit, poll_fn(|cx| under_way.as_mut().poll(cx))).await;
+        let io = &self.engine.io;
+        let verb = poll_fn(|cx| under_way.as_mut().poll(cx));
+        let answer = match pass {
+            Some(pass) => io.answer(limit, pass.run(io, verb)).await,
+            None => io.answer(limit, verb).await,
+        };
         // Without an answer the same id is tried again or released: either settles it.
         self.under_way = None;
         answer
@@ -425,7 +479,7 @@ impl<'a> Pending<'a> {
                 let pushed = Sent { at: pushed_at, offset: tried.offset };
                 return self.take(grant, pushed, until, start);
             }
-            Some(Ok(Wake::Look)) => {}
+            Some(Ok(Wake::Look)) => self.lane = Lane::Woken,
             Some(Err(error)) => {
                 // The wake-up is only a hint; without it the timers above still look.
                 self.request

@@ -130,6 +130,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// How many tries on one key core has under way at a time, where a try reads the whole line of
+    /// the key; all of them if there is no number. Those that wait, and those that were just woken,
+    /// have as many each. The answer never changes.
+    ///
+    /// Claims that share a place in the process's own line have one try at a time anyway.
+    fn tries_at_once(&self) -> Option<usize> {
+        None
+    }
+
     /// Tells who holds and who waits, and changes nothing (B14).
     ///
     /// For one key the answer has exactly one entry, free or not; for a prefix it has the keys

@@ -16,6 +16,7 @@ use crate::clock::Moment;
 use crate::driver::{Driver, Work};
 use crate::error::{BackendError, Error, ErrorKind, Lost, LostReason};
 use crate::fork::{Forked, Native, Own};
+use crate::gate::Gates;
 use crate::guard::Guard;
 use crate::io::Io;
 use crate::key::Key;
@@ -38,6 +39,7 @@ pub(crate) struct Parts {
     pub(crate) reaper: Reaper,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) lines: Arc<Lines>,
+    pub(crate) gates: Arc<Gates>,
     pub(crate) owners: Arc<Owners>,
     pub(crate) habits: Habits,
     pub(crate) calls: Arc<Calls>,
@@ -63,6 +65,7 @@ impl Engine {
         let calls = Calls::new(io.clone());
         io.spawn(calls.life());
         let origin = io.origin();
+        let gates = Gates::new(backend.tries_at_once());
         Arc::new(Self(Own::new(
             origin,
             Parts {
@@ -72,6 +75,7 @@ impl Engine {
                 reaper,
                 watchdog,
                 lines: Arc::default(),
+                gates,
                 owners: Arc::default(),
                 habits: Habits::default(),
                 calls,

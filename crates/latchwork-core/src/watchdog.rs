@@ -18,6 +18,7 @@ use crate::backend::{Backend, Claim, ClaimId, Renewal};
 use crate::backlog::{BATCH, Backlog, Place};
 use crate::backoff::random_between;
 use crate::clock::{Moment, Sleep};
+use crate::early::Early;
 use crate::error::{BackendError, Lost};
 use crate::io::{DoubtSink, Io};
 use crate::lease::{Chore, Confirmed, HoldState, Lease, Sent};
@@ -53,6 +54,7 @@ pub(crate) struct Watchdog {
 pub(crate) struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<Watched>>,
     pub(crate) backlog: Backlog,
+    early: Early,
     sleeps_until: Moment,
     /// The last moment that the watchdog was woken to be told of. Without leases it sleeps until
     /// then, so that a lock that is taken again and again wakes it once and not each time.
@@ -90,6 +92,7 @@ impl Watchdog {
             schedule: Mutex::new(Schedule {
                 by_due: BTreeMap::new(),
                 backlog: Backlog::default(),
+                early: Early::default(),
                 sleeps_until: Moment::NEVER,
                 horizon: Moment::from_nanos(0),
             }),
@@ -115,9 +118,14 @@ impl Watchdog {
         let mut schedule = self.lock();
         schedule.by_due.insert((due, watched.entry), watched.clone());
         let wake = schedule.expect(due);
+        let is_doubted = schedule.early.take(watched.lease.claim.id);
         drop(schedule);
         if wake {
             self.news.notify_one();
+        }
+        if is_doubted {
+            watched.lease.doubt(self.io.now());
+            self.hurry(&watched);
         }
         // A pause of the machine while the grant was on its way.
         if watched.lease.judge(self.io.clock().as_ref()) != HoldState::Held {
@@ -160,13 +168,21 @@ impl Watchdog {
         self.reschedule(watched, self.io.now());
     }
 
-    /// Renews the leases of which the store has said something.
-    fn heed(self: &Arc<Self>, doubted: &HashSet<ClaimId>) {
+    /// Renews the leases of which the store has said something. It may have said it before the grant
+    /// was made a lease.
+    fn heed(self: &Arc<Self>, mut doubted: HashSet<ClaimId>) {
         let now = self.io.now();
-        let in_care = self.all();
-        for watched in in_care.iter().filter(|w| doubted.contains(&w.lease.claim.id)) {
+        let in_care: Vec<_> = {
+            let mut schedule = self.lock();
+            let in_care = schedule.by_due.values();
+            let in_care: Vec<_> =
+                in_care.filter(|w| doubted.remove(&w.lease.claim.id)).cloned().collect();
+            schedule.early.keep(doubted, now);
+            in_care
+        };
+        for watched in in_care {
             watched.lease.doubt(now);
-            self.reschedule(watched, now);
+            self.reschedule(&watched, now);
         }
     }
 
@@ -212,7 +228,7 @@ impl Watchdog {
                     () = doubts.told() => {
                         let doubted = doubts.take().into_iter().collect();
                         if let Some(watchdog) = this.upgrade() {
-                            watchdog.heed(&doubted);
+                            watchdog.heed(doubted);
                         }
                     }
                 }

@@ -8,6 +8,7 @@ mod support;
 
 mod adaptive;
 mod cancel;
+mod crowd;
 mod drop_safety;
 mod handover;
 mod holder;
