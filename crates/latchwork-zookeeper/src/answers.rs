@@ -10,12 +10,17 @@ use crate::line::Line;
 use crate::session::messages::{self, Refusal};
 use crate::session::{Landed, Reading, Session};
 
-/// The line that the next reply has; a lock without a node has nobody in line.
-pub(crate) fn line_in(landed: &mut Landed, lock: &str) -> Result<Line, BackendError> {
+/// The line that the next reply has, up to a place in it if one is named; a lock without a node has
+/// nobody in line.
+pub(crate) fn line_in(
+    landed: &mut Landed,
+    lock: &str,
+    up_to: Option<&str>,
+) -> Result<Line, BackendError> {
     match landed.next()? {
         Ok(body) => {
             let children = messages::children(&body).ok_or_else(|| strange("a list"))?;
-            Ok(Line::read(&children))
+            Ok(Line::read_up_to(&children, up_to))
         }
         Err(Refusal::NO_NODE) => Ok(Line::default()),
         Err(refusal) => Err(refused(refusal, lock)),

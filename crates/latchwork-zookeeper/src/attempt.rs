@@ -202,7 +202,7 @@ impl Shared {
         let name = path.rsplit('/').next().unwrap_or_default().into();
         let node = Node { name, created: stat.created };
         self.claims.change(claim.id, |own| own.node = Some(node.clone()));
-        let line = line_in(&mut landed, lock)?;
+        let line = line_in(&mut landed, lock, Some(&node.name))?;
         Ok(Some((node, line, stat.created_ms)))
     }
 
@@ -222,7 +222,8 @@ impl Shared {
         let requests = vec![Request::set(&up.pulse), Request::children(lock)];
         let mut landed = session.fly(requests).await;
         let now_ms = pulse_in(&mut landed, &up.pulse)?;
-        let line = line_in(&mut landed, lock)?;
+        let known = own.node.as_ref().map(|node| &*node.name);
+        let line = line_in(&mut landed, lock, known)?;
         let node = match own.node {
             Some(node) => Some(node),
             None => self.find(claim, &up.id, lock, session, &line).await?,
@@ -305,7 +306,7 @@ impl Shared {
             let requests = vec![Request::delete(&own_path), Request::children(lock)];
             let mut landed = self.withdraw(claim, session, requests).await?;
             // It may have been another who came in vain, and is gone by now.
-            let line = line_in(&mut landed, lock)?;
+            let line = line_in(&mut landed, lock, None)?;
             return match line.clash(claim.mode, line.places.len()) {
                 Some(_) => Err(mismatch),
                 None => Ok(Round::Gone),

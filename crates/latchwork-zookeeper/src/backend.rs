@@ -20,6 +20,9 @@ use crate::session::messages::Access;
 use crate::session::{Ensemble, access};
 use crate::sessions::{Sessions, USUAL_TTL};
 
+/// How many tries of one key are under way at a time: a try reads the whole line.
+const TRIES_AT_ONCE: usize = 8;
+
 /// As many locks are remembered as having a node.
 const MOST_KNOWN: usize = 100_000;
 
@@ -154,6 +157,10 @@ impl Backend for ZooKeeperBackend {
                 Linger::For(length) => self.shared.close(claim, length).await,
             }
         })
+    }
+
+    fn tries_at_once(&self) -> Option<usize> {
+        Some(TRIES_AT_ONCE)
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

@@ -58,7 +58,8 @@ impl Bare {
         let mut landed = self.0.fly(requests).await;
         let body = done(landed.next()?, &path)?;
         let (path, _) = messages::created(&body).ok_or_else(|| strange("a create"))?;
-        let names = messages::children(&done(landed.next()?, folder)?);
+        let body = done(landed.next()?, folder)?;
+        let names = messages::children(&body);
         Ok((path, names.ok_or_else(|| strange("a list"))?.len()))
     }
 

@@ -30,12 +30,14 @@ impl Shared {
         let mut keys = match query {
             Query::Key(key) => vec![key.clone()],
             Query::Prefix(prefix) => {
-                let names = match landed.next()? {
-                    Ok(body) => messages::children(&body).ok_or_else(|| strange("a list"))?,
-                    Err(Refusal::NO_NODE) => Vec::new(),
+                let body = match landed.next()? {
+                    Ok(body) => Some(body),
+                    Err(Refusal::NO_NODE) => None,
                     Err(refusal) => return Err(refused(refusal, root)),
                 };
-                let keys = names.iter().filter_map(|name| key_of(name));
+                let names = body.as_deref().map_or(Some(Vec::new()), messages::children);
+                let names = names.ok_or_else(|| strange("a list"))?;
+                let keys = names.into_iter().filter_map(key_of);
                 keys.filter(|key| key.as_str().starts_with(&**prefix)).collect()
             }
         };
@@ -47,7 +49,7 @@ impl Shared {
             let lists = locks.iter().map(|lock| Request::children(lock)).collect();
             let mut landed = session.fly(lists).await;
             for (key, lock) in keys.iter().zip(&locks) {
-                let line = line_in(&mut landed, lock)?;
+                let line = line_in(&mut landed, lock, None)?;
                 // Below the chroot there may be nodes that are no locks.
                 if !is_one && !line.strangers.is_empty() && line.places.is_empty() {
                     continue;

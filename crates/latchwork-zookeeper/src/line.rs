@@ -96,6 +96,21 @@ fn mode_at_the_end_of(head: &str) -> Option<Mode> {
     is_known.then_some(Mode::Permits { take: take.parse().ok()?, of: of.parse().ok()? })
 }
 
+/// Whether a place of the same kind as the own one has a larger number. What is named in any other way
+/// has to be read as a whole.
+fn stands_behind(name: &str, own: &str) -> bool {
+    /// Of the id, and of the number.
+    const PARTS: (usize, usize) = (40, 10);
+    let (name, own) = (name.as_bytes(), own.as_bytes());
+    if name.len() != own.len() || own.len() < PARTS.0 + PARTS.1 {
+        return false;
+    }
+    let number = own.len() - PARTS.1;
+    name[PARTS.0..number] == own[PARTS.0..number]
+        && name[number..] > own[number..]
+        && name[number..].iter().all(u8::is_ascii_digit)
+}
+
 /// At least ten digits, of which a sign is one.
 fn read_number(text: &str) -> Option<i32> {
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -122,15 +137,22 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn read(children: &[String]) -> Self {
+    /// Reads the names of a node's children. A claim that knows the name of its own place needs none
+    /// of those behind it, and in a long line most of them are.
+    pub(crate) fn read_up_to(children: &[&str], own: Option<&str>) -> Self {
+        // Past the largest number the order is another one.
+        let own = own.filter(|own| Place::read(own).is_some_and(|place| place.number >= 0));
         let mut line = Self::default();
-        for name in children {
+        for &name in children {
+            if own.is_some_and(|own| stands_behind(name, own)) {
+                continue;
+            }
             if let Some(place) = Place::read(name) {
                 line.places.push(place);
             } else if let Some(closed) = read_closed(name) {
                 line.closed.push(closed);
             } else {
-                line.strangers.push(name.as_str().into());
+                line.strangers.push(name.into());
             }
         }
         line.has_both_signs = line.places.iter().any(|place| place.number < 0)
@@ -287,7 +309,7 @@ mod tests {
     }
 
     fn line(names: &[&str]) -> Line {
-        Line::read(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        Line::read_up_to(names, None)
     }
 
     #[test]
@@ -353,7 +375,9 @@ mod tests {
             (0..count).map(|n| format!("_c_a-permits-1-4-{n:010}")).collect()
         };
         let cost = |count: usize| {
-            let line = Line::read(&names(count));
+            let names = names(count);
+            let line =
+                Line::read_up_to(&names.iter().map(String::as_str).collect::<Vec<_>>(), None);
             let once = || {
                 let start = latchwork_core::clock::boot_time();
                 assert_eq!(line.waiting_before(count - 1), count as u32 - 5);
@@ -366,12 +390,45 @@ mod tests {
         assert!(long < short * 10, "{short:?} for 500 places, {long:?} for 2000");
     }
 
+    /// H107: who reads the line up to its own place judges it as if it had read all of it.
+    #[test]
+    fn h107_what_stands_behind_changes_no_judgement() {
+        let id = "_c_12345678-9abc-def0-1122-334455667788-";
+        let named = |kind: &str, number: i32| format!("{id}{kind}{number:010}");
+        let kinds = ["lock-", "__READ__", "__WRIT__", "permits-2-5-", "permits-1-5-"];
+        let last = [i32::MAX, i32::MIN, i32::MIN + 1, i32::MIN + 2, i32::MIN + 3, i32::MIN + 4];
+        for numbers in [[3, 8, 9, 10, 99, 100], last] {
+            for own_kind in kinds {
+                for other in kinds {
+                    let kind = |n: usize| if n.is_multiple_of(3) { other } else { own_kind };
+                    let mut names: Vec<_> =
+                        numbers.iter().enumerate().map(|(n, at)| named(kind(n), *at)).collect();
+                    names.push("closed-1700000000000-12345678-9abc-def0-1122-334455667788".into());
+                    let names: Vec<_> = names.iter().map(String::as_str).collect();
+                    let whole = Line::read_up_to(&names, None);
+                    for (me, place) in whole.places.iter().enumerate() {
+                        let line = Line::read_up_to(&names, Some(&place.name));
+                        assert_eq!(line.find(&place.name), Some(me), "{names:?}");
+                        assert_eq!(line.admission(me), whole.admission(me), "{names:?} {me}");
+                        assert_eq!(line.waiting_before(me), whole.waiting_before(me), "{me}");
+                        let clash = |line: &Line| line.clash(place.mode, me).map(|e| e.message);
+                        assert_eq!(clash(&line), clash(&whole), "{names:?} {me}");
+                        assert_eq!(line.closed, whole.closed);
+                    }
+                }
+            }
+        }
+        let names = [&*named("lock-", 3), &named("lock-", 4), "strange", &named("lock-", 5)];
+        let line = Line::read_up_to(&names, Some(names[0]));
+        assert_eq!((line.places.len(), &*line.strangers), (1, &["strange".into()][..]));
+    }
+
     #[test]
     fn who_holds_is_who_is_admitted() {
         for kinds in ["lock-", "x__READ__", "x__WRIT__", "x-permits-2-5-"] {
             for numbers in [[0, 1, 2, 3], [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1]] {
                 let names = numbers.map(|number| format!("{kinds}{number:010}"));
-                let line = Line::read(&names);
+                let line = Line::read_up_to(&names.each_ref().map(String::as_str), None);
                 let holding = line.holding();
                 for (me, holds) in holding.iter().enumerate() {
                     assert_eq!(*holds, line.admission(me) == Admission::Granted, "{names:?} {me}");

@@ -118,7 +118,7 @@ impl Shared {
 async fn read(session: &Arc<Session>, up: &Up, lock: &str) -> Result<(Line, i64), BackendError> {
     let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(lock)]).await;
     let now_ms = pulse_in(&mut landed, &up.pulse)?;
-    Ok((line_in(&mut landed, lock)?, now_ms))
+    Ok((line_in(&mut landed, lock, None)?, now_ms))
 }
 
 async fn delete(session: &Arc<Session>, paths: Vec<String>) -> Result<Released, BackendError> {

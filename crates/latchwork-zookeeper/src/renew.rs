@@ -126,7 +126,7 @@ impl Shared {
         let up = session.up().await?;
         let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(&lock)]).await;
         pulse_in(&mut landed, &up.pulse)?;
-        let line = line_in(&mut landed, &lock)?;
+        let line = line_in(&mut landed, &lock, None)?;
         let me = line.places.iter().position(|place| place.id() == Some(claim.id));
         match me.map(|me| line.admission(me)) {
             // Only a try makes a claim of it, and only by its own session.

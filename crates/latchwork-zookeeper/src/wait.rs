@@ -78,7 +78,7 @@ impl Shared {
         mut landed: Landed,
     ) -> Option<Wake> {
         let node = self.claims.get(claim.id).filter(|own| own.session.is(session))?.node?;
-        let line = line_in(&mut landed, lock).ok()?;
+        let line = line_in(&mut landed, lock, Some(&node.name)).ok()?;
         let me = line.find(&node.name)?;
         // What is closed opens by the leader's clock, which only a write tells.
         let is_closed = !line.closed.is_empty() || line.clash(claim.mode, me).is_some();

@@ -276,10 +276,10 @@ pub(crate) fn data(body: &[u8]) -> Option<(Vec<u8>, Stat)> {
 }
 
 /// The names of a node's children.
-pub(crate) fn children(body: &[u8]) -> Option<Vec<String>> {
+pub(crate) fn children(body: &[u8]) -> Option<Vec<&str>> {
     let mut r = Reader(body);
     let count = r.int()?.max(0);
-    (0..count).map(|_| r.text().map(str::to_owned)).collect()
+    (0..count).map(|_| r.text()).collect()
 }
 
 /// Who may do something with a node: the rights, the scheme, the id.
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(created(&body.0[..body.0.len() - 1]), None);
         let mut body = Writer::default();
         body.int(2).text("x").text("y");
-        assert_eq!(children(&body.0), Some(vec!["x".into(), "y".into()]));
+        assert_eq!(children(&body.0), Some(vec!["x", "y"]));
         assert_eq!(children(&[0, 0, 0, 9]), None);
     }
 

@@ -1,12 +1,11 @@
-//! What surrounds a lock on ZooKeeper: servers as they are installed, machines that are paused, many
-//! waiters, data that is set back.
+//! What surrounds a lock on ZooKeeper: servers as they are installed, machines that are paused, data
+//! that is set back.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
 
 #[path = "../common/mod.rs"]
 mod common;
 
-mod many_waiters;
 mod paused_machine;
 mod sessions;
 mod set_back;
