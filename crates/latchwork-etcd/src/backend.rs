@@ -26,11 +26,15 @@ use crate::names;
 use crate::pool::{Lease, Pool, Reading, spare};
 use crate::requests::{self, If};
 use crate::vetting::keep_examining;
+use crate::watch::Listener;
 
 /// The shortest lease that etcd grants with its usual election timeout.
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// How many tries of one key are under way at a time: a try reads the whole line.
+const TRIES_AT_ONCE: usize = 8;
 
 /// How often a try begins again because its lease ended on the way, or others joined the line.
 const ROUNDS: u32 = 32;
@@ -96,8 +100,8 @@ impl Drop for EtcdBackend {
 /// What became of a round of a try.
 enum Round {
     Done(Attempt),
-    /// The lease is gone: again with another.
-    LeaseGone,
+    /// The lease is gone, and it takes another; or the place is not the one that it was.
+    Again,
     /// The line as it is without the claim, which might join it.
     Seen(Line),
 }
@@ -123,11 +127,11 @@ impl Shared {
         self.members.identity().may_grant()?;
         let prefix = names::line(&claim.key);
         let takes_place = claim.waits && claim.order == Order::Fifo;
-        let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
+        let mut condition = if takes_place { If::NoPlace(None) } else { If::NobodyThere };
         for _ in 0..ROUNDS {
             match self.round(claim, &prefix, condition, takes_place).await? {
                 Round::Done(attempt) => return Ok(attempt),
-                Round::LeaseGone => {}
+                Round::Again => {}
                 Round::Seen(line) => condition = If::NobodyJoinedSince(line.revision),
             }
         }
@@ -150,6 +154,17 @@ impl Shared {
         takes_place: bool,
     ) -> Result<Round, BackendError> {
         let known = self.claims.get(claim.id);
+        if let Some(own) = known
+            && let Some(far) = self.claims.far(claim.id)
+            && let Some(blocked) = self.look_from_afar(claim, prefix, own, far).await?
+        {
+            return Ok(Round::Done(Attempt::Blocked(blocked)));
+        }
+        let revision = known.and_then(|own| own.revision);
+        let condition = match condition {
+            If::NoPlace(_) => If::NoPlace(revision),
+            other => other,
+        };
         let seconds = known.map_or(whole_seconds(claim.ttl), |own| own.seconds);
         let (lease, is_new) = match known {
             Some(own) => (own.lease, false),
@@ -159,7 +174,7 @@ impl Shared {
         let value = value(claim, self.io.clock().wall());
         let sent_at = self.clocks();
         let is_fresh = is_new || lease.lasts(sent_at);
-        let newest = self.newest.load(Ordering::SeqCst);
+        let newest = self.newest();
         self.claims.begin(claim.id, lease, seconds);
         let (answer, alive) = self
             .members
@@ -186,7 +201,7 @@ impl Shared {
         let line = match answer {
             Err(_) => {
                 self.claims.forget(claim.id, lease.id);
-                return Ok(Round::LeaseGone);
+                return Ok(Round::Again);
             }
             Ok(answer) => requests::line_of(answer, &key, &value, lease.id)
                 .ok_or_else(|| strange("a transaction"))?
@@ -206,7 +221,7 @@ impl Shared {
             Ok(None) => {
                 // A leader that is behind may say so of a lease that it will yet learn of.
                 self.revoke(claim, lease.id).await.map_err(Failure::after_another)?;
-                return Ok(Round::LeaseGone);
+                return Ok(Round::Again);
             }
             Err(failure) => {
                 let nothing_was_put = me.is_none() && self.is_settled(claim);
@@ -221,6 +236,8 @@ impl Shared {
         self.claims.alive(claim.id, lease.id, ttl, alive_at);
         match me {
             Some(me) => self.in_line(claim, &line, me, prefix, ttl, takes_place).await,
+            // Its place was made anew by a request without an answer, and stands further behind.
+            None if takes_place && revision.is_some() => Ok(Round::Again),
             None => self.beside(claim, line, prefix, lease.id),
         }
     }
@@ -244,18 +261,18 @@ impl Shared {
         let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
         if admission == Admission::Granted {
             let token = place.revision as u64;
-            self.holds(claim, place.lease);
+            self.holds(claim, place.lease, None);
             return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
         }
-        if !takes_place {
+        let wall = self.io.clock().wall();
+        let blocked = line.blocked(me, &admission, prefix.len(), wall);
+        if takes_place {
+            let far = line.far(me, &admission, prefix.len(), &blocked);
+            self.claims.set_far(claim.id, place.lease, far);
+        } else {
             self.withdraw(claim).await?;
         }
-        Ok(Round::Done(Attempt::Blocked(line.blocked(
-            me,
-            admission,
-            prefix.len(),
-            self.io.clock().wall(),
-        ))))
+        Ok(Round::Done(Attempt::Blocked(blocked)))
     }
 
     /// Judges a claim that has no place and does not want one unless it is the key.
@@ -281,7 +298,7 @@ impl Shared {
         match clash {
             Some(used) => Err(mismatch(used, claim.mode.shape())),
             None => {
-                let blocked = line.blocked(end, admission, prefix.len(), self.io.clock().wall());
+                let blocked = line.blocked(end, &admission, prefix.len(), self.io.clock().wall());
                 Ok(Round::Done(Attempt::Blocked(blocked)))
             }
         }
@@ -292,10 +309,15 @@ impl Shared {
         self.claims.get(claim.id).is_some_and(|own| own.unsure == 0)
     }
 
-    /// The claim holds its key.
-    pub(crate) fn holds(&self, claim: &Claim, lease: i64) {
-        self.claims.granted(claim.id, lease, claim.key.clone(), self.io.now());
+    /// The claim holds its key, which may be watched already.
+    pub(crate) fn holds(&self, claim: &Claim, lease: i64, watch: Option<Listener>) {
+        self.claims.granted(claim.id, lease, claim.key.clone(), self.io.now(), watch);
         self.lookout.tell();
+    }
+
+    /// The largest revision that a majority has told.
+    pub(crate) fn newest(&self) -> i64 {
+        self.newest.load(Ordering::SeqCst)
     }
 
     /// What the clocks say now.
@@ -424,6 +446,10 @@ impl Backend for EtcdBackend {
         })
     }
 
+    fn tries_at_once(&self) -> Option<usize> {
+        Some(TRIES_AT_ONCE)
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         Box::pin(self.0.look(query))
     }
@@ -441,7 +467,7 @@ pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
 }
 
 /// A token of such a store would be smaller than others before it.
-fn went_back(newest: i64, now: i64) -> BackendError {
+pub(crate) fn went_back(newest: i64, now: i64) -> BackendError {
     let message = format!(
         "the store's revision went back from {newest} to {now}: it was restored from a backup, \
          and its tokens would be smaller than those that were given before"

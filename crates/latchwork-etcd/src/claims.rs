@@ -5,8 +5,9 @@ use std::num::NonZeroI64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{ClaimId, Key, Moment};
+use latchwork_core::{Blocked, ClaimId, Key, Moment};
 
+use crate::line::Target;
 use crate::pool::{Lease, Reading};
 use crate::watch::Listener;
 use crate::{names, room};
@@ -26,9 +27,20 @@ pub(crate) struct Own {
     pub(crate) unsure: u32,
 }
 
+/// What a claim that stands far behind was told last. While the places that it waits for stand, it
+/// is told the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Far {
+    pub(crate) behind: Vec<Target>,
+    /// The key of the first in line.
+    pub(crate) first: Vec<u8>,
+    pub(crate) blocked: Blocked,
+}
+
 #[derive(Debug)]
 struct Entry {
     own: Own,
+    far: Option<Box<Far>>,
     /// The lock that it holds, and since when.
     held: Option<(Moment, Key)>,
     /// Ends its watch when it is dropped.
@@ -58,7 +70,7 @@ impl Claims {
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
             let own = Own { lease, seconds, revision: None, granted: false, unsure: 0 };
-            Box::new(Entry { own, held: None, watch: None })
+            Box::new(Entry { own, far: None, held: None, watch: None })
         };
         self.lock().entry(id).or_insert_with(fresh).own.unsure += 1;
     }
@@ -71,6 +83,16 @@ impl Claims {
         });
     }
 
+    /// What a claim was told that stands far behind.
+    pub(crate) fn far(&self, id: ClaimId) -> Option<Far> {
+        self.lock().get(&id).and_then(|entry| entry.far.as_deref().cloned())
+    }
+
+    /// A claim was told this, or is no longer far behind.
+    pub(crate) fn set_far(&self, id: ClaimId, lease: i64, far: Option<Far>) {
+        self.change(id, lease, |entry| entry.far = far.map(Box::new));
+    }
+
     /// The lease of this claim had its whole ttl at this moment.
     pub(crate) fn alive(&self, id: ClaimId, lease: i64, ttl: Duration, at: Reading) {
         self.change(id, lease, |Entry { own, .. }| {
@@ -79,11 +101,23 @@ impl Claims {
         });
     }
 
-    /// The claim with this lease holds this lock since now at the latest.
-    pub(crate) fn granted(&self, id: ClaimId, lease: i64, lock: Key, now: Moment) {
+    /// The claim with this lease holds this lock since now at the latest. Its key may be watched
+    /// already.
+    pub(crate) fn granted(
+        &self,
+        id: ClaimId,
+        lease: i64,
+        lock: Key,
+        now: Moment,
+        watch: Option<Listener>,
+    ) {
         self.change(id, lease, |entry| {
             entry.own.granted = true;
+            entry.far = None;
             entry.held.get_or_insert((now, lock));
+            if entry.watch.is_none() {
+                entry.watch = watch;
+            }
         });
     }
 
@@ -193,7 +227,7 @@ mod tests {
         let alive_at = Reading::of(since);
         claims.begin(id, Lease { id: lease, ttl, spare, alive_at }, 9);
         claims.answered(id, lease, |own| own.revision = NonZeroI64::new(7));
-        claims.granted(id, lease, Key::new("k").unwrap(), since);
+        claims.granted(id, lease, Key::new("k").unwrap(), since, None);
         id
     }
 

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod afar;
 mod backend;
 mod claims;
 mod config;

@@ -12,11 +12,16 @@ use latchwork_core::kit::lineup::{self, Admission, Node};
 use latchwork_core::{Blocked, Cause, Claim, ClaimId, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
+use crate::claims::Far;
 use crate::proto::KeyValue;
 
 /// How far clocks of hosts may differ, and how late a lease may end, before a key that is closed
 /// counts as open.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
+
+/// Who has more places than this before it does not read the whole line each time when it looks
+/// again.
+const FAR: usize = 64;
 
 /// A claim in line.
 #[derive(Debug, Clone)]
@@ -200,21 +205,43 @@ impl Line {
         (!closed.is_empty()).then_some(Admission::BehindAny(closed))
     }
 
+    /// The places whose end is waited for.
+    fn targets(&self, admission: &Admission, prefix: usize) -> Vec<Target> {
+        let behind = match admission {
+            Admission::Granted => &[][..],
+            Admission::Behind(place) => std::slice::from_ref(place),
+            Admission::BehindAny(places) => places,
+        };
+        behind.iter().map(|place| Target::of(&self.places[*place], prefix)).collect()
+    }
+
+    /// What a claim at `me` keeps of what it is told, if it stands so far behind that it does not
+    /// read the whole line each time.
+    pub(crate) fn far(
+        &self,
+        me: usize,
+        admission: &Admission,
+        prefix: usize,
+        blocked: &Blocked,
+    ) -> Option<Far> {
+        // A key that is closed opens by the clock, and no place need leave for that.
+        let is_far = me > FAR && self.closed().is_none();
+        is_far.then(|| Far {
+            behind: self.targets(admission, prefix),
+            first: self.places[0].key.clone(),
+            blocked: blocked.clone(),
+        })
+    }
+
     /// What a claim at `me` is told that stands behind others.
     pub(crate) fn blocked(
         &self,
         me: usize,
-        admission: Admission,
+        admission: &Admission,
         prefix: usize,
         wall: Duration,
     ) -> Blocked {
-        let behind = match admission {
-            Admission::Granted => Vec::new(),
-            Admission::Behind(place) => vec![place],
-            Admission::BehindAny(places) => places,
-        };
-        let resume =
-            behind.iter().map(|place| Target::of(&self.places[*place], prefix).to_string());
+        let resume = self.targets(admission, prefix).into_iter().map(|target| target.to_string());
         let is_next = me == 1 && self.places.len() > me;
         let resume = resume.chain(is_next.then(|| NEXT.to_owned()));
         let first = &self.places[0];
@@ -317,7 +344,7 @@ mod tests {
     fn targets_come_back() {
         let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
         assert_eq!(line.places[0].revision, 3);
-        let blocked = line.blocked(2, Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
+        let blocked = line.blocked(2, &Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
         let targets = Target::read_all(&blocked.resume.unwrap());
         assert_eq!(targets.len(), 2);
         assert_eq!(targets[1], Target { suffix: "b c@\u{e9}".into(), revision: 9 });

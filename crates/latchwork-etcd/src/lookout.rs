@@ -169,9 +169,8 @@ impl Pace {
 async fn watch(shared: &Arc<Shared>) -> Result<bool, Failure> {
     let since = shared.io.now().minus(PAUSE);
     let watch = |link: Arc<Link>| async move {
-        Ok(shared
-            .claims
-            .watch(since, |key, claim, revision| link.watches().hold(key, claim, revision)))
+        let hold = |key, claim, revision| link.watches().hold(key, claim, revision, false);
+        Ok(shared.claims.watch(since, hold))
     };
     shared.members.follow(watch).await
 }

@@ -1,5 +1,7 @@
 //! The transactions and reads that make up the verbs.
 
+use std::num::NonZeroI64;
+
 use crate::line::Line;
 use crate::names::end_of;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -22,6 +24,11 @@ pub(crate) fn line(prefix: &[u8]) -> RangeRequest {
     }
 }
 
+/// The line up to the place that was made at this revision.
+fn line_up_to(prefix: &[u8], own: NonZeroI64) -> RangeRequest {
+    RangeRequest { max_create_revision: own.get(), ..line(prefix) }
+}
+
 /// One key.
 pub(crate) fn one(key: &[u8]) -> RangeRequest {
     RangeRequest { key: key.to_vec(), ..RangeRequest::default() }
@@ -36,8 +43,9 @@ pub(crate) fn all(prefix: &[u8]) -> RangeRequest {
 /// When a claim may put its key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum If {
-    /// It has none yet: it takes a place at the end of the line.
-    NoPlace,
+    /// It has none yet: it takes a place at the end of the line. If it has one, and that was made at
+    /// this revision, it need not know who stands behind.
+    NoPlace(Option<NonZeroI64>),
     /// Nobody is in line.
     NobodyThere,
     /// Nobody has joined the line since this revision.
@@ -55,7 +63,7 @@ pub(crate) fn put(
 ) -> TxnRequest {
     let absent = created(key, 0);
     let compare = match condition {
-        If::NoPlace => vec![absent],
+        If::NoPlace(_) => vec![absent],
         If::NobodyThere => vec![Compare { range_end: end_of(prefix), ..created(prefix, 0) }],
         If::NobodyJoinedSince(revision) => {
             let unchanged = Compare {
@@ -72,9 +80,28 @@ pub(crate) fn put(
     let read = || op(Request::RequestRange(line(prefix)));
     let success = match condition {
         If::NobodyThere => vec![put],
-        If::NoPlace | If::NobodyJoinedSince(_) => vec![put, read()],
+        If::NoPlace(_) | If::NobodyJoinedSince(_) => vec![put, read()],
     };
-    TxnRequest { compare, success, failure: vec![read()] }
+    let otherwise = match condition {
+        If::NoPlace(Some(own)) => op(Request::RequestRange(line_up_to(prefix, own))),
+        _ => read(),
+    };
+    TxnRequest { compare, success, failure: vec![otherwise] }
+}
+
+/// Whether these keys are still the ones that were created at these revisions; if so, the key `first`
+/// is read, too.
+///
+/// A majority is asked: a transaction without such a read may be answered by a member that is behind.
+pub(crate) fn unchanged<'a>(
+    places: impl Iterator<Item = (&'a [u8], i64)>,
+    first: &[u8],
+) -> TxnRequest {
+    TxnRequest {
+        compare: places.map(|(key, revision)| created(key, revision)).collect(),
+        success: vec![op(Request::RequestRange(one(first)))],
+        failure: Vec::new(),
+    }
 }
 
 fn put_under(key: &[u8], value: &[u8], lease: i64) -> PutRequest {

@@ -1,43 +1,63 @@
-//! The wait: a watch on the place ahead, and one on the claim's own.
+//! The wait: a watch on each place ahead that matters, and one on the claim's own.
 //!
-//! Where nobody but that one place is ahead, its end admits the claim: no further trip is needed,
+//! Where nobody but one place is ahead, its end admits the claim: no further trip is needed,
 //! for its own place was there when the other one left. The grant counts from the last try, whose
 //! keep-alive is what the lease is known to have.
+//!
+//! One request may delete both places, and their watches tell it one after the other, in any order. So
+//! the own watch goes on as that of a holder, without a gap: if it tells of an end, core is asked to
+//! renew the claim, and learns that it is lost.
 
+use std::future::{Future, poll_fn};
+use std::num::NonZeroI64;
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork_core::{BackendError, Blocked, Claim, Grant, Wake};
 
 use crate::backend::Shared;
 use crate::claims::Own;
+use crate::config::Endpoint;
 use crate::errors::Failure;
 use crate::line::{NEXT, Target};
 use crate::link::Link;
 use crate::members::error;
 use crate::names::{self, end_of};
 use crate::requests::{self, Freshness};
-use crate::watch::Watch;
+use crate::watch::{Listener, Watch};
 use crate::watchers::Notice;
 
+/// With more places than these one watch is on the whole line. Each of the others is shared by all
+/// waiters of a client that wait for the same place.
+const MOST_WATCHES: usize = 16;
+
 /// What was waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Seen {
     /// Something has left, or may have.
     Something,
-    /// The place ahead has left, and the own one was there then.
-    Ahead,
+    /// A place ahead has left, and the own one was there then, which this watches.
+    Ahead(Listener),
 }
 
 /// Which places are watched, and which of them is the claim's own.
 struct Watched<'a> {
     prefix: &'a [u8],
     ahead: &'a [Target],
-    own: Option<Target>,
+    own: Option<Place<'a>>,
+}
+
+/// The claim's own place.
+struct Place<'a> {
+    claim: &'a Claim,
+    target: Target,
+    revision: NonZeroI64,
 }
 
 impl Watched<'_> {
+    /// The own place first: what its watch tells is older, or is not, but then it does no harm.
     fn all(&self) -> impl Iterator<Item = &Target> {
-        self.ahead.iter().chain(&self.own)
+        self.own.iter().map(|own| &own.target).chain(self.ahead)
     }
 
     fn key(&self, target: &Target) -> Vec<u8> {
@@ -58,31 +78,36 @@ impl Shared {
             // Nothing to watch for: core looks again by itself.
             return std::future::pending().await;
         }
-        let own = self.claims.get(claim.id).and_then(|own| Some((own, own.revision?.get())));
+        let own = self.claims.get(claim.id).and_then(|own| Some((own, own.revision?)));
         // A place that is gone has to be asked for anew.
-        let target = own.map(|(own, revision)| Target {
-            suffix: format!("{:x}", own.lease.id).into_bytes(),
+        let place = own.map(|(own, revision)| Place {
+            claim,
+            target: Target {
+                suffix: format!("{:x}", own.lease.id).into_bytes(),
+                revision: revision.get(),
+            },
             revision,
         });
-        let watched = Watched { prefix: &prefix, ahead: &ahead, own: target };
+        let watched = Watched { prefix: &prefix, ahead: &ahead, own: place };
         let seen = self.members.follow(|link| {
             let watched = &watched;
             async move { watch(&link, watched).await }
         });
         let is_next = resume.split(' ').any(|word| word == NEXT) && ahead.len() == 1;
         match (seen.await.map_err(error)?, own) {
-            (Seen::Ahead, Some((own, revision))) if is_next => {
+            (Seen::Ahead(watch), Some((own, revision))) if is_next => {
                 self.members.identity().may_grant()?;
-                Ok(self.admitted(claim, own, revision))
+                Ok(self.admitted(claim, own, revision, watch))
             }
             _ => Ok(Wake::Look),
         }
     }
 
     /// The claim is the first in line.
-    fn admitted(&self, claim: &Claim, own: Own, revision: i64) -> Wake {
-        self.holds(claim, own.lease.id);
-        let grant = Grant { token: revision as u64, ttl: own.lease.ttl, store_time: None };
+    fn admitted(&self, claim: &Claim, own: Own, revision: NonZeroI64, watch: Listener) -> Wake {
+        self.holds(claim, own.lease.id, Some(watch));
+        let token = revision.get() as u64;
+        let grant = Grant { token, ttl: own.lease.ttl, store_time: None };
         Wake::Admitted { grant, stamp: claim.stamp, since_try: Duration::ZERO }
     }
 }
@@ -92,7 +117,9 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
     let targets: Vec<_> = watched.all().collect();
     // Few places have a watch each, so that nobody is told of what others do.
     let mut watches: Vec<Watch> = match targets.len() {
-        0..=2 => targets.iter().map(|t| link.watches().open(watched.key(t), Vec::new())).collect(),
+        0..=MOST_WATCHES => {
+            targets.iter().map(|t| link.watches().open(watched.key(t), Vec::new())).collect()
+        }
         _ => vec![link.watches().open(watched.prefix.to_vec(), end_of(watched.prefix))],
     };
     let mut last = i64::MIN;
@@ -103,35 +130,47 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
         }
     }
     // All places were there when the own one was taken.
-    let missed_nothing = watched.own.as_ref().is_some_and(|own| last <= own.revision);
+    let missed_nothing = watched.own.as_ref().is_some_and(|own| last <= own.revision.get());
     if !missed_nothing {
         // What went before the watches were open; this member sees what its watches do.
         let there = look(link, watched, &targets).await?;
         if there.contains(&false) {
-            let is_own_there = watched.own.is_some() && there.last() == Some(&true);
-            return Ok(if is_own_there { Seen::Ahead } else { Seen::Something });
+            let is_own_there = there.first() == Some(&true);
+            return Ok(if is_own_there { ahead(link, watched) } else { Seen::Something });
         }
     }
     loop {
-        let notice = match &mut watches[..] {
-            // The own place first: what it tells is older, or is not, but then it does no harm.
-            [ahead, own] => tokio::select! {
-                biased;
-                notice = own.notice(&link.endpoint) => notice?,
-                notice = ahead.notice(&link.endpoint) => notice?,
-            },
-            [one, ..] => one.notice(&link.endpoint).await?,
-            [] => return Ok(Seen::Something),
-        };
-        let Notice::Gone(gone) = notice else { continue };
+        let Notice::Gone(gone) = next_notice(&mut watches, &link.endpoint).await? else { continue };
         let is_gone = |t: &Target| gone.iter().any(|gone| gone.ended(&watched.key(t), t.revision));
-        if watched.own.as_ref().is_some_and(is_gone) {
+        if watched.own.as_ref().is_some_and(|own| is_gone(&own.target)) {
             return Ok(Seen::Something);
         }
         if watched.ahead.iter().any(is_gone) {
-            let has_own = watched.own.is_some();
-            return Ok(if has_own { Seen::Ahead } else { Seen::Something });
+            return Ok(ahead(link, watched));
         }
+    }
+}
+
+/// What one of these watches tells, the first of them first.
+async fn next_notice(watches: &mut [Watch], from: &Endpoint) -> Result<Notice, Failure> {
+    let mut notices: Vec<_> =
+        watches.iter_mut().map(|watch| Box::pin(watch.notice(from))).collect();
+    poll_fn(|cx| {
+        let mut told = notices.iter_mut().map(|notice| notice.as_mut().poll(cx));
+        told.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}
+
+/// A place ahead has left. From here on the own one is watched for a holder; who does not become one
+/// drops that.
+fn ahead(link: &Link, watched: &Watched<'_>) -> Seen {
+    match &watched.own {
+        Some(own) => {
+            let key = watched.key(&own.target);
+            Seen::Ahead(link.watches().hold(key, own.claim.id, own.revision, true))
+        }
+        None => Seen::Something,
     }
 }
 
@@ -142,7 +181,7 @@ async fn look(
     targets: &[&Target],
 ) -> Result<Vec<bool>, Failure> {
     let keys: Vec<_> = targets.iter().map(|t| watched.key(t)).collect();
-    if targets.len() > 2 {
+    if targets.len() > MOST_WATCHES {
         let line = requests::local(requests::line(watched.prefix));
         let found = link.range(line).await?.kvs;
         let is_there = |(key, t): (&Vec<u8>, &&Target)| {

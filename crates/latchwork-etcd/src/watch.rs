@@ -23,7 +23,7 @@ use crate::watchers::{Holder, Notice, Watchers, Word};
 
 enum Order {
     Open { id: i64, key: Vec<u8>, end: Vec<u8>, notices: Teller<Notice> },
-    Hold { key: Vec<u8>, holder: Holder },
+    Hold { key: Vec<u8>, holder: Holder, was_seen: bool },
     Close(i64),
 }
 
@@ -77,13 +77,20 @@ impl Watches {
     }
 
     /// Watches the key of a claim that was created at this revision and holds the lock. When it ends
-    /// core is asked to renew the claim; see [`Word`] for the rest.
-    pub(crate) fn hold(&self, key: Vec<u8>, claim: ClaimId, revision: NonZeroI64) -> Listener {
+    /// core is asked to renew the claim; see [`Word`] for the rest. A key that was seen since somebody
+    /// else has watched it here need not be looked at for this.
+    pub(crate) fn hold(
+        &self,
+        key: Vec<u8>,
+        claim: ClaimId,
+        revision: NonZeroI64,
+        was_seen: bool,
+    ) -> Listener {
         let listener = self.listener();
         if let Some(number) = NonZeroI64::new(listener.id) {
             let holder = Holder { listener: number, claim, revision };
             // If the task is gone, the client has ended.
-            let _ = self.orders.send(Order::Hold { key, holder });
+            let _ = self.orders.send(Order::Hold { key, holder, was_seen });
         }
         listener
     }
@@ -218,7 +225,7 @@ impl Stream {
     fn carry_out(&self, order: Order, watchers: &mut Watchers) {
         match order {
             Order::Open { id, key, end, notices } => watchers.open(id, (key, end), notices),
-            Order::Hold { key, holder } => watchers.hold(key, holder),
+            Order::Hold { key, holder, was_seen } => watchers.hold(key, holder, was_seen),
             Order::Close(id) => watchers.close(id, self.io.now()),
         }
     }

@@ -147,15 +147,16 @@ impl Watchers {
         served.listeners.push((listener, notices));
     }
 
-    /// As [`Self::open`], for the holder of a key.
-    pub(crate) fn hold(&mut self, key: Vec<u8>, holder: Holder) {
+    /// As [`Self::open`], for the holder of a key, which was seen since the watch was opened, or was
+    /// not.
+    pub(crate) fn hold(&mut self, key: Vec<u8>, holder: Holder, was_seen: bool) {
         let served = self.watch(holder.listener.get(), (key, Vec::new()));
         // A key has one holder at a time, and the next one comes when the last one has left.
         served.holder = Some(holder);
         let is_late = served.since.is_some_and(|since| since > holder.revision);
         if served.last.is_some_and(|at| at > holder.revision) {
             (self.to_holders)(Word::Gone(holder.claim));
-        } else if is_late {
+        } else if is_late && !was_seen {
             (self.to_holders)(Word::Late(holder.claim));
         }
     }

@@ -4,9 +4,11 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::*;
-use latchwork_core::{Attempt, Backend, LostReason};
-use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
+use latchwork_core::{Attempt, Backend, LostReason, Wake};
+use latchwork_services::{Direction, EtcdOptions, EtcdServer, Proxy, etcdctl};
 
 fn server() -> EtcdServer {
     EtcdServer::start(&EtcdOptions::new()).unwrap()
@@ -49,6 +51,106 @@ fn h61_a_key_deleted_behind_a_live_lease_is_lost() {
         assert_eq!(lost.reason, LostReason::Taken);
         let next = locks.mutex("k").acquire_within(10 * SEC).await.unwrap();
         next.release().await.unwrap();
+    });
+}
+
+/// H116: one request deletes the place ahead and the own one, and their watches tell it in any order.
+/// Who was admitted by the first of them learns from the second that nothing is held.
+#[test]
+fn h116_who_was_deleted_with_the_place_ahead_is_told_at_once() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let url = format!("etcd://127.0.0.1:{}", proxy.port());
+        let holder = client(&server.url()).await.ttl(30 * SEC);
+        let waiter = client(&url).await.ttl(30 * SEC);
+        let mut told_after = Vec::new();
+        for _ in 0..100 {
+            let guard = holder.mutex("k").acquire().await.unwrap();
+            let mutex = waiter.mutex("k");
+            let waits = mutex.acquire_within(20 * SEC);
+            let deletes = async {
+                until(&holder, "k", |shown| shown.waiters.len() == 1).await;
+                // What the watches tell does not arrive at once.
+                proxy.trickle(Direction::ToClient, Some((48, Duration::from_millis(3))));
+                etcdctl(server.port(), &["del", "k/", "--prefix"]).unwrap();
+            };
+            let (next, ()) = tokio::join!(waits, deletes);
+            let next = next.unwrap();
+            let admitted = Instant::now();
+            if show(&holder, "k").await.holders.is_empty() {
+                let lost = tokio::time::timeout(10 * SEC, next.lost()).await.unwrap();
+                assert_eq!(lost.reason, LostReason::Taken);
+                told_after.push(admitted.elapsed());
+            } else {
+                next.release().await.unwrap();
+            }
+            proxy.trickle(Direction::ToClient, None);
+            drop(guard);
+            until(&holder, "k", |shown| shown.holders.is_empty()).await;
+            if told_after.len() == 5 {
+                break;
+            }
+        }
+        let first = told_after.iter().min().expect("some were admitted by the first watch");
+        // A hold that is not watched yet is looked at after 250 ms.
+        assert!(*first < SEC / 5, "told after {told_after:?}");
+    });
+}
+
+/// Far behind in a long line the whole of it is not read each time, but the own place is looked at.
+#[test]
+fn h107_a_place_far_behind_that_was_deleted_is_taken_anew() {
+    let server = server();
+    run(async {
+        let (others, client) = (bare(&server.url()).await, bare(&server.url()).await);
+        let line: Vec<_> = (0..70).map(|_| claim("k")).collect();
+        others.granted(&line[0]).await;
+        for waiter in &line[1..] {
+            others.blocked(waiter).await;
+        }
+        let last = claim("k");
+        assert_eq!(client.blocked(&last).await.ahead, Some(69));
+        let before = Requests::of(&server);
+        assert_eq!(client.blocked(&last).await.ahead, Some(69));
+        let looks = Requests::of(&server).since(before);
+        assert_eq!((looks.transactions, looks.reads), (1, 0), "{looks:?}");
+        let places = keys_of(&server, "k");
+        etcdctl(server.port(), &["del", &places[70]]).unwrap();
+        assert_eq!(client.blocked(&last).await.ahead, Some(69));
+        assert_eq!(keys_of(&server, "k").len(), 71, "it has a place again");
+        // When the place before it goes it is told of that, too.
+        others.released(&line[69]).await;
+        assert_eq!(client.blocked(&last).await.ahead, Some(68));
+        client.released(&last).await;
+    });
+}
+
+/// Who looks again reads the line up to its own place. That may have been deleted by hand and been
+/// made anew, further behind, by a request without an answer.
+#[test]
+fn h107_a_place_that_has_moved_back_is_found() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let other = bare(&server.url()).await;
+        let client = bare(&format!("etcd://127.0.0.1:{}", proxy.port())).await;
+        let held = claim("k");
+        other.granted(&held).await;
+        let waiter = claim("k");
+        client.blocked(&waiter).await;
+        etcdctl(server.port(), &["del", &keys_of(&server, "k")[1]]).unwrap();
+        proxy.freeze(Direction::ToClient);
+        let tried = tokio::time::timeout(SEC, client.try_acquire(&waiter)).await;
+        assert!(tried.is_err(), "it has no answer: {tried:?}");
+        until(other.locks(), "k", |shown| shown.waiters.len() == 1).await;
+        proxy.thaw(Direction::ToClient);
+        let blocked = client.blocked(&waiter).await;
+        assert_eq!(keys_of(&server, "k").len(), 2, "one place, not two");
+        let waits = tokio::time::timeout(10 * SEC, client.wait(&waiter, &blocked));
+        let (woken, _) = tokio::join!(waits, other.released(&held));
+        let woken = woken.expect("it waits for the place ahead, and not for its own").unwrap();
+        assert!(matches!(woken, Wake::Admitted { .. }), "{woken:?}");
     });
 }
 

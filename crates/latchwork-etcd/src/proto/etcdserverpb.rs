@@ -43,6 +43,8 @@ pub struct RangeRequest {
     pub serializable: bool,
     #[prost(bool, tag = "8")]
     pub keys_only: bool,
+    #[prost(int64, tag = "13")]
+    pub max_create_revision: i64,
 }
 /// Nested message and enum types in `RangeRequest`.
 pub mod range_request {

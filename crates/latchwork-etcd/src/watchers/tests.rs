@@ -31,7 +31,7 @@ impl Member {
     fn hold(&mut self, listener: i64, key: &str, claim: u128, revision: i64) {
         let of = |number| NonZeroI64::new(number).unwrap();
         let (claim, revision) = (ClaimId::from_u128(claim), of(revision));
-        self.watchers.hold(key.into(), Holder { listener: of(listener), claim, revision });
+        self.watchers.hold(key.into(), Holder { listener: of(listener), claim, revision }, false);
     }
 
     /// What was told of the watches of holders.

@@ -1,0 +1,67 @@
+//! Looks of claims that stand far behind in a long line.
+//!
+//! A claim looks every few seconds to keep its place. Among thousands, each of these looks would read
+//! thousands of places to learn that it still waits. While its own place and those that it waits for
+//! are the ones of the last look, it is told what it was told then; if one of them is not, it reads
+//! the line.
+
+use latchwork_core::{BackendError, Blocked, Cause, Claim};
+
+use crate::backend::{Shared, went_back};
+use crate::claims::{Far, Own};
+use crate::errors::{Failure, strange};
+use crate::keep_alive::Lane;
+use crate::line::Place;
+use crate::members::error;
+use crate::proto::response_op::Response;
+use crate::{names, requests};
+
+impl Shared {
+    /// Keeps the place of a claim; `None` if that is gone, or what stands before it has changed.
+    pub(crate) async fn look_from_afar(
+        &self,
+        claim: &Claim,
+        prefix: &[u8],
+        own: Own,
+        far: Far,
+    ) -> Result<Option<Blocked>, BackendError> {
+        let Some(revision) = own.revision else { return Ok(None) };
+        let lease = own.lease;
+        let sent_at = self.clocks();
+        let newest = self.newest();
+        let own_key = names::claim(prefix, lease.id);
+        let behind: Vec<_> =
+            far.behind.iter().map(|t| ([prefix, &t.suffix].concat(), t.revision)).collect();
+        let ask = self.members.ask(|link| {
+            let behind = behind.iter().map(|(key, revision)| (&**key, *revision));
+            let places = behind.chain([(&*own_key, revision.get())]);
+            let request = requests::unchanged(places, &far.first);
+            async move {
+                let (answer, alive) =
+                    tokio::join!(link.txn(request), link.keep_alive(Lane::Try, lease.id));
+                Ok((answer.map_err(Failure::of_a_read)?, alive.map_err(Failure::of_a_read)?))
+            }
+        });
+        let (answer, alive) = ask.await.map_err(error)?;
+        let told = answer.header.as_ref().map_or(0, |header| header.revision);
+        if told < newest {
+            return Err(went_back(newest, told));
+        }
+        // A leader that is behind may say that there is no such lease; who reads the line asks again.
+        let (true, Some(granted)) = (answer.succeeded, alive) else {
+            self.claims.set_far(claim.id, lease.id, None);
+            return Ok(None);
+        };
+        self.claims.alive(claim.id, lease.id, lease.usable(granted), sent_at);
+        let first = match answer.responses.into_iter().next().and_then(|op| op.response) {
+            Some(Response::ResponseRange(found)) => found.kvs.into_iter().next().map(Place::read),
+            _ => return Err(strange("a transaction")),
+        };
+        let is_foreign = first.as_ref().is_some_and(|first| first.id.is_none());
+        Ok(Some(Blocked {
+            cause: if is_foreign { Cause::Foreign } else { Cause::Held },
+            holder: first.map(|first| first.holder),
+            ..far.blocked
+        }))
+    }
+}
