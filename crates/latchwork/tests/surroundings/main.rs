@@ -6,4 +6,6 @@
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
 
 mod fork;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod many_waiters;
 mod unpolled;
