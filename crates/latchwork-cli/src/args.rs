@@ -4,11 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::process::deadlines::MIN_TTL;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use latchwork::{Error, Period};
-
-use crate::process::deadlines::MIN_TTL;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -63,7 +61,10 @@ period is closed: nobody runs the task again before it is over. If it fails, or 
 ended, or was asked to end by a signal (also if it exits with 0 then), the task is
 open again at once; if its host dies, after the ttl. A task that is closed until a
 moment that is not the end of its period exits with 78: it was run with another
-period, or on a host whose clock was wrong. If the store does not answer at the end, latchwork tries to close the period until the ttl is
+period, or on a host whose clock was wrong. With --reset, and neither --every nor a
+command, a task that is closed is opened again: after a wrong clock was set right, or
+to repeat a run. A task that is running is left alone, and its holder is named (exit
+75). If the store does not answer at the end, latchwork tries to close the period until the ttl is
 over, and exits with 69 if it could not: the task may be done again. A store that
 may have forgotten what was done (quarantine) admits nobody for a while: that exits
 with 75, also without --must-run, for it cannot tell whether the task was done. The
@@ -75,7 +76,8 @@ In a crontab, the same line on three hosts:
 Examples:
   latchwork once --every 1d --tz Europe/Berlin report -- ./report
   latchwork once --every 15m mails -- ./send-mails
-  latchwork once --every 1mo --wait 1h bills -- ./bills   take over if the other host fails";
+  latchwork once --every 1mo --wait 1h bills -- ./bills   take over if the other host fails
+  latchwork once --reset report                           open it before its period is over";
 
 const ELECT_HELP: &str = "\
 Waits until this candidate leads, and runs the command. When the command ends, the
@@ -258,8 +260,12 @@ pub(crate) struct OnceArgs {
     pub(crate) name: String,
 
     /// The period: 30s, 15m, 6h, or of the calendar 1d, 1w, 1mo, 1y
-    #[arg(long, value_name = "PERIOD")]
-    pub(crate) every: String,
+    #[arg(long, value_name = "PERIOD", required_unless_present = "reset")]
+    pub(crate) every: Option<String>,
+
+    /// Run nothing: open the task again if it is closed. A run that is under way is left alone (exit 75)
+    #[arg(long, conflicts_with_all = ["every", "tz", "wait", "must_run", "ttl", "max_hold", "holder", "command"])]
+    pub(crate) reset: bool,
 
     /// The time zone in which days and more begin, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
@@ -286,15 +292,8 @@ pub(crate) struct OnceArgs {
     pub(crate) holder: Option<String>,
 
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(last = true, required_unless_present = "reset", value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
-}
-
-impl OnceArgs {
-    /// The period that the command line names.
-    pub(crate) fn period(&self) -> Result<Period, Error> {
-        Period::parse(&self.every, self.tz.as_deref())
-    }
 }
 
 /// `elect`

@@ -177,6 +177,24 @@ impl Output {
         self.print(&text)
     }
 
+    /// `once --reset`: whether it was closed, and for how much longer.
+    pub(crate) fn reset(&self, name: &str, was_closed: bool, left: Option<Duration>) -> u8 {
+        if self.json {
+            let left = left.map(millis);
+            return self.print(&line(
+                &json!({"key": name, "was_closed": was_closed, "closed_for_ms": left}),
+            ));
+        }
+        let name = plain(name);
+        self.print(&match (was_closed, left) {
+            (true, Some(left)) => {
+                format!("{name}: was closed for another {}, and is open now", coarse(left))
+            }
+            (true, None) => format!("{name}: was closed, and is open now"),
+            (false, _) => format!("{name}: was not closed, nothing to reset"),
+        })
+    }
+
     /// Whether somebody may still read standard output.
     pub(crate) fn is_read(&self) -> bool {
         let stdout = io::stdout();

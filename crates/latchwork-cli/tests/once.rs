@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Finished, Running, SOON, Store};
-use latchwork_services::{Data, Persistence, RedisOptions, RedisServer};
+use latchwork_services::{Data, Persistence, RedisOptions, RedisServer, ServerClock};
 use rustix::process::Signal;
 
 /// A period that ends when nobody tests any more.
@@ -71,6 +71,75 @@ fn h114_another_period_for_a_name_is_told() {
     let daily = store.output(&["once", "--every", "1d", "report", "--", "echo", "ran"]);
     assert_eq!((daily.code(), &*daily.stdout), (78, ""), "{daily:?}");
     assert!(daily.stderr.contains("another period"), "{daily:?}");
+}
+
+/// The clock of one host was three years ahead for one run: its successors name the way back.
+#[test]
+fn h114_a_reset_opens_a_task_that_a_wrong_clock_closed() {
+    let (store, clock) = (Store::new(), ServerClock::of_clients().unwrap());
+    let words = ["once", "--every", "1d", "report", "--", "echo", "ran"];
+    clock.step_forward(Duration::from_secs(1_100 * 24 * 3600)).unwrap();
+    let mut ahead = store.latchwork(&words);
+    clock.give_to(&mut ahead);
+    assert_eq!(Running::start(ahead).finish().stdout, "ran\n");
+    let refused = store.output(&words);
+    assert_eq!((refused.code(), &*refused.stdout), (78, ""), "{refused:?}");
+    assert!(refused.stderr.contains("latchwork once --reset NAME"), "{refused:?}");
+    assert_eq!(store.output(&["release", "--force", "report"]).code(), 0);
+    assert_eq!(store.output(&words).code(), 78, "it takes a hold away, and nobody holds it");
+    let reset = store.output(&["once", "--reset", "report"]);
+    assert_eq!(reset.code(), 0, "{reset:?}");
+    assert!(reset.stdout.starts_with("report: was closed for another 3years"), "{reset:?}");
+    let again = store.output(&words);
+    assert_eq!((again.code(), &*again.stdout), (0, "ran\n"), "{again:?}");
+    let done = store.output(&words);
+    assert_eq!((done.code(), &*done.stdout), (0, ""), "closed for its own day: {done:?}");
+}
+
+/// Nothing is closed, somebody is at it, it is closed, and nothing is closed any more.
+#[test]
+fn a_reset_says_what_it_did() {
+    let store = Store::new();
+    let reset = || store.output(&["once", "--reset", "report"]);
+    let json = || store.output(&["--json", "once", "--reset", "report"]).stdout;
+    let nothing = reset();
+    let said = "report: was not closed, nothing to reset\n";
+    assert_eq!((nothing.code(), &*nothing.stdout), (0, said), "{nothing:?}");
+    let script = "echo ready $LATCHWORK_TOKEN; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done";
+    let first = started(&store, &["--holder", "the first"], script);
+    let old = first.stdout.next().unwrap();
+    let held = reset();
+    assert_eq!((held.code(), &*held.stdout), (75, ""), "{held:?}");
+    assert!(held.stderr.contains("being done by the first"), "{held:?}");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(first.finish().code(), 0);
+    assert_eq!(once(&store, &[], "echo ran").stdout, "", "the run closed it: it was left alone");
+    let opened: serde_json::Value = serde_json::from_str(&json()).unwrap();
+    assert_eq!((&opened["key"], &opened["was_closed"]), (&"report".into(), &true.into()));
+    assert!(opened["closed_for_ms"].as_u64().is_some_and(|left| left > 1_000), "{opened}");
+    assert_eq!(json(), "{\"closed_for_ms\":null,\"key\":\"report\",\"was_closed\":false}\n");
+    let token = |line: &str| line.rsplit(' ').next().unwrap().trim().parse::<u64>().unwrap();
+    let next = once(&store, &[], "echo ready $LATCHWORK_TOKEN").stdout;
+    assert!(token(&next) > token(&old), "{next} after {old}");
+}
+
+#[test]
+fn a_reset_takes_no_command_and_no_options_of_one() {
+    let store = Store::new();
+    for words in [
+        &["--reset"][..],
+        &["--reset", "report", "--", "true"],
+        &["--reset", "--every", "1d", "report"],
+        &["--reset", "--tz", "UTC", "report"],
+        &["--reset", "--must-run", "report"],
+        &["--reset", "--wait", "1s", "report"],
+        &["report", "--", "true"],
+        &["--every", "1d", "report"],
+    ] {
+        let done = store.output(&[&["once"], words].concat());
+        assert_eq!(done.code(), 64, "{words:?}: {done:?}");
+        assert!(!done.stderr.is_empty(), "{words:?}");
+    }
 }
 
 #[test]

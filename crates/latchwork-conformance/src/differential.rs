@@ -206,6 +206,7 @@ impl Play {
                 self.tell(&claim.key, format!("slot {slot} is given up"));
                 self.slots[slot] = self.fresh_claim(slot);
             }
+            78..82 => self.open(client, &claim).await?,
             _ => {
                 let exact = [1, 50, 500, 999, 1_000, 2_000, 2_001, 5_000, 20_000];
                 let round = [10, 50, 500, 990, 1_000, 2_000, 2_010, 5_000, 20_000];
@@ -411,6 +412,17 @@ impl Play {
         let store = store.map_err(|error| format!("release: {error:?}"))?;
         let same = model == store;
         same.then_some(()).ok_or(format!("release: the model says {model:?}, the store {store:?}"))
+    }
+
+    /// Opens the key of a claim, which it may hold or wait for.
+    async fn open(&mut self, client: usize, claim: &Claim) -> Result<(), String> {
+        self.tell(&claim.key, format!("open, asked by {}", brief(claim)));
+        let now = self.now();
+        let (model, _) = self.record(&claim.key).release(claim.id, Linger::End, now, &|_| true);
+        let store = self.clients[client].backend.release(claim, Linger::End).await;
+        let store = store.map_err(|error| format!("open: {error:?}"))?;
+        let same = model == store;
+        same.then_some(()).ok_or(format!("open: the model says {model:?}, the store {store:?}"))
     }
 
     /// Compares what the store shows of a key.

@@ -25,7 +25,7 @@
 //! | B3 place | a blocked fifo claim keeps its place until released, or until its ttl passes without being repeated; `waits = false` leaves nothing |
 //! | B4 full measure | a grant or renewal lasts at least its `ttl` from the moment the request reached the store |
 //! | B5 no revival | `renew_all` answers `Lost` only on the store's word, and never brings a lost claim back |
-//! | B6 own claim only | `release` and `renew_all` touch nothing but this id; `release` is idempotent and also withdraws a waiter |
+//! | B6 own claim only | `release` and `renew_all` touch nothing but this id; `release` is idempotent and also withdraws a waiter; with [`Linger::End`] it opens a closed key and touches no claim |
 //! | B7 wake-ups | with `push`, `wait` returns soon after this claim may be admitted, also when that happened between the try and the wait; never at once again and again |
 //! | B8 tokens | if one grant on a key ended before another began, the later token is greater; none is used twice |
 //! | B9 honest errors | contention is not an error; `NotApplied` only when certain |
@@ -109,7 +109,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Ends `claim`, held or waiting, and nothing else (B6).
     ///
-    /// With a `linger`, a claim that was held leaves the key closed to everyone for that long.
+    /// With [`Linger::For`], a claim that was held leaves the key closed to everyone for that long.
+    /// [`Linger::End`] is another request: it ends no claim, and opens a key that is closed.
     fn release<'a>(
         &'a self,
         claim: &'a Claim,
@@ -400,9 +401,9 @@ pub enum Renewal {
 /// The answer to a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// The claim was held or waiting, and is no more.
+    /// The claim was held or waiting, and is no more; with [`Linger::End`], the key was opened.
     Yes,
-    /// There was nothing of this id.
+    /// There was nothing of this id; with [`Linger::End`], the key was held or not closed.
     NotHeld,
 }
 
@@ -414,6 +415,10 @@ pub enum Linger {
     None,
     /// Until this long after the release reached the store.
     For(Duration),
+    /// No longer: opens a key that was released with `For`, in one atomic step. No claim is released,
+    /// and the id of the request need not be known. A key that is held stays as it is. Waiters are
+    /// woken as by a release (B7), and tokens go on rising (B8).
+    End,
 }
 
 /// What to inspect.

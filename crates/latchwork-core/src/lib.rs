@@ -71,7 +71,7 @@ pub use manager::{ForceReleased, LockManager};
 pub use memory::MemoryBackend;
 pub use multi::{MultiGuard, MultiLock};
 pub use observe::{Event, Observer};
-pub use once::{Begun, NotClosed, Once, OnceOutcome, Run, Skipped};
+pub use once::{Begun, NotClosed, Once, OnceOutcome, Reset, Run, Skipped};
 pub use owner::Owner;
 pub use period::Period;
 pub use quorum::Quorum;

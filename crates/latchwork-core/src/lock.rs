@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Guard;
 use crate::key::Key;
-use crate::options::Settings;
+use crate::options::{Plan, Settings};
 
 /// A lock that can be acquired: a key, the mode in which it is wanted, and options.
 ///
@@ -182,6 +182,10 @@ impl Lock {
         self.key.as_ref().map_err(Clone::clone)
     }
 
+    pub(crate) fn plan(&self) -> Result<Plan, Error> {
+        self.settings.plan(&self.engine.capabilities)
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
@@ -219,7 +223,7 @@ impl Lock {
     fn request(&self) -> Result<Request, Error> {
         let key = self.key.clone()?;
         self.check_permits(&key)?;
-        let mut plan = self.settings.plan(&self.engine.capabilities)?;
+        let mut plan = self.plan()?;
         if plan.rules.adaptive_ttl.is_some() {
             plan = plan.adapted(self.engine.habits.usual(&key));
         }

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Admission, Patience};
-use crate::backend::{Blocked, Cause, Query};
+use crate::backend::{Blocked, Cause};
 use crate::error::{Error, ErrorKind, Lost};
 use crate::guard::Guard;
 use crate::lock::Lock;
 use crate::period::Period;
-use crate::validity;
+
+mod reset;
+
+pub use self::reset::Reset;
 
 /// How far the clocks of hosts may differ without a period being skipped.
 const MOST_CLOCKS_DIFFER: Duration = Duration::from_secs(60);
@@ -22,6 +25,14 @@ const CLOSED_LONGER: Duration = Duration::from_secs(1);
 /// By which part of a long period the end of a closed key may differ from that of the period, with
 /// clocks that are further apart. A time zone of another hour differs by more than that of a day.
 const SLACK: u32 = 100;
+
+/// The next step if a task is closed until a later moment than the end of its period. That can be
+/// years away, so check the clocks first: a host whose clock is wrong closes it again.
+const TOO_LONG: &str = "use one period on all hosts and check their clocks; then open the task with \
+                        `latchwork once --reset NAME` or `Once::reset`";
+
+/// The next step if it is closed until an earlier one.
+const ANOTHER: &str = "use one period on all hosts, and check their clocks";
 
 /// How long to wait before a store that is late to open a key is asked again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -46,7 +57,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// not do it again; and who tries at the very start of a period and finds the one before still
 /// closed waits for its end, for up to half a period and no longer than a minute. If the task is closed
 /// until another moment than the end of the period (by more than a minute, and by more than a hundredth of the
-/// period), the answer is an error: a wrong clock or another period must not pass for "done". A run that goes on
+/// period), the answer is an error: a wrong clock or another period must not pass for "done";
+/// [`reset`](Once::reset) opens the task then. A run that goes on
 /// into the next period keeps that one from beginning elsewhere. If the store forgets its data, it forgets as well that a
 /// period is closed.
 ///
@@ -157,7 +169,7 @@ impl Once {
     ///
     /// `Unsupported` on a store that cannot keep a key closed. `Mismatch` if the task is closed until
     /// a moment that is not about the end of the current period: it was run with another period, or
-    /// on a host whose clock was wrong. Else as [`Lock::try_acquire`].
+    /// on a host whose clock was wrong ([`reset`](Once::reset) opens it). Else as [`Lock::try_acquire`].
     ///
     /// # Cancel safety
     ///
@@ -190,16 +202,7 @@ impl Once {
         let engine = self.lock.engine();
         let patience = limit
             .map_or(Patience::Once, |limit| Patience::Until(engine.io.now().plus(limit), limit));
-        if !engine.capabilities.linger {
-            let error = Error::new(
-                ErrorKind::Unsupported,
-                "once: this store cannot keep a key closed after it was released",
-            );
-            return Err(error
-                .key(self.lock.key()?)
-                .store(engine.capabilities.store.clone())
-                .next_step("use another store, or a mutex if the task may be done again"));
-        }
+        self.check_linger()?;
         loop {
             let why = match self.lock.admit(patience).await? {
                 Admission::Granted(guard) => {
@@ -211,7 +214,9 @@ impl Once {
             let Skipped::Done { closed_for } = why else { return Ok(Begun::Skipped(why)) };
             let closed = match self.what_is_closed(closed_for)? {
                 // A try may say when to look again instead, as a majority of stores does.
-                Closed::Neither { .. } => self.what_is_closed(self.linger().await?)?,
+                Closed::Neither { .. } => {
+                    self.what_is_closed(self.look().await?.and_then(|seen| seen.linger))?
+                }
                 closed => closed,
             };
             let pause = match closed {
@@ -245,13 +250,17 @@ impl Once {
         })
     }
 
-    /// How long the key is kept closed, where the store tells.
-    async fn linger(&self) -> Result<Option<Duration>, Error> {
-        let (engine, key) = (self.lock.engine(), self.lock.key()?);
-        let query = Query::Key(key.clone());
-        let limit = validity::op_timeout(engine.capabilities.default_ttl);
-        let seen = engine.inspect(&query, limit, Some(key)).await?;
-        Ok(seen.first().and_then(|snapshot| snapshot.linger))
+    /// Refuses a store that cannot keep a key closed.
+    fn check_linger(&self) -> Result<(), Error> {
+        let capabilities = &self.lock.engine().capabilities;
+        if capabilities.linger {
+            return Ok(());
+        }
+        let message = "once: this store cannot keep a key closed after it was released";
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .key(self.lock.key()?)
+            .store(capabilities.store.clone())
+            .next_step("use another store, or a mutex if the task may be done again"))
     }
 
     /// The key is closed until a moment that is the end of no period of ours.
@@ -266,7 +275,7 @@ impl Once {
         );
         let error = Error::new(ErrorKind::Mismatch, message)
             .store(self.lock.engine().capabilities.store.clone())
-            .next_step("use one period on all hosts, and check their clocks");
+            .next_step(if left > ends_in { TOO_LONG } else { ANOTHER });
         match self.lock.key() {
             Ok(key) => error.key(key),
             Err(_) => error,

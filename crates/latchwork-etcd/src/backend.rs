@@ -442,6 +442,7 @@ impl Backend for EtcdBackend {
             match linger {
                 Linger::None => self.0.release_claim(claim).await,
                 Linger::For(length) => self.0.close(claim, length).await,
+                Linger::End => self.0.open(&claim.key).await,
             }
         })
     }

@@ -173,6 +173,12 @@ impl Line {
         (0..self.places.len()).map(|place| self.admission(place) == Admission::Granted).collect()
     }
 
+    /// Whether anybody holds the key. A place that keeps it closed does not.
+    pub(crate) fn is_held(&self) -> bool {
+        let mut places = self.places.iter().zip(self.holding());
+        places.any(|(place, holds)| holds && place.closed.is_none())
+    }
+
     /// Judges a place that has not been told yet that it holds the key.
     pub(crate) fn admission_of_waiter(&self, me: usize) -> Admission {
         let alone = matches!(self.places[me].mode, Mode::Exclusive | Mode::Write);

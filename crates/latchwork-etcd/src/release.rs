@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{BackendError, Claim, Released};
+use latchwork_core::{BackendError, Claim, Key, Released};
 
 use crate::backend::{Shared, whole_seconds};
 use crate::claims::Own;
@@ -75,6 +75,29 @@ impl Shared {
         // Its name is taken by the place that stays. If this fails it ends by itself.
         let _ = self.members.ask(|link| async move { link.revoke(old).await }).await;
         Ok(Released::Yes)
+    }
+
+    /// Opens a key that nobody holds: deletes the places that keep it closed, each only if it is
+    /// still the one that was read. However late a request comes, it opens nothing that was closed after it.
+    pub(crate) async fn open(&self, key: &Key) -> Result<Released, BackendError> {
+        let line = self.line(&names::line(key)).await?;
+        if line.is_held() {
+            return Ok(Released::NotHeld);
+        }
+        let mut released = Released::NotHeld;
+        for place in line.places.iter().filter(|place| place.closed.is_some()) {
+            let answer = self.members.ask(|link| {
+                let request = requests::delete(&place.key, place.revision);
+                async move { link.txn(request).await }
+            });
+            if answer.await.map_err(error)?.succeeded {
+                released = Released::Yes;
+                // Nothing else is under it, and it could last for years.
+                let lease = place.lease;
+                let _ = self.members.ask(|link| async move { link.revoke(lease).await }).await;
+            }
+        }
+        Ok(released)
     }
 
     /// The line as a majority has it.

@@ -403,18 +403,18 @@ impl Shared {
         let (mut file, mut record) =
             RecordFile::open(self.layout.record(place), &claim.key, self.era())?;
         if !file.exists() {
-            self.wakeups.forget(claim.id);
+            self.forget_waiter(claim, linger);
             return Ok((Released::NotHeld, Vec::new(), None));
         }
         let now = self.now();
         let (mut released, wakeups) = record.release(claim.id, linger, now, &|tag| self.alive(tag));
         file.write(&claim.key, &record, self.layout.file_mode())?;
-        self.wakeups.forget(claim.id);
+        self.forget_waiter(claim, linger);
         if linger == Linger::None {
             return Ok((released, wakeups, None));
         }
-        // The claim is over whatever the disk says, but the linger may not outlive a power cut.
-        // Told as an error, or not in time, the release is tried again, and the claim is gone.
+        // The claim is over whatever the disk says, but the linger, or its end, may not outlive a
+        // power cut. Told as an error, or not in time, the release is tried again, and the claim is gone.
         if released == Released::Yes {
             self.remember_unsynced(claim.id);
         } else if self.is_unsynced(claim.id) {
@@ -423,6 +423,13 @@ impl Shared {
             return Ok((released, wakeups, None));
         }
         Ok((released, wakeups, file.into_unsynced()))
+    }
+
+    /// A claim that is released waits no more; to open a key releases none.
+    fn forget_waiter(&self, claim: &Claim, linger: Linger) {
+        if linger != Linger::End {
+            self.wakeups.forget(claim.id);
+        }
     }
 
     fn unsynced(&self) -> std::sync::MutexGuard<'_, VecDeque<ClaimId>> {

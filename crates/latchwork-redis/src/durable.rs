@@ -135,7 +135,9 @@ impl Shared {
         let slot = self.topology.names(&claim.key)?.slot();
         self.topology.link(slot).await?.end_abandoned().await;
         let released = self.release_on_master(claim, linger).await?;
-        self.undone.lock().remove(&claim.id);
+        if linger != Linger::End {
+            self.undone.lock().remove(&claim.id);
+        }
         Ok(released)
     }
 

@@ -38,6 +38,10 @@ impl Shared {
         linger: Linger,
     ) -> Result<Released, BackendError> {
         let names = self.topology.names(&claim.key)?;
+        if linger == Linger::End {
+            // It ends no claim, not even one of this id.
+            return Box::pin(self.release_in_line(&names, claim.id, -1, linger)).await;
+        }
         let place = self.pushes.find(claim.id).map_or(-1, |mailbox| mailbox.place());
         let waited = self.pushes.close(claim.id);
         let simple = is_alone(claim.mode) && linger == Linger::None;
@@ -99,14 +103,15 @@ impl Shared {
         (from, place): (u64, i64),
     ) -> Result<Value, BackendError> {
         let linger = match linger {
-            Linger::None => Duration::ZERO,
-            Linger::For(length) => length,
+            Linger::None => "0".to_owned(),
+            Linger::For(length) => millis(length).to_string(),
+            Linger::End => "end".to_owned(),
         };
         let (start, end) = names.channel_parts();
         let script = if self.guard.is_some() { &RELEASE_GUARDED } else { &RELEASE };
         let run = self.topology.run_at(names.slot(), script, |command, link| {
             self.keys(command, names);
-            command.arg("").arg(id).arg(millis(linger));
+            command.arg("").arg(id).arg(&linger);
             for _ in 4..=12 {
                 command.arg("");
             }

@@ -155,6 +155,7 @@ impl Backend for ZooKeeperBackend {
             match linger {
                 Linger::None => self.shared.release_claim(claim).await,
                 Linger::For(length) => self.shared.close(claim, length).await,
+                Linger::End => self.shared.open(&claim.key).await,
             }
         })
     }

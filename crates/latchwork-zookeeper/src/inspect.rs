@@ -101,8 +101,11 @@ impl Shared {
             }
         }
         let now = self.io.clock().wall();
-        for ((place, holds), told) in line.places.iter().zip(line.holding()).zip(told) {
+        let holding = line.holding_at(now_ms).into_iter().zip(line.holding());
+        for ((place, (holds, is_first)), told) in line.places.iter().zip(holding).zip(told) {
             let Some((told, stat)) = told else { continue };
+            // Other clients do not know of closed keys.
+            let holds = holds || (is_first && !told.is_ours());
             snapshot.shape = snapshot.shape.or(Some(place.mode.shape()));
             let token = holds.then_some(stat.created as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));

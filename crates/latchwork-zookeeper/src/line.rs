@@ -226,6 +226,18 @@ impl Line {
         holding
     }
 
+    /// Whether each place holds the key at this time, by the leader's clock in ms.
+    ///
+    /// Of a key that is closed, no claim that wants it alone can be a holder: the one that closed it
+    /// held it until then. Of readers and permits the names do not tell, so those that are admitted by the line
+    /// count as holders, also if they came after the closing.
+    pub(crate) fn holding_at(&self, now_ms: i64) -> Vec<bool> {
+        let is_closed = self.closed_until(now_ms).is_some();
+        let alone = |place: &Place| matches!(place.mode, Mode::Exclusive | Mode::Write);
+        let places = self.places.iter().zip(self.holding());
+        places.map(|(place, holds)| holds && !(is_closed && alone(place))).collect()
+    }
+
     /// How many claims in front do not hold the key.
     pub(crate) fn waiting_before(&self, me: usize) -> u32 {
         self.holding()[..me].iter().filter(|holds| !**holds).count() as u32
@@ -464,6 +476,14 @@ mod tests {
         let line = line(&[&name, "lock-0000000000"]);
         assert_eq!((line.places.len(), line.closed.len(), line.strangers.len()), (1, 1, 0));
         assert_eq!((line.closed_until(999), line.closed_until(1_000)), (Some(1_000), None));
+        assert_eq!((line.holding_at(999), line.holding_at(1_000)), (vec![false], vec![true]));
+    }
+
+    #[test]
+    fn a_reader_beside_one_that_closed_the_key_counts_as_a_holder() {
+        let name = closed_name(1_000, claim(Mode::Read).id);
+        let line = line(&[&name, "_c_a-__READ__0000000001", "_c_b-__WRIT__0000000002"]);
+        assert_eq!(line.holding_at(999), [true, false]);
     }
 
     #[test]

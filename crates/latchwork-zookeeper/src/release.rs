@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{BackendError, Claim, Released};
+use latchwork_core::{BackendError, Claim, Key, Released};
 
 use crate::answers::{line_in, pulse_in};
 use crate::backend::Shared;
@@ -111,6 +111,21 @@ impl Shared {
             }
             Err(refusal) => Err(refused(refusal, &closed)),
         }
+    }
+
+    /// Opens a key that nobody holds: deletes the nodes that keep it closed. Their names are of no
+    /// other closing, ever, so a late request opens nothing that was closed after it.
+    pub(crate) async fn open(&self, key: &Key) -> Result<Released, BackendError> {
+        let lock = self.names.lock(key);
+        let session = self.sessions.any();
+        let up = session.up().await?;
+        let (line, now_ms) = read(&session, &up, &lock).await?;
+        let closed = line.closed.iter().filter(|closed| closed.until_ms > now_ms);
+        let paths: Vec<_> = closed.map(|closed| format!("{lock}/{}", closed.name)).collect();
+        if paths.is_empty() || line.holding_at(now_ms).contains(&true) {
+            return Ok(Released::NotHeld);
+        }
+        delete(&session, paths).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! `latchwork once`: runs a command once in each period.
 
-use latchwork::{Begun, Error, Skipped};
+use latchwork::{Begun, Error, Period, Reset, Skipped};
 
 use super::under_lock::{Admitted, Task};
 use crate::args::OnceArgs;
@@ -10,7 +10,10 @@ use crate::process::hold::Hold;
 
 /// Runs the command if it was not done in this period and nobody is at it.
 pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result<u8, Error> {
-    let every = args.period()?;
+    if args.reset {
+        return reset(args, store, output).await;
+    }
+    let every = period(args)?;
     let task = Task {
         names: std::slice::from_ref(&args.name),
         command: &args.command,
@@ -38,6 +41,33 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
         })
     });
     done.await
+}
+
+/// The period that the command line names. A reset names none, and does not depend on it.
+fn period(args: &OnceArgs) -> Result<Period, Error> {
+    Period::parse(args.every.as_deref().unwrap_or("1d"), args.tz.as_deref())
+}
+
+/// Opens the task again if it is closed.
+async fn reset(args: &OnceArgs, store: &str, output: &Output) -> Result<u8, Error> {
+    let manager = latchwork::connect(store).await?;
+    let reset = manager.once(&args.name, period(args)?).reset().await;
+    super::close(&manager).await;
+    let holder = match reset? {
+        Reset::Opened { closed_for } => return Ok(output.reset(&args.name, true, closed_for)),
+        Reset::Running { holder } => holder,
+        _ => return Ok(output.reset(&args.name, false, None)),
+    };
+    let by = holder.map(|holder| format!(" by {holder}")).unwrap_or_default();
+    let name = &args.name;
+    output.fail(
+        "Running",
+        &format!(
+            "nothing was reset: {name:?} is being done{by}; wait for its end, or look at it with \
+             latchwork show {name:?}"
+        ),
+    );
+    Ok(exit::TIMED_OUT)
 }
 
 /// Says why there is nothing to do.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{Begun, Mode, OnceOutcome, Period, Run, Skipped};
+use latchwork_core::{Begun, Mode, OnceOutcome, Period, Reset, Run, Skipped};
 
 use crate::case::{Case, case};
 use crate::stage::{NAME, Stage};
@@ -17,6 +17,10 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_run_into_the_next_period_leaves_that_one_open, |e| e.linger),
         case!(who_waits_is_told_of_success, |e| e.linger),
         case!(who_waits_takes_over_after_failure, |e| e.linger),
+        case!(a_reset_opens_the_task_again, |e| e.linger),
+        case!(a_reset_leaves_a_run_alone, |e| e.linger),
+        case!(a_reset_of_an_open_task_says_so, |e| e.linger),
+        case!(a_reset_lets_in_who_waits_for_the_key, |e| e.linger),
         case!(is_refused_by_a_store_that_cannot_keep_a_key_closed, |e| !e.linger),
     ]
 }
@@ -157,8 +161,69 @@ async fn who_waits_takes_over_after_failure(stage: Stage) {
     assert!(begun(told.unwrap()).token() > token);
 }
 
+/// The next run has the greater token, and closes the task anew.
+async fn a_reset_opens_the_task_again(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let (ours, theirs) = (a.locks.once(NAME, long()), b.locks.once(NAME, long()));
+    let run = begun(ours.try_begin().await.unwrap());
+    let token = run.token();
+    run.succeed().await.unwrap();
+    // Whatever period the caller knows of.
+    let reset = b.locks.once(NAME, short()).reset().await.unwrap();
+    let Reset::Opened { closed_for: Some(left) } = reset else { panic!("{reset:?}") };
+    assert!(left > SHORT, "{left:?}");
+    let next = begun(theirs.try_begin().await.unwrap());
+    assert!(next.token() > token, "{:?} after {token:?}", next.token());
+    next.succeed().await.unwrap();
+    let why = skipped(ours.try_begin().await.unwrap());
+    assert!(matches!(why, Skipped::Done { .. }), "{why:?}");
+}
+
+/// It names the holder, and what is running closes the task when it succeeds.
+async fn a_reset_leaves_a_run_alone(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let (ours, theirs) = (a.locks.once(NAME, long()).holder("us"), b.locks.once(NAME, long()));
+    let run = begun(ours.try_begin().await.unwrap());
+    for once in [&ours, &theirs] {
+        let reset = once.reset().await.unwrap();
+        assert_eq!(reset, Reset::Running { holder: Some("us".into()) });
+    }
+    run.ensure_held().unwrap();
+    run.succeed().await.unwrap();
+    let why = skipped(theirs.try_begin().await.unwrap());
+    assert!(matches!(why, Skipped::Done { .. }), "{why:?}");
+}
+
+/// One that was never done, one that failed, and one that was reset before.
+async fn a_reset_of_an_open_task_says_so(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let (ours, theirs) = (a.locks.once(NAME, long()), b.locks.once(NAME, long()));
+    assert_eq!(theirs.reset().await.unwrap(), Reset::NotClosed);
+    begun(ours.try_begin().await.unwrap()).fail().await.unwrap();
+    assert_eq!(theirs.reset().await.unwrap(), Reset::NotClosed);
+    begun(ours.try_begin().await.unwrap()).succeed().await.unwrap();
+    assert!(matches!(theirs.reset().await.unwrap(), Reset::Opened { .. }));
+    assert_eq!(ours.reset().await.unwrap(), Reset::NotClosed);
+    drop(begun(ours.try_begin().await.unwrap()));
+}
+
+/// A mutex of the same name waits until the period is over, or until it is opened.
+async fn a_reset_lets_in_who_waits_for_the_key(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let once = a.locks.once(NAME, long());
+    begun(once.try_begin().await.unwrap()).succeed().await.unwrap();
+    let mutex = b.locks.mutex(NAME);
+    let mut waits = std::pin::pin!(mutex.acquire());
+    let early = stage.within(Duration::from_millis(50), &mut waits).await;
+    assert!(early.is_none(), "admitted to a closed key");
+    assert!(matches!(once.reset().await.unwrap(), Reset::Opened { .. }));
+    waits.await.unwrap().release().await.unwrap();
+}
+
 /// Before the work, not after it.
 async fn is_refused_by_a_store_that_cannot_keep_a_key_closed(stage: Stage) {
     let a = stage.peer().await;
-    stage.refused(a.locks.once(NAME, long()).try_begin().await);
+    let once = a.locks.once(NAME, long());
+    stage.refused(once.try_begin().await);
+    stage.refused(once.reset().await);
 }

@@ -1,9 +1,10 @@
 //! B6: `release` and `renew_all` touch nothing but this id; `release` is idempotent and also
 //! withdraws a waiter.
 
-use latchwork_core::{Claim, Linger, Mode, Released};
+use latchwork_core::{Cause, Claim, Linger, Mode, Released};
 
 use crate::case::{Case, case};
+use crate::harness::Client;
 use crate::stage::Stage;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -15,6 +16,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(who_knows_the_id_can_release),
         case!(one_member_of_many_leaves_alone, |e| e.shared || e.permits),
         case!(who_holds_nothing_cannot_close_the_key, |e| e.linger),
+        case!(a_closed_key_can_be_opened, |e| e.linger),
+        case!(to_open_a_held_key_changes_nothing, |e| e.linger),
+        case!(to_open_an_open_key_changes_nothing, |e| e.linger),
     ]
 }
 
@@ -138,4 +142,71 @@ async fn who_holds_nothing_cannot_close_the_key(stage: Stage) {
     assert_eq!(released, Released::Yes);
     a.released(&held, "it was held").await;
     stage.granted(&a, &stage.claim(Mode::Exclusive), "a waiter closes nothing").await;
+}
+
+/// Asks a store to open the key of the trial, under an id that it has never seen.
+async fn open(stage: &Stage, client: &Client) -> Released {
+    let request = stage.passer(Mode::Exclusive);
+    client.backend.release(&request, Linger::End).await.expect("no fault")
+}
+
+/// What was closed admits again, once, with a token above that of the hold that closed it.
+async fn a_closed_key_can_be_opened(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let linger = Linger::For(stage.short() * 100);
+    for (closes, opens) in [(&a, &b), (&b, &a), (&a, &a)] {
+        let held = stage.claim(Mode::Exclusive);
+        let old = stage.granted(closes, &held, "the key is open").await.token;
+        let released = closes.backend.release(&held, linger).await.expect("no fault");
+        assert_eq!(released, Released::Yes);
+        let blocked = opens.blocked(&stage.passer(Mode::Exclusive), "the key lingers").await;
+        assert_eq!(blocked.cause, Cause::Linger);
+        assert_eq!(open(&stage, opens).await, Released::Yes);
+        let shown = closes.show(&held.key).await;
+        assert_eq!(shown.linger, None, "{shown:?}");
+        assert_eq!(open(&stage, closes).await, Released::NotHeld, "it was opened before");
+        let next = stage.claim(Mode::Exclusive);
+        let new = stage.granted(opens, &next, "the key was opened").await.token;
+        assert!(new > old, "{new} after {old}");
+        opens.released(&next, "it was held").await;
+    }
+}
+
+/// A key that is held is not opened, and its holder and its waiter stay, whatever the request's id.
+async fn to_open_a_held_key_changes_nothing(stage: Stage) {
+    for mode in stage.filling_modes() {
+        let stage = stage.again().await;
+        let (a, b) = (stage.client().await, stage.client().await);
+        let (held, waiter) = (stage.claim(mode), stage.claim(mode_beside(mode)));
+        let token = stage.granted(&a, &held, "the key is free").await.token;
+        b.blocked(&waiter, "the key is held").await;
+        assert_eq!(open(&stage, &b).await, Released::NotHeld, "{mode:?}");
+        for (client, claim) in [(&a, &held), (&b, &held), (&b, &waiter)] {
+            let opened = client.backend.release(claim, Linger::End).await.expect("no fault");
+            assert_eq!(opened, Released::NotHeld, "{mode:?}: it ends no claim");
+        }
+        let (_, still) = a.held(&held, "it was not touched").await;
+        assert_eq!(still, token, "{mode:?}");
+        b.blocked(&waiter, "the key is held").await;
+        a.released(&held, "it was held").await;
+        stage.granted(&b, &waiter, "it kept its place").await;
+        b.released(&waiter, "it was held").await;
+    }
+}
+
+/// A key that was never used, and one that was released without a linger.
+async fn to_open_an_open_key_changes_nothing(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    assert_eq!(open(&stage, &a).await, Released::NotHeld, "it was never used");
+    let first = stage.claim(Mode::Exclusive);
+    let old = stage.granted(&a, &first, "the key is free").await.token;
+    a.released(&first, "it was held").await;
+    assert_eq!(open(&stage, &b).await, Released::NotHeld, "it is open");
+    let next = stage.claim(Mode::Exclusive);
+    assert!(stage.granted(&b, &next, "the key is free").await.token > old);
+}
+
+/// A mode that has to wait while a claim of this mode fills the key.
+fn mode_beside(mode: Mode) -> Mode {
+    if mode == Mode::Read { Mode::Write } else { mode }
 }

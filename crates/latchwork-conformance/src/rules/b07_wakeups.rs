@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use latchwork_core::{Attempt, Blocked, Claim, Mode, Order, Stamp, Wake};
+use latchwork_core::{Attempt, Blocked, Claim, Linger, Mode, Order, Released, Stamp, Wake};
 use tokio::task::JoinSet;
 
 use crate::case::{Case, case};
@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_release_during_the_wait_ends_it, |e| e.push),
         case!(a_release_while_subscribing_is_noticed, |e| e.push),
         case!(a_barging_waiter_is_woken, |e| e.push),
+        case!(who_waits_behind_a_closed_key_is_woken_by_its_opening, |e| e.push && e.linger),
         case!(a_withdrawal_passes_the_turn_on, |e| e.push && e.fifo),
         case!(a_withdrawal_ahead_in_line_counts, |e| e.push && e.fifo && e.shared),
         case!(all_readers_are_woken, |e| e.push && e.shared),
@@ -70,6 +71,45 @@ async fn a_release_between_try_and_wait_is_noticed(stage: Stage) {
             woken(&stage, client, &waiter, &blocked, "released before the wait").await;
             stage.granted(client, &waiter, "the key is free").await;
             client.released(&waiter, "it was held").await;
+        }
+    }
+}
+
+/// A waiter that came while the key was held, and one that came after it was closed.
+async fn who_waits_behind_a_closed_key_is_woken_by_its_opening(stage: Stage) {
+    for comes_early in [true, false] {
+        for order in [Order::Fifo, Order::Barging] {
+            let stage = stage.again().await;
+            let (a, b) = (stage.client().await, stage.client().await);
+            let held = stage.claim(Mode::Exclusive);
+            let waiter = Claim { order, ..stage.claim(Mode::Exclusive) };
+            let token = stage.granted(&a, &held, "the key is free").await.token;
+            if comes_early {
+                b.blocked(&waiter, "the key is held").await;
+            }
+            let linger = Linger::For(stage.short() * 100);
+            let released = a.backend.release(&held, linger).await.expect("no fault");
+            assert_eq!(released, Released::Yes);
+            // It may have been told to look at another time, which is over by now.
+            let (mut blocked, mut looks) = (b.blocked(&waiter, "the key lingers").await, 0);
+            let wait = loop {
+                let mut wait = b.backend.wait(&waiter, &blocked);
+                let pause = Duration::from_millis(50);
+                if stage.within(pause, Pin::as_mut(&mut wait)).await.is_none() {
+                    break wait;
+                }
+                drop(wait);
+                blocked = b.blocked(&waiter, "the key lingers").await;
+                looks += 1;
+                assert!(looks < 10, "{order:?}: woken all the time while the key is closed");
+            };
+            let request = stage.passer(Mode::Exclusive);
+            let opened = a.backend.release(&request, Linger::End).await.expect("no fault");
+            assert_eq!(opened, Released::Yes);
+            ended(&stage, wait, &waiter, stage.now(), "the key was opened").await;
+            let next = stage.granted(&b, &waiter, "the key was opened").await;
+            assert!(next.token > token, "{} after {token}", next.token);
+            b.released(&waiter, "it was held").await;
         }
     }
 }

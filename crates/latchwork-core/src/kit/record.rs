@@ -25,6 +25,8 @@ use crate::backend::{
 use crate::error::{BackendError, BackendErrorKind, Effect};
 use crate::key::Key;
 
+mod open;
+
 /// How long each waiter that could be admitted may let the others wait before it is passed over.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -302,7 +304,7 @@ impl Record {
         (renewal, self.wakeups(&moved, None, now))
     }
 
-    /// Ends a claim, held or waiting.
+    /// Ends a claim, held or waiting; with [`Linger::End`] it opens the key instead.
     pub fn release(
         &mut self,
         id: ClaimId,
@@ -310,6 +312,9 @@ impl Record {
         now: Now,
         alive: Alive<'_>,
     ) -> (Released, Vec<Wakeup>) {
+        if linger == Linger::End {
+            return self.open(now, alive);
+        }
         let mut moved = self.sweep(now, alive);
         let released = if let Some(index) = self.held.iter().position(|m| m.id == id) {
             self.held.remove(index);

@@ -132,12 +132,14 @@ impl Shared {
         self.straggle(node, round, limited(self, limit, ask));
     }
 
+    /// Ends a claim, or opens a key, at all nodes.
     pub(super) async fn release(
         self: &Arc<Self>,
         claim: &Claim,
         linger: Linger,
     ) -> Result<Released, BackendError> {
-        let known = self.look_up(claim.id);
+        // To open a key ends no claim, not even one of this id.
+        let known = self.look_up(claim.id).filter(|_| linger != Linger::End);
         let asked = match &known {
             Some((round, state)) => {
                 round.release();
@@ -169,7 +171,10 @@ impl Shared {
                     Err(error) => {
                         count.failed += 1;
                         failures.push((node, error));
-                        self.spawn_clear(node, &asked, linger);
+                        // An opening is not repeated: later it could open what another run has closed.
+                        if linger != Linger::End {
+                            self.spawn_clear(node, &asked, linger);
+                        }
                     }
                 }
             }
@@ -184,6 +189,11 @@ impl Shared {
                 }
                 // The key stays closed only where the claim was held, and that must be a majority.
                 Linger::For(_) => self.size.word(count),
+                // All are heard, or given up: each that stays closed is one that a later majority
+                // has to do without.
+                Linger::End if count.yes + count.no + count.failed < self.size.nodes => None,
+                Linger::End if count.yes + count.no < self.size.majority => Some(Verdict::Failed),
+                Linger::End => Some(if count.yes > 0 { Verdict::Yes } else { Verdict::No }),
             };
             if let Some(verdict) = verdict {
                 break verdict;
@@ -213,7 +223,7 @@ impl Drop for Farewell<'_> {
         for (node, ask) in self.flight.take_pending() {
             let (shared, claim, linger) = (self.shared.clone(), self.claim.clone(), self.linger);
             self.shared.io.spawn(async move {
-                if ask.await.is_err() {
+                if ask.await.is_err() && linger != Linger::End {
                     shared.spawn_clear(node, &claim, linger);
                 }
             });

@@ -346,6 +346,31 @@ async fn h114_a_period_closed_by_a_wrong_clock_is_not_done() {
     let error = once.try_begin().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
     assert!(error.to_string().contains("whose clock was wrong"), "{error}");
+    assert!(error.hint().unwrap().contains("latchwork once --reset"), "{error}");
+    let reset = once.reset().await.unwrap();
+    let Reset::Opened { closed_for: Some(left) } = reset else { panic!("{reset:?}") };
+    assert!(left > YEARS, "{left:?}");
+    begin(&once).await.succeed().await.unwrap();
+    let told = once.try_begin().await.unwrap();
+    assert!(matches!(told, Begun::Skipped(Skipped::Done { .. })), "{told:?}");
+}
+
+/// A reset that is not answered says so, and the next one settles it.
+#[tokio::test(start_paused = true)]
+async fn a_reset_whose_answer_is_lost_is_an_error_and_can_be_repeated() {
+    let world = World::new();
+    let once = world.locks.once("k", daily());
+    begin(&once).await.succeed().await.unwrap();
+    world.store.plan(|asked| match asked {
+        Asked::Release => Fault::LoseAnswer,
+        _ => Fault::None,
+    });
+    let error = once.reset().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.may_have_applied(), "{error}");
+    world.store.plan(|_| Fault::None);
+    assert_eq!(once.reset().await.unwrap(), Reset::NotClosed, "it was opened");
+    begin(&once).await.fail().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
--- ARGV: 1 value up to the id, 2 the id (empty: only serve the line), 3 linger (ms, 0 for none), 13 to
--- 15 and 17 to 19 as for a try. The answer ends with the place in line from which another call has to
--- go on, if any.
+-- ARGV: 1 value up to the id, 2 the id (empty: only serve the line), 3 linger (ms, 0 for none; `end`
+-- ends no claim and opens a key that is closed), 13 to 15 and 17 to 19 as for a try. The answer ends
+-- with the place in line from which another call has to go on, if any.
 --
 -- With one key it only frees a key that one claim holds alone and nobody waits for; the answer is
 -- 2 if there is more to do.
@@ -68,6 +68,13 @@ if passed_over then
   hold = {}
 elseif id == '' then
   released = 0
+elseif ARGV[3] == 'end' then
+  -- Of this kind only while nobody holds it: readers and permits keep theirs up to the last.
+  released = hold.kind == 'c' and 1 or 0
+  if released == 1 then
+    call('DEL', KEY)
+    hold, dirty = { closed = 0 }, false
+  end
 elseif hold.id == id then
   call('DEL', KEY) -- first, as above
   hold = { kind = linger > 0 and 'c' or nil, closed = linger > 0 and now + linger or 0 }

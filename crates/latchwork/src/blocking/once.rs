@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{Error, FencingToken, HoldState, NotHeld, OnceOutcome, Skipped, block_on};
+use latchwork_core::{
+    Error, FencingToken, HoldState, NotHeld, OnceOutcome, Reset, Skipped, block_on,
+};
 
 /// A task that is done once in each period; see [`Once`](crate::Once).
 #[derive(Debug, Clone)]
@@ -61,6 +63,15 @@ impl Once {
     /// As there.
     pub fn begin_within(&self, limit: Duration) -> Result<Begun, Error> {
         block_on(None, self.0.begin_within(limit)).map(Begun::from)
+    }
+
+    /// See [`Once::reset`](crate::Once::reset).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn reset(&self) -> Result<Reset, Error> {
+        block_on(None, self.0.reset())
     }
 
     /// Does the task if it was not done in this period and nobody is at it; `Ok` closes the period.

@@ -279,6 +279,35 @@ fn patience_is_counted_from_the_end_of_a_linger() {
 }
 
 #[test]
+fn a_closed_key_that_is_opened_calls_its_waiters() {
+    let mut bench = Bench::new();
+    let first = bench.granted(&claim(1, X)).token;
+    bench.blocked(&claim(2, X));
+    assert_eq!(bench.release(&claim(9, X), Linger::End), Released::NotHeld, "1 holds it");
+    assert_eq!(bench.release(&claim(1, X), Linger::End), Released::NotHeld, "it ends no claim");
+    bench.release(&claim(1, X), Linger::For(5 * SEC));
+    assert_eq!(bench.told(), [0; 0]);
+    bench.blocked(&claim(3, X));
+    assert_eq!(bench.release(&claim(9, X), Linger::End), Released::Yes);
+    assert_eq!(bench.told(), [2]);
+    assert_eq!(bench.release(&claim(9, X), Linger::End), Released::NotHeld, "it is open");
+    assert_eq!(bench.blocked(&claim(3, X)).retry_after, Some(PATIENCE), "2 comes first");
+    assert!(bench.granted(&claim(2, X)).token > first);
+}
+
+#[test]
+fn readers_that_hold_a_closed_key_keep_it_closed() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, Mode::Read));
+    bench.granted(&claim(2, Mode::Read));
+    bench.release(&claim(1, X), Linger::For(4 * SEC));
+    assert_eq!(bench.release(&claim(9, X), Linger::End), Released::NotHeld);
+    bench.release(&claim(2, X), Linger::None);
+    assert_eq!(bench.release(&claim(9, X), Linger::End), Released::Yes);
+    assert!(bench.record.is_idle(bench.now));
+}
+
+#[test]
 fn a_linger_closes_the_key_to_everyone_and_the_longer_one_counts() {
     let mut bench = Bench::new();
     bench.granted(&claim(1, Mode::Read));

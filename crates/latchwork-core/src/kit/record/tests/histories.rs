@@ -13,6 +13,7 @@ enum Act {
     Try { who: usize, waits: bool, floor: u64 },
     Renew { who: usize, floor: u64 },
     Release { who: usize, linger: Option<u64> },
+    Open,
     Die { who: usize },
     Pass { ms: u64 },
 }
@@ -25,6 +26,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (who.clone(), 0u64..60).prop_map(|(who, floor)| Act::Renew { who, floor }),
         3 => (who.clone(), prop::option::weighted(0.1, 1u64..3_000))
             .prop_map(|(who, linger)| Act::Release { who, linger }),
+        1 => Just(Act::Open),
         1 => who.prop_map(|who| Act::Die { who }),
         3 => prop_oneof![3 => 0u64..400, 1 => 400u64..6_000].prop_map(|ms| Act::Pass { ms }),
     ]
@@ -132,6 +134,17 @@ proptest! {
                     let released = bench.release(&one, linger);
                     prop_assert_eq!(released == Released::Yes, held || waits, "B6");
                     claims[who] = draw(who);
+                }
+                Act::Open => {
+                    let lives = before.held.iter().any(|m| {
+                        m.expires > now.lease && !bench.dead.contains(&m.tag)
+                    });
+                    let closed = before.closed_until > now.wall;
+                    // Of any id, also of one that holds or waits.
+                    let opened = bench.release(&claims[0].clone(), Linger::End);
+                    prop_assert_eq!(opened == Released::Yes, closed && !lives, "opens what is closed");
+                    prop_assert_eq!(bench.record.closed_until > now.wall, closed && lives);
+                    prop_assert_eq!(bench.record.token, before.token, "B8");
                 }
                 Act::Die { who } => {
                     // A dead session takes its claim along; the next act of `who` is a new claim.
