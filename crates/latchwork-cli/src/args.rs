@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::process::deadlines::MIN_TTL;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+
+use crate::process::deadlines::MIN_TTL;
 
 const AFTER_HELP: &str = "\
 Examples:
