@@ -25,8 +25,8 @@ latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
   --for 60s         length of the run
   --faults LIST     kill,stop,evict; none if not given. With --redis single also cuts,lost-answers,
                     late-answers,lost-messages,flush-scripts,freeze,restart,lose-data,old-data,
-                    flush-all; sentinel: failover,hang,split; cluster: node-loss,node-hang; redlock:
-                    cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data
+                    flush-all; sentinel: failover,hang,split; cluster: node-loss,node-hang,split;
+                    redlock: cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data
   --fault 5s        length of a fault window
   --calm 5s         length of the calm before each
   --ttl 2s          ttl of all locks

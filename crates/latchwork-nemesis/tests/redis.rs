@@ -15,6 +15,8 @@ const GUARD: &str = "guard=true&max_ttl=1s";
 const GUARD_OF_A_SET: &str = "guard=true&max_ttl=2s&deposed=1s";
 /// Here one goes on until it notices that its replicas are away: within a second and two.
 const GUARD_OF_A_SPLIT_SET: &str = "guard=true&max_ttl=2s&deposed=3s";
+/// Here one goes on for its `cluster-node-timeout` of 4 s, and two seconds are added to it.
+const GUARD_OF_A_SPLIT_CLUSTER: &str = "guard=true&max_ttl=2s&deposed=6s";
 
 /// Plays a run with a window for each fault; where a check failed, the logs stay.
 fn play(kind: Kind, options: &str, faults: &[&str], change: impl FnOnce(&mut Plan)) -> Outcome {
@@ -29,11 +31,21 @@ fn play_with(
     change: impl FnOnce(&mut Plan),
 ) -> Outcome {
     let servers = Servers::start(kind, options).unwrap();
+    play_at(&servers, kind, ttl, faults, change)
+}
+
+fn play_at(
+    servers: &Servers,
+    kind: Kind,
+    ttl: Duration,
+    faults: &[&str],
+    change: impl FnOnce(&mut Plan),
+) -> Outcome {
     let folder = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_latchwork-nemesis").into();
     let mut plan = Plan::new(&servers.url(), program, folder.path().into());
-    if kind == Kind::Redlock {
-        // Five servers that sync each write have enough to do with two.
+    if matches!(kind, Kind::Redlock | Kind::Cluster) {
+        // Five servers that sync each write, or nine with their proxies, have enough to do with two.
         plan.processes = 2;
     }
     let mut plan = plan.ttl(ttl);
@@ -67,6 +79,28 @@ fn play_at_a_set(kind: Kind, options: &str, fault: &str) -> Outcome {
         plan.keys = 3;
         plan.tasks = 10;
     })
+}
+
+/// One master of a Cluster is cut off and replaced. Tells, too, how many holds were granted while
+/// there were two masters: to workers on the side of the replaced one, and to the others.
+fn play_a_split_cluster(options: &str) -> (Outcome, [usize; 2]) {
+    let servers = Servers::start(Kind::Cluster, options).unwrap();
+    let outcome = play_at(&servers, Kind::Cluster, TTL * 2, &["split"], |plan| {
+        plan.keys = 3;
+        plan.tasks = 10;
+    });
+    let mut granted = [0, 0];
+    for split in servers.splits() {
+        for attempt in &outcome.history.attempts {
+            let Some(hold) = &attempt.hold else { continue };
+            if split.replaced < attempt.tried && hold.told < split.healed {
+                let worker = attempt.process.trim_start_matches('w').split('.').next();
+                let number: usize = worker.unwrap().parse().unwrap();
+                granted[usize::from(number % 2 != split.left)] += 1;
+            }
+        }
+    }
+    (outcome, granted)
 }
 
 fn checked(outcome: &Outcome, check: &str) -> u64 {
@@ -168,6 +202,21 @@ fn a_guarded_split_lets_nobody_in() {
 #[test]
 fn a_node_of_a_cluster_is_lost() {
     play_at_a_set(Kind::Cluster, "", "node-loss");
+}
+
+/// The replaced master keeps some clients until its timeout, and both sides grant.
+#[test]
+fn a_split_of_a_cluster_lets_two_in_and_the_fence_orders_them() {
+    let (outcome, granted) = play_a_split_cluster("");
+    assert!(granted[0] > 0 && granted[1] > 0, "one side stood still, {granted:?}: {outcome}");
+    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+}
+
+#[test]
+fn a_guarded_split_of_a_cluster_lets_nobody_in() {
+    let (outcome, granted) = play_a_split_cluster(GUARD_OF_A_SPLIT_CLUSTER);
+    assert!(granted[0] > 0, "the replaced master granted nothing, {granted:?}: {outcome}");
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
 /// Some of five are cut off, slow, stopped or started anew; sometimes so many that none can vote.

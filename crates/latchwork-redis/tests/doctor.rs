@@ -310,6 +310,13 @@ async fn a_cluster_is_examined_whole_and_a_slot_without_a_master_is_critical() {
         let guarded = report(&format!("{}{options}", cluster.url())).await;
         found(&guarded, "cluster-node-timeout", severity, "deposed");
     }
+    // One that goes on after the others, with their short timeouts, have replaced it.
+    let slow =
+        |millis| cluster.nodes()[0].command(&["CONFIG", "SET", "cluster-node-timeout", millis]);
+    slow("15000").unwrap().ok().unwrap();
+    let guarded = report(&format!("{}?guard=true", cluster.url())).await;
+    found(&guarded, "cluster-node-timeout", Severity::Critical, "15000 ms");
+    slow("1500").unwrap().ok().unwrap();
     assert_eq!(count("replication", Severity::Ok), 3);
     assert_eq!(count("replicas", Severity::Ok), 3);
     for node in cluster.nodes() {

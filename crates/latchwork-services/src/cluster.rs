@@ -1,20 +1,18 @@
-//! A Redis Cluster: masters that share the slots, with a replica each.
+//! A Redis Cluster: masters that share the slots, with replicas.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::node::{Node, Place};
 use crate::port::despite_collisions;
 use crate::wait::{LIMIT, until};
-use crate::{Error, RedisOptions, Result};
+use crate::{Error, Proxy, RedisOptions, Result};
 
 /// How many slots there are.
 const SLOTS: usize = 16_384;
 
 const MASTERS: usize = 3;
-
-/// How far a node's bus is above its own port.
-const BUS: u16 = 10_000;
 
 /// How a cluster is to be started.
 #[derive(Debug, Clone)]
@@ -26,6 +24,11 @@ pub struct ClusterOptions {
     /// Whether each node has a proxy through which clients and replicas reach it. The bus, on
     /// which the nodes watch each other, goes past it.
     pub proxies: bool,
+    /// How many replicas each master has.
+    pub replicas: usize,
+    /// Whether nodes can be cut off from each other: see [`RedisCluster::isolate`]. Each has a proxy
+    /// for clients and replicas then, and another one for its bus.
+    pub partitions: bool,
 }
 
 impl Default for ClusterOptions {
@@ -34,6 +37,8 @@ impl Default for ClusterOptions {
             node_timeout: Duration::from_millis(1500),
             redis: RedisOptions::new(),
             proxies: false,
+            replicas: 1,
+            partitions: false,
         }
     }
 }
@@ -49,8 +54,8 @@ pub struct Migration {
     pub to: usize,
 }
 
-/// Nodes 0 to 2 are masters at first, and node n+3 is the replica of node n. Dropping the value
-/// kills all of them.
+/// Nodes 0 to 2 are masters at first, and node n+3 is the replica of node n, as is node n+6 where
+/// there are two, and so on. Dropping the value kills all of them.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<Node>,
@@ -70,11 +75,13 @@ impl RedisCluster {
 
     fn start_once(options: &ClusterOptions) -> Result<Self> {
         let mut places = Vec::new();
-        for _ in 0..2 * MASTERS {
-            places.push(Place::reserve(options.proxies)?);
+        for _ in 0..MASTERS * (1 + options.replicas) {
+            places.push(match options.partitions {
+                true => Place::reserve_with_bus()?,
+                false => Place::reserve(options.proxies)?,
+            });
         }
-        let map: Vec<[u16; 2]> =
-            places.iter().map(|p| [p.address_port(), p.server_port() + BUS]).collect();
+        let map: Vec<[u16; 2]> = places.iter().map(|p| [p.address_port(), p.bus_port()]).collect();
         let mut nodes = Vec::new();
         for (i, place) in places.into_iter().enumerate() {
             let mut redis = options
@@ -83,12 +90,22 @@ impl RedisCluster {
                 .config("cluster-enabled yes")
                 // Outside the data folder: a node that lost its data is still the same node.
                 .config("cluster-config-file ../nodes.conf")
+                // A replica stays with its master, also when another one has lost all of its own.
+                .config("cluster-allow-replica-migration no")
                 .config(format!("cluster-node-timeout {}", options.node_timeout.as_millis()));
-            if options.proxies {
+            if options.proxies || options.partitions {
                 redis = redis
                     .config("cluster-announce-ip 127.0.0.1")
                     .config(format!("cluster-announce-port {}", map[i][0]))
                     .config(format!("cluster-announce-bus-port {}", map[i][1]));
+            }
+            if options.partitions {
+                redis = redis
+                    // The proxies tell the nodes by it.
+                    .config(format!("bind-source-addr {}", source_of(i)))
+                    // Clients are told a port and no address: they stay on the side of the network
+                    // where they are.
+                    .config("cluster-preferred-endpoint-type unknown-endpoint");
             }
             redis.nodes_conf = Some(nodes_conf(&map, i));
             nodes.push(place.launch(&redis)?);
@@ -113,8 +130,90 @@ impl RedisCluster {
 
     /// The address for Latchwork: all nodes.
     pub fn url(&self) -> String {
-        let hosts = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.address_port()));
+        self.url_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The address of all nodes for clients on the [`Self::side`] with this address.
+    pub fn url_at(&self, side: Ipv4Addr) -> String {
+        let hosts = self.nodes.iter().map(|node| format!("{side}:{}", node.address_port()));
         format!("redis+cluster://{}", hosts.collect::<Vec<_>>().join(","))
+    }
+
+    /// Opens a side of the network for clients: a way to each node, in the order of the nodes, at
+    /// another loopback address. Clients that begin there stay there, and can be cut off from some
+    /// nodes by these proxies.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster was started without `partitions`, or a port is taken at that address.
+    pub fn side(&self, address: Ipv4Addr) -> Result<Vec<Proxy>> {
+        self.partitions()?;
+        self.nodes.iter().filter_map(Node::proxy).map(|proxy| proxy.beside(address)).collect()
+    }
+
+    /// Cuts nodes off from all others: no word passes between these and the rest, neither on the bus
+    /// nor of replication. They reach each other, as the others do. Clients are not affected.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster was started without `partitions`.
+    pub fn isolate(&self, island: &[usize]) -> Result<()> {
+        self.partitions()?;
+        for (n, node) in self.nodes.iter().enumerate() {
+            let others = 0..self.nodes.len();
+            let apart = others.filter(|other| island.contains(other) != island.contains(&n));
+            let apart: Vec<_> = apart.map(source_of).collect();
+            node.ways().for_each(|way| way.part_from(&apart));
+        }
+        Ok(())
+    }
+
+    /// Ends what [`Self::isolate`] has begun.
+    pub fn reunite(&self) {
+        self.nodes.iter().flat_map(Node::ways).for_each(|way| way.part_from(&[]));
+    }
+
+    fn partitions(&self) -> Result<()> {
+        match self.nodes.iter().all(|node| node.ways().count() == 2) {
+            true => Ok(()),
+            false => Err(Error::new("a cluster that was started without `partitions`")),
+        }
+    }
+
+    /// The running replicas of a node, as they see it themselves.
+    ///
+    /// # Errors
+    ///
+    /// If a node does not answer.
+    pub fn replicas_of(&self, master: usize) -> Result<Vec<usize>> {
+        let id = self.id(master)?;
+        let mut replicas = Vec::new();
+        for (i, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_running()) {
+            let me = View::of(node)?.me;
+            replicas.extend(me.is_some_and(|me| me.master == id).then_some(i));
+        }
+        Ok(replicas)
+    }
+
+    /// Whether a node takes itself for the master of a slot.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn is_master_of(&self, node: usize, slot: u16) -> Result<bool> {
+        let me = View::of(&self.nodes[node])?.me;
+        Ok(me.is_some_and(|me| me.is_master() && me.has(slot)))
+    }
+
+    /// Whether a node takes itself for the master of a slot, and for one that may serve it: with a
+    /// majority of the masters.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn serves(&self, node: usize, slot: u16) -> Result<bool> {
+        let state = self.nodes[node].command(&["CLUSTER", "INFO"])?.ok()?.text();
+        Ok(state.contains("cluster_state:ok") && self.is_master_of(node, slot)?)
     }
 
     /// The slot of a key.
@@ -267,6 +366,8 @@ struct View {
 struct Line {
     id: String,
     flags: Vec<String>,
+    /// The id of its master, or `-`.
+    master: String,
     epoch: u64,
     /// Ranges, without those that are on their way.
     slots: Vec<String>,
@@ -288,6 +389,7 @@ impl Line {
         Some(Self {
             id: words.first()?.to_string(),
             flags: words.get(2)?.split(',').map(str::to_owned).collect(),
+            master: words.get(3)?.to_string(),
             epoch: words.get(6)?.parse().ok()?,
             slots: slots.map(|word| word.to_string()).collect(),
         })
@@ -308,6 +410,11 @@ impl Line {
     }
 }
 
+/// Where a node's own connections to the others come from: the proxies know it by that.
+fn source_of(node: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 1, node as u8 + 1)
+}
+
 /// The file of one node: it knows the others from the beginning, so that they need not meet.
 fn nodes_conf(map: &[[u16; 2]], me: usize) -> String {
     let id = |node: usize| format!("{:040x}", map[node][1]);
@@ -319,7 +426,7 @@ fn nodes_conf(map: &[[u16; 2]], me: usize) -> String {
             let (first, next) = (node * SLOTS / MASTERS, (node + 1) * SLOTS / MASTERS);
             format!("master - 0 0 {} connected {first}-{}", node + 1, next - 1)
         } else {
-            let master = node - MASTERS;
+            let master = node % MASTERS;
             format!("slave {} 0 0 {} connected", id(master), master + 1)
         };
         conf += &format!("{address} {myself}{rest}\n");

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::port::Port;
+use crate::port::{BUS, Port};
 use crate::{Proxy, RedisOptions, RedisServer, Result};
 
 /// One server of a set; use it as a [`RedisServer`].
@@ -10,6 +10,7 @@ use crate::{Proxy, RedisOptions, RedisServer, Result};
 pub struct Node {
     server: RedisServer,
     proxy: Option<Proxy>,
+    bus: Option<Proxy>,
 }
 
 /// A node whose ports are known, and that is not started yet.
@@ -17,6 +18,7 @@ pub struct Node {
 pub(crate) struct Place {
     port: Port,
     proxy: Option<Proxy>,
+    bus: Option<Proxy>,
 }
 
 impl Place {
@@ -26,7 +28,14 @@ impl Place {
             true => Some(Proxy::redis(port.number())?),
             false => None,
         };
-        Ok(Self { port, proxy })
+        Ok(Self { port, proxy, bus: None })
+    }
+
+    /// A place behind a proxy, whose bus is behind a proxy of its own.
+    pub(crate) fn reserve_with_bus() -> Result<Self> {
+        let place = Self::reserve(true)?;
+        let bus = Proxy::plain(place.server_bus())?;
+        Ok(Self { bus: Some(bus), ..place })
     }
 
     /// See [`Node::address_port`].
@@ -39,9 +48,19 @@ impl Place {
         self.port.number()
     }
 
+    /// The port at which the other nodes of a cluster reach its bus.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus.as_ref().map_or(self.server_bus(), Proxy::port)
+    }
+
+    fn server_bus(&self) -> u16 {
+        self.server_port() + BUS
+    }
+
     /// Starts the process and does not wait.
     pub(crate) fn launch(self, options: &RedisOptions) -> Result<Node> {
-        Ok(Node { server: RedisServer::launch(options, self.port)?, proxy: self.proxy })
+        let server = RedisServer::launch(options, self.port)?;
+        Ok(Node { server, proxy: self.proxy, bus: self.bus })
     }
 }
 
@@ -54,6 +73,11 @@ impl Node {
     /// The proxy in front of it.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
+    }
+
+    /// All proxies in front of it: that of clients and replicas, and that of the bus.
+    pub(crate) fn ways(&self) -> impl Iterator<Item = &Proxy> {
+        self.proxy.iter().chain(&self.bus)
     }
 }
 

@@ -14,7 +14,7 @@ const FIRST: u16 = 11_000;
 const COUNT: u16 = 10_000;
 
 /// How far a Redis Cluster's bus is above the port for clients.
-const BUS: u16 = 10_000;
+pub(crate) const BUS: u16 = 10_000;
 
 /// A port of this machine, kept for as long as this lives, also against other processes.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use latchwork_services::{ClusterOptions, Data, RedisCluster, Value, redis_cli};
@@ -74,5 +75,59 @@ fn clients_are_sent_to_the_proxies_of_the_nodes() -> Test {
     assert_eq!(proxies[node].counts()["SET"], 1);
     let hosts: Vec<String> = proxies.iter().map(|p| format!("127.0.0.1:{}", p.port())).collect();
     assert_eq!(cluster.url(), format!("redis+cluster://{}", hosts.join(",")));
+    Ok(())
+}
+
+#[test]
+fn a_master_that_is_cut_off_serves_until_its_timeout_and_loses_its_writes() -> Test {
+    let partitions = ClusterOptions { partitions: true, replicas: 2, ..Default::default() };
+    let cluster = RedisCluster::start(&partitions)?;
+    let slot = cluster.slot_of("k")?;
+    let old = cluster.node_of_slot(slot)?;
+    let replicas = cluster.replicas_of(old)?;
+    assert_eq!(replicas, [old + 3, old + 6]);
+    let at = |node: usize| &cluster.nodes()[node];
+    let side = cluster.side(Ipv4Addr::new(127, 0, 2, 9))?;
+    // Word of where a slot is names no address: clients stay on their side.
+    let moved = redis_cli(side[(old + 1) % 3].port(), &["GET", "k"])?;
+    assert_eq!(moved, format!("MOVED {slot} :{}", side[old].port()));
+    at(old).command(&["CONFIG", "SET", "cluster-node-timeout", "6000"])?.ok()?;
+
+    cluster.isolate(&[old, replicas[0]])?;
+    let new = loop {
+        match cluster.node_of_slot(slot)? {
+            node if node == old => std::thread::sleep(Duration::from_millis(20)),
+            node => break node,
+        }
+    };
+    assert_eq!(new, replicas[1]);
+    // Both serve, and each has its own data.
+    assert!(cluster.serves(old, slot)? && cluster.serves(new, slot)?);
+    at(old).command(&["MSET", "k", "old", "{k}1", "old"])?.ok()?;
+    at(new).command(&["SET", "k", "new"])?.ok()?;
+    let keys = |node: usize| at(node).command(&["DBSIZE"]).map(|count| count.text());
+    while keys(replicas[0])? != "2" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!((keys(old)?, keys(new)?), ("2".into(), "1".into()));
+    while cluster.serves(old, slot)? {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(error(at(old).command(&["SET", "k", "old"])?).starts_with("CLUSTERDOWN"));
+
+    cluster.reunite();
+    cluster.wait_ok(LONG)?;
+    assert_eq!(cluster.node_of_slot(slot)?, new);
+    assert_eq!(cluster.replicas_of(new)?.len(), 2);
+    assert_eq!(at(new).command(&["GET", "k"])?.text(), "new");
+    assert_eq!((keys(old)?, keys(replicas[0])?), ("1".into(), "1".into()));
+    Ok(())
+}
+
+#[test]
+fn a_cluster_without_proxies_cannot_be_parted() -> Test {
+    let cluster = RedisCluster::start(&ClusterOptions::default())?;
+    assert!(cluster.isolate(&[0]).is_err());
+    assert!(cluster.side(Ipv4Addr::new(127, 0, 2, 9)).is_err());
     Ok(())
 }

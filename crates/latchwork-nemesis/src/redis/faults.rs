@@ -9,6 +9,7 @@ use latchwork_services::{
 };
 
 use super::repeated::Repeated;
+use super::split::{Ways, split};
 use super::{Set, Sides, VOTERS, Voter, the};
 use crate::faults::Nemesis;
 use crate::luck::Luck;
@@ -20,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SINGLE: &str = "cuts, lost-answers, late-answers, lost-messages, flush-scripts, freeze, \
                       restart, lose-data, old-data and flush-all";
 const SENTINEL: &str = "failover, hang and split";
-const CLUSTER: &str = "node-loss and node-hang";
+const CLUSTER: &str = "node-loss, node-hang and split";
 const REDLOCK: &str = "cuts, late-answers, partition, freeze, freeze-most, restart, lose-data and \
                        old-data";
 
@@ -29,7 +30,7 @@ pub(super) fn of(set: &Set, name: &str, ttl: Duration) -> Result<Box<dyn Nemesis
     let (fault, known) = match set {
         Set::Single(server, proxy) => (single(server, proxy, name, ttl), SINGLE),
         Set::Sentinel(set, sides) => (sentinel(set, sides, name, ttl), SENTINEL),
-        Set::Cluster(cluster) => (cluster_of(cluster, name, ttl), CLUSTER),
+        Set::Cluster(cluster, ways) => (cluster_of(cluster, ways, name, ttl), CLUSTER),
         Set::Redlock(voters) => (redlock(voters, name, ttl), REDLOCK),
     };
     fault.ok_or_else(|| format!("{name:?} is no fault of these servers; {known} are"))
@@ -195,11 +196,18 @@ fn sentinel(
 
 fn cluster_of(
     cluster: &Arc<Mutex<RedisCluster>>,
+    ways: &Arc<Ways>,
     name: &str,
     ttl: Duration,
 ) -> Option<Box<dyn Nemesis>> {
-    let cluster = cluster.clone();
+    let (cluster, ways) = (cluster.clone(), ways.clone());
     let kills = match name {
+        // A master and half of the clients are on one side, everybody else is on the other.
+        "split" => {
+            return Some(Repeated::boxed("split", ttl..ttl * 2, move |luck| {
+                split(&the(&cluster), &ways, luck, ttl, LIMIT)
+            }));
+        }
         "node-loss" => true,
         "node-hang" => false,
         _ => return None,

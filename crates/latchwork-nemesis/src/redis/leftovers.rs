@@ -25,7 +25,7 @@ impl Lister for Leftovers {
             Set::Sentinel(set, _) => {
                 the(set).nodes().iter().try_for_each(|node| look(node, &mut left))
             }
-            Set::Cluster(cluster) => {
+            Set::Cluster(cluster, _) => {
                 the(cluster).nodes().iter().try_for_each(|node| look(node, &mut left))
             }
             Set::Redlock(voters) => {

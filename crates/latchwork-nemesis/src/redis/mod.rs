@@ -6,6 +6,7 @@
 mod faults;
 mod leftovers;
 mod repeated;
+mod split;
 
 use std::io;
 use std::str::FromStr;
@@ -21,6 +22,8 @@ use crate::checks::Allowed;
 use crate::faults::ClientFault;
 use crate::run::Plan;
 use leftovers::Leftovers;
+pub use split::Split;
+use split::{NODE_TIMEOUT, Ways};
 
 /// What is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +32,7 @@ pub enum Kind {
     Single,
     /// A master, two replicas and three Sentinels.
     Sentinel,
-    /// Three masters with a replica each.
+    /// Three masters with two replicas each.
     Cluster,
     /// Five servers that know nothing of each other, each behind a proxy, and vote.
     Redlock,
@@ -60,7 +63,7 @@ pub struct Servers {
 enum Set {
     Single(Arc<Mutex<RedisServer>>, Arc<Proxy>),
     Sentinel(Arc<Mutex<SentinelSet>>, Arc<Sides>),
-    Cluster(Arc<Mutex<RedisCluster>>),
+    Cluster(Arc<Mutex<RedisCluster>>, Arc<Ways>),
     Redlock(Arc<[Voter]>),
 }
 
@@ -136,10 +139,16 @@ impl Servers {
                 Set::Sentinel(Arc::new(Mutex::new(set)), Arc::new(sides))
             }
             Kind::Cluster => {
-                let node_timeout = Duration::from_secs(1);
-                let options = ClusterOptions { node_timeout, ..ClusterOptions::default() };
+                let options = ClusterOptions {
+                    node_timeout: NODE_TIMEOUT,
+                    // One may stay with a master that is cut off, and the other be promoted.
+                    replicas: 2,
+                    partitions: true,
+                    ..ClusterOptions::default()
+                };
                 let cluster = RedisCluster::start(&options).map_err(io::Error::other)?;
-                Set::Cluster(Arc::new(Mutex::new(cluster)))
+                let ways = Ways::open(&cluster).map_err(io::Error::other)?;
+                Set::Cluster(Arc::new(Mutex::new(cluster)), Arc::new(ways))
             }
             Kind::Redlock => {
                 let kept = RedisOptions::new().persistence(Persistence::EveryWrite);
@@ -157,9 +166,15 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Takes the quarantine off servers that cannot prove yet that they have lost nothing.
+    /// Takes the quarantine off servers that cannot prove yet that they have lost nothing: where
+    /// several vote, and where each slot would have one of its own.
     fn prepare(&self) -> io::Result<()> {
-        if let Set::Redlock(_) = self.set {
+        let prepares = match self.set {
+            Set::Redlock(_) => true,
+            Set::Cluster(..) => self.has("guard=true"),
+            Set::Single(..) | Set::Sentinel(..) => false,
+        };
+        if prepares {
             let url = self.url();
             latchwork_core::block_on(None, latchwork::init(&url)).map_err(io::Error::other)?;
         }
@@ -171,7 +186,7 @@ impl Servers {
         let url = match &self.set {
             Set::Single(_, proxy) => proxy.url(),
             Set::Sentinel(set, _) => the(set).url(),
-            Set::Cluster(cluster) => the(cluster).url(),
+            Set::Cluster(cluster, _) => the(cluster).url(),
             Set::Redlock(voters) => {
                 let at = |voter: &Voter| format!("127.0.0.1:{}", voter.proxy.port());
                 format!("redlock://{}", voters.iter().map(at).collect::<Vec<_>>().join(","))
@@ -212,30 +227,41 @@ impl Servers {
                 allow("store_keeps", plan);
             }
         }
-        if let Set::Sentinel(set, sides) = &self.set {
-            let urls = sides.urls(the(set).name());
-            plan.sides = urls.iter().map(|url| self.with_options(url)).collect();
-        }
+        let urls = match &self.set {
+            Set::Sentinel(set, sides) => sides.urls(the(set).name()),
+            Set::Cluster(cluster, ways) => ways.urls(&the(cluster)),
+            Set::Single(..) | Set::Redlock(_) => Vec::new(),
+        };
+        plan.sides = urls.iter().map(|url| self.with_options(url)).collect();
         plan.lister = Some(Box::new(Leftovers(self.set.clone())));
         Ok(())
+    }
+
+    /// How the fault `split` has parted a Cluster until now.
+    pub fn splits(&self) -> Vec<Split> {
+        match &self.set {
+            Set::Cluster(_, ways) => ways.splits(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn has(&self, option: &str) -> bool {
+        self.options.split('&').any(|known| known == option)
     }
 
     /// Whether there may be two holders after this fault, as the documentation says: the server
     /// has forgotten, the guard is off, and the replica that took over need not have known.
     fn overlaps(&self, fault: &str) -> bool {
-        let has = |option: &str| self.options.split('&').any(|known| known == option);
-        let replicas = match &self.set {
+        match &self.set {
             Set::Single(..) => {
-                return matches!(fault, "lose-data" | "old-data" | "flush-all")
-                    && !has("guard=true");
+                matches!(fault, "lose-data" | "old-data" | "flush-all") && !self.has("guard=true")
             }
-            Set::Redlock(_) => {
-                return matches!(fault, "lose-data" | "old-data") && has("guard=false");
+            Set::Redlock(_) => matches!(fault, "lose-data" | "old-data") && self.has("guard=false"),
+            // A master has two replicas.
+            Set::Sentinel(..) | Set::Cluster(..) => {
+                !self.has("guard=true") && !self.has("min_replicas=2")
             }
-            Set::Sentinel(..) => "min_replicas=2",
-            Set::Cluster(_) => "min_replicas=1",
-        };
-        !has("guard=true") && !has(replicas)
+        }
     }
 }
 

@@ -47,11 +47,16 @@ fn endpoint(line: &str, seed: &Endpoint) -> Option<Endpoint> {
 }
 
 pub(super) async fn examine(servers: &[Server], config: &RedisConfig) -> Vec<Finding> {
-    let asked: Vec<_> = servers.iter().map(|server| Box::pin(one(server, config))).collect();
+    let timeouts = servers.iter().map(|server| server.setting("cluster-node-timeout"));
+    let timeouts = join_all(timeouts).await.into_iter().flatten();
+    // Nodes with a shorter one replace a master before it stops.
+    let shortest = timeouts.filter_map(|millis| millis.parse().ok()).min().unwrap_or(u64::MAX);
+    let asked: Vec<_> =
+        servers.iter().map(|server| Box::pin(one(server, shortest, config))).collect();
     join_all(asked).await.into_iter().flatten().collect()
 }
 
-async fn one(server: &Server, config: &RedisConfig) -> Vec<Finding> {
+async fn one(server: &Server, shortest: u64, config: &RedisConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     let info = match server.ask(&["CLUSTER", "INFO"]).await {
         Ok(answer) => info(&answer),
@@ -83,7 +88,7 @@ async fn one(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     };
     findings.push(finding);
     if let Some(timeout) = server.setting("cluster-node-timeout").await {
-        findings.push(failover::node_timeout(&timeout, config));
+        findings.push(failover::node_timeout(&timeout, shortest, config));
     }
     findings.into_iter().map(|finding| finding.part(server.part.clone())).collect()
 }

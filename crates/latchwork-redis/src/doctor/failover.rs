@@ -187,7 +187,12 @@ fn price(found: String, needed: usize, all: usize) -> Finding {
 }
 
 /// The time after which a node of a Cluster that is cut off stops, against what the guard waits for.
-pub(super) fn node_timeout(millis: &str, config: &RedisConfig) -> Finding {
+/// `shortest` is the shortest timeout of all nodes, in milliseconds.
+///
+/// A node that is cut off misses the others after one and a half of its timeouts at most: it sends the
+/// first ping that nobody answers within half of one. Nodes with the shortest timeout need one of theirs,
+/// at least, to replace it.
+pub(super) fn node_timeout(millis: &str, shortest: u64, config: &RedisConfig) -> Finding {
     const CODE: &str = "cluster-node-timeout";
     let found = format!("{millis} ms");
     let told = Finding::info(CODE, &*found).consequence(
@@ -195,7 +200,8 @@ pub(super) fn node_timeout(millis: &str, config: &RedisConfig) -> Finding {
     );
     let Some(rule) = Rule::of(config) else { return told };
     let Ok(timeout) = millis.parse().map(Duration::from_millis) else { return told };
-    let stops = timeout.saturating_add(ROUNDED);
+    let ahead = (timeout / 2).saturating_sub(Duration::from_millis(shortest));
+    let stops = timeout.saturating_add(ahead).saturating_add(ROUNDED);
     if stops <= rule.deposed {
         return Finding::ok(CODE, format!("{found}, deposed {:?}", rule.deposed));
     }
@@ -203,8 +209,8 @@ pub(super) fn node_timeout(millis: &str, config: &RedisConfig) -> Finding {
     Finding::critical(CODE, format!("{found}, and deposed is {:?}", rule.deposed))
         .consequence("a master that is cut off goes on granting and renewing beside the new one")
         .remedy(format!(
-            "set a smaller cluster-node-timeout on all nodes, or deposed={seconds}s in the address \
-             of all clients"
+            "set a smaller cluster-node-timeout, the same on all nodes, or deposed={seconds}s in the \
+             address of all clients"
         ))
 }
 
@@ -341,16 +347,21 @@ mod tests {
 
     #[test]
     fn h84_a_node_timeout_beyond_deposed_is_critical() {
-        for (millis, options, word) in [
-            ("15000", "guard=true", "ok"),
-            ("15001", "guard=true", "critical"),
-            ("20000", "guard=true&deposed=22s", "ok"),
-            ("20000", "", "info"),
-            ("18446744073709551615", "guard=true", "critical"),
-            ("soon", "guard=true", "info"),
+        for (millis, shortest, options, word) in [
+            ("15000", 15_000, "guard=true", "ok"),
+            ("15001", 15_001, "guard=true", "critical"),
+            ("20000", 20_000, "guard=true&deposed=22s", "ok"),
+            ("20000", 20_000, "", "info"),
+            ("18446744073709551615", u64::MAX, "guard=true", "critical"),
+            ("soon", u64::MAX, "guard=true", "info"),
+            // It stops after 22.5 s, and is replaced after 1 s at least, or after 8 s.
+            ("15000", 1_000, "guard=true", "critical"),
+            ("15000", 1_000, "guard=true&deposed=23500ms", "ok"),
+            ("15000", 8_000, "guard=true", "ok"),
         ] {
             let config = RedisConfig::parse(&format!("redis+cluster://h?{options}")).unwrap();
-            assert_eq!(node_timeout(millis, &config).severity.word(), word, "{millis} {options}");
+            let found = node_timeout(millis, shortest, &config);
+            assert_eq!(found.severity.word(), word, "{millis} {shortest} {options}");
         }
     }
 }

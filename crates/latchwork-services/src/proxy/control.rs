@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) delay: [Duration; 2],
     pub(super) trickle: [Option<(usize, Duration)>; 2],
     pub(super) frozen: [bool; 2],
+    /// The source addresses of clients that are on the other side of a partition.
+    pub(super) parted: BTreeSet<IpAddr>,
     pub(super) lose_answers: bool,
     /// Which piece of what servers send is lost with its connection; 0 means none.
     pub(super) lose_piece: u64,
@@ -70,6 +72,7 @@ impl Shared {
             delay: [Duration::ZERO; 2],
             trickle: [None; 2],
             frozen: [false; 2],
+            parted: BTreeSet::new(),
             lose_answers: false,
             lose_piece: 0,
             lose_pushes: false,

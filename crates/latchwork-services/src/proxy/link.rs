@@ -1,7 +1,7 @@
 //! The proxy's thread: connections, and the bytes on them.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,11 @@ const TO_SERVER: usize = Direction::ToServer as usize;
 const TO_CLIENT: usize = Direction::ToClient as usize;
 
 /// Takes connections until the proxy ends.
-pub(super) async fn serve(shared: Arc<Shared>, listener: std::net::TcpListener, port: u16) {
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    listener: std::net::TcpListener,
+    address: SocketAddrV4,
+) {
     let mut changes = shared.subscribe();
     // Should the runtime not take it, the port is opened again below.
     let mut listener = TcpListener::from_std(listener).ok();
@@ -36,7 +40,7 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: std::net::TcpListener, 
             listener = None;
         } else if listener.is_none() {
             // The port is reserved; should it be taken all the same, the caller gives up.
-            listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.ok();
+            listener = TcpListener::bind(address).await.ok();
             if listener.is_none() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
@@ -48,22 +52,22 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: std::net::TcpListener, 
             // The sender lives as long as `shared`.
             _ = changes.changed() => {}
             Some(_) = links.join_next(), if !links.is_empty() => {}
-            Ok((client, _)) = accept(listener.as_ref()), if listener.is_some() => {
-                links.spawn(serve_connection(Arc::clone(&shared), client));
+            Ok((client, from)) = accept(listener.as_ref()), if listener.is_some() => {
+                links.spawn(serve_connection(Arc::clone(&shared), client, from.ip()));
             }
         }
     }
     while links.join_next().await.is_some() {}
 }
 
-async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, std::net::SocketAddr)> {
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
     match listener {
         Some(listener) => listener.accept().await,
         None => std::future::pending().await,
     }
 }
 
-async fn serve_connection(shared: Arc<Shared>, client: TcpStream) {
+async fn serve_connection(shared: Arc<Shared>, client: TcpStream, from: IpAddr) {
     let (id, upstream) = {
         let mut state = shared.state();
         let id = state.next_connection;
@@ -86,7 +90,7 @@ async fn serve_connection(shared: Arc<Shared>, client: TcpStream) {
     };
     match server {
         Ok(server) => {
-            let mut link = Link::new(id, client, server);
+            let mut link = Link::new(id, from, client, server);
             let how = link.run(&shared).await;
             if how == Cut::Abandon {
                 let server = link.abandon();
@@ -147,6 +151,8 @@ impl Kind {
 
 struct Link {
     id: u64,
+    /// The client's source address.
+    from: IpAddr,
     /// Whom each direction ends at: the server, then the client.
     sinks: [TcpStream; 2],
     lanes: [Lane; 2],
@@ -164,12 +170,13 @@ struct Link {
 }
 
 impl Link {
-    fn new(id: u64, client: TcpStream, server: TcpStream) -> Self {
+    fn new(id: u64, from: IpAddr, client: TcpStream, server: TcpStream) -> Self {
         // A connection that is gone already needs no settings.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         Self {
             id,
+            from,
             sinks: [server, client],
             lanes: Default::default(),
             commands: Framer::of_commands(),
@@ -225,7 +232,8 @@ impl Link {
         }
         let mut due = None;
         for direction in [TO_SERVER, TO_CLIENT] {
-            if state.frozen[direction] || self.id < state.stranded {
+            let is_parted = state.parted.contains(&self.from);
+            if state.frozen[direction] || is_parted || self.id < state.stranded {
                 self.lanes[direction].blocked = false;
                 continue;
             }

@@ -7,7 +7,7 @@ mod link;
 mod order;
 mod zookeeper;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -86,7 +86,8 @@ pub struct Loss {
 pub struct Proxy {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    port: Port,
+    /// Shared with the proxies at the same port of other addresses.
+    port: Arc<Port>,
 }
 
 impl Proxy {
@@ -123,7 +124,6 @@ impl Proxy {
     ///
     /// If there is no port or thread for it.
     pub fn start(protocol: Protocol, upstream: SocketAddr) -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
         let (port, listener) = loop {
             let port = Port::reserve()?;
             let address = (Ipv4Addr::LOCALHOST, port.number());
@@ -133,9 +133,35 @@ impl Proxy {
                 Err(e) => return Err(e.into()),
             }
         };
+        Self::launch(protocol, upstream, Arc::new(port), listener)
+    }
+
+    /// Starts a proxy in front of the same server, at the same port of another loopback address.
+    /// Clients that take the port alone from what servers tell them stay at the address that they
+    /// know, and so on their own side of the network.
+    ///
+    /// # Errors
+    ///
+    /// If the port is taken there, or there is no thread.
+    pub fn beside(&self, address: Ipv4Addr) -> Result<Self> {
+        let listener = TcpListener::bind((address, self.port()))?;
+        let upstream = self.shared.state().upstream;
+        Self::launch(self.shared.protocol, upstream, self.port.clone(), listener)
+    }
+
+    fn launch(
+        protocol: Protocol,
+        upstream: SocketAddr,
+        port: Arc<Port>,
+        listener: TcpListener,
+    ) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let SocketAddr::V4(address) = listener.local_addr()? else {
+            return Err(Error::new("a proxy listens at an IPv4 address"));
+        };
         listener.set_nonblocking(true)?;
         let shared = Arc::new(Shared::new(protocol, upstream));
-        let work = link::serve(Arc::clone(&shared), listener, port.number());
+        let work = link::serve(Arc::clone(&shared), listener, address);
         let thread = std::thread::Builder::new()
             .name("proxy".into())
             .spawn(move || runtime.block_on(work))?;
@@ -177,6 +203,12 @@ impl Proxy {
     /// Lets bytes through again, beginning with those that were held back.
     pub fn thaw(&self, direction: Direction) {
         self.shared.change(|s| s.frozen[direction as usize] = false);
+    }
+
+    /// Holds back all bytes, in both directions, on the connections of clients with these source
+    /// addresses, and on no others: a partition. None ends it, and lets through what was held back.
+    pub fn part_from(&self, clients: &[Ipv4Addr]) {
+        self.shared.change(|s| s.parted = clients.iter().copied().map(IpAddr::V4).collect());
     }
 
     /// Swallows everything that the server sends from now on (or no longer does).
