@@ -361,7 +361,17 @@ impl<'a> Pending<'a> {
         match engine.io.within(limit, gate.pass(lane)).await {
             Some(pass) => Ok(Some(pass)),
             None if self.patience == Patience::Once => {
-                let error = BackendError::no_answer(limit);
+                let message = format!(
+                    "not asked within {limit:?}: earlier tries of this process wait for answers"
+                );
+                let error = BackendError::new(
+                    BackendErrorKind::Unreachable,
+                    Effect::NotApplied,
+                    message,
+                )
+                .next_step(
+                    "look at the store's load, and at how many tasks of this process want the key",
+                );
                 Err(engine.seen(error, Some(&self.claim.key)))
             }
             None => Err(self.timed_out()),

@@ -14,6 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::claims::Far;
 use crate::proto::KeyValue;
+use crate::requests::MOST_OPS;
 
 /// How far clocks of hosts may differ, and how late a lease may end, before a key that is closed
 /// counts as open.
@@ -231,9 +232,13 @@ impl Line {
         blocked: &Blocked,
     ) -> Option<Far> {
         // A key that is closed opens by the clock, and no place need leave for that.
-        let is_far = me > FAR && self.closed().is_none();
-        is_far.then(|| Far {
-            behind: self.targets(admission, prefix),
+        if me <= FAR || self.closed().is_some() {
+            return None;
+        }
+        let behind = self.targets(admission, prefix);
+        // With the own one they are compared by one transaction.
+        (behind.len() < MOST_OPS).then(|| Far {
+            behind,
             first: self.places[0].key.clone(),
             blocked: blocked.clone(),
         })

@@ -77,11 +77,12 @@ type Range = (Vec<u8>, Vec<u8>);
 
 /// One watch. There is one for each key that is held, so it is kept small.
 struct Served {
-    /// Its one key; empty if it is of a range.
+    /// Its key, or the first one of its range.
     key: Box<[u8]>,
+    is_range: bool,
     /// The revision that its confirmation told.
     since: Option<NonZeroI64>,
-    /// When its one key ended for the last time.
+    /// When its one key ended for the last time, or any key of its range.
     last: Option<NonZeroI64>,
     /// Who holds its one key.
     holder: Option<Holder>,
@@ -102,8 +103,8 @@ pub(crate) struct Watchers {
     watches: HashMap<i64, Box<Served>>,
     /// The watch of each listener that has come to one of another.
     of_guest: HashMap<i64, i64>,
-    /// The watch of each key, by its hash: the name itself is kept once. Where two keys had the same
-    /// hash, the one that came first would not be found, and be watched twice.
+    /// The watch of each key, and of each line, by its hash: the name itself is kept once. Where two
+    /// had the same hash, the one that came first would not be found, and be watched twice.
     of_key: HashMap<u64, i64>,
     hashes: RandomState,
     /// Which watches the member has been asked for and has not confirmed, in the order of the
@@ -137,10 +138,13 @@ impl Watchers {
     pub(crate) fn open(&mut self, listener: i64, range: Range, notices: Teller<Notice>) {
         let served = self.watch(listener, range);
         // Nobody hears it if the listener has left meanwhile.
+        let last = served.last.filter(|_| served.is_range);
         if let Some(since) = served.since {
-            let _ = notices.unbounded_send(Notice::Open { since: since.get() });
+            // Of a line it is not known what ended, but when.
+            let since = since.max(last.unwrap_or(since)).get();
+            let _ = notices.unbounded_send(Notice::Open { since });
         }
-        if let Some(at) = &served.last {
+        if let Some(at) = served.last.filter(|_| !served.is_range) {
             let gone = Gone { key: served.key.to_vec(), at: at.get() };
             let _ = notices.unbounded_send(Notice::Gone(vec![gone]));
         }
@@ -161,19 +165,19 @@ impl Watchers {
         }
     }
 
-    /// The watch of this range, for this listener.
+    /// The watch of this range, for this listener. The end of a range follows from its first key.
     fn watch(&mut self, listener: i64, (key, range_end): Range) -> &mut Served {
-        let hash = range_end.is_empty().then(|| self.hashes.hash_one(&key));
-        let known = hash.and_then(|hash| self.of_key.get(&hash)).copied();
-        let known =
-            known.filter(|id| self.watches.get(id).is_some_and(|served| *served.key == *key));
+        let is_range = !range_end.is_empty();
+        let hash = self.hashes.hash_one((&*key, is_range));
+        let known = self.of_key.get(&hash).copied().filter(|id| {
+            let served = self.watches.get(id);
+            served.is_some_and(|served| *served.key == *key && served.is_range == is_range)
+        });
         if let Some(id) = known {
             self.idle.retain(|(_, idle)| *idle != id);
             self.of_guest.insert(listener, id);
         } else {
-            if let Some(hash) = hash {
-                self.of_key.insert(hash, listener);
-            }
+            self.of_key.insert(hash, listener);
             self.opening.push_back(listener);
             self.send(RequestUnion::CreateRequest(WatchCreateRequest {
                 key: key.clone(),
@@ -185,8 +189,8 @@ impl Watchers {
             }));
         }
         self.watches.entry(known.unwrap_or(listener)).or_insert_with(|| {
-            let key = if hash.is_some() { key.into() } else { Box::default() };
-            Box::new(Served { key, since: None, last: None, holder: None, listeners: Vec::new() })
+            let (key, listeners) = (key.into(), Vec::new());
+            Box::new(Served { key, is_range, since: None, last: None, holder: None, listeners })
         })
     }
 
@@ -204,7 +208,7 @@ impl Watchers {
         if !served.is_idle() {
             return;
         }
-        if served.key.is_empty() {
+        if served.is_range {
             return self.end(id);
         }
         self.idle.push_back((now, id));
@@ -238,7 +242,7 @@ impl Watchers {
     fn forget(&mut self, id: i64) {
         let Some(served) = self.watches.remove(&id) else { return };
         room::give_back(&mut self.watches);
-        let hash = self.hashes.hash_one(&served.key);
+        let hash = self.hashes.hash_one((&*served.key, served.is_range));
         if self.of_key.get(&hash) == Some(&id) {
             self.of_key.remove(&hash);
             room::give_back(&mut self.of_key);
@@ -310,9 +314,7 @@ impl Watchers {
             .filter_map(|event| event.kv.map(|kv| Gone { key: kv.key, at: kv.mod_revision }))
             .collect();
         let Some(last) = gone.last() else { return };
-        if !served.key.is_empty() {
-            served.last = NonZeroI64::new(last.at);
-        }
+        served.last = NonZeroI64::new(last.at);
         if let Some(holder) = served.holder
             && gone.iter().any(|gone| gone.ended(&served.key, holder.revision.get()))
         {

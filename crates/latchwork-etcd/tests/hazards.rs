@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::*;
-use latchwork_core::{Attempt, Backend, LostReason, Wake};
+use latchwork_core::{Attempt, Backend, Cause, Claim, LostReason, Mode, Wake};
 use latchwork_services::{Direction, EtcdOptions, EtcdServer, Proxy, etcdctl};
 
 fn server() -> EtcdServer {
@@ -123,6 +123,28 @@ fn h107_a_place_far_behind_that_was_deleted_is_taken_anew() {
         others.released(&line[69]).await;
         assert_eq!(client.blocked(&last).await.ahead, Some(68));
         client.released(&last).await;
+    });
+}
+
+/// A transaction has room for so many places. Behind more of them the line is read.
+#[test]
+fn h107_who_waits_for_two_hundred_holders_is_told_so_again() {
+    let server = server();
+    run(async {
+        let client = bare(&server.url()).await;
+        let permit =
+            || Claim { mode: Mode::Permits { take: 1, of: 200 }, ttl: 60 * SEC, ..claim("k") };
+        let holders: Vec<_> = (0..200).map(|_| permit()).collect();
+        for holder in &holders {
+            client.granted(holder).await;
+        }
+        let waiter = permit();
+        for _ in 0..2 {
+            let blocked = client.blocked(&waiter).await;
+            assert_eq!((blocked.ahead, blocked.cause), (Some(0), Cause::Held));
+        }
+        client.released(&holders[100]).await;
+        client.granted(&waiter).await;
     });
 }
 

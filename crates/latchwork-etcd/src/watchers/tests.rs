@@ -120,6 +120,30 @@ fn who_comes_before_the_confirmation_is_told_with_the_others() {
     assert_eq!(second.try_recv(), Ok(Notice::Open { since: 7 }));
 }
 
+/// H107: thousands wait in one line, and the server tells each client of an end once.
+#[test]
+fn who_comes_to_the_watch_of_a_line_knows_until_when_it_missed_something() {
+    let mut member = Member::new();
+    let mut first = member.open(1, "k/", "k0");
+    member.created(1, false, 7);
+    assert_eq!(first.try_recv(), Ok(Notice::Open { since: 7 }));
+    let mut second = member.open(2, "k/", "k0");
+    assert_eq!(second.try_recv(), Ok(Notice::Open { since: 7 }), "nothing has ended since");
+    member.deleted(1, "k/a", 9);
+    for listener in [&mut first, &mut second] {
+        assert_eq!(listener.try_recv(), Ok(Notice::Gone(vec![gone("k/a", 9)])));
+    }
+    let mut third = member.open(3, "k/", "k0");
+    assert_eq!(third.try_recv(), Ok(Notice::Open { since: 9 }));
+    assert_eq!(member.asked(), "o");
+    drop(member.open(4, "k/", ""));
+    assert_eq!(member.asked(), "o", "that is one key");
+    for listener in [1, 3, 2] {
+        member.watchers.close(listener, at(0));
+    }
+    assert_eq!(member.asked(), "c");
+}
+
 #[test]
 fn a_watch_is_kept_for_a_while_and_a_range_is_not() {
     let mut member = Member::new();
