@@ -279,11 +279,13 @@ impl Guard {
 
     /// Takes this guard out of the count of its owner's.
     fn leave(&mut self) -> Leave {
-        let is_last = self.entry.take().is_none_or(|entry| entry.leave());
-        if is_last {
+        let Some(entry) = self.entry.take() else { return Leave::Last };
+        // While this guard counts: from then on the others may release the hold, which is no loss.
+        let state = self.state();
+        if entry.leave() {
             return Leave::Last;
         }
-        Leave::Others(match self.state() {
+        Leave::Others(match state {
             HoldState::Lost(lost) => Some(lost),
             HoldState::Held | HoldState::Suspect => None,
         })

@@ -17,6 +17,26 @@ async fn begin(once: &Once) -> Run {
     }
 }
 
+/// The last of an owner's guards frees the lock in the moment in which another one leaves.
+#[test]
+fn guards_of_an_owner_that_are_released_at_once_were_not_lost() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
+    runtime.block_on(async {
+        let driver = Driver::start().unwrap();
+        let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let (me, mutex) = (Owner::named("me"), locks.reentrant("k"));
+            tasks.spawn(async move {
+                for _ in 0..20_000 {
+                    mutex.acquire(&me).await.unwrap().release().await.unwrap();
+                }
+            });
+        }
+        tasks.join_all().await;
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn entering_again_asks_the_store_nothing() {
     let world = World::new();
