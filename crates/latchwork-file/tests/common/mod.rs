@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchwork_core::*;
 use latchwork_file::FileBackend;
@@ -133,8 +133,21 @@ impl Process {
     }
 
     pub fn spawn(mut command: Command) -> Self {
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child starts");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let start = Instant::now();
+        let mut child = loop {
+            match command.spawn() {
+                // A program that was just copied is open for writing in a child that another thread
+                // has forked meanwhile, until that child has become its own program.
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::ExecutableFileBusy
+                        && start.elapsed() < Duration::from_secs(10) =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                spawned => break spawned.expect("a child starts"),
+            }
+        };
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
     }
