@@ -111,6 +111,20 @@ fn overlaps(outcome: &Outcome) -> u64 {
     outcome.verdict("exclusion").unwrap().exceptions
 }
 
+/// Expects that some run of a few shows two holders at once. What a fault finds held is chance, and on a
+/// machine with little time for it there is less.
+fn lets_two_in(mut play: impl FnMut() -> Outcome) {
+    let mut last = None;
+    for _ in 0..4 {
+        let outcome = play();
+        if overlaps(&outcome) > 0 {
+            return;
+        }
+        last = Some(outcome);
+    }
+    panic!("the fault shows nothing: {}", last.expect("it was played"));
+}
+
 /// How many holders were told that the store did not know their claim any more.
 fn forgotten(outcome: &Outcome) -> usize {
     let lost = outcome.history.attempts.iter().filter_map(|a| a.hold.as_ref()?.lost.as_ref());
@@ -158,8 +172,7 @@ fn a_server_that_keeps_its_data_costs_no_exclusion() {
 
 #[test]
 fn a_server_that_loses_its_data_lets_two_in_and_the_fence_orders_them() {
-    let outcome = play(Kind::Single, "", &["lose-data", "old-data"], many_long_holds);
-    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+    lets_two_in(|| play(Kind::Single, "", &["lose-data", "old-data"], many_long_holds));
 }
 
 #[test]
@@ -189,8 +202,7 @@ fn a_guarded_failover_lets_nobody_in() {
 /// The replaced master keeps its clients for a while, and both sides grant.
 #[test]
 fn a_split_lets_two_in_and_the_fence_orders_them() {
-    let outcome = play_at_a_set(Kind::Sentinel, "", "split");
-    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+    lets_two_in(|| play_at_a_set(Kind::Sentinel, "", "split"));
 }
 
 #[test]
@@ -207,9 +219,11 @@ fn a_node_of_a_cluster_is_lost() {
 /// The replaced master keeps some clients until its timeout, and both sides grant.
 #[test]
 fn a_split_of_a_cluster_lets_two_in_and_the_fence_orders_them() {
-    let (outcome, granted) = play_a_split_cluster("");
-    assert!(granted[0] > 0 && granted[1] > 0, "one side stood still, {granted:?}: {outcome}");
-    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+    lets_two_in(|| {
+        let (outcome, granted) = play_a_split_cluster("");
+        assert!(granted[0] > 0 && granted[1] > 0, "one side stood still, {granted:?}: {outcome}");
+        outcome
+    });
 }
 
 #[test]
@@ -237,6 +251,5 @@ fn servers_that_vote_and_lose_their_data_let_nobody_in() {
 
 #[test]
 fn servers_that_vote_without_a_guard_let_two_in_and_the_fence_orders_them() {
-    let outcome = play(Kind::Redlock, "guard=false", &["lose-data", "old-data"], many_long_holds);
-    assert!(overlaps(&outcome) > 0, "the fault shows nothing: {outcome}");
+    lets_two_in(|| play(Kind::Redlock, "guard=false", &["lose-data", "old-data"], many_long_holds));
 }
