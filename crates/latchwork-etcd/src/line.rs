@@ -20,8 +20,7 @@ use crate::requests::MOST_OPS;
 /// counts as open.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
-/// Who has more places than this before it does not read the whole line each time when it looks
-/// again.
+/// A claim with more places than this ahead does not read the whole line when it looks again.
 const FAR: usize = 64;
 
 /// A claim in line.

@@ -119,7 +119,7 @@ fn h107_a_place_far_behind_that_was_deleted_is_taken_anew() {
         etcdctl(server.port(), &["del", &places[70]]).unwrap();
         assert_eq!(client.blocked(&last).await.ahead, Some(69));
         assert_eq!(keys_of(&server, "k").len(), 71, "it has a place again");
-        // When the place before it goes it is told of that, too.
+        // The claim notices, too, that the place ahead has gone.
         others.released(&line[69]).await;
         assert_eq!(client.blocked(&last).await.ahead, Some(68));
         client.released(&last).await;
