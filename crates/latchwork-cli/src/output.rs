@@ -9,7 +9,8 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use latchwork::{Error, FencingToken, Leader, Mode, Party, Shape, Snapshot};
+use latchwork::store::{Mode, Party, Shape, Snapshot};
+use latchwork::{Error, FencingToken, Leader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -405,7 +406,7 @@ fn is_ready(stream: impl AsFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use latchwork::Key;
+    use latchwork::store::Key;
 
     use super::*;
 

@@ -5,7 +5,7 @@
 //! are the ones of the last look, it is told what it was told then; if one of them is not, it reads
 //! the line.
 
-use latchwork_core::{BackendError, Blocked, Cause, Claim};
+use latchwork_store::{BackendError, Blocked, Cause, Claim};
 
 use crate::backend::{Shared, went_back};
 use crate::claims::{Far, Own};

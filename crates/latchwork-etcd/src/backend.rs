@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{
+use latchwork_store::kit::lineup::Admission;
+use latchwork_store::{
     Answers, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim,
-    Effect, Error, Fencing, Grant, Io, Linger, Order, Query, Released, Renewal, Shape, Snapshot,
+    Doubts, Effect, Error, Grant, Io, Linger, Order, Query, Released, Renewal, Shape, Snapshot,
     Verb, Wake,
 };
 use tokio::sync::mpsc;
@@ -26,7 +26,7 @@ use crate::names;
 use crate::pool::{Lease, Pool, Reading, spare};
 use crate::requests::{self, If};
 use crate::vetting::keep_examining;
-use crate::watch::Listener;
+use crate::watch::{Listener, Words};
 
 /// The shortest lease that etcd grants with its usual election timeout.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -48,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) claims: Claims,
     pool: Pool,
     lookout: Arc<Lookout>,
+    pub(crate) doubts: Doubts,
     /// The largest revision that a majority has told.
     newest: AtomicI64,
     pub(crate) io: Io,
@@ -60,13 +61,16 @@ impl EtcdBackend {
     ///
     /// `Unreachable`, `Denied` or `Invalid`, with the member and the next step.
     pub async fn connect(config: EtcdConfig, io: Io) -> Result<Arc<Self>, Error> {
-        let (words, told) = mpsc::unbounded_channel();
+        let (to_lookout, told) = mpsc::unbounded_channel();
+        let doubts = Doubts::default();
+        let words = Words { to_lookout, doubts: doubts.clone() };
         let shared = Arc::new(Shared {
             store: config.shown().into(),
             members: Members::new(&config, &io, &words)?,
             claims: Claims::default(),
             pool: Pool::default(),
             lookout: Arc::default(),
+            doubts,
             newest: AtomicI64::new(0),
             io,
         });
@@ -387,19 +391,11 @@ impl Shared {
 
 impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            store: self.0.store.clone(),
-            shared: true,
-            permits: true,
-            fifo: true,
-            linger: true,
-            push: true,
-            fencing: Fencing::Linearizable,
-            ttl: SHORTEST..=LONGEST,
-            default_ttl: DEFAULT_TTL,
-            lifeline: None,
-            doorbell: None,
-        }
+        Capabilities::full(self.0.store.clone()).with_ttl(SHORTEST..=LONGEST, DEFAULT_TTL)
+    }
+
+    fn doubts(&self) -> Option<&Doubts> {
+        Some(&self.0.doubts)
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {

@@ -5,7 +5,7 @@ use std::num::NonZeroI64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{Blocked, ClaimId, Key, Moment};
+use latchwork_store::{Blocked, ClaimId, Key, Moment};
 
 use crate::line::Target;
 use crate::pool::{Lease, Reading};

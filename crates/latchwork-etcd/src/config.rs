@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use latchwork_core::kit::address;
-pub(crate) use latchwork_core::kit::address::{Endpoint, Login};
-use latchwork_core::{Error, ErrorKind};
+use latchwork_store::kit::address;
+pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
+use latchwork_store::{Error, ErrorKind};
 
 /// The port that etcd listens on for clients.
 const DEFAULT_PORT: u16 = 2_379;

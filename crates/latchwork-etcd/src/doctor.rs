@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::watch::Words;
 use futures_util::future::join_all;
-use latchwork_core::doctor::{Finding, Report};
-use latchwork_core::{BackendError, Error, Io};
-use tokio::sync::mpsc;
+use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::{Endpoint, EtcdConfig};
 use crate::identity::Found;
@@ -67,10 +67,10 @@ async fn status(
     io: &Io,
 ) -> Result<StatusResponse, BackendError> {
     let only = EtcdConfig { members: vec![member.clone()], ..config.clone() };
-    let (nobody_told, _) = mpsc::unbounded_channel();
+    let nobody_told = Words::to_nobody();
     let members = Members::new(&only, io, &nobody_told).map_err(|error| {
-        let kind = latchwork_core::BackendErrorKind::Invalid;
-        BackendError::new(kind, latchwork_core::Effect::NotApplied, error.message())
+        let kind = latchwork_store::BackendErrorKind::Invalid;
+        BackendError::new(kind, latchwork_store::Effect::NotApplied, error.message())
     })?;
     let asked = members.ask(|link| async move { link.status().await });
     match io.within(LIMIT, asked).await {
@@ -86,7 +86,7 @@ async fn together(
     io: &Io,
 ) -> Result<Vec<Finding>, Error> {
     let endpoints = alive.iter().map(|(member, _)| member.clone()).collect();
-    let (nobody_told, _) = mpsc::unbounded_channel();
+    let nobody_told = Words::to_nobody();
     let config = EtcdConfig { members: endpoints, ..config.clone() };
     let members = Members::new(&config, io, &nobody_told)?;
     let (identity, all) = (members.identity(), Vec::from_iter(0..alive.len()));
@@ -198,7 +198,7 @@ fn out_of_reach(member: &Endpoint, error: &BackendError) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use latchwork_core::doctor::Severity;
+    use latchwork_store::doctor::Severity;
 
     use super::*;
 

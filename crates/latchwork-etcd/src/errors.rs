@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::io::ErrorKind;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tonic::{Code, Status};
 
 use crate::config::Endpoint;

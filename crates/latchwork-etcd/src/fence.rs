@@ -1,6 +1,6 @@
 //! The token as a compare in a transaction of the user's own.
 
-use latchwork_core::FencingToken;
+use latchwork_store::FencingToken;
 
 use crate::backend::EtcdBackend;
 
@@ -24,7 +24,7 @@ pub struct Place {
 /// etcd compares values byte by byte.
 ///
 /// ```
-/// use latchwork_core::FencingToken;
+/// use latchwork_store::FencingToken;
 /// use latchwork_etcd::fence_text;
 ///
 /// let token = FencingToken::from_grant(7);

@@ -1,7 +1,7 @@
 //! What others may have written into keys and values, and what stands in addresses.
 
-use latchwork_core::Blocked;
 use latchwork_services::hostile::survives;
+use latchwork_store::Blocked;
 use prost::Message as _;
 
 use crate::config::EtcdConfig;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use latchwork_core::{BackendError, Key, Party, Query, Snapshot};
+use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
 
 use crate::backend::Shared;
 use crate::line::{Line, Place};

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::kit::lineup::{self, Admission, Node};
-use latchwork_core::{Blocked, Cause, Claim, ClaimId, Mode, Shape};
+use latchwork_store::kit::lineup::{self, Admission, Node};
+use latchwork_store::{Blocked, Cause, Claim, ClaimId, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::claims::Far;
@@ -315,15 +315,15 @@ mod tests {
     #[test]
     fn claims_are_read_as_they_were_written() {
         let claim = Claim {
-            key: latchwork_core::Key::new("k").unwrap(),
+            key: latchwork_store::Key::new("k").unwrap(),
             id: ClaimId::from_u128(7),
             mode: Mode::Permits { take: 2, of: 5 },
-            order: latchwork_core::Order::Fifo,
+            order: latchwork_store::Order::Fifo,
             ttl: Duration::from_secs(9),
             holder: "host a, pid 7".into(),
             waits: true,
             floor: 0,
-            stamp: latchwork_core::Stamp::parse("0").unwrap(),
+            stamp: latchwork_store::Stamp::parse("0").unwrap(),
         };
         let value = value(&claim, Duration::from_millis(1_234));
         let place = Place::read(entry("k/1", 3, &value));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io, Moment};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io, Moment};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use latchwork_core::{ClaimId, Io, Moment};
+use latchwork_store::{ClaimId, Io, Moment};
 use tokio::sync::{Notify, mpsc};
 
 use crate::backend::Shared;
@@ -195,7 +195,7 @@ async fn look(shared: Arc<Shared>, member: usize, claim: ClaimId) -> Option<Fail
         Some(Ok(answer)) => {
             let (found, revision) = (requests::found(answer).next().flatten(), revision.get());
             if found.is_none_or(|found| found.create_revision != revision) {
-                shared.io.doubt(claim);
+                shared.doubts.raise(claim);
             }
             return None;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 
 use crate::config::{Endpoint, EtcdConfig};
 use crate::errors::{Failure, Reaction};

@@ -4,7 +4,7 @@
 //! locks and `etcdctl lock` stand in the same line. All keys below `<name>/` are the line; so a `/`
 //! inside a name is escaped, or the lock `a/b` would stand in the line of the lock `a`.
 
-use latchwork_core::Key;
+use latchwork_store::Key;
 use percent_encoding::percent_decode;
 
 /// What every key of the line of `key` starts with.

@@ -1,7 +1,7 @@
 //! Reads of many keys in parts, so that no keyspace is too large: names first, and then the values
 //! of those that may be claims.
 
-use latchwork_core::BackendError;
+use latchwork_store::BackendError;
 
 use crate::backend::Shared;
 use crate::errors::{Failure, Reaction, strange};

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{Clock, Moment, validity};
+use latchwork_store::{Clock, Moment, validity};
 
 /// How many leases of one length are kept.
 const MOST: usize = 64;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{Answers, BackendError, BackendErrorKind, Claim, Effect, Renewal, Verb};
+use latchwork_store::kit::lineup::Admission;
+use latchwork_store::{Answers, BackendError, BackendErrorKind, Claim, Effect, Renewal, Verb};
 
 use crate::backend::Shared;
 use crate::errors::{Failure, Reaction, strange, unsupported};
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn the_key_decides_and_a_lease_that_is_not_known_asks_for_a_second_look() {
-        let claim = latchwork_core::testing::claim("k");
+        let claim = latchwork_store::testing::claim("k");
         let held = Held {
             number: 0,
             claim: &claim,
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn no_transaction_is_too_large() {
-        let claim = latchwork_core::testing::claim("k");
+        let claim = latchwork_store::testing::claim("k");
         let held = |bytes| Held {
             number: 0,
             claim: &claim,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use latchwork_core::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::config::Tls;

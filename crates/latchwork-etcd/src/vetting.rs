@@ -8,7 +8,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::Io;
+use latchwork_store::Io;
 use tokio_stream::StreamExt as _;
 
 use crate::backend::Shared;

@@ -13,7 +13,7 @@ use std::num::NonZeroI64;
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Blocked, Claim, Grant, Wake};
+use latchwork_store::{BackendError, Blocked, Claim, Grant, Wake};
 
 use crate::backend::Shared;
 use crate::claims::Own;

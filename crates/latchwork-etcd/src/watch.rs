@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender as Teller, unbounded};
 use futures_util::StreamExt;
-use latchwork_core::{ClaimId, Io, Moment};
+use latchwork_store::{ClaimId, Doubts, Io, Moment};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
@@ -29,7 +29,20 @@ enum Order {
 
 /// Takes what is told of the watches of holders, but for the end of their keys: the number of the
 /// member, and the word.
-pub(crate) type Words = mpsc::UnboundedSender<(usize, Word)>;
+#[derive(Debug, Clone)]
+pub(crate) struct Words {
+    /// To the lookout, with the member that it comes from.
+    pub(crate) to_lookout: mpsc::UnboundedSender<(usize, Word)>,
+    /// The end of a key goes to the engine at once: the lookout may be busy with a dead member.
+    pub(crate) doubts: Doubts,
+}
+
+impl Words {
+    /// Where no claim is held.
+    pub(crate) fn to_nobody() -> Self {
+        Self { to_lookout: mpsc::unbounded_channel().0, doubts: Doubts::default() }
+    }
+}
 
 /// The watches of one member.
 pub(crate) struct Watches {
@@ -157,11 +170,11 @@ impl Stream {
     }
 
     fn to_holders(&self) -> impl Fn(Word) + Send + 'static {
-        let (io, words, member) = (self.io.clone(), self.words.clone(), self.member);
+        let (words, member) = (self.words.clone(), self.member);
         move |word| match word {
-            Word::Gone(claim) => io.doubt(claim),
+            Word::Gone(claim) => words.doubts.raise(claim),
             // Nobody takes it when the client ends.
-            word => drop(words.send((member, word))),
+            word => drop(words.to_lookout.send((member, word))),
         }
     }
 

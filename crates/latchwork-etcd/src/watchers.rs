@@ -13,7 +13,7 @@ use std::num::NonZeroI64;
 use std::time::Duration;
 
 use futures_channel::mpsc::UnboundedSender as Teller;
-use latchwork_core::{ClaimId, Moment};
+use latchwork_store::{ClaimId, Moment};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::proto::event::EventType;

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::kit::record::{Now, Wakeup};
-use latchwork_core::{
+use latchwork_store::kit::record::{Now, Wakeup};
+use latchwork_store::{
     Attempt, Backend, BackendError, Backoff, Blocked, Capabilities, Claim, ClaimId, Doorbell,
     Error, Fencing, Io, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
 };
@@ -157,19 +157,17 @@ impl Drop for FileBackend {
 
 impl Backend for FileBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            store: self.shared.store.clone(),
-            shared: true,
-            permits: true,
-            fifo: true,
-            linger: true,
-            push: true,
-            fencing: Fencing::WhileDataSurvives,
-            ttl: SHORTEST_TTL..=LONGEST_TTL,
-            default_ttl: DEFAULT_TTL,
-            lifeline: Some(Lifeline(self.shared.session.life().clone())),
-            doorbell: Some(self.doorbell.clone()),
-        }
+        Capabilities::full(self.shared.store.clone())
+            .with_fencing(Fencing::WhileDataSurvives)
+            .with_ttl(SHORTEST_TTL..=LONGEST_TTL, DEFAULT_TTL)
+    }
+
+    fn lifeline(&self) -> Option<Lifeline> {
+        Some(Lifeline(self.shared.session.life().clone()))
+    }
+
+    fn doorbell(&self) -> Option<Doorbell> {
+        Some(self.doorbell.clone())
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {

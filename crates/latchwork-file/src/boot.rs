@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use sha2::{Digest, Sha256};
 
 use crate::layout::Layout;

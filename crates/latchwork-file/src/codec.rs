@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::kit::record::{Member, Record, Waiter};
-use latchwork_core::{ClaimId, Mode, Order};
+use latchwork_store::kit::record::{Member, Record, Waiter};
+use latchwork_store::{ClaimId, Mode, Order};
 
 /// The longest text for people that a record keeps of one claim, in bytes.
 const MAX_HOLDER: usize = 1024;
@@ -149,8 +149,8 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use latchwork_core::kit::record::{Alive, Now};
-    use latchwork_core::{Claim, Key, Linger, Moment, Stamp};
+    use latchwork_store::kit::record::{Alive, Now};
+    use latchwork_store::{Claim, Key, Linger, Moment, Stamp};
 
     use super::*;
 

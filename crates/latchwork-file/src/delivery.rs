@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork_core::kit::record::Wakeup;
-use latchwork_core::{BackendError, Backoff, ClaimId, Key, Linger};
+use latchwork_store::kit::record::Wakeup;
+use latchwork_store::{BackendError, Backoff, ClaimId, Key, Linger};
 
 use crate::backend::Shared;
 use crate::layout::Place;

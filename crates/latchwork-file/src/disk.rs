@@ -4,7 +4,7 @@
 //! for waiting, never on one that renews claims or tells the time, and never while a stripe is
 //! locked.
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Io};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
 use tokio::sync::oneshot;
 
 /// Runs `wait` on a thread that may block, and answers what it answered.

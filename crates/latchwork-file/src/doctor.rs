@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use latchwork_core::doctor::{Finding, Report};
-use latchwork_core::{Backend as _, BackendErrorKind, Error, ErrorKind, Io, Query, clock};
+use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::{Backend as _, BackendErrorKind, Error, ErrorKind, Io, Query, clock};
 use rustix::fs::{Access, StatVfs};
 
 use crate::backend::FileBackend;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::io::Errno;
 
 use crate::dir::{Entry, STRANGE};

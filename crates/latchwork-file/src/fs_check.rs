@@ -8,7 +8,7 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 

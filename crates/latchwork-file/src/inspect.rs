@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use latchwork_core::kit::record::Record;
-use latchwork_core::{BackendError, BackendErrorKind, Key, Mode, Party, Query, Snapshot};
+use latchwork_store::kit::record::Record;
+use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Query, Snapshot};
 
 use crate::backend::{BATCH, Shared};
 use crate::layout::{Place, STRIPES};

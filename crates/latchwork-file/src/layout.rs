@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Key, random_u128};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Key, random_u128};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};

@@ -9,8 +9,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use latchwork_core::kit::record::Record;
-use latchwork_core::{BackendError, Effect, Key};
+use latchwork_store::kit::record::Record;
+use latchwork_store::{BackendError, Effect, Key};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};

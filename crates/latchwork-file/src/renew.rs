@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::kit::record::Wakeup;
-use latchwork_core::{BackendError, Backoff, Claim, Linger, Renewal};
+use latchwork_store::kit::record::Wakeup;
+use latchwork_store::{BackendError, Backoff, Claim, Linger, Renewal};
 
 use crate::backend::{BATCH, PAUSES, Shared};
 use crate::failure::{busy, slow};

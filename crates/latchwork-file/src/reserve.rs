@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use latchwork_core::{BackendError, BackendErrorKind, Backoff, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Backoff, Effect};
 use tokio::sync::oneshot;
 
 use crate::backend::{PAUSES, Shared};
@@ -160,7 +160,8 @@ fn ended() -> BackendError {
 
 #[cfg(test)]
 mod tests {
-    use latchwork_core::{Backend, Driver};
+    use latchwork::Driver;
+    use latchwork_store::Backend;
 
     use crate::backend::FileBackend;
     use crate::codec::tests::claim;

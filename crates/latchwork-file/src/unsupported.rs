@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork_core::doctor::Report;
-use latchwork_core::{
+use latchwork_store::doctor::Report;
+use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Linger,
     Query, Released, Renewal, Snapshot, Verb, Wake,
 };

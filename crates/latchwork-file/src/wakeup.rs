@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use latchwork_core::{ClaimId, Doorbell, Moment};
+use latchwork_store::{ClaimId, Doorbell, Moment};
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;

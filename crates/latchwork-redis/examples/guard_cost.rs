@@ -5,14 +5,14 @@
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "an example")]
 
-use latchwork_core::{Driver, LockManager};
+use latchwork::{Driver, LockManager};
 use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{RedisOptions, RedisServer};
 
 const ROUNDS: usize = 6;
 const CYCLES: usize = 2_000;
 
-async fn locks(url: &str) -> Result<LockManager, latchwork_core::Error> {
+async fn locks(url: &str) -> Result<LockManager, latchwork_store::Error> {
     let driver = Driver::start()?;
     let backend = RedisBackend::connect(RedisConfig::parse(url)?, driver.io()).await?;
     Ok(LockManager::new(backend, driver))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{
+use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Mode, Released,
     Renewal, Shape,
 };
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn hostile_answers_of_scripts_are_read_without_harm() {
-        let claim = latchwork_core::testing::claim("k");
+        let claim = latchwork_store::testing::claim("k");
         let samples: [&[u8]; 7] = [
             b"1|1790000000000001|2000|1790000000|7",
             b"0|h|1500|3|1790000000|7|1790000000007|host:pid 7",

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use latchwork_core::{
+use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Effect, Error, Fencing, Grant,
     Io, Linger, Mode, Order, Query, Released, Renewal, Snapshot, Verb, Wake,
 };
@@ -371,19 +371,11 @@ impl Backend for RedisBackend {
         let Can { plain, push } = self.0.can();
         let longest = Duration::from_secs(24 * 60 * 60);
         let longest = self.0.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
-        Capabilities {
-            store: self.0.config.shown().into(),
-            shared: !plain,
-            permits: !plain,
-            fifo: !plain,
-            linger: !plain,
-            push,
-            fencing: Fencing::WhileDataSurvives,
-            ttl: Duration::from_millis(10)..=longest,
-            default_ttl: longest.min(Duration::from_secs(30)),
-            lifeline: None,
-            doorbell: None,
-        }
+        let store = self.0.config.shown();
+        let mut can = if plain { Capabilities::least(store) } else { Capabilities::full(store) };
+        can.push = push;
+        can.with_fencing(Fencing::WhileDataSurvives)
+            .with_ttl(Duration::from_millis(10)..=longest, longest.min(Duration::from_secs(30)))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
 use redis::{Value, cmd};
 use tokio::sync::mpsc;
 

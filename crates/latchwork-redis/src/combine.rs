@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Io, Verb};
+use latchwork_store::{BackendError, Io, Verb};
 use tokio::sync::oneshot;
 
 use crate::locked::lock;
@@ -164,8 +164,8 @@ impl<C: Combined> Drop for Lane<'_, C> {
 
 fn ended() -> BackendError {
     BackendError::new(
-        latchwork_core::BackendErrorKind::Unreachable,
-        latchwork_core::Effect::Unknown,
+        latchwork_store::BackendErrorKind::Unreachable,
+        latchwork_store::Effect::Unknown,
         "the connection was closed before the answer came",
     )
 }
@@ -175,7 +175,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};
 
-    use latchwork_core::testing::paused_io;
+    use latchwork_store::testing::paused_io;
 
     use super::*;
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use latchwork_core::kit::address;
-pub(crate) use latchwork_core::kit::address::Endpoint;
-use latchwork_core::{Error, ErrorKind};
+use latchwork_store::kit::address;
+pub(crate) use latchwork_store::kit::address::Endpoint;
+use latchwork_store::{Error, ErrorKind};
 
 /// The shape of a Redis deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]

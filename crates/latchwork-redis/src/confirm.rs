@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use redis::{Cmd, PushInfo, Value, cmd};
 use tokio::sync::{Semaphore, oneshot};
 

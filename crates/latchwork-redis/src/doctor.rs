@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use latchwork_core::doctor::{Finding, Report};
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Error, Io};
+use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
 use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
@@ -59,7 +59,7 @@ pub(crate) async fn on_io(
         let _ = sender.send(report);
     });
     report.await.unwrap_or_else(|_| {
-        Err(Error::new(latchwork_core::ErrorKind::Closed, "store: the driver was shut down"))
+        Err(Error::new(latchwork_store::ErrorKind::Closed, "store: the driver was shut down"))
     })
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork_core::Io;
+use latchwork_store::Io;
 
 use crate::gone::Gone;
 use crate::locked::lock;
@@ -184,7 +184,7 @@ impl Wake for Drive {
 mod tests {
     use std::time::Duration;
 
-    use latchwork_core::Driver;
+    use latchwork::Driver;
     use tokio::sync::{mpsc, oneshot};
 
     use super::*;
@@ -246,7 +246,7 @@ mod tests {
                 #[expect(clippy::disallowed_methods, reason = "a test of threads")]
                 std::thread::spawn(move || {
                     for _ in 0..2_000 {
-                        latchwork_core::block_on(None, ask(&drive, &sender));
+                        latchwork::block_on(ask(&drive, &sender));
                     }
                 })
             })

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use latchwork_core::{
+use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Claim, ClaimId, Effect, Grant, Linger, Released,
     Renewal, Stamp, Wake,
 };

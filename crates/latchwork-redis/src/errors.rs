@@ -3,7 +3,7 @@
 //! Two questions are answered for each error: may the command have taken effect (B9), and what has
 //! to happen before the next try.
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;

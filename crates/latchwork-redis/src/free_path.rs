@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Io, Verb};
 use redis::{Cmd, Value};
 
 use crate::answers::{letter, text};

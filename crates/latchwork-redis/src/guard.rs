@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 use redis::{Cmd, Value};
 
 use crate::answers::number;

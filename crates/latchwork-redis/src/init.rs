@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::doctor::Prepared;
-use latchwork_core::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
+use latchwork_store::doctor::Prepared;
+use latchwork_store::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
 
 use crate::answers::number;

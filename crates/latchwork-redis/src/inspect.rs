@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::{
+use latchwork_store::{
     BackendError, BackendErrorKind, ClaimId, Key, Mode, Party, Query, Shape, Snapshot,
 };
 use redis::{Value, cmd};

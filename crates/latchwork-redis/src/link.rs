@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Io, Moment};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, Value, cmd};
 use tokio::sync::Notify;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{ClaimId, random_u128};
+use latchwork_store::{ClaimId, random_u128};
 
 /// What a try and its grant are known by: drawn for each try, told to the store alone.
 #[derive(Clone, Copy, PartialEq, Eq)]

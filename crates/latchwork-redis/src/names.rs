@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect, Key};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Key};
 
 use crate::locked::lock;
 

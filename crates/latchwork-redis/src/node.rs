@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Backoff, Io};
+use latchwork_store::{BackendError, Backoff, Io};
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::watch;
 

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::{
+use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Claim, Effect, Grant, Key, Linger, Mode,
     Released, Renewal, Snapshot, Wake, random_between,
 };

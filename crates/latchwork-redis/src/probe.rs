@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use redis::Value;
 
 use crate::errors::{Failure, Reaction, is_about_a_command};

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use latchwork_core::{ClaimId, Grant, Io, Moment, Stamp, Wake, random_u128};
+use latchwork_store::{ClaimId, Grant, Io, Moment, Stamp, Wake, random_u128};
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
@@ -344,7 +344,7 @@ mod tests {
             format!("l {id} {}", u64::MAX),
         ];
         let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
-        let driver = latchwork_core::Driver::start().unwrap();
+        let driver = latchwork::Driver::start().unwrap();
         let pushes = Pushes::new(driver.io());
         let mailbox = pushes.open(id, None);
         latchwork_services::hostile::survives("messages", &samples, |bytes| {
@@ -387,7 +387,7 @@ mod tests {
     /// H83: the first message with the nonce counts, on the connection where the process listened.
     #[test]
     fn h83_a_grant_counts_once_and_where_it_was_expected() {
-        let driver = latchwork_core::Driver::start().unwrap();
+        let driver = latchwork::Driver::start().unwrap();
         let pushes = Pushes::new(driver.io());
         let (id, nonce) = (ClaimId::from_u128(7), Nonce::random());
         let mailbox = pushes.open(id, None);

@@ -14,4 +14,4 @@ pub use doctor::doctor;
 pub use init::init;
 
 #[cfg(doc)]
-use latchwork_core::Quorum;
+use latchwork_quorum::Quorum;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released};
 use redis::Value;
 
 use crate::answers::{goes_on, is_alone, released};

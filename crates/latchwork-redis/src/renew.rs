@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::{BackendError, Claim, Renewal};
+use latchwork_store::{BackendError, Claim, Renewal};
 use redis::Value;
 use tokio::sync::watch;
 

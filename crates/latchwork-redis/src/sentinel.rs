@@ -8,7 +8,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Backoff, Effect, Io};
+use latchwork_store::{BackendError, BackendErrorKind, Backoff, Effect, Io};
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Backoff, Effect, Io, Key};
+use latchwork_store::{BackendError, Backoff, Effect, Io, Key};
 use redis::{Cmd, Value};
 
 use crate::cluster::Cluster;
@@ -296,7 +296,7 @@ pub(crate) struct Sending {
 
 /// A request that was refused and sent again.
 struct Trouble {
-    until: latchwork_core::Moment,
+    until: latchwork_store::Moment,
     times: u32,
     backoff: Backoff,
 }

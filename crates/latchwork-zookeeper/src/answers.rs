@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Claim, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 
 use crate::claims::Node;
 use crate::errors::{refused, strange};

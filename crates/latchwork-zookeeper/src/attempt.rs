@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{
+use latchwork_store::kit::lineup::Admission;
+use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order,
 };
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Fencing, Io,
-    Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
+use latchwork_store::{
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Linger,
+    Query, Released, Renewal, Snapshot, Verb, Wake,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -112,19 +112,8 @@ impl Shared {
 impl Backend for ZooKeeperBackend {
     fn capabilities(&self) -> Capabilities {
         let (shortest, longest) = self.shared.sessions.ttls();
-        Capabilities {
-            store: self.shared.store.clone(),
-            shared: true,
-            permits: true,
-            fifo: true,
-            linger: true,
-            push: true,
-            fencing: Fencing::Linearizable,
-            ttl: shortest..=longest,
-            default_ttl: self.shared.default_ttl,
-            lifeline: None,
-            doorbell: None,
-        }
+        Capabilities::full(self.shared.store.clone())
+            .with_ttl(shortest..=longest, self.shared.default_ttl)
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Error, Io};
+use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::ZooKeeperConfig;
 use crate::errors::{refused, strange};

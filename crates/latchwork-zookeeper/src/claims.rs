@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{Blocked, Claim, ClaimId, Key, Moment};
+use latchwork_store::{Blocked, Claim, ClaimId, Key, Moment};
 
 use crate::session::{Departed, Session};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::doctor::{Finding, Report};
-use latchwork_core::{BackendError, Error, Io};
+use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::{BackendError, Error, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
@@ -224,7 +224,7 @@ fn out_of_reach(error: &BackendError) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use latchwork_core::doctor::Severity;
+    use latchwork_store::doctor::Severity;
 
     use super::*;
 

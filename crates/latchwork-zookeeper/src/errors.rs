@@ -1,6 +1,6 @@
 //! What ZooKeeper and the connection say, in the words of the contract.
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 
 use crate::session::messages::Refusal;
 

@@ -1,6 +1,6 @@
 //! The token as a check in a transaction of the user's own.
 
-use latchwork_core::FencingToken;
+use latchwork_store::FencingToken;
 
 use crate::backend::ZooKeeperBackend;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Key, Party, Query, Snapshot};
+use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
 
 use crate::answers::{line_in, pulse_in};
 use crate::backend::Shared;

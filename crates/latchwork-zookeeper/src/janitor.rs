@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use latchwork_core::Moment;
+use latchwork_store::Moment;
 use tokio::sync::{Notify, mpsc};
 
 use crate::backend::Shared;

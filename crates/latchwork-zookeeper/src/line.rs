@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::kit::lineup::{self, Admission, Node};
-use latchwork_core::{BackendError, BackendErrorKind, Claim, ClaimId, Effect, Mode, Shape};
+use latchwork_store::kit::lineup::{self, Admission, Node};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Effect, Mode, Shape};
 
 /// What the name of a claim's node starts with; the server appends a number.
 pub(crate) fn name_of(claim: &Claim) -> String {
@@ -302,7 +302,7 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use latchwork_core::{Key, Order, Stamp};
+    use latchwork_store::{Key, Order, Stamp};
 
     use super::*;
 
@@ -391,9 +391,9 @@ mod tests {
             let line =
                 Line::read_up_to(&names.iter().map(String::as_str).collect::<Vec<_>>(), None);
             let once = || {
-                let start = latchwork_core::clock::boot_time();
+                let start = latchwork_store::clock::boot_time();
                 assert_eq!(line.waiting_before(count - 1), count as u32 - 5);
-                latchwork_core::clock::boot_time().since(start)
+                latchwork_store::clock::boot_time().since(start)
             };
             // The least of some: other threads only add to it.
             (0..5).map(|_| once()).min().unwrap()

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Moment};
+use latchwork_store::{BackendError, Moment};
 
 use crate::answers::pulse_in;
 use crate::backend::Shared;

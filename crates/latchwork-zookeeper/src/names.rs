@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use latchwork_core::Key;
+use latchwork_store::Key;
 use percent_encoding::percent_decode;
 
 /// Where the nodes are by which sessions prove that they live.

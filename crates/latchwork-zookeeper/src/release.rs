@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{BackendError, Claim, Key, Released};
+use latchwork_store::kit::lineup::Admission;
+use latchwork_store::{BackendError, Claim, Key, Released};
 
 use crate::answers::{line_in, pulse_in};
 use crate::backend::Shared;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use latchwork_core::{BackendError, Claim, Effect, Renewal};
+use latchwork_store::{BackendError, Claim, Effect, Renewal};
 
 use crate::answers::{line_in, lives_for, pulse_in, token_of};
 use crate::backend::Shared;
@@ -130,7 +130,7 @@ impl Shared {
         let me = line.places.iter().position(|place| place.id() == Some(claim.id));
         match me.map(|me| line.admission(me)) {
             // Only a try makes a claim of it, and only by its own session.
-            Some(latchwork_core::kit::lineup::Admission::Granted) => {
+            Some(latchwork_store::kit::lineup::Admission::Granted) => {
                 Err(unsupported("the claim is of another session: only that one can renew it"))
             }
             _ => Ok(Renewal::Lost),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Io, Moment, random_between};
+use latchwork_store::{BackendError, Io, Moment, random_between};
 use tokio::sync::Notify;
 
 use crate::session::{Ended, Ensemble, Session, probe};

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::Moment;
+use latchwork_store::Moment;
 
 /// So many sessions are as long as the first ttls need.
 const EXACT: usize = 3;

@@ -6,8 +6,8 @@
 //! lives on, is proven by the last write that was answered, and the grant counts from that one.
 
 use futures_util::future::select_all;
-use latchwork_core::kit::lineup::Admission;
-use latchwork_core::{BackendError, Blocked, Claim, Grant, Wake};
+use latchwork_store::kit::lineup::Admission;
+use latchwork_store::{BackendError, Blocked, Claim, Grant, Wake};
 
 use crate::answers::{line_in, token_of};
 use crate::backend::Shared;

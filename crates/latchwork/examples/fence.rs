@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use latchwork::{Fence, NotHeld};
+use latchwork::NotHeld;
+use latchwork::fence::Fence;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

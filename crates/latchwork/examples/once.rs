@@ -6,7 +6,8 @@
 
 use std::io;
 
-use latchwork::{OnceOutcome, Period};
+use latchwork::Period;
+use latchwork::once::OnceOutcome;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

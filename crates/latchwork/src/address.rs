@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use latchwork_core::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind};
 
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]

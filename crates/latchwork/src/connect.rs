@@ -1,11 +1,127 @@
-//! From an address to locks.
+//! From an address to a store: one table of all that this build can open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use latchwork_core::{Backend, Driver, Error, ErrorKind, LockManager, MemoryBackend};
+#[cfg(feature = "etcd")]
+use latchwork_etcd::EtcdConfig;
+#[cfg(feature = "redis")]
+use latchwork_redis::{RedisConfig, redlock};
+use latchwork_store::doctor::{Finding, Prepared, Report};
+use latchwork_store::{Backend, Error, ErrorKind, Io, MemoryBackend};
+#[cfg(feature = "zookeeper")]
+use latchwork_zookeeper::ZooKeeperConfig;
 
 use crate::address::Address;
+use crate::locks::manager::LockManager;
+use crate::runtime::driver::Driver;
+
+/// A store that this build can open, with its address read.
+enum Store {
+    Memory,
+    #[cfg(feature = "file")]
+    File(PathBuf),
+    #[cfg(feature = "redis")]
+    Redis(RedisConfig),
+    #[cfg(feature = "redis")]
+    Redlock(redlock::Config),
+    #[cfg(feature = "etcd")]
+    Etcd(EtcdConfig, String),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(ZooKeeperConfig, String),
+}
+
+impl Store {
+    fn read(url: &str) -> Result<Self, Error> {
+        Ok(match Address::parse(url)? {
+            Address::Memory => Self::Memory,
+            #[cfg(feature = "file")]
+            Address::File(directory) => Self::File(directory),
+            #[cfg(feature = "redis")]
+            Address::Redis(url) => Self::Redis(RedisConfig::parse(&url)?),
+            #[cfg(feature = "redis")]
+            Address::Redlock(url) => Self::Redlock(redlock::Config::parse(&url)?),
+            #[cfg(feature = "etcd")]
+            Address::Etcd(url) => Self::Etcd(EtcdConfig::parse(&url)?, url),
+            #[cfg(feature = "zookeeper")]
+            Address::ZooKeeper(url) => Self::ZooKeeper(ZooKeeperConfig::parse(&url)?, url),
+            #[cfg(not(feature = "file"))]
+            Address::File(_) => return Err(not_built("file", "file")),
+            #[cfg(not(feature = "redis"))]
+            Address::Redis(_) | Address::Redlock(_) => return Err(not_built("Redis", "redis")),
+            #[cfg(not(feature = "etcd"))]
+            Address::Etcd(_) => return Err(not_built("etcd", "etcd")),
+            #[cfg(not(feature = "zookeeper"))]
+            Address::ZooKeeper(_) => return Err(not_built("ZooKeeper", "zookeeper")),
+        })
+    }
+
+    async fn open(self, io: Io) -> Result<Arc<dyn Backend>, Error> {
+        Ok(match self {
+            Self::Memory => MemoryBackend::new(io),
+            #[cfg(feature = "file")]
+            Self::File(directory) => latchwork_file::FileBackend::connect(directory, io)?,
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => latchwork_redis::RedisBackend::connect(config, io).await?,
+            #[cfg(feature = "redis")]
+            Self::Redlock(config) => redlock::connect(config, io).await?,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config, _) => latchwork_etcd::EtcdBackend::connect(config, io).await?,
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(config, _) => {
+                latchwork_zookeeper::ZooKeeperBackend::connect(config, io).await?
+            }
+        })
+    }
+
+    async fn examine(self, io: Io) -> Result<Report, Error> {
+        match self {
+            Self::Memory => {
+                drop(io);
+                Ok(of_memory())
+            }
+            #[cfg(feature = "file")]
+            Self::File(directory) => latchwork_file::doctor(directory, io).await,
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => latchwork_redis::doctor(config, io).await,
+            #[cfg(feature = "redis")]
+            Self::Redlock(config) => redlock::doctor(config, io).await,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config, _) => latchwork_etcd::doctor(config, io).await,
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(config, _) => latchwork_zookeeper::doctor(config, io).await,
+        }
+    }
+
+    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "Redis alone needs it"))]
+    async fn prepare(self, io: Io) -> Result<Prepared, Error> {
+        let store: Arc<str> = match self {
+            Self::Memory => "mem:".into(),
+            #[cfg(feature = "file")]
+            Self::File(directory) => format!("file://{}", directory.display()).into(),
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => return latchwork_redis::init(config, io).await,
+            #[cfg(feature = "redis")]
+            Self::Redlock(config) => return redlock::init(config, io).await,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_, url) => without_password("etcd", url),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(_, url) => without_password("zk", url),
+        };
+        Ok(Prepared { store, steps: Vec::new() })
+    }
+}
+
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn without_password(scheme: &str, url: String) -> Arc<str> {
+    url.rsplit_once('@').map_or(url.clone(), |(_, hosts)| format!("{scheme}://{hosts}")).into()
+}
+
+#[cfg(not(all(feature = "file", feature = "redis", feature = "etcd", feature = "zookeeper")))]
+fn not_built(store: &str, feature: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("store: this build has no {store} backend"))
+        .next_step(format!("build with the feature `{feature}`"))
+}
 
 /// Connects to a store.
 ///
@@ -17,12 +133,17 @@ use crate::address::Address;
 /// | `redis+cluster://h1,h2,h3` | a Redis Cluster |
 /// | `redlock://h1,h2,h3` | a majority of independent Redis servers |
 /// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster; `etcds` for TLS |
+/// | `zk://[user:password@]h1,h2,h3[/chroot]` | a ZooKeeper ensemble; `zks` for TLS |
 /// | `mem:` | this process alone; a fresh store with each call |
 ///
 /// # Errors
 ///
 /// `Invalid` for an address that cannot be read, `Unsupported` for a store that this build or this
 /// system does not have, `Denied` and `Unreachable` as the store says.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time; nothing is left.
 ///
 /// # Examples
 ///
@@ -35,74 +156,74 @@ use crate::address::Address;
 /// # }
 /// ```
 pub async fn connect(url: &str) -> Result<LockManager, Error> {
-    let address = Address::parse(url)?;
+    let store = Store::read(url)?;
     let driver = Driver::start()?;
-    let backend: Arc<dyn Backend> = match address {
-        Address::Memory => MemoryBackend::new(driver.io()),
-        #[cfg(feature = "file")]
-        Address::File(directory) => latchwork_file::FileBackend::connect(directory, driver.io())?,
-        #[cfg(not(feature = "file"))]
-        Address::File(_) => {
-            return Err(no_file_backend());
-        }
-        #[cfg(feature = "redis")]
-        Address::Redis(url) => {
-            let config = latchwork_redis::RedisConfig::parse(&url)?;
-            latchwork_redis::RedisBackend::connect(config, driver.io()).await?
-        }
-        #[cfg(feature = "redis")]
-        Address::Redlock(url) => {
-            let config = latchwork_redis::redlock::Config::parse(&url)?;
-            latchwork_redis::redlock::connect(config, driver.io()).await?
-        }
-        #[cfg(not(feature = "redis"))]
-        Address::Redis(_) | Address::Redlock(_) => {
-            return Err(no_redis_backend());
-        }
-        #[cfg(feature = "etcd")]
-        Address::Etcd(url) => {
-            let config = latchwork_etcd::EtcdConfig::parse(&url)?;
-            latchwork_etcd::EtcdBackend::connect(config, driver.io()).await?
-        }
-        #[cfg(not(feature = "etcd"))]
-        Address::Etcd(_) => {
-            return Err(no_etcd_backend());
-        }
-        #[cfg(feature = "zookeeper")]
-        Address::ZooKeeper(url) => {
-            let config = latchwork_zookeeper::ZooKeeperConfig::parse(&url)?;
-            latchwork_zookeeper::ZooKeeperBackend::connect(config, driver.io()).await?
-        }
-        #[cfg(not(feature = "zookeeper"))]
-        Address::ZooKeeper(_) => {
-            return Err(no_zookeeper_backend());
-        }
-    };
+    let backend = store.open(driver.io()).await?;
     Ok(LockManager::new(backend, driver))
 }
 
-#[cfg(not(feature = "file"))]
-pub(crate) fn no_file_backend() -> Error {
-    Error::new(ErrorKind::Unsupported, "store: this build has no file backend")
-        .next_step("build with the feature `file`")
+/// Examines a store: is it fit for locks, what follows if not, and what is to be done.
+///
+/// The address is read as by [`connect`]. Nothing is locked.
+///
+/// # Errors
+///
+/// `Invalid` for an address that cannot be read, `Unsupported` for a store that this build or this
+/// system does not have, `Unreachable` and `Denied` if the store does not answer at all. Whatever
+/// else is wrong is a finding.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), latchwork::Error> {
+/// let report = latchwork::doctor("mem:").await?;
+/// assert!(report.is_fit());
+/// for finding in &report.findings {
+///     println!("{} {}: {}", finding.severity, finding.code, finding.found);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub async fn doctor(url: &str) -> Result<Report, Error> {
+    let store = Store::read(url)?;
+    let driver = Driver::start()?;
+    store.examine(driver.io()).await
 }
 
-#[cfg(not(feature = "redis"))]
-pub(crate) fn no_redis_backend() -> Error {
-    Error::new(ErrorKind::Unsupported, "store: this build has no Redis backend")
-        .next_step("build with the feature `redis`")
+/// Prepares a store for its first locks, where it needs that, and says what was done.
+///
+/// Call it where the store is set up and no lock is held there yet. Neither a directory nor memory
+/// needs it, and Redis only with `guard=true`, which redlock has on by itself: then the quarantine
+/// that a new server is in is taken off.
+///
+/// # Errors
+///
+/// As [`doctor`], and `Invalid` if locks are in use.
+pub async fn init(url: &str) -> Result<Prepared, Error> {
+    let store = Store::read(url)?;
+    let driver = Driver::start()?;
+    store.prepare(driver.io()).await
 }
 
-#[cfg(not(feature = "etcd"))]
-pub(crate) fn no_etcd_backend() -> Error {
-    Error::new(ErrorKind::Unsupported, "store: this build has no etcd backend")
-        .next_step("build with the feature `etcd`")
-}
-
-#[cfg(not(feature = "zookeeper"))]
-pub(crate) fn no_zookeeper_backend() -> Error {
-    Error::new(ErrorKind::Unsupported, "store: this build has no ZooKeeper backend")
-        .next_step("build with the feature `zookeeper`")
+fn of_memory() -> Report {
+    let mut report = Report::new("mem:");
+    report.add(
+        Finding::info("scope", "this process alone; each connect is a store of its own")
+            .consequence("other processes are not kept out")
+            .remedy("use a directory (file:///...) or a server to lock between processes"),
+    );
+    report.add(
+        Finding::info("persistence", "none")
+            .consequence("locks, lingers and tokens end with the process; tokens start anew")
+            .remedy("use another store where a token must outlive the process"),
+    );
+    report.add(Finding::ok("clock", "the holder's own"));
+    report
 }
 
 /// The store of a user who names none: a directory of their own that outlives reboots and is not

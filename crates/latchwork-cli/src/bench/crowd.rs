@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
+use latchwork::store::clock::boot_time;
 use latchwork::{Error, ErrorKind};
 
 use super::Plan;

@@ -1,7 +1,7 @@
 //! Locks that nobody else wants, by tasks of this process.
 
 use futures_util::future::try_join_all;
-use latchwork::clock::boot_time;
+use latchwork::store::clock::boot_time;
 use latchwork::{Error, LockManager};
 
 use super::Plan;

@@ -8,8 +8,9 @@ use std::io::{BufRead, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
-use latchwork::{ErrorKind, Guard, Handover, Moment, random_between};
+use latchwork::store::clock::boot_time;
+use latchwork::store::{Moment, random_between};
+use latchwork::{ErrorKind, Guard, Handover};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 

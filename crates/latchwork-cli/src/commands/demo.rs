@@ -3,7 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use latchwork::{Error, ErrorKind, random_u128};
+use latchwork::store::random_u128;
+use latchwork::{Error, ErrorKind};
 use rustix::process::Signal;
 
 use crate::args::{DemoArgs, StockArgs};

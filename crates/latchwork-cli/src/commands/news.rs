@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use latchwork::{Cause, Event, Observer};
+use latchwork::store::Cause;
+use latchwork::{Event, Observer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -120,7 +121,7 @@ impl Observer for News {
 
 #[cfg(test)]
 mod tests {
-    use latchwork::{Blocked, Key};
+    use latchwork::store::{Blocked, Key};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! `latchwork once`: runs a command once in each period.
 
-use latchwork::{Begun, Error, Period, Reset, Skipped};
+use latchwork::once::{Begun, Reset, Skipped};
+use latchwork::{Error, Period};
 
 use super::under_lock::{Admitted, Task};
 use crate::args::OnceArgs;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::{Error, ErrorKind, Key, Lock, LockManager, Mode, MultiLock, Party, Snapshot};
+use latchwork::store::{Key, Mode, Party, Snapshot};
+use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
 
 use super::under_lock::{Admitted, Task};
 use crate::args::RunArgs;

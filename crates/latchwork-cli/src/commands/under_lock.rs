@@ -7,8 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::clock::{boot_time, wall_time};
-use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason, random_between};
+use latchwork::store::clock::{boot_time, wall_time};
+use latchwork::store::random_between;
+use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason};
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -386,9 +387,9 @@ impl Held<'_> {
     ) -> Result<Ended, Failed> {
         signals.add_passed_on()?;
         let naps = Naps::new()?;
-        let capabilities = self.manager.capabilities();
         let deadlines = Deadlines::new(boot_time(), self.task.max_hold);
-        let lifeline = capabilities.lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
+        let lifeline = self.manager.lifeline();
+        let lifeline = lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
         let guardian = Guardian::start(lifeline).map_err(|error| Failed {
             code: exit::BROKEN,
             message: format!("cannot start the guardian process: {error}"),

@@ -5,8 +5,9 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
-use latchwork::{ErrorKind, FencingToken, Guard, HoldState, LockManager, Moment, random_between};
+use latchwork::store::clock::boot_time;
+use latchwork::store::{Moment, random_between};
+use latchwork::{ErrorKind, FencingToken, Guard, HoldState, LockManager};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::shop::Shop;

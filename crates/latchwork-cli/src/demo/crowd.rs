@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork::clock::boot_time;
+use latchwork::store::clock::boot_time;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::io::unix::AsyncFd;

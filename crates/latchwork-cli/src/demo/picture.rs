@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use latchwork::Moment;
+use latchwork::store::Moment;
 
 use super::tally::Tally;
 use super::words::Scene;

@@ -5,7 +5,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use latchwork::{Fenced, FencingToken};
+use latchwork::FencingToken;
+use latchwork::fence::Fenced;
 use latchwork_redis::fence;
 use redis::{Cmd, Connection, FromRedisValue, Pipeline, RedisError, Value, cmd, pipe};
 

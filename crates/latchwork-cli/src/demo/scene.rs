@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
-use latchwork::{LockManager, Moment};
+use latchwork::LockManager;
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
 
 use super::buyer::SLOW;
 use super::crowd::{Crowd, Processes, Tasks};

@@ -11,8 +11,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
-use latchwork::{Fence, Fenced, FencingToken, Moment};
+use latchwork::FencingToken;
+use latchwork::fence::{Fence, Fenced};
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
 use serde_json::{Value, json};
 
 use super::redis_shop::RedisShop;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use latchwork::Moment;
+use latchwork::store::Moment;
 
 use super::words::{Event, Said, Scene};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use latchwork::doctor::{Finding, Prepared, Report};
+use latchwork::store::doctor::{Finding, Prepared, Report};
 use serde_json::{Value, json};
 
 use super::{Output, line, plain};

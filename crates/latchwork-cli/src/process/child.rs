@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use latchwork::Moment;
-use latchwork::clock::boot_time;
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid,

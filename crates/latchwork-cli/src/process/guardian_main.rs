@@ -7,8 +7,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchwork::Moment;
-use latchwork::clock::boot_time;
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use latchwork::{Error, Guard, HoldState, Lost, Moment, MultiGuard, NotHeld, Run};
+use latchwork::once::Run;
+use latchwork::store::Moment;
+use latchwork::{Error, Guard, HoldState, Lost, MultiGuard, NotHeld};
 
 /// A hold of one lock or several.
 #[derive(Debug)]

@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use latchwork::clock::boot_time;
-use latchwork::{HoldState, Lost, Moment};
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
+use latchwork::{HoldState, Lost};
 use rustix::process::Signal;
 use tokio::select;
 

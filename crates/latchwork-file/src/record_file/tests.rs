@@ -6,7 +6,7 @@ use super::*;
 use crate::boot::Lives;
 use crate::codec::tests::sample;
 use crate::dir::entry_at;
-use latchwork_core::BackendErrorKind;
+use latchwork_store::BackendErrorKind;
 
 const BOOT: u128 = 77;
 /// No session lives, or all that are asked for.

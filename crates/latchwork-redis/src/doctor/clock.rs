@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork_core::doctor::{Finding, Report};
-use latchwork_core::{Io, Moment};
+use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::{Io, Moment};
 use redis::{Value, cmd};
 
 use super::Server;

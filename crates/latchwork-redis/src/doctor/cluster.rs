@@ -1,8 +1,8 @@
 //! Whether a Cluster serves all slots, and what its nodes say of one another.
 
 use futures_util::future::join_all;
-use latchwork_core::doctor::Finding;
-use latchwork_core::{BackendError, Io};
+use latchwork_store::doctor::Finding;
+use latchwork_store::{BackendError, Io};
 
 use super::{Server, failover, info, open};
 use crate::answers::text;

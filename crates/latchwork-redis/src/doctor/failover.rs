@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use latchwork_core::doctor::Finding;
+use latchwork_store::doctor::Finding;
 
 use super::Server;
 use crate::config::{Endpoint, RedisConfig};

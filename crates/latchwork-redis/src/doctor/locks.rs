@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use latchwork_core::doctor::Finding;
-use latchwork_core::{Backend as _, BackendError, Io, Query};
+use latchwork_store::doctor::Finding;
+use latchwork_store::{Backend as _, BackendError, Io, Query};
 
 use crate::backend::{RedisBackend, Shared};
 use crate::config::RedisConfig;
@@ -18,11 +18,11 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
     let look = async {
         let backend = RedisBackend::connect(config.clone(), io.clone()).await?;
         let store = backend.capabilities().store;
-        let failed = |error| latchwork_core::Error::from_backend(error, None, &store);
+        let failed = |error| latchwork_store::Error::from_backend(error, None, &store);
         let all = backend.inspect(&everything).await.map_err(failed)?;
         let mut more = guard(&backend.0).await.map_err(failed)?;
         more.push(namespaces(&backend.0).await.map_err(failed)?);
-        Ok::<_, latchwork_core::Error>((all, more))
+        Ok::<_, latchwork_store::Error>((all, more))
     };
     let (all, guard) = match io.within(LOOK, look).await {
         None => {

@@ -4,8 +4,8 @@
 //! for it and removed again. The server checks the rights before anything else, so an error of
 //! another kind (a replica's, or that of a wrong type) means that the command is allowed.
 
-use latchwork_core::BackendErrorKind;
-use latchwork_core::doctor::Finding;
+use latchwork_store::BackendErrorKind;
+use latchwork_store::doctor::Finding;
 use redis::Value;
 
 use super::Server;

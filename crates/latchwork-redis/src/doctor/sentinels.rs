@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use latchwork_core::doctor::{Finding, Report};
-use latchwork_core::{BackendError, Io};
+use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::{BackendError, Io};
 use redis::Value;
 
 use super::failover::Placement;

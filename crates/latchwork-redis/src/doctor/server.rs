@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use latchwork_core::doctor::Finding;
+use latchwork_store::doctor::Finding;
 
 use super::Server;
 use crate::config::{Deployment, RedisConfig};

@@ -1,6 +1,6 @@
 //! The address of several servers.
 
-use latchwork_core::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind};
 
 use crate::config::{Deployment, Endpoint, RedisConfig};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{Backend, Error, ErrorKind, Io, Quorum};
+use latchwork_quorum::Quorum;
+use latchwork_store::{Backend, Error, ErrorKind, Io};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::config::{Config, endpoint};

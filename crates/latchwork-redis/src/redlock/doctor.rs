@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_core::doctor::{Finding, Report, Severity};
-use latchwork_core::{Backend as _, Error, Io, Query};
+use latchwork_store::doctor::{Finding, Report, Severity};
+use latchwork_store::{Backend as _, Error, Io, Query};
 
 use super::config::{Config, endpoint};
 use crate::doctor::{on_io, spread};

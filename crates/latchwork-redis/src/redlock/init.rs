@@ -1,7 +1,7 @@
 //! Prepares the servers of a Redlock for their first locks.
 
-use latchwork_core::doctor::Prepared;
-use latchwork_core::{Error, Io};
+use latchwork_store::doctor::Prepared;
+use latchwork_store::{Error, Io};
 
 use super::config::{Config, endpoint};
 

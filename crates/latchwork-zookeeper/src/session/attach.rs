@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_core::{BackendError, BackendErrorKind, Io};
+use latchwork_store::{BackendError, BackendErrorKind, Io};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 

@@ -125,7 +125,7 @@ fn hostile_lists() {
         for (me, holds) in line.holding().into_iter().enumerate() {
             let admission = line.admission(me);
             if line.clash(line.places[me].mode, me).is_none() {
-                assert_eq!(admission == latchwork_core::kit::lineup::Admission::Granted, holds);
+                assert_eq!(admission == latchwork_store::kit::lineup::Admission::Granted, holds);
             }
         }
     });

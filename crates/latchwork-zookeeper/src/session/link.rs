@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use latchwork_core::{BackendError, Moment};
+use latchwork_store::{BackendError, Moment};
 use tokio::sync::oneshot;
 
 use super::messages::Request;

@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{BackendError, Io};
+use latchwork_store::{BackendError, Io};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::attach::probe;

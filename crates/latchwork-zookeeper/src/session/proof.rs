@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use latchwork_core::{Io, Moment, validity};
+use latchwork_store::{Io, Moment, validity};
 
 /// Both clocks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

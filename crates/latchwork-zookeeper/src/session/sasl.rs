@@ -4,8 +4,8 @@
 //! in turn that it knows the password. The mechanism is old and its hash is weak: TLS keeps it from
 //! being overheard.
 
-use latchwork_core::ClaimId;
-use latchwork_core::kit::address::Login;
+use latchwork_store::ClaimId;
+use latchwork_store::kit::address::Login;
 use md5::{Digest, Md5};
 use tokio::io::AsyncWriteExt;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork_core::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use latchwork_core::BackendError;
+use latchwork_store::BackendError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 

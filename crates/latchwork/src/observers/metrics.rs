@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use latchwork_core::{Event, Key, LostReason, Observer};
+use crate::rules::observe::{Event, Observer};
+use latchwork_store::{Key, LostReason};
 use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
 
 type Labels = dyn Fn(&Key) -> Vec<Label> + Send + Sync;
@@ -134,7 +135,6 @@ impl Observer for Metrics {
                 }
                 self.count("latchwork_release_failures_total", key);
             }
-            _ => {}
         }
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_core::{Event, FencingToken, Key, Observer};
+use crate::rules::observe::{Event, Observer};
+use latchwork_store::{FencingToken, Key};
 use tracing::{Level, Span, debug, info, span, warn};
 
 /// An [`Observer`] that writes through the `tracing` facade.
@@ -104,7 +105,6 @@ impl Observer for Traces {
                 let span = held.map_or_else(Span::none, |(token, _)| self.end(key, token));
                 span.in_scope(|| warn!(%key, %error, "release failed"));
             }
-            _ => {}
         }
     }
 }

@@ -1,0 +1,100 @@
+//! `latchwork bench`: counts, times, a picture, and nobody's keys but its own.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use crate::common::{Running, Store};
+use latchwork_services::{RedisOptions, RedisServer};
+
+/// What a program reads of a workload.
+fn number(json: &str, workload: &str, field: &str) -> f64 {
+    let value: serde_json::Value = serde_json::from_str(json).unwrap();
+    let of = value["workloads"].as_array().unwrap().iter().find(|w| w["name"] == workload);
+    let found = &of.unwrap_or_else(|| panic!("no {workload} in {json}"))[field];
+    found.as_f64().unwrap_or_else(|| panic!("{field} of {workload} is {found}"))
+}
+
+fn measures(store: &Store, url: &str) {
+    let svg = store.file("bench.svg");
+    let words = ["--store", url, "--json", "bench", "--for", "700ms", "--processes", "3", "--svg"];
+    let done = store.output(&[&words[..], &[svg.to_str().unwrap()]].concat());
+    assert_eq!(done.code(), 0, "{done:?}");
+    for workload in ["free", "free, 64 tasks", "contended", "hand-off"] {
+        assert!(number(&done.stdout, workload, "pairs_per_second") > 1.0, "{}", done.stdout);
+        let (median, p99) =
+            (number(&done.stdout, workload, "median_us"), number(&done.stdout, workload, "p99_us"));
+        assert!(median > 0.0 && median <= p99, "{}", done.stdout);
+    }
+    for workload in ["contended", "hand-off"] {
+        assert!(number(&done.stdout, workload, "handovers_per_second") > 1.0, "{}", done.stdout);
+        assert_eq!(number(&done.stdout, workload, "overlaps"), 0.0);
+        assert_eq!(number(&done.stdout, workload, "lost"), 0.0);
+    }
+    // A hold takes 43 ms at least.
+    assert!(number(&done.stdout, "hand-off", "pairs_per_second") < 1_000.0 / 43.0);
+    let picture = std::fs::read_to_string(svg).unwrap();
+    assert!(picture.contains("contended: from a release to the next hold"));
+    let left = store.output(&["--store", url, "ls", "latchwork-bench"]);
+    assert_eq!(left.stdout, "", "nothing is left");
+}
+
+#[test]
+fn measures_a_directory() {
+    let store = Store::new();
+    measures(&store, &store.url());
+}
+
+#[test]
+fn measures_a_server() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    measures(&Store::new(), &format!("redis://127.0.0.1:{}", server.port()));
+}
+
+#[test]
+fn a_table_for_people() {
+    let store = Store::new();
+    let done = store.output(&["bench", "--for", "200ms", "--processes", "2"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    for word in ["WORKLOAD", "hand-off", "FAIRNESS", "times of free; free, 64 tasks"] {
+        assert!(done.stdout.contains(word), "{word}: {}", done.stdout);
+    }
+}
+
+#[test]
+fn keys_of_others_are_not_touched() {
+    let store = Store::new();
+    let words = ["run", "shop:stock", "--", "sh", "-c", "echo ready; exec sleep 300"];
+    let holder = Running::start(store.latchwork(&words));
+    assert_eq!(holder.stdout.next().as_deref(), Some("ready"));
+    let done = store.output(&["bench", "--for", "200ms", "--namespace", "shop"]);
+    assert_eq!(done.code(), 78, "{done:?}");
+    assert!(done.stderr.contains("shop:stock"), "{done:?}");
+    // Elsewhere on the same store it may.
+    let done = store.output(&["bench", "--for", "200ms", "--processes", "2"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    let store = Store::new();
+    for words in [["--for", "1ms"], ["--for", "1h"], ["--processes", "1"], ["--namespace", ""]] {
+        let done = store.output(&[&["bench"][..], &words].concat());
+        assert_eq!(done.code(), 64, "{done:?}");
+    }
+}
+
+/// Somebody takes the lock away from its holders all the time: they overlap, and the bench fails.
+#[test]
+fn a_lock_that_is_broken_is_an_error() {
+    let (store, server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
+    let url = server.url();
+    let words = ["--store", &url, "--json", "bench", "--for", "1500ms", "--processes", "3"];
+    let mut bench = Running::start(store.latchwork(&words));
+    while bench.child.try_wait().unwrap().is_none() {
+        server.command(&["DEL", "latchwork-bench:hand-off"]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let done = bench.finish();
+    assert_eq!(done.code(), 70, "{done:?}");
+    assert!(number(&done.stdout, "hand-off", "overlaps") > 0.0, "{done:?}");
+    assert!(done.stderr.contains("the lock was broken"), "{done:?}");
+}

@@ -1,0 +1,212 @@
+//! `doctor` and `init`, on real directories.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::common::{Finished, Running, Store};
+use latchwork_services::{RedisOptions, RedisServer};
+use serde_json::Value;
+
+fn doctor(store: &Store) -> (Value, i32) {
+    let done = store.output(&["--json", "doctor"]);
+    assert_eq!(done.stdout.lines().count(), 1, "{done:?}");
+    (serde_json::from_str(&done.stdout).unwrap(), done.code())
+}
+
+fn finding<'a>(report: &'a Value, code: &str) -> &'a Value {
+    let mut all = report["findings"].as_array().unwrap().iter();
+    all.find(|finding| finding["code"] == code).unwrap_or_else(|| panic!("{code}: {report}"))
+}
+
+fn at(url: &str, args: &[&str]) -> Finished {
+    let store = Store::new();
+    let mut all = vec!["--store", url];
+    all.extend(args);
+    Running::start(store.latchwork(&all)).finish()
+}
+
+#[test]
+fn a_good_directory_is_fit_and_every_trouble_has_consequence_and_remedy() {
+    let store = Store::new();
+    assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+    let (report, code) = doctor(&store);
+    assert_eq!(code, 0);
+    assert_eq!(report["fit"], true);
+    assert_eq!(report["store"], store.url());
+    for code in ["directory", "rights", "usable", "sessions", "records", "boot-clock"] {
+        assert_eq!(finding(&report, code)["severity"], "ok", "{report}");
+    }
+    for one in report["findings"].as_array().unwrap() {
+        let said = |field: &str| !one[field].as_str().unwrap().is_empty();
+        assert!(said("found"), "{one}");
+        match one["severity"].as_str().unwrap() {
+            "ok" => assert!(!said("consequence") && !said("remedy"), "{one}"),
+            "info" => assert!(said("consequence"), "{one}"),
+            _ => assert!(said("consequence") && said("remedy"), "{one}"),
+        }
+    }
+}
+
+#[test]
+fn a_directory_below_a_temp_directory_is_warned_of() {
+    // The stores of these tests lie in one.
+    let store = Store::new();
+    let (report, code) = doctor(&store);
+    assert_eq!(code, 0, "a warning is not critical");
+    let temp = finding(&report, "temp-directory");
+    assert_eq!(temp["severity"], "warning");
+    assert!(temp["remedy"].as_str().unwrap().contains("/var/lib"), "{temp}");
+    let text = store.output(&["doctor"]).stdout;
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], store.url());
+    let at = lines.iter().position(|line| line.starts_with("warning   temp-directory")).unwrap();
+    assert!(lines[at + 1].trim_start().starts_with("then  "), "{text}");
+    assert!(lines[at + 2].trim_start().starts_with("do  "), "{text}");
+    assert_eq!(lines.last(), Some(&"fit for locks; the worst is warning"));
+}
+
+#[test]
+fn looking_makes_no_directory_and_frees_no_lock() {
+    let store = Store::new();
+    let (report, code) = doctor(&store);
+    assert_eq!(code, 0);
+    assert_eq!(finding(&report, "directory")["severity"], "info");
+    assert_eq!(finding(&report, "rights")["severity"], "ok");
+    assert!(!store.path().exists());
+    fs::write(store.path(), "").unwrap();
+    let (report, code) = doctor(&store);
+    assert_eq!((code, &finding(&report, "directory")["severity"]), (71, &"critical".into()));
+    fs::remove_file(store.path()).unwrap();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    let ready = holder.ready();
+    let (report, _) = doctor(&store);
+    assert!(finding(&report, "records")["found"].as_str().unwrap().starts_with("1 key"));
+    assert!(finding(&report, "sessions")["found"].as_str().unwrap().starts_with("1 alive"));
+    let shown = store.output(&["--json", "show", "x"]).stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["holders"][0]["token"], ready.token.to_string());
+}
+
+#[test]
+fn sessions_of_the_dead_are_named_and_removed() {
+    let store = Store::new();
+    let mut holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    let guardian = holder.guardian();
+    holder.child.kill().unwrap();
+    holder.wait();
+    crate::common::eventually("the end of the guardian", || {
+        matches!(crate::common::state(guardian), '-' | 'Z').then_some(())
+    });
+    let (report, code) = doctor(&store);
+    assert_eq!(code, 0);
+    let sessions = finding(&report, "sessions");
+    assert_eq!(sessions["severity"], "info", "{sessions}");
+    assert_eq!(sessions["found"], "0 alive, 1 of dead processes");
+    let (report, _) = doctor(&store);
+    assert_eq!(finding(&report, "sessions")["found"], "0 alive");
+}
+
+#[test]
+fn a_damaged_record_is_critical() {
+    let store = Store::new();
+    assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+    let mut damaged = 0;
+    for stripe in fs::read_dir(store.path().join("records")).unwrap() {
+        for record in fs::read_dir(stripe.unwrap().path()).unwrap() {
+            fs::write(record.unwrap().path(), [0xA5; 4096]).unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1);
+    let (report, code) = doctor(&store);
+    assert_eq!((code, &report["fit"]), (71, &Value::Bool(false)), "{report}");
+    let records = finding(&report, "records");
+    assert_eq!(records["severity"], "critical");
+    assert!(records["found"].as_str().unwrap().contains("/records/"), "{records}");
+    let done = store.output(&["doctor"]);
+    assert_eq!(done.code(), 71);
+    assert!(done.stdout.ends_with("NOT fit for locks; the worst is critical\n"), "{done:?}");
+}
+
+#[test]
+fn a_directory_of_another_version_is_critical_and_open_to_all_is_warned_of() {
+    let store = Store::new();
+    fs::create_dir(store.path()).unwrap();
+    fs::set_permissions(store.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let (report, code) = doctor(&store);
+    assert_eq!(code, 0);
+    assert_eq!(finding(&report, "mode")["severity"], "warning");
+    fs::write(store.path().join("latchwork.format"), "latchwork-file 7\n").unwrap();
+    let (report, code) = doctor(&store);
+    assert_eq!(code, 71);
+    let usable = finding(&report, "usable");
+    assert!(usable["found"].as_str().unwrap().contains("latchwork-file 7"), "{usable}");
+    assert!(usable["remedy"].as_str().unwrap().contains("same version"), "{usable}");
+}
+
+#[test]
+fn few_descriptors_are_warned_of() {
+    let store = Store::new();
+    let script = format!("ulimit -n 100; '{}' --json doctor", env!("CARGO_BIN_EXE_latchwork"));
+    let done = Running::start(store.script(&script)).finish();
+    let report = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(finding(&report, "descriptors")["severity"], "warning");
+}
+
+#[test]
+fn memory_says_what_it_cannot_do() {
+    let done = at("mem:", &["doctor"]);
+    assert_eq!(done.code(), 0);
+    assert!(done.stdout.contains("other processes are not kept out"), "{done:?}");
+}
+
+#[test]
+fn a_cache_is_no_place_for_locks() {
+    let options =
+        RedisOptions::new().config("maxmemory 64mb").config("maxmemory-policy allkeys-lru");
+    let server = RedisServer::start(&options).unwrap();
+    let done = at(&server.url(), &["--json", "doctor"]);
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((done.code(), &report["fit"]), (71, &Value::Bool(false)), "{done:?}");
+    let eviction = finding(&report, "eviction-policy");
+    assert_eq!(eviction["severity"], "critical", "{eviction}");
+    assert_eq!(eviction["part"], format!("127.0.0.1:{}", server.port()));
+    let text = at(&server.url(), &["doctor"]).stdout;
+    assert!(text.contains("maxmemory-policy noeviction"), "{text}");
+}
+
+#[test]
+fn a_guarded_server_is_in_quarantine_until_init() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let url = format!("{}?guard=true", server.url());
+    let blocked = at(&url, &["run", "--wait", "100ms", "x", "--", "true"]);
+    assert_eq!(blocked.code(), 75, "{blocked:?}");
+    assert!(blocked.stderr.contains("quarantine"), "{blocked:?}");
+    assert!(at(&url, &["doctor"]).stdout.contains("quarantine"));
+    let done = at(&url, &["init"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(
+        done.stdout.contains("no quarantine") && done.stdout.contains("max_ttl 60s"),
+        "{done:?}"
+    );
+    assert_eq!(at(&url, &["run", "--wait", "100ms", "x", "--", "true"]).code(), 0);
+    assert_eq!(at(&server.url(), &["init"]).stdout.lines().count(), 1);
+}
+
+#[test]
+fn a_store_that_needs_no_preparation_says_so() {
+    let store = Store::new();
+    let done = store.output(&["init"]);
+    assert_eq!(done.code(), 0);
+    assert_eq!(done.stdout, format!("{}: this store needs no preparation\n", store.url()));
+    assert!(!store.path().exists());
+    let value: Value = serde_json::from_str(&at("mem:", &["--json", "init"]).stdout).unwrap();
+    assert_eq!(value["steps"], Value::Array(vec![]));
+    for command in ["doctor", "init"] {
+        assert_eq!(at("file:locks", &[command]).code(), 64);
+        assert!(store.output(&[command, "--help"]).stdout.contains("Examples:\n  latchwork"));
+    }
+}

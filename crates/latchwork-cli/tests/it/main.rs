@@ -1,0 +1,26 @@
+//! The command as people and scripts use it.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests measure, sleep and print"
+)]
+
+mod bench;
+mod common;
+mod demo;
+mod doctor;
+mod elect;
+mod etcd;
+mod kill;
+mod kinds;
+mod loss;
+mod once;
+mod redis;
+mod run;
+mod show;
+mod surroundings;
+mod terminal;
+mod zookeeper;

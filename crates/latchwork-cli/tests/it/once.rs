@@ -1,0 +1,276 @@
+//! `latchwork once`: a task of several hosts, done once in each period.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Finished, Running, SOON, Store};
+use latchwork_services::{Data, Persistence, RedisOptions, RedisServer, ServerClock};
+use rustix::process::Signal;
+
+/// A period that ends when nobody tests any more.
+const LONG: [&str; 2] = ["--every", "100y"];
+
+fn once(store: &Store, options: &[&str], script: &str) -> Finished {
+    started(store, options, script).finish()
+}
+
+fn started(store: &Store, options: &[&str], script: &str) -> Running {
+    let words = [&["-v", "once"], &LONG[..], options, &["report", "--", "sh", "-c", script]];
+    Running::start(store.latchwork(&words.concat()))
+}
+
+#[test]
+fn three_hosts_try_at_one_time_and_one_runs() {
+    let store = Store::new();
+    let runs: Vec<_> =
+        (0..3).map(|_| started(&store, &[], "sleep 0.3; echo ran >> \"$TRACE/ran\"")).collect();
+    for run in runs {
+        let done = run.finish();
+        assert_eq!(done.code(), 0, "{done:?}");
+    }
+    let again = once(&store, &[], "echo ran >> \"$TRACE/ran\"");
+    assert_eq!(again.code(), 0);
+    assert!(again.stderr.contains("done in this period"), "{again:?}");
+    assert_eq!(std::fs::read_to_string(store.file("ran")).unwrap(), "ran\n");
+    let strict = once(&store, &["--must-run"], "true");
+    assert_eq!(strict.code(), 75, "{strict:?}");
+}
+
+#[test]
+fn a_failure_leaves_the_task_to_others() {
+    let store = Store::new();
+    assert_eq!(once(&store, &[], "exit 3").code(), 3);
+    assert_eq!(once(&store, &[], "kill -9 $$").code(), 137);
+    assert_eq!(once(&store, &[], "echo ran").stdout, "ran\n");
+    assert_eq!(once(&store, &[], "echo ran").stdout, "");
+}
+
+/// A command that cleans up on SIGTERM and exits with 0 has not done its task.
+#[test]
+fn h114_a_run_that_was_asked_to_end_closes_nothing() {
+    let store = Store::new();
+    let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let stopped = started(&store, &[], script);
+    assert_eq!(stopped.stdout.next().as_deref(), Some("ready"));
+    stopped.signal(Signal::TERM);
+    let done = stopped.finish();
+    assert_eq!(done.code(), 0, "the exit code is the command's: {done:?}");
+    assert!(done.stderr.contains("open for another run"), "{done:?}");
+    assert_eq!(once(&store, &[], "echo ran").stdout, "ran\n");
+    assert_eq!(once(&store, &[], "echo ran").stdout, "");
+}
+
+/// `--every 1y` closes a name for a year, and says nothing about the minutes of `--every 1m`.
+#[test]
+fn h114_another_period_for_a_name_is_told() {
+    let store = Store::new();
+    assert_eq!(once(&store, &[], "echo ran").stdout, "ran\n");
+    let daily = store.output(&["once", "--every", "1d", "report", "--", "echo", "ran"]);
+    assert_eq!((daily.code(), &*daily.stdout), (78, ""), "{daily:?}");
+    assert!(daily.stderr.contains("another period"), "{daily:?}");
+}
+
+/// The clock of one host was three years ahead for one run: its successors name the way back.
+#[test]
+fn h114_a_reset_opens_a_task_that_a_wrong_clock_closed() {
+    let (store, clock) = (Store::new(), ServerClock::of_clients().unwrap());
+    let words = ["once", "--every", "1d", "report", "--", "echo", "ran"];
+    clock.step_forward(Duration::from_secs(1_100 * 24 * 3600)).unwrap();
+    let mut ahead = store.latchwork(&words);
+    clock.give_to(&mut ahead);
+    assert_eq!(Running::start(ahead).finish().stdout, "ran\n");
+    let refused = store.output(&words);
+    assert_eq!((refused.code(), &*refused.stdout), (78, ""), "{refused:?}");
+    assert!(refused.stderr.contains("latchwork once --reset NAME"), "{refused:?}");
+    assert_eq!(store.output(&["release", "--force", "report"]).code(), 0);
+    assert_eq!(store.output(&words).code(), 78, "it takes a hold away, and nobody holds it");
+    let reset = store.output(&["once", "--reset", "report"]);
+    assert_eq!(reset.code(), 0, "{reset:?}");
+    assert!(reset.stdout.starts_with("report: was closed for another 3years"), "{reset:?}");
+    let again = store.output(&words);
+    assert_eq!((again.code(), &*again.stdout), (0, "ran\n"), "{again:?}");
+    let done = store.output(&words);
+    assert_eq!((done.code(), &*done.stdout), (0, ""), "closed for its own day: {done:?}");
+}
+
+/// Nothing is closed, somebody is at it, it is closed, and nothing is closed any more.
+#[test]
+fn a_reset_says_what_it_did() {
+    let store = Store::new();
+    let reset = || store.output(&["once", "--reset", "report"]);
+    let json = || store.output(&["--json", "once", "--reset", "report"]).stdout;
+    let nothing = reset();
+    let said = "report: was not closed, nothing to reset\n";
+    assert_eq!((nothing.code(), &*nothing.stdout), (0, said), "{nothing:?}");
+    let script = "echo ready $LATCHWORK_TOKEN; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done";
+    let first = started(&store, &["--holder", "the first"], script);
+    let old = first.stdout.next().unwrap();
+    let held = reset();
+    assert_eq!((held.code(), &*held.stdout), (75, ""), "{held:?}");
+    assert!(held.stderr.contains("being done by the first"), "{held:?}");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(first.finish().code(), 0);
+    assert_eq!(once(&store, &[], "echo ran").stdout, "", "the run closed it: it was left alone");
+    let opened: serde_json::Value = serde_json::from_str(&json()).unwrap();
+    assert_eq!((&opened["key"], &opened["was_closed"]), (&"report".into(), &true.into()));
+    assert!(opened["closed_for_ms"].as_u64().is_some_and(|left| left > 1_000), "{opened}");
+    assert_eq!(json(), "{\"closed_for_ms\":null,\"key\":\"report\",\"was_closed\":false}\n");
+    let token = |line: &str| line.rsplit(' ').next().unwrap().trim().parse::<u64>().unwrap();
+    let next = once(&store, &[], "echo ready $LATCHWORK_TOKEN").stdout;
+    assert!(token(&next) > token(&old), "{next} after {old}");
+}
+
+#[test]
+fn a_reset_takes_no_command_and_no_options_of_one() {
+    let store = Store::new();
+    for words in [
+        &["--reset"][..],
+        &["--reset", "report", "--", "true"],
+        &["--reset", "--every", "1d", "report"],
+        &["--reset", "--tz", "UTC", "report"],
+        &["--reset", "--must-run", "report"],
+        &["--reset", "--wait", "1s", "report"],
+        &["report", "--", "true"],
+        &["--every", "1d", "report"],
+    ] {
+        let done = store.output(&[&["once"], words].concat());
+        assert_eq!(done.code(), 64, "{words:?}: {done:?}");
+        assert!(!done.stderr.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn who_is_told_that_it_is_running_may_wait_for_its_failure() {
+    let store = Store::new();
+    let first =
+        started(&store, &[], "echo ready; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 1");
+    assert_eq!(first.stdout.next().as_deref(), Some("ready"));
+    let skipped = once(&store, &[], "echo ran");
+    assert_eq!((skipped.code(), &*skipped.stdout), (0, ""));
+    assert!(skipped.stderr.contains("being done by"), "{skipped:?}");
+    let second = started(&store, &["--wait", "5m"], "echo ran");
+    second.stderr.until("waiting");
+    std::fs::write(store.file("go"), "").unwrap();
+    assert_eq!(first.finish().code(), 1);
+    let second = second.finish();
+    assert_eq!((second.code(), &*second.stdout), (0, "ran\n"), "{second:?}");
+}
+
+#[test]
+fn a_host_that_is_killed_leaves_the_task_to_others() {
+    let store = Store::new();
+    let first = started(&store, &[], "echo ready; sleep 300; echo x");
+    assert_eq!(first.stdout.next().as_deref(), Some("ready"));
+    first.signal(Signal::KILL);
+    let start = Instant::now();
+    let second = once(&store, &["--wait", "5m"], "echo ran");
+    assert_eq!(second.stdout, "ran\n", "{second:?}");
+    assert!(start.elapsed() < SOON);
+}
+
+#[test]
+fn the_next_period_is_open() {
+    let store = Store::new();
+    let run = || {
+        let words = ["once", "--every", "3s", "tick", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"];
+        store.output(&words).stdout
+    };
+    let mut tokens = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(7) {
+        tokens.extend(run().lines().map(|line| line.parse::<u64>().unwrap()));
+    }
+    // 7 s touch three periods or four.
+    assert!((3..=4).contains(&tokens.len()), "{tokens:?}");
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let store = Store::new();
+    for (words, named) in [
+        (&["--every", "soon"][..], "every"),
+        (&["--every", "1d", "--tz", "Europe/Atlantis"], "tz"),
+        (&["--every", "1h", "--tz", "Europe/Berlin"], "tz"),
+    ] {
+        let done = store.output(&[&["once"], words, &["x", "--", "true"]].concat());
+        assert_eq!(done.code(), 64, "{words:?}: {done:?}");
+        assert!(done.stderr.contains(named), "{done:?}");
+    }
+}
+
+/// A run on a server, whose command has ended well just after `go`.
+fn ends_after(
+    store: &Store,
+    server: &mut RedisServer,
+    ttl: &str,
+    go: impl FnOnce(&mut RedisServer),
+) -> Running {
+    let script = "echo ready; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done";
+    let words = [&["once"], &LONG[..], &["--ttl", ttl, "report", "--", "sh", "-c", script]];
+    let mut command = store.latchwork(&words.concat());
+    command.env("LATCHWORK_STORE", server.url());
+    let run = Running::start(command);
+    assert_eq!(run.stdout.next().as_deref(), Some("ready"));
+    go(server);
+    std::fs::write(store.file("go"), "").unwrap();
+    run
+}
+
+/// The server is away when the command ends, and comes back after 5 s.
+fn is_closed_later(
+    options: &RedisOptions,
+    go: impl FnOnce(&mut RedisServer),
+    come: impl FnOnce(&mut RedisServer),
+) {
+    let (store, mut server) = (Store::new(), RedisServer::start(options).unwrap());
+    let mut run = ends_after(&store, &mut server, "30s", go);
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(run.child.try_wait().unwrap().is_none(), "it waits for the closing");
+    come(&mut server);
+    let done = run.finish();
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.stderr.contains("not closed yet"), "{done:?}");
+    let shown = store.output(&["--store", &server.url(), "show", "report"]);
+    assert!(shown.stdout.contains("kept closed"), "{shown:?}");
+}
+
+#[test]
+fn the_period_is_closed_once_the_server_goes_on() {
+    let stop = |server: &mut RedisServer| server.stop().unwrap();
+    is_closed_later(&RedisOptions::new(), stop, |server| server.cont().unwrap());
+}
+
+#[test]
+fn the_period_is_closed_once_the_server_is_back() {
+    let options = RedisOptions::new().persistence(Persistence::EveryWrite);
+    is_closed_later(&options, |server| server.kill(), |server| server.restart(Data::Kept).unwrap());
+}
+
+#[test]
+fn a_period_that_could_not_be_closed_is_told() {
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let store = Store::new();
+    let run = ends_after(&store, &mut server, "2s", |server| server.stop().unwrap());
+    let done = run.finish();
+    assert_eq!(done.code(), 69, "{done:?}");
+    assert!(done.stderr.contains("could not be closed, the task may be done again"), "{done:?}");
+}
+
+#[test]
+fn a_period_of_a_server_that_lost_its_data_is_not_closed() {
+    let store = Store::new();
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let run = ends_after(&store, &mut server, "30s", |server| server.kill());
+    run.stderr.until("not closed yet");
+    server.restart(Data::Empty).unwrap();
+    let done = run.finish();
+    assert_eq!(done.code(), 69, "{done:?}");
+}
+
+#[test]
+fn the_help_tells_what_a_quarantine_exits_with() {
+    let help = Store::new().output(&["once", "--help"]).stdout;
+    assert!(help.contains("quarantine") && help.contains("75, also without --must-run"), "{help}");
+}

@@ -1,0 +1,104 @@
+//! The command on Redis, beside clients of other libraries.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Running, Store};
+use latchwork_services::{RedisOptions, RedisServer};
+use serde_json::Value;
+
+fn latchwork(store: &Store, server: &RedisServer, args: &[&str]) -> Running {
+    let mut command = store.latchwork(args);
+    command.env("LATCHWORK_STORE", server.url());
+    Running::start(command)
+}
+
+fn server() -> RedisServer {
+    RedisServer::start(&RedisOptions::new()).unwrap()
+}
+
+/// The bound is the design's 250 ms; the best of some tries counts, for a busy machine only adds.
+#[test]
+fn a_foreign_holder_that_goes_silently_is_followed_at_once() {
+    let (store, server) = (Store::new(), server());
+    let mut best = Duration::MAX;
+    for _ in 0..10 {
+        server.command(&["SET", "nightly", "v"]).unwrap().ok().unwrap();
+        let run = latchwork(&store, &server, &["-v", "run", "nightly", "--", "echo", "runs"]);
+        run.stderr.until("waiting for");
+        std::thread::sleep(Duration::from_millis(333));
+        server.command(&["DEL", "nightly"]).unwrap();
+        let freed = Instant::now();
+        run.stdout.until("runs");
+        best = best.min(freed.elapsed());
+        assert_eq!(run.finish().code(), 0);
+        if best <= Duration::from_millis(250) {
+            return;
+        }
+    }
+    panic!("noticed only after {best:?}");
+}
+
+#[test]
+fn a_holder_without_a_ttl_is_named() {
+    let (store, server) = (Store::new(), server());
+    server.command(&["SET", "nightly", "v"]).unwrap().ok().unwrap();
+    let text = latchwork(&store, &server, &["show", "nightly"]).finish().stdout;
+    assert!(text.starts_with("nightly: held"), "{text}");
+    assert!(text.contains("without a ttl"), "{text}");
+    let json = latchwork(&store, &server, &["--json", "show", "nightly"]).finish().stdout;
+    let value: Value = serde_json::from_str(&json).unwrap();
+    let notes = value["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|n| n.as_str().unwrap().contains("without a ttl")), "{json}");
+    assert_eq!(value["held"], true);
+    assert_eq!(value["holders"][0]["remaining_ms"], Value::Null);
+}
+
+/// Nobody is told that a lock was taken away which is still there.
+#[test]
+fn a_foreign_holder_is_not_taken_away_by_force() {
+    let (store, server) = (Store::new(), server());
+    server.command(&["SET", "nightly", "v"]).unwrap().ok().unwrap();
+    let done = latchwork(&store, &server, &["release", "nightly", "--force"]).finish();
+    assert_eq!(done.code(), 64, "{done:?}");
+    for part in ["\"nightly\"", "a client of another kind", "delete the key"] {
+        assert!(done.stderr.contains(part), "{done:?}");
+    }
+    assert_eq!(server.command(&["GET", "nightly"]).unwrap().text(), "v");
+}
+
+/// How long it has held, or waited: also after a waiter has looked again, which it does each third
+/// of its ttl.
+#[test]
+fn holder_and_waiter_are_shown_with_their_age() {
+    let (store, server) = (Store::new(), server());
+    let start = Instant::now();
+    let held = latchwork(&store, &server, &["-v", "run", "nightly", "--", "sleep", "60"]);
+    held.stderr.until("acquired");
+    let waits = ["-v", "run", "nightly", "--ttl", "1s", "--", "true"];
+    let waiter = latchwork(&store, &server, &waits);
+    waiter.stderr.until("waiting for");
+    let asked = Instant::now();
+    std::thread::sleep(Duration::from_millis(1_500));
+    let least = asked.elapsed();
+    let json = latchwork(&store, &server, &["--json", "show", "nightly"]).finish().stdout;
+    let value: Value = serde_json::from_str(&json).unwrap();
+    for party in [&value["holders"][0], &value["waiters"][0]] {
+        let age = Duration::from_millis(party["age_ms"].as_u64().unwrap());
+        assert!(age >= least && age <= start.elapsed(), "{least:?} {json}");
+    }
+    let text = latchwork(&store, &server, &["show", "nightly"]).finish().stdout;
+    assert!(text.contains("came 1s ago") || text.contains("came 2s ago"), "{text}");
+}
+
+#[test]
+fn a_lock_of_redisson_is_another_kind() {
+    let (store, server) = (Store::new(), server());
+    server.command(&["HSET", "nightly", "6fa459ea:1", "1"]).unwrap().ok().unwrap();
+    let done = latchwork(&store, &server, &["run", "nightly", "--", "true"]).finish();
+    assert_eq!(done.code(), 78);
+    assert!(done.stderr.contains("Redisson"), "{done:?}");
+    let text = latchwork(&store, &server, &["show", "nightly"]).finish().stdout;
+    assert!(!text.contains("free") && text.contains("hash"), "{text}");
+}

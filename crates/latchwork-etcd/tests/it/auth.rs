@@ -1,0 +1,170 @@
+//! Users, passwords, and tokens that end.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use crate::common::*;
+use futures_util::future::join_all;
+use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
+use latchwork_store::{Backend, ErrorKind, Linger, LostReason, Mode};
+
+/// A server whose tokens end when they were not used for a second or two.
+fn server_with_short_tokens() -> EtcdServer {
+    let options = EtcdOptions::new().arg("--auth-token-ttl=1").root_password("secret");
+    EtcdServer::start(&options).unwrap()
+}
+
+fn address(server: &EtcdServer) -> String {
+    format!("etcd://root:secret@127.0.0.1:{}", server.port())
+}
+
+fn logins(server: &EtcdServer) -> u64 {
+    let label = "grpc_method=\"Authenticate\"";
+    server.measure("grpc_server_handled_total", label).unwrap() as u64
+}
+
+#[test]
+fn users_are_known_by_their_password() {
+    let server = EtcdServer::start(&EtcdOptions::new().root_password("secret")).unwrap();
+    run(async {
+        let host = format!("127.0.0.1:{}", server.port());
+        for address in [format!("etcd://{host}"), format!("etcd://root:wrong@{host}")] {
+            let error = connect(&address).await.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            assert!(error.hint().is_some() && !error.to_string().contains("wrong"), "{error}");
+        }
+        let locks = client(&format!("etcd://root:secret@{host}")).await;
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        tokio::time::sleep(3 * SEC).await;
+        guard.ensure_held().expect("it was renewed");
+        guard.release().await.unwrap();
+    });
+}
+
+/// A login is a tenth of a second of work for the server, so that one is made for all.
+#[test]
+fn an_expired_token_is_asked_for_anew_and_once_for_all() {
+    let server = server_with_short_tokens();
+    run(async {
+        let locks = client(&address(&server)).await.ttl(30 * SEC);
+        for _ in 0..2 {
+            // Nothing uses the token, so it ends.
+            tokio::time::sleep(4 * SEC).await;
+            let before = logins(&server);
+            let names: Vec<_> = (0..40).map(|n| format!("many/{n}")).collect();
+            let mutexes: Vec<_> = names.iter().map(|name| locks.mutex(name)).collect();
+            for guard in join_all(mutexes.iter().map(|mutex| mutex.acquire())).await {
+                guard.unwrap().release().await.unwrap();
+            }
+            let made = logins(&server) - before;
+            assert!((1..=2).contains(&made), "{made} logins");
+        }
+    });
+}
+
+/// The streams of keep-alives and watches were opened with a token that has long ended.
+#[test]
+fn holds_and_waits_outlive_the_token() {
+    let server = server_with_short_tokens();
+    run(async {
+        let (holder, waiter) = (client(&address(&server)).await, client(&address(&server)).await);
+        // Renewed every four seconds: the token ends in between.
+        let (holder, waiter) = (holder.ttl(12 * SEC), waiter.ttl(12 * SEC));
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        let token = guard.token();
+        let mutex = waiter.mutex("k").fair();
+        let leaves = async {
+            tokio::time::sleep(16 * SEC).await;
+            guard.ensure_held().expect("it was renewed with other tokens");
+            assert!(logins(&server) >= 4, "the tokens have ended");
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(mutex.acquire_within(40 * SEC), leaves);
+        let next = next.unwrap();
+        assert!(next.token() > token);
+        next.ensure_held().unwrap();
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_user_who_is_no_more_is_denied_and_loses_the_lock_by_the_clock() {
+    let server = server_with_short_tokens();
+    let root = |args: &[&str]| {
+        etcdctl(server.port(), &[&["--user=root:secret"], args].concat()).unwrap();
+    };
+    root(&["user", "add", "app:lkj3"]);
+    root(&["user", "grant-role", "app", "root"]);
+    run(async {
+        let app = format!("etcd://app:lkj3@127.0.0.1:{}", server.port());
+        let locks = client(&app).await.ttl(4 * SEC);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        root(&["user", "delete", "app"]);
+        assert_eq!(guard.lost().await.reason, LostReason::Expired);
+        let error = locks.mutex("other").try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.to_string().contains("lkj3"), "{error}");
+    });
+}
+
+/// The lines of the page, as this user's password needs them.
+fn make_user_of_the_page(server: &EtcdServer) {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/etcd.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let start = page.find("```sh\netcdctl role").expect("the lines");
+    let lines = page[start..].lines().skip(1).take_while(|line| !line.starts_with("```"));
+    let mut made = 0;
+    for line in lines {
+        let words = line.strip_prefix("etcdctl ").expect("a call of etcdctl");
+        let words = words.replace("user add app", "user add app:lkj3");
+        let words: Vec<_> = ["--user=root:secret"].into_iter().chain(words.split(' ')).collect();
+        etcdctl(server.port(), &words).unwrap();
+        made += 1;
+    }
+    assert_eq!(made, 4);
+}
+
+#[test]
+fn the_rights_of_the_page_are_enough() {
+    let server = EtcdServer::start(&EtcdOptions::new().root_password("secret")).unwrap();
+    make_user_of_the_page(&server);
+    run(async {
+        let app = format!("etcd://app:lkj3@127.0.0.1:{}", server.port());
+        let (first, second) = (bare(&app).await, bare(&app).await);
+        let guard = first.locks().mutex("app:a/b").ttl(3 * SEC).acquire().await.unwrap();
+        let token = guard.token();
+        let mutex = second.locks().mutex("app:a/b");
+        let leaves = async {
+            tokio::time::sleep(4 * SEC).await;
+            guard.ensure_held().expect("it was renewed");
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(mutex.acquire_within(20 * SEC), leaves);
+        let next = next.unwrap();
+        assert!(next.token() > token);
+        let listed = first.locks().list("app:").await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].holders.len(), 1);
+        // Readers, permits, a linger, and what is revoked since its effect is not known.
+        for mode in [Mode::Read, Mode::Write, Mode::Permits { take: 1, of: 2 }] {
+            let mut shared = claim("app:shared");
+            shared.mode = mode;
+            first.granted(&shared).await;
+            assert!(first.held(&shared).await);
+            first.released(&shared).await;
+        }
+        let last = claim("app:linger");
+        first.granted(&last).await;
+        first.release(&last, Linger::For(2 * SEC)).await.unwrap();
+        second.blocked(&claim("app:linger")).await;
+        for name in ["other", "ap", "other:a"] {
+            let error = first.locks().mutex(name).try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied, "{name}: {error}");
+            assert!(error.hint().unwrap().contains("roles"), "{error:?}");
+        }
+        assert_eq!(first.locks().list("").await.unwrap_err().kind(), ErrorKind::Denied);
+        let driver = latchwork::Driver::start().unwrap();
+        let config = latchwork_etcd::EtcdConfig::parse(&app).unwrap();
+        let report = latchwork_etcd::doctor(config, driver.io()).await.unwrap();
+        assert!(report.find("version").is_some() && report.find("reachable").is_none());
+    });
+}

@@ -1,0 +1,24 @@
+//! Locks on real etcd servers.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests measure, sleep and print"
+)]
+
+mod auth;
+mod cluster;
+mod common;
+mod counts;
+mod fence;
+mod hazards;
+mod interop;
+mod leader;
+mod lost_answers;
+mod outside;
+mod surroundings;
+mod tls;
+mod trips;
+mod uncertain;

@@ -1,0 +1,414 @@
+//! Trying and waiting: one round of votes, and the confirmation of its token.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Shared;
+use super::flight::Flight;
+use super::round::{Round, Standing, State, limited, node_limit};
+use super::tally::{Count, Verdict};
+use latchwork_store::random_between;
+use latchwork_store::*;
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Moment};
+
+/// A round under way. Dropped anywhere, it is ended at all nodes that may know of it.
+struct Vote<'a> {
+    shared: &'a Arc<Shared>,
+    id: ClaimId,
+    round: Arc<Round>,
+    sent_at: Moment,
+    flight: Flight<Result<Attempt, BackendError>>,
+    grants: Vec<(usize, Grant)>,
+    blocks: Vec<(usize, Blocked)>,
+    failures: Vec<(usize, BackendError)>,
+    trips: Vec<Duration>,
+    kept: bool,
+}
+
+impl Shared {
+    pub(super) async fn try_acquire(
+        self: &Arc<Self>,
+        claim: &Claim,
+    ) -> Result<Attempt, BackendError> {
+        if let Mode::Permits { .. } = claim.mode {
+            let message = "a majority of nodes cannot count permits";
+            return Err(BackendError::new(
+                BackendErrorKind::Unsupported,
+                Effect::NotApplied,
+                message,
+            )
+            .next_step("use a semaphore on one node, or one mutex for each slot"));
+        }
+        if let Some((_, State::Held(_))) = self.look_up(claim.id) {
+            // The same id again is the same grant as long as it is there (B2).
+            match self.renew_all(std::slice::from_ref(claim)).await.remove(0)? {
+                Renewal::Held { ttl, token, .. } => {
+                    return Ok(Attempt::Granted(Grant { token, ttl, store_time: None }));
+                }
+                Renewal::Lost => {}
+            }
+        }
+        let before = match self.look_up(claim.id) {
+            Some((round, State::Blocked(standing))) => Some((round, standing)),
+            _ => None,
+        };
+        let contested = claim.waits && self.turns.is_contested(&claim.key, self.io.now());
+        if contested && before.is_none() {
+            // Who has just released is nearer than anybody who has to be woken.
+            self.io.sleep(self.turns.courtesy()).await;
+        }
+        let expects_others = match &before {
+            Some((_, standing)) => standing.split || standing.woken.load(Ordering::SeqCst),
+            None => contested,
+        };
+        let now = self.io.now();
+        let first = (claim.waits && expects_others).then(|| self.turns.first(&claim.key, now));
+        let floor = claim.floor.max(self.propose());
+        let round = match (&before, first) {
+            (Some((old, standing)), Some(first)) if standing.is_at(first) => {
+                old.again(claim, floor)
+            }
+            _ => Round::of(claim, floor, before.is_some()),
+        };
+        let splits = self.replace(claim.id, &round);
+        let ask = |n: usize| (n, self.ask_try(n, &round));
+        let nodes = 0..self.size.nodes;
+        let mut vote = Vote {
+            shared: self,
+            id: claim.id,
+            sent_at: now,
+            flight: Flight::new(nodes.clone().filter(|n| first.is_none_or(|f| f == *n)).map(ask)),
+            round: round.clone(),
+            grants: Vec::new(),
+            blocks: Vec::new(),
+            failures: Vec::new(),
+            trips: Vec::new(),
+            kept: false,
+        };
+        if let Some(first) = first {
+            if let Some(blocked) = vote.ask_first(first).await {
+                return Ok(Attempt::Blocked(blocked));
+            }
+            vote.flight.join(nodes.filter(|n| *n != first).map(ask));
+        }
+        match vote.count().await {
+            Verdict::Yes => {
+                let alone = before.iter().filter(|(_, standing)| standing.alone && first.is_none());
+                for (node, _) in alone.flat_map(|(_, standing)| standing.seen().marks) {
+                    self.turns.doubt(node, now); // it went on saying no while the key was free
+                }
+                let (token, ttl) = self.size.grant(&vote.grants).expect("a majority granted");
+                if !vote.confirm(token).await {
+                    return Ok(Attempt::Blocked(vote.block(splits, true)));
+                }
+                self.learn(token);
+                if !vote.keep(token) {
+                    return Err(BackendError::new(
+                        BackendErrorKind::Unreachable,
+                        Effect::Unknown,
+                        "the claim was released while it was being acquired",
+                    ));
+                }
+                Ok(Attempt::Granted(Grant { token, ttl, store_time: None }))
+            }
+            Verdict::No => {
+                let split = vote.is_split();
+                Ok(Attempt::Blocked(vote.block(splits, split)))
+            }
+            Verdict::Failed => {
+                let certain = vote.grants.is_empty()
+                    && vote.blocks.len() + vote.failures.len() == self.size.nodes
+                    && vote.failures.iter().all(|(_, e)| e.effect == Effect::NotApplied);
+                let effect = if certain { Effect::NotApplied } else { Effect::Unknown };
+                Err(self.too_few(&vote.failures, effect))
+            }
+        }
+    }
+
+    /// Enters a new round for the claim and ends the one before it; answers how many rounds in a
+    /// row were split.
+    fn replace(self: &Arc<Self>, id: ClaimId, round: &Arc<Round>) -> u32 {
+        let old = self.book().enter(id, round, State::Open, self.io.now());
+        let Some((old, state)) = old else { return 0 };
+        old.end();
+        match state {
+            State::Blocked(standing) => {
+                if old.claim.id == round.claim.id {
+                    return standing.splits; // it goes on under this name
+                }
+                let claim = Arc::new(old.claim.clone());
+                for (node, _) in standing.leave().iter().filter(|_| old.claim.waits) {
+                    self.spawn_clear(*node, &claim, Linger::None);
+                }
+                standing.splits
+            }
+            // An open one is cleared up by its own vote; a lost one may live on at a minority.
+            State::Open => 0,
+            State::Held(_) => {
+                let claim = Arc::new(old.claim.clone());
+                (0..self.size.nodes).for_each(|n| self.spawn_clear(n, &claim, Linger::None));
+                0
+            }
+        }
+    }
+
+    pub(super) async fn wait(&self, claim: &Claim, blocked: &Blocked) -> Wake {
+        let standing = match self.look_up(claim.id) {
+            Some((round, State::Blocked(standing))) if claim.waits => Some((round, standing)),
+            _ => None,
+        };
+        let pause = async {
+            match blocked.retry_after {
+                Some(pause) => self.io.sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        let Some((round, standing)) = standing.filter(|(_, standing)| !standing.split) else {
+            // After a split vote all losers release what they have, and everyone would be woken at
+            // once. The pause, drawn by lot, lets one of them come first.
+            pause.await;
+            return Wake::Look;
+        };
+        let mut flight: Flight<Result<Wake, BackendError>> = Flight::new(std::iter::empty());
+        let woken = async {
+            let (mut asked, mut woken) = (0, 0);
+            loop {
+                let news = standing.news.notified();
+                tokio::pin!(news);
+                // Enlist before looking, or what comes in between would go unnoticed.
+                news.as_mut().enable();
+                let seen = standing.seen();
+                if seen.free + woken >= standing.needs {
+                    break;
+                }
+                let marks = seen.marks.iter().skip(asked).cloned();
+                flight.join(marks.map(|(node, mark)| {
+                    let (backend, round) = (self.nodes[node].clone(), round.clone());
+                    let ask = async move { backend.wait(&round.claim, &mark).await };
+                    (node, Box::pin(ask) as _)
+                }));
+                asked = asked.max(seen.marks.len());
+                tokio::select! {
+                    landed = flight.land(), if !flight.is_empty() => {
+                        let landed = landed.unwrap_or_default();
+                        woken += landed.iter().filter(|(_, wake)| wake.is_ok()).count();
+                    }
+                    () = news => {}
+                }
+            }
+            standing.woken.store(true, Ordering::SeqCst);
+        };
+        tokio::select! {
+            () = woken => {}
+            () = pause => {}
+        }
+        Wake::Look
+    }
+}
+
+impl Vote<'_> {
+    /// Takes answers until they decide.
+    async fn count(&mut self) -> Verdict {
+        loop {
+            self.land().await;
+            let count = Count {
+                yes: self.grants.len(),
+                no: self.blocks.len(),
+                failed: self.failures.len(),
+            };
+            if let Some(verdict) = self.shared.size.vote(count) {
+                self.shared.turns.learn(self.trip());
+                return verdict;
+            }
+        }
+    }
+
+    async fn land(&mut self) {
+        let landed = self.flight.land().await.unwrap_or_default();
+        let trip = self.shared.io.now().since(self.sent_at);
+        for (node, answer) in landed {
+            self.trips.push(trip);
+            match answer {
+                Ok(Attempt::Granted(grant)) => self.grants.push((node, grant)),
+                Ok(Attempt::Blocked(blocked)) => self.blocks.push((node, blocked)),
+                Err(error) => self.failures.push((node, error)),
+            }
+        }
+    }
+
+    /// Waits a little for the node that was asked first. If it knows a holder, nobody else is asked:
+    /// it tells when that one goes, and if it does not soon, the next round asks all.
+    async fn ask_first(&mut self, first: usize) -> Option<Blocked> {
+        let (io, turns) = (&self.shared.io, &self.shared.turns);
+        let patience = turns.patience();
+        let _ = io.within(patience, self.land()).await;
+        let now = io.now();
+        match (&self.grants[..], &self.blocks[..]) {
+            ([_], _) => None,
+            (_, [(_, blocked)]) if blocked.cause == Cause::Held => {
+                let limit = node_limit(self.round.claim.ttl);
+                let doubt = random_between(limit, limit * 2);
+                let told = blocked.retry_after.unwrap_or(doubt);
+                let mut answer = blocked.clone();
+                answer.retry_after = Some(told.min(doubt));
+                (answer.ahead, answer.resume, answer.store_time) = (None, None, None);
+                let marks = std::mem::take(&mut self.blocks);
+                self.leave(Standing::at_first(marks));
+                Some(answer)
+            }
+            _ => {
+                turns.doubt(first, now);
+                None
+            }
+        }
+    }
+
+    /// The median of the trips so far.
+    fn trip(&self) -> Duration {
+        let mut trips = self.trips.clone();
+        trips.sort_unstable();
+        trips.get(trips.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// Makes sure that a majority remembers the token, counting only nodes where the claim is
+    /// live: elsewhere a later claim may have been granted already.
+    async fn confirm(&mut self, token: u64) -> bool {
+        let knows = |(_, grant): &&(usize, Grant)| grant.token >= token;
+        let mut known = self.grants.iter().filter(knows).count();
+        let claim = Claim { floor: token, ..self.round.claim.clone() };
+        let limit = node_limit(claim.ttl);
+        let asks = self.grants.iter().filter(|g| !knows(g)).map(|(node, _)| {
+            let (node, claims) = (self.shared.nodes[*node].clone(), [claim.clone()]);
+            let ask = async move {
+                let answer = node.renew_all(&claims).await.pop();
+                answer.unwrap_or_else(|| Err(super::corrupt("the node left out the answer")))
+            };
+            (0, limited(self.shared, limit, ask))
+        });
+        let mut flight = Flight::new(asks);
+        while known < self.shared.size.majority {
+            let Some(landed) = flight.land().await else { return false };
+            let held = landed.iter().filter(|(_, answer)| {
+                matches!(answer, Ok(Renewal::Held { token: now, .. }) if *now >= token)
+            });
+            known += held.count();
+        }
+        true
+    }
+
+    /// Keeps the round as the claim's hold; false if the claim was released meanwhile.
+    fn keep(mut self, token: u64) -> bool {
+        let shared = self.shared;
+        let state = State::Held(token);
+        if !shared.book().advance(self.id, &self.round, state, shared.io.now()) {
+            return false;
+        }
+        for (node, ask) in self.flight.take_pending() {
+            shared.straggle(node, &self.round, ask);
+        }
+        self.kept = true;
+        true
+    }
+
+    /// Whether nobody else can have a majority, as far as is known. A node in quarantine does not
+    /// say who holds the key there.
+    fn is_split(&self) -> bool {
+        let blocks = self.blocks.iter().map(|(_, blocked)| blocked);
+        let holders = blocks.filter(|b| b.cause != Cause::Quarantine).map(|b| &b.holder);
+        let most = holders.clone().map(|one| holders.clone().filter(|h| *h == one).count()).max();
+        most.unwrap_or(0) + self.quarantined() < self.shared.size.majority
+    }
+
+    fn quarantined(&self) -> usize {
+        self.blocks.iter().filter(|(_, blocked)| blocked.cause == Cause::Quarantine).count()
+    }
+
+    /// Gives back what was granted, and leaves the marks that ask for a wake-up.
+    fn block(mut self, splits: u32, split: bool) -> Blocked {
+        let splits = if split { splits + 1 } else { 0 };
+        let answer = self.answer(split.then_some(splits));
+        let marks = std::mem::take(&mut self.blocks);
+        let needs = self.shared.size.majority.saturating_sub(self.grants.len());
+        self.leave(Standing::new(marks, needs, split, splits));
+        answer
+    }
+
+    /// Leaves the round as it stands, and ends what of it is of no use any more.
+    fn leave(&mut self, standing: Standing) {
+        let standing = Arc::new(standing);
+        if self.round.claim.waits {
+            let now = self.shared.io.now();
+            let state = State::Blocked(standing.clone());
+            if self.shared.book().advance(self.id, &self.round, state, now) {
+                for (node, ask) in self.flight.take_pending() {
+                    self.shared.straggle_to(node, &self.round, &standing, ask);
+                }
+            } else {
+                self.blocks = standing.leave(); // nobody waits for them any more
+            }
+            self.kept = true;
+        }
+        self.clear_up();
+    }
+
+    fn answer(&self, splits: Option<u32>) -> Blocked {
+        let said = |one: &Blocked| (one.cause, one.holder.clone());
+        let agree = |one: &Blocked| self.blocks.iter().filter(|b| said(&b.1) == said(one)).count();
+        // Too few nodes in quarantine are not what is in the way.
+        let closed = self.shared.size.blocks(self.quarantined());
+        let weight = |one: &Blocked| ((one.cause == Cause::Quarantine) == closed, agree(one));
+        let most = self.blocks.iter().map(|(_, blocked)| blocked).max_by_key(|b| weight(b));
+        let retry_after = match splits {
+            Some(attempt) => Some(self.pause(attempt)),
+            None => {
+                let free = self.grants.iter().map(|_| Duration::ZERO);
+                let told = self.blocks.iter().filter_map(|(_, blocked)| blocked.retry_after);
+                self.shared.size.within(free.chain(told))
+            }
+        };
+        Blocked {
+            retry_after,
+            ahead: None,
+            cause: most.map_or(Cause::Held, |b| b.cause),
+            holder: most.and_then(|b| b.holder.clone()),
+            resume: None,
+            store_time: None,
+        }
+    }
+
+    /// A pause by lot, long enough for one of the losers to finish before another begins.
+    fn pause(&self, attempt: u32) -> Duration {
+        let longest = self.trip().max(Duration::from_millis(1)).saturating_mul(2 * attempt);
+        let longest = longest.min(self.round.claim.ttl / 4);
+        random_between(longest / 100, longest)
+    }
+
+    /// Ends the round wherever it may be live.
+    fn clear_up(&mut self) {
+        self.round.end();
+        let claim = Arc::new(self.round.claim.clone());
+        let granted = self.grants.iter().map(|(node, _)| *node);
+        let marked = self.blocks.iter().filter(|_| claim.waits).map(|(node, _)| *node);
+        let again = self.round.again;
+        let unknown = self.failures.iter().filter(|(_, e)| again || e.effect == Effect::Unknown);
+        for node in granted.chain(marked).chain(unknown.map(|(node, _)| *node)) {
+            self.shared.spawn_clear(node, &claim, Linger::None);
+        }
+        for (node, ask) in self.flight.take_pending() {
+            self.shared.straggle(node, &self.round, ask);
+        }
+        self.grants.clear();
+        self.blocks.clear();
+        self.failures.clear();
+    }
+}
+
+impl Drop for Vote<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.clear_up();
+            self.shared.book().forget(self.id, &self.round);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Renewing and releasing: separate paths, so that no failed renewal ever releases.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::flight::Flight;
+use super::round::{Round, State, limited, node_limit};
+use super::tally::{Count, Verdict};
+use latchwork_store::*;
+use latchwork_store::{BackendError, Effect};
+
+/// A claim to renew, and what the nodes have said about it.
+struct Ballot {
+    id: ClaimId,
+    /// `None` for a claim that this process does not hold: the nodes are asked for the id as it
+    /// is, so that the word is theirs.
+    round: Option<Arc<Round>>,
+    asked: Claim,
+    held: Vec<(usize, Renewal)>,
+    lost: Vec<usize>,
+    failures: Vec<(usize, BackendError)>,
+}
+
+impl Ballot {
+    fn take(&mut self, node: usize, answer: Option<Result<Renewal, BackendError>>) {
+        match answer {
+            // A node that did not take the floor over would not remember the token.
+            Some(Ok(Renewal::Held { token, .. })) if token < self.asked.floor => {
+                let message = "the node did not take the token over";
+                self.failures.push((node, super::corrupt(message)));
+            }
+            Some(Ok(held @ Renewal::Held { .. })) => self.held.push((node, held)),
+            Some(Ok(Renewal::Lost)) => self.lost.push(node),
+            Some(Err(error)) => self.failures.push((node, error)),
+            None => self.failures.push((node, super::corrupt("the node left out an answer"))),
+        }
+    }
+
+    fn count(&self) -> Count {
+        Count { yes: self.held.len(), no: self.lost.len(), failed: self.failures.len() }
+    }
+}
+
+impl Shared {
+    pub(super) async fn renew_all(
+        self: &Arc<Self>,
+        claims: &[Claim],
+    ) -> Vec<Result<Renewal, BackendError>> {
+        let Some(shortest) = claims.iter().map(|claim| claim.ttl).min() else {
+            return Vec::new();
+        };
+        let mut ballots: Vec<Ballot> = claims.iter().map(|claim| self.ballot(claim)).collect();
+        let asked: Arc<[Claim]> = ballots.iter().map(|ballot| ballot.asked.clone()).collect();
+        let mut flight = Flight::new(self.nodes.iter().enumerate().map(|(index, node)| {
+            let (node, asked) = (node.clone(), asked.clone());
+            let ask = async move { Ok(node.renew_all(&asked).await) };
+            (index, limited(self, node_limit(shortest), ask))
+        }));
+        let undecided = |ballot: &Ballot| self.size.word(ballot.count()).is_none();
+        while ballots.iter().any(undecided) {
+            let Some(landed) = flight.land().await else { break };
+            for (node, answers) in landed {
+                let mut answers = match answers {
+                    Ok(answers) => answers.into_iter().map(Some).collect(),
+                    Err(error) => vec![Some(Err(error)); ballots.len()],
+                };
+                answers.resize_with(ballots.len(), || None);
+                for (ballot, answer) in ballots.iter_mut().zip(answers) {
+                    ballot.take(node, answer);
+                }
+            }
+        }
+        // Slow nodes go on, or they would end the claim though it was renewed.
+        for (_, ask) in flight.take_pending() {
+            self.io.spawn(async move { drop(ask.await) });
+        }
+        ballots.into_iter().map(|ballot| self.declare(ballot)).collect()
+    }
+
+    fn ballot(&self, claim: &Claim) -> Ballot {
+        let (round, asked) = match self.look_up(claim.id) {
+            Some((round, State::Held(token))) => {
+                let floor = token.max(claim.floor);
+                let asked = Claim { floor, ttl: claim.ttl, ..round.claim.clone() };
+                (Some(round), asked)
+            }
+            _ => (None, Claim { order: Order::Barging, ..claim.clone() }),
+        };
+        Ballot { id: claim.id, round, asked, held: vec![], lost: vec![], failures: vec![] }
+    }
+
+    fn declare(self: &Arc<Self>, ballot: Ballot) -> Result<Renewal, BackendError> {
+        match self.size.word(ballot.count()) {
+            Some(Verdict::Yes) => {}
+            Some(Verdict::No) => return Ok(Renewal::Lost),
+            _ => return Err(self.unsure(&ballot)),
+        }
+        let renewals = ballot.held.iter().filter_map(|(_, renewal)| match renewal {
+            Renewal::Held { ttl, token, .. } => Some((*ttl, *token)),
+            Renewal::Lost => None,
+        });
+        let ttl = self.size.reached(renewals.clone().map(|(ttl, _)| ttl)).unwrap_or_default();
+        let mut token = ballot.asked.floor;
+        match &ballot.round {
+            Some(round) => {
+                let state = State::Held(token);
+                if self.book().advance(ballot.id, round, state, self.io.now()) {
+                    self.learn(token);
+                    ballot.lost.iter().for_each(|node| self.plant(*node, round, token));
+                }
+            }
+            None => token = token.max(self.size.within(renewals.map(|r| r.1)).unwrap_or(0)),
+        }
+        Ok(Renewal::Held { ttl, token, store_time: None })
+    }
+
+    fn unsure(&self, ballot: &Ballot) -> BackendError {
+        let mut error = self.too_few(&ballot.failures, Effect::Unknown);
+        if !ballot.lost.is_empty() {
+            error.message += &format!("; {} said that it is lost", ballot.lost.len());
+        }
+        error
+    }
+
+    /// Gives a held claim back to a node that has lost it, so that nodes may restart one after
+    /// another under a long hold. It counts from the next renewal on: counted at once, a claim
+    /// that had lapsed everywhere could slip back in after another's hold.
+    fn plant(self: &Arc<Self>, node: usize, round: &Arc<Round>, token: u64) {
+        let claim = Claim { floor: token, waits: false, ..round.claim.clone() };
+        let (backend, limit) = (self.nodes[node].clone(), node_limit(claim.ttl));
+        let ask = async move { backend.try_acquire(&claim).await };
+        self.straggle(node, round, limited(self, limit, ask));
+    }
+
+    /// Ends a claim, or opens a key, at all nodes.
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        claim: &Claim,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
+        // To open a key ends no claim, not even one of this id.
+        let known = self.look_up(claim.id).filter(|_| linger != Linger::End);
+        let asked = match &known {
+            Some((round, state)) => {
+                round.release();
+                match state {
+                    State::Blocked(standing) => drop(standing.leave()),
+                    State::Held(_) if round.waited => {
+                        self.turns.contest(&claim.key, self.io.now());
+                    }
+                    _ => {}
+                }
+                Claim { ttl: claim.ttl.max(round.claim.ttl), ..round.claim.clone() }
+            }
+            None => claim.clone(),
+        };
+        let asked = Arc::new(asked);
+        let asks = (0..self.size.nodes).map(|n| match &known {
+            Some((round, _)) => (n, self.ask_end(n, round, &asked, linger)),
+            None => (n, self.ask_release(n, &asked, linger)),
+        });
+        let mut farewell =
+            Farewell { shared: self, claim: asked.clone(), linger, flight: Flight::new(asks) };
+        let mut count = Count::default();
+        let mut failures = Vec::new();
+        let verdict = loop {
+            for (node, answer) in farewell.flight.land().await.unwrap_or_default() {
+                match answer {
+                    Ok(Released::Yes) => count.yes += 1,
+                    Ok(Released::NotHeld) => count.no += 1,
+                    Err(error) => {
+                        count.failed += 1;
+                        failures.push((node, error));
+                        // An opening is not repeated: later it could open what another run has closed.
+                        if linger != Linger::End {
+                            self.spawn_clear(node, &asked, linger);
+                        }
+                    }
+                }
+            }
+            let verdict = match linger {
+                // A hold has a majority, so it shares a node with any majority that answers.
+                Linger::None if count.yes + count.no >= self.size.majority => {
+                    Some(if count.yes > 0 { Verdict::Yes } else { Verdict::No })
+                }
+                Linger::None => {
+                    let count = Count { yes: 0, no: count.yes + count.no, ..count };
+                    self.size.vote(count)
+                }
+                // The key stays closed only where the claim was held, and that must be a majority.
+                Linger::For(_) => self.size.word(count),
+                // All are heard, or given up: each that stays closed is one that a later majority
+                // has to do without.
+                Linger::End if count.yes + count.no + count.failed < self.size.nodes => None,
+                Linger::End if count.yes + count.no < self.size.majority => Some(Verdict::Failed),
+                Linger::End => Some(if count.yes > 0 { Verdict::Yes } else { Verdict::No }),
+            };
+            if let Some(verdict) = verdict {
+                break verdict;
+            }
+        };
+        if let (Some((round, _)), Verdict::Yes | Verdict::No) = (&known, verdict) {
+            self.book().forget(claim.id, round);
+        }
+        match verdict {
+            Verdict::Yes => Ok(Released::Yes),
+            Verdict::No => Ok(Released::NotHeld),
+            Verdict::Failed => Err(self.too_few(&failures, Effect::Unknown)),
+        }
+    }
+}
+
+/// A release under way. Dropped anywhere, the rest of it goes on in the background.
+struct Farewell<'a> {
+    shared: &'a Arc<Shared>,
+    claim: Arc<Claim>,
+    linger: Linger,
+    flight: Flight<Result<Released, BackendError>>,
+}
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        for (node, ask) in self.flight.take_pending() {
+            let (shared, claim, linger) = (self.shared.clone(), self.claim.clone(), self.linger);
+            self.shared.io.spawn(async move {
+                if ask.await.is_err() && linger != Linger::End {
+                    shared.spawn_clear(node, &claim, linger);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Inspecting: what a majority of the nodes that answer agree on.
+
+use std::collections::BTreeMap;
+
+use super::flight::Flight;
+use super::round::limited;
+use super::tally::Size;
+use super::{INSPECT_LIMIT, Shared};
+use latchwork_store::*;
+use latchwork_store::{BackendError, Effect, Key};
+
+impl Shared {
+    pub(super) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
+        let mut flight = Flight::new(self.nodes.iter().enumerate().map(|(index, node)| {
+            let (node, query) = (node.clone(), query.clone());
+            let ask = async move { node.inspect(&query).await };
+            (index, limited(self, INSPECT_LIMIT, ask))
+        }));
+        let (mut views, mut failures) = (Vec::new(), Vec::new());
+        while let Some(landed) = flight.land().await {
+            for (node, answer) in landed {
+                match answer {
+                    Ok(snapshots) => views.push((node, snapshots)),
+                    Err(error) => failures.push((node, error)),
+                }
+            }
+        }
+        if views.len() < self.size.majority {
+            return Err(self.too_few(&failures, Effect::NotApplied));
+        }
+        views.sort_unstable_by_key(|(node, _)| *node);
+        let mut keys: BTreeMap<Key, Vec<Snapshot>> = BTreeMap::new();
+        for snapshot in views.iter().flat_map(|(_, snapshots)| snapshots) {
+            keys.entry(snapshot.key.clone()).or_default().push(snapshot.clone());
+        }
+        let names = self.book().names();
+        let own = |id: ClaimId| names.get(&id).copied().unwrap_or(id);
+        let of = Size::of(views.len());
+        let mut merged: Vec<Snapshot> =
+            keys.into_iter().map(|(key, snapshots)| merge(key, &snapshots, of, &own)).collect();
+        if !failures.is_empty() {
+            let silent = self.too_few(&failures, Effect::NotApplied).message;
+            merged.iter_mut().for_each(|snapshot| snapshot.notes.push(silent.clone()));
+        }
+        if let Query::Prefix(_) = query {
+            merged.retain(|snapshot| !snapshot.is_free());
+        }
+        Ok(merged)
+    }
+}
+
+/// Joins the views of one key; `own` translates the names of rounds to those of claims.
+fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> ClaimId) -> Snapshot {
+    let mut notes: Vec<String> = Vec::new();
+    for note in snapshots.iter().flat_map(|s| &s.notes) {
+        if !notes.contains(note) {
+            notes.push(note.clone());
+        }
+    }
+    let mut holders = Vec::new();
+    for seen in group(snapshots.iter().flat_map(|s| &s.holders)) {
+        let first = seen[0];
+        if seen.len() >= of.majority {
+            let token = of.within(seen.iter().map(|p| p.token.unwrap_or(0)));
+            let remaining = of.reached(seen.iter().filter_map(|p| p.remaining));
+            let id = first.id.map(own);
+            holders.push(Party { id, token, remaining, ..first.clone() });
+        } else {
+            let (votes, all) = (seen.len(), of.nodes);
+            notes.push(format!("{:?} is on {votes} of {all} nodes: a vote, no hold", first.holder));
+        }
+    }
+    let mut waiters: Vec<Party> = Vec::new();
+    for seen in group(snapshots.iter().flat_map(|s| &s.waiters)) {
+        let id = seen[0].id.map(own);
+        let holds = |party: &Party| party.id == id;
+        if !holders.iter().any(holds) && !waiters.iter().any(holds) {
+            waiters.push(Party { id, ..seen[0].clone() });
+        }
+    }
+    let missing = || std::iter::repeat_n(Default::default(), of.nodes - snapshots.len());
+    let linger = snapshots.iter().map(|s| s.linger.unwrap_or_default()).chain(missing());
+    let tokens = snapshots.iter().map(|s| s.token).chain((snapshots.len()..of.nodes).map(|_| 0));
+    Snapshot {
+        shape: holders.first().or(waiters.first()).map(|party| party.mode.shape()),
+        holders,
+        waiters,
+        token: of.reached(tokens).unwrap_or(0),
+        linger: of.reached(linger).filter(|left| !left.is_zero()),
+        notes,
+        ..Snapshot::free(key)
+    }
+}
+
+/// The same party at several nodes, by its name there or, without one, by its text.
+fn group<'a>(parties: impl Iterator<Item = &'a Party>) -> Vec<Vec<&'a Party>> {
+    let same = |a: &Party, b: &Party| a.id == b.id && (a.id.is_some() || a.holder == b.holder);
+    let mut groups: Vec<Vec<&Party>> = Vec::new();
+    for party in parties {
+        match groups.iter_mut().find(|seen| same(seen[0], party)) {
+            Some(seen) => seen.push(party),
+            None => groups.push(vec![party]),
+        }
+    }
+    groups
+}

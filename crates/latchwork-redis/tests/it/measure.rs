@@ -1,0 +1,73 @@
+//! No lease is shorter than its ttl, not even by the part of a millisecond that Redis cuts off.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use std::time::Duration;
+
+use latchwork::Driver;
+use latchwork_redis::{RedisBackend, RedisConfig};
+use latchwork_services::{RedisOptions, RedisServer};
+use latchwork_store::{
+    Attempt, Backend, Claim, ClaimId, Key, Linger, Mode, Moment, Order, Released, Stamp,
+};
+
+const TTL: Duration = Duration::from_millis(10);
+
+/// Tries a rival again and again until it gets the key, and tells when.
+async fn free_at(backend: &RedisBackend, driver: &Driver, rival: &Claim) -> Moment {
+    while !matches!(backend.try_acquire(rival).await.unwrap(), Attempt::Granted(_)) {}
+    let free = driver.io().now();
+    backend.release(rival, Linger::None).await.unwrap();
+    free
+}
+
+#[tokio::test]
+async fn every_lease_and_linger_has_its_full_measure() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    for option in ["", "?plain=true"] {
+        let driver = Driver::start().unwrap();
+        let config = RedisConfig::parse(&format!("{}{option}", server.url())).unwrap();
+        let backend = RedisBackend::connect(config, driver.io()).await.unwrap();
+        let claim = |mode| Claim {
+            key: Key::new("k").unwrap(),
+            id: ClaimId::random(),
+            mode,
+            order: Order::Barging,
+            ttl: TTL,
+            holder: "a test".into(),
+            waits: false,
+            floor: 0,
+            stamp: Stamp::new(driver.io().now()),
+        };
+        let two = Mode::Permits { take: 2, of: 2 };
+        let mut pairs = vec![(Mode::Exclusive, Mode::Exclusive)];
+        if option.is_empty() {
+            pairs.extend([(Mode::Write, Mode::Read), (Mode::Read, Mode::Write), (two, two)]);
+        }
+        for (mode, rival) in pairs {
+            for _ in 0..50 {
+                let (held, rival) = (claim(mode), claim(rival));
+                let sent = driver.io().now();
+                backend.try_acquire(&held).await.unwrap();
+                let lasted = free_at(&backend, &driver, &rival).await.since(sent);
+                assert!(lasted >= TTL, "{mode:?} {option}: ended after {lasted:?}");
+
+                if option.is_empty() {
+                    let (held, other) = (claim(mode), claim(mode));
+                    backend.try_acquire(&held).await.unwrap();
+                    if mode == Mode::Read {
+                        // Closed while somebody still reads, and after.
+                        backend.try_acquire(&other).await.unwrap();
+                    }
+                    let sent = driver.io().now();
+                    let closing = backend.release(&held, Linger::For(TTL)).await.unwrap();
+                    backend.release(&other, Linger::None).await.unwrap();
+                    let lasted = free_at(&backend, &driver, &rival).await.since(sent);
+                    // Who had run out before it was released had nothing to close.
+                    let closed = closing == Released::Yes;
+                    assert!(!closed || lasted >= TTL, "{mode:?}: closed for {lasted:?}");
+                }
+            }
+        }
+    }
+}

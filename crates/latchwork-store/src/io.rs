@@ -1,0 +1,119 @@
+//! What core lends to a backend: a place to run and a clock.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment, Sleep};
+use crate::error::BackendError;
+use crate::fork::Origin;
+
+/// A task handed to [`Io::spawn`].
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A place to run and a clock, given to a backend when it connects.
+///
+/// With a [`Driver`](crate::Driver) the tasks run on Latchwork's own thread, inside a tokio
+/// runtime with I/O enabled, so that a user runtime that blocks starves none of them. Tests give
+/// an `Io` over one paused runtime instead.
+#[derive(Clone)]
+pub struct Io {
+    spawn: Arc<dyn Fn(Task) + Send + Sync>,
+    spawn_blocking: Option<Arc<dyn Fn(Task) + Send + Sync>>,
+    clock: Arc<dyn Clock>,
+    origin: Origin,
+}
+
+impl Io {
+    /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
+    pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
+        let (spawn, origin) = (Arc::new(spawn), Origin::here());
+        Self { spawn, spawn_blocking: None, clock, origin }
+    }
+
+    /// The same, with another place for tasks that block their thread.
+    #[must_use]
+    pub fn with_workers(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
+        Self { spawn_blocking: Some(Arc::new(spawn)), ..self }
+    }
+
+    /// The same, with all tasks where they may block their thread, if there is such a place.
+    #[must_use]
+    pub fn for_blocking(self) -> Self {
+        match &self.spawn_blocking {
+            Some(spawn) => Self { spawn: spawn.clone(), ..self },
+            None => self,
+        }
+    }
+
+    /// Runs a task until it ends or the driver shuts down. Callable from anywhere, never blocks.
+    ///
+    /// The task must not block either: it shares its thread with other tasks of the store.
+    ///
+    /// In a child that was forked from the process, where nothing runs it, the task is left as it is.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if self.origin.is_here() {
+            (self.spawn)(Box::pin(task));
+        } else {
+            std::mem::forget(Box::pin(task));
+        }
+    }
+
+    /// The process that it runs in.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Now, on the boot clock.
+    pub fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// A sleep of this length, from now.
+    pub fn sleep(&self, length: Duration) -> Sleep {
+        self.clock.sleep_until(self.now().plus(length))
+    }
+
+    /// Runs `future` for at most `limit`; `None` if it did not end in time.
+    ///
+    /// A future that ends at its first poll costs no timer.
+    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let at = self.now().plus(limit);
+        let mut timer: Option<Sleep> = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            timer.get_or_insert_with(|| self.clock.sleep_until(at)).as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// The answer of a verb within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// The verb's own, or `Unreachable` with an unknown effect if there was none in time.
+    pub async fn answer<T>(
+        &self,
+        limit: Duration,
+        verb: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        self.within(limit, verb).await.unwrap_or_else(|| Err(BackendError::no_answer(limit)))
+    }
+}
+
+impl fmt::Debug for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Io").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

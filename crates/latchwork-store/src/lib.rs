@@ -1,0 +1,54 @@
+//! What a store is to [Latchwork](https://docs.rs/latchwork): the boundary, its words, and kits to
+//! write one with.
+//!
+//! This crate is for authors of stores. Who takes locks needs `latchwork` alone.
+//!
+//! - [`Backend`] is the boundary: five verbs, and [the contract](backend) that they keep.
+//! - [`Io`] is what a backend is given to run on; [`clock`] is the time that it may read.
+//! - [`kit`] has the pure parts that stores share: a record, a line, an address.
+//! - [`MemoryBackend`] is a whole backend to learn from, and to test with.
+//! - [`testing`] (feature `testing`) has a clock that a test sets.
+
+mod answers;
+pub mod backend;
+mod backoff;
+mod capabilities;
+pub mod clock;
+pub mod doctor;
+mod doorbell;
+mod doubts;
+mod error;
+mod fork;
+mod io;
+mod key;
+pub mod kit;
+mod lifeline;
+mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod token;
+pub mod validity;
+
+pub use answers::Answers;
+pub use backend::{
+    Attempt, Backend, Blocked, Cause, Claim, ClaimId, Grant, Linger, Mode, Order, Party, Query,
+    Released, Renewal, Shape, Snapshot, Stamp, Verb, Wake,
+};
+pub use backoff::{Backoff, random_between, random_u128};
+pub use capabilities::{Capabilities, Fencing};
+pub use clock::{Clock, Moment, Sleep};
+#[cfg(target_os = "linux")]
+pub use doorbell::Attending;
+pub use doorbell::Doorbell;
+pub use doubts::{DoubtSink, Doubts};
+pub use error::{
+    BackendError, BackendErrorKind, Effect, Error, ErrorKind, Lost, LostReason, NotHeld,
+};
+#[cfg(target_os = "linux")]
+pub use fork::CloseOnFork;
+pub use fork::Origin;
+pub use io::{Io, Task};
+pub use key::Key;
+pub use lifeline::Lifeline;
+pub use memory::MemoryBackend;
+pub use token::{Fenced, FencingToken};

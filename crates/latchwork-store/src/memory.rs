@@ -1,0 +1,358 @@
+//! A store in the memory of this process: for tests, for one process, and to learn from.
+//!
+//! It is the example for who writes a backend. A store that can read, change and write one
+//! value atomically needs only what is here:
+//!
+//! 1. `change` makes each verb atomic (B1): it takes the record of a key, lets the pure
+//!    [`Record`] judge, and writes it back. Rules about claims, order and tokens are all there.
+//! 2. The time comes from the [`Io`] and is read inside the atomic step, so that no record sees
+//!    time go back. No timer runs: what has ended is dropped by whoever comes next (B11).
+//! 3. A blocked try takes a seat *before* it answers, in the same step. A wake-up that comes
+//!    between the answer and `wait` finds the seat and stays there (B7).
+//! 4. A record that holds nothing is dropped; its token lives on in a single number (B8).
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::*;
+use crate::capabilities::{Capabilities, Fencing};
+use crate::clock::Moment;
+use crate::error::BackendError;
+use crate::io::Io;
+use crate::key::Key;
+use crate::kit::record::{Alive, Now, Record, Wakeup};
+
+/// Keys are spread over so many tables, each with a mutex of its own.
+const TABLES: usize = 16;
+
+/// No claim has a session that could die before the process itself.
+const ALIVE: Alive<'static> = &|_| true;
+
+/// A [`Backend`] in the memory of this process.
+///
+/// Use it where all who compete live in one process, and in tests of code that takes locks. It
+/// survives nothing: when the process ends, so do the locks, and the tokens of the next one are
+/// larger only if the wall clock did not go back.
+pub struct MemoryBackend {
+    store: Arc<Store>,
+    io: Io,
+}
+
+struct Store {
+    tables: [Mutex<Table>; TABLES],
+    hasher: RandomState,
+}
+
+struct Table {
+    entries: HashMap<Key, Entry>,
+    /// The largest token of the records that were dropped.
+    base: u64,
+    /// How many entries call for a look at all of them.
+    crowded: usize,
+}
+
+#[derive(Default)]
+struct Entry {
+    record: Record,
+    /// One for each claim in line: where its wake-up waits for it.
+    seats: HashMap<ClaimId, Arc<Notify>>,
+}
+
+impl MemoryBackend {
+    /// Makes an empty store.
+    pub fn new(io: Io) -> Arc<Self> {
+        // A store made later starts above all tokens of an earlier one: a key gets less than one
+        // grant in a microsecond.
+        let base = io.clock().wall().as_micros() as u64;
+        let table = || Mutex::new(Table { entries: HashMap::new(), base, crowded: 64 });
+        let store = Store { tables: std::array::from_fn(|_| table()), hasher: RandomState::new() };
+        Arc::new(Self { store: Arc::new(store), io })
+    }
+
+    /// Opens the same store once more, as another process would.
+    pub fn beside(&self) -> Arc<Self> {
+        Arc::new(Self { store: self.store.clone(), io: self.io.clone() })
+    }
+
+    fn table(&self, key: &Key) -> MutexGuard<'_, Table> {
+        let hash = self.store.hasher.hash_one(key);
+        lock(&self.store.tables[hash as usize % TABLES])
+    }
+
+    fn now(&self) -> Now {
+        let lease = self.io.now().since(Moment::from_nanos(0));
+        Now { lease, wall: self.io.clock().wall() }
+    }
+
+    /// The atomic step behind every verb that may change something.
+    fn change<T>(
+        &self,
+        claim: &Claim,
+        judge: impl FnOnce(&mut Record, u64, Now) -> (T, Vec<Wakeup>),
+    ) -> T {
+        let mut table = self.table(&claim.key);
+        let now = self.now();
+        let base = table.base;
+        let entry = table.entries.entry(claim.key.clone()).or_default();
+        let (answer, wakeups) = judge(&mut entry.record, base, now);
+        let mut called = entry.called(&wakeups);
+        called.extend(entry.seat(claim.id));
+        table.drop_idle(&claim.key, now);
+        drop(table);
+        // Not under the lock: whoever is called may come at once.
+        called.iter().for_each(|seat| seat.notify_one()); // kept in the seat until its owner waits
+        answer
+    }
+}
+
+impl Entry {
+    /// The seats of those whose turn it is.
+    fn called(&self, wakeups: &[Wakeup]) -> Vec<Arc<Notify>> {
+        let admissible = wakeups.iter().filter(|w| w.admissible);
+        admissible.filter_map(|w| self.seats.get(&w.id).cloned()).collect()
+    }
+
+    /// Gives the claim a seat if it stands in line, and takes it away if it does not. Returns the
+    /// seats of those who have lost their places by their ttl: who still waits must come again.
+    fn seat(&mut self, id: ClaimId) -> Vec<Arc<Notify>> {
+        if self.record.line.iter().any(|w| w.id == id) {
+            self.seats.entry(id).or_default();
+        } else {
+            self.seats.remove(&id);
+        }
+        if self.seats.len() <= self.record.line.len() {
+            return Vec::new();
+        }
+        let line: HashSet<ClaimId> = self.record.line.iter().map(|w| w.id).collect();
+        self.seats.extract_if(|id, _| !line.contains(id)).map(|(_, seat)| seat).collect()
+    }
+}
+
+impl Table {
+    fn drop_idle(&mut self, key: &Key, now: Now) {
+        if self.entries.get(key).is_some_and(|e| e.record.is_idle(now)) {
+            self.base = self.base.max(self.entries.remove(key).map_or(0, |e| e.record.token));
+        }
+        if self.entries.len() >= self.crowded {
+            // Keys whose holders never came back are found here, at a constant price per key.
+            let base = &mut self.base;
+            self.entries.retain(|key, entry| {
+                let free = entry.record.snapshot(key.clone(), now, ALIVE).is_free();
+                if free {
+                    *base = (*base).max(entry.record.token);
+                }
+                !free
+            });
+            self.crowded = 64.max(self.entries.len() * 2);
+        }
+    }
+}
+
+impl Backend for MemoryBackend {
+    fn capabilities(&self) -> Capabilities {
+        let ttl = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+        Capabilities::full("mem:")
+            .with_fencing(Fencing::WhileDataSurvives)
+            .with_ttl(ttl, Duration::from_secs(30))
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
+        Box::pin(async move {
+            self.change(claim, |record, base, now| record.try_acquire(claim, 0, base, now, ALIVE))
+        })
+    }
+
+    fn wait<'a>(
+        &'a self,
+        claim: &'a Claim,
+        _blocked: &'a Blocked,
+    ) -> Verb<'a, Result<Wake, BackendError>> {
+        Box::pin(async move {
+            let seat = self.table(&claim.key).entries.get(&claim.key).and_then(|entry| {
+                entry.seats.get(&claim.id).cloned() // the lock is not held while waiting
+            });
+            match seat {
+                Some(seat) => seat.notified().await,
+                // It takes no place in line: only core's own timer can tell it to look.
+                None if !claim.waits => std::future::pending().await,
+                None => {}
+            }
+            Ok(Wake::Look)
+        })
+    }
+
+    fn renew_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
+        Box::pin(async move {
+            let renew =
+                |claim| Ok(self.change(claim, |record, _, now| record.renew(claim, now, ALIVE)));
+            claims.iter().map(renew).collect()
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        claim: &'a Claim,
+        linger: Linger,
+    ) -> Verb<'a, Result<Released, BackendError>> {
+        Box::pin(async move {
+            Ok(self.change(claim, |record, _, now| record.release(claim.id, linger, now, ALIVE)))
+        })
+    }
+
+    fn ttl_may_change(&self) -> bool {
+        true
+    }
+
+    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
+        Box::pin(async move {
+            let now = self.now();
+            let prefix = match query {
+                Query::Key(key) => {
+                    let table = self.table(key);
+                    return Ok(vec![match table.entries.get(key) {
+                        Some(entry) => entry.record.snapshot(key.clone(), now, ALIVE),
+                        None => Snapshot::free(key.clone()),
+                    }]);
+                }
+                Query::Prefix(prefix) => prefix,
+            };
+            let mut snapshots = Vec::new();
+            for table in &self.store.tables {
+                let table = lock(table);
+                let named = table.entries.iter().filter(|(k, _)| k.as_str().starts_with(&**prefix));
+                snapshots.extend(named.map(|(k, e)| e.record.snapshot(k.clone(), now, ALIVE)));
+            }
+            snapshots.retain(|s| !s.is_free());
+            snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            Ok(snapshots)
+        })
+    }
+}
+
+impl fmt::Debug for MemoryBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBackend").finish_non_exhaustive()
+    }
+}
+
+/// A panic elsewhere leaves a record as it was between two steps, so the store stays usable.
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{claim, paused_io};
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn granted(attempt: Result<Attempt, BackendError>) -> Grant {
+        match attempt.unwrap() {
+            Attempt::Granted(grant) => grant,
+            Attempt::Blocked(blocked) => panic!("blocked: {blocked:?}"),
+        }
+    }
+
+    fn blocked(attempt: Result<Attempt, BackendError>) -> Blocked {
+        match attempt.unwrap() {
+            Attempt::Blocked(blocked) => blocked,
+            Attempt::Granted(grant) => panic!("granted: {grant:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_up_between_try_and_wait_is_not_lost_and_crosses_handles() {
+        let here = MemoryBackend::new(paused_io().0);
+        let there = here.beside();
+        let (first, second) = (claim("k"), claim("k"));
+        let grant = granted(here.try_acquire(&first).await);
+        let answer = blocked(there.try_acquire(&second).await);
+        assert_eq!(here.release(&first, Linger::None).await.unwrap(), Released::Yes);
+        let start = here.io.now();
+        assert_eq!(there.wait(&second, &answer).await.unwrap(), Wake::Look);
+        assert_eq!(here.io.now(), start, "woken by the release, not by a timer");
+        assert!(granted(there.try_acquire(&second).await).token > grant.token);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_release_wakes_one_waiter() {
+        let store = MemoryBackend::new(paused_io().0);
+        let holder = claim("k");
+        granted(store.try_acquire(&holder).await);
+        let waiters: Vec<Claim> = (0..8).map(|_| claim("k")).collect();
+        for waiter in &waiters {
+            blocked(store.try_acquire(waiter).await);
+        }
+        store.release(&holder, Linger::None).await.unwrap();
+        let answer = Blocked {
+            retry_after: None,
+            ahead: None,
+            cause: Cause::Held,
+            holder: None,
+            resume: None,
+            store_time: None,
+        };
+        let mut woken = 0;
+        for waiter in &waiters {
+            woken += store.io.within(SEC, store.wait(waiter, &answer)).await.is_some() as u32;
+        }
+        assert_eq!(woken, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_lost_its_place_is_told_to_come_again() {
+        let store = MemoryBackend::new(paused_io().0);
+        let (mut holder, waiter) = (claim("k"), claim("k"));
+        holder.ttl = 1_000 * SEC;
+        granted(store.try_acquire(&holder).await);
+        let answer = blocked(store.try_acquire(&waiter).await);
+        let wait = store.wait(&waiter, &answer);
+        store.io.sleep(waiter.ttl).await;
+        blocked(store.try_acquire(&claim("k")).await);
+        assert!(store.io.within(SEC, wait).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn idle_and_forgotten_keys_are_dropped_and_tokens_still_grow() {
+        let store = MemoryBackend::new(paused_io().0);
+        let first = claim("once");
+        let token = granted(store.try_acquire(&first).await).token;
+        store.release(&first, Linger::None).await.unwrap();
+        let entries = || store.store.tables.iter().map(|t| lock(t).entries.len()).sum::<usize>();
+        assert_eq!(entries(), 0);
+        for n in 0..20_000 {
+            granted(store.try_acquire(&claim(&format!("forgotten {n}"))).await);
+            if n % 100 == 0 {
+                store.io.sleep(SEC).await;
+            }
+        }
+        // Of the ttl of 10 s, about 1,000 keys are live at a time.
+        assert!(entries() < 5_000, "{} entries", entries());
+        assert!(granted(store.try_acquire(&claim("once")).await).token > token);
+        let later = MemoryBackend::new(store.io.clone());
+        assert!(granted(later.try_acquire(&claim("once")).await).token > token);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn inspect_lists_by_prefix_in_order_and_changes_nothing() {
+        let store = MemoryBackend::new(paused_io().0);
+        for name in ["b/2", "a", "b/1"] {
+            granted(store.try_acquire(&claim(name)).await);
+        }
+        let query = Query::Prefix("b/".into());
+        let list = store.inspect(&query).await.unwrap();
+        assert_eq!(list.iter().map(|s| s.key.as_str()).collect::<Vec<_>>(), ["b/1", "b/2"]);
+        assert_eq!(store.inspect(&query).await.unwrap(), list);
+        let free = store.inspect(&Query::Key(Key::new("c").unwrap())).await.unwrap();
+        assert!(free.len() == 1 && free[0].is_free());
+    }
+}

@@ -1,0 +1,116 @@
+//! The number that a resource can check.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Bits of a token that count handovers within one hold of the store's grant.
+const HANDOVER_BITS: u32 = 10;
+
+/// A number that grows with every grant on a key.
+///
+/// Give it to the resource that the lock protects and let the resource refuse a smaller one than
+/// it has already seen ([`Fence`](crate::Fence)): then a holder that was paused past its validity
+/// cannot write over its successor. No lease can prevent that pause (Kleppmann 2016, "How to do
+/// distributed locking"); Chubby calls the number a sequencer (Burrows, OSDI 2006).
+///
+/// Tokens stay below 2^63, so they fit a signed 64-bit column; they pass 2^53, so a number in
+/// JSON or Lua is too small for them: print them as text.
+///
+/// ```
+/// use latchwork_store::FencingToken;
+///
+/// let first = FencingToken::from_grant(7);
+/// assert!(first.handed_over(1).unwrap() > first);
+/// assert!(FencingToken::from_grant(8) > first.handed_over(1023).unwrap());
+/// assert_eq!("7168".parse::<FencingToken>(), Ok(first));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// The largest index that [`handed_over`](Self::handed_over) takes.
+    pub const MAX_HANDOVERS: u32 = (1 << HANDOVER_BITS) - 1;
+
+    /// Makes the token of a store's grant.
+    ///
+    /// A store's number of 2^53 or more would pass 2^63 and is capped there: no store of ours
+    /// reaches it before the year 2255.
+    pub const fn from_grant(number: u64) -> Self {
+        const TOP: u64 = (1 << 53) - 1;
+        Self((if number > TOP { TOP } else { number }) << HANDOVER_BITS)
+    }
+
+    /// The token of the `index`-th handover within the hold that `self` began, or `None` when the
+    /// bits do not suffice.
+    pub const fn handed_over(self, index: u32) -> Option<Self> {
+        if index > Self::MAX_HANDOVERS {
+            return None;
+        }
+        Some(Self((self.0 >> HANDOVER_BITS << HANDOVER_BITS) | index as u64))
+    }
+
+    /// The number to store and compare.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// A token read back from where [`get`](Self::get) was stored.
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The store's own number behind this token.
+    pub const fn grant_number(self) -> u64 {
+        self.0 >> HANDOVER_BITS
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+/// A write or read whose token is smaller than one already seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fenced {
+    /// The token that was refused.
+    pub refused: FencingToken,
+    /// The largest token seen.
+    pub newest: FencingToken,
+}
+
+impl fmt::Display for Fenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token {} was overtaken by {}", self.refused, self.newest)
+    }
+}
+
+impl std::error::Error for Fenced {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_below_two_to_the_63() {
+        assert!(FencingToken::from_grant(u64::MAX).get() < 1 << 63);
+    }
+
+    #[test]
+    fn a_handover_never_reaches_the_next_grant() {
+        let token = FencingToken::from_grant(41);
+        let last = token.handed_over(FencingToken::MAX_HANDOVERS).unwrap();
+        assert!(last < FencingToken::from_grant(42));
+        assert_eq!(token.handed_over(FencingToken::MAX_HANDOVERS + 1), None);
+        assert_eq!(last.handed_over(3), token.handed_over(3));
+    }
+}

@@ -1,0 +1,171 @@
+//! How long a holder may believe in its claim: arithmetic without I/O.
+//!
+//! Every formula counts from a moment *before* the request was sent. The store counts from the
+//! arrival, which is later, so the holder always stops believing first. Source: the lease rule of
+//! Gray and Cheriton (1989) and the Redlock page of the Redis documentation (validity = ttl -
+//! elapsed - drift).
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// The allowance for two clocks that run at different rates: `ttl/100 + 2 ms`.
+pub const fn drift(ttl: Duration) -> Duration {
+    Duration::from_nanos((ttl.as_nanos() / 100) as u64 + 2_000_000)
+}
+
+/// Until when a claim may be believed in, when the request that started its ttl was about to be
+/// sent at `sent_at`.
+pub fn valid_until(sent_at: Moment, ttl: Duration) -> Moment {
+    sent_at.plus(ttl.saturating_sub(drift(ttl)))
+}
+
+/// Until when a *pushed* grant may be believed in.
+///
+/// A push answers no request, so it is anchored to the try whose stamp the store echoes: the
+/// server's clock says how long after that try the grant was made, our own clock says how long ago
+/// that try was sent, and the smaller of the two is safe (a push cannot have been made later than
+/// it was read). The server's clock may run fast, so a hundredth of what it says is not believed.
+pub fn pushed_valid_until(
+    stamp: Moment,
+    since_try: Duration,
+    now: Moment,
+    ttl: Duration,
+) -> Moment {
+    let surely = since_try.saturating_sub(since_try / 100);
+    let made_after = surely.min(now.since(stamp));
+    valid_until(stamp.plus(made_after), ttl)
+}
+
+/// Whether enough of a grant is left to start work with: half of its granted ttl.
+pub fn is_worth_taking(valid_until: Moment, now: Moment, ttl: Duration) -> bool {
+    valid_until.since(now) >= ttl / 2
+}
+
+/// The default pause between renewals: a third of the granted ttl.
+pub fn renew_every(ttl: Duration) -> Duration {
+    ttl / 3
+}
+
+/// The default time limit of one verb: a quarter of the ttl, two seconds at most.
+pub fn op_timeout(ttl: Duration) -> Duration {
+    (ttl / 4).min(Duration::from_secs(2))
+}
+
+/// How long a hold that a step of the wall clock may have ended waits for the store's word, before
+/// it counts as lost: a quarter of the ttl, half a second at most.
+pub fn settle(ttl: Duration) -> Duration {
+    (ttl / 4).min(Duration::from_millis(500))
+}
+
+/// How much further the wall clock may have moved than the boot clock before a guard is suspect.
+///
+/// A paused virtual machine stops both clocks and sets the wall clock right on resume; the lease
+/// ran on at the store all the while.
+pub const PAUSE_TOLERANCE: Duration = Duration::from_secs(1);
+
+/// Wall time minus boot time, in nanoseconds: constant while the machine runs.
+pub fn wall_offset(wall: Duration, boot: Moment) -> i64 {
+    (wall.as_nanos() as i128 - i128::from(boot.as_nanos())) as i64
+}
+
+/// Whether the wall clock ran on while the boot clock did not, between two offsets.
+pub fn was_paused(then: i64, now: i64) -> bool {
+    now.saturating_sub(then) > PAUSE_TOLERANCE.as_nanos() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn at(seconds: f64) -> Moment {
+        Moment::from_nanos((seconds * 1e9) as u64)
+    }
+
+    #[test]
+    fn counts_from_before_the_request() {
+        assert_eq!(valid_until(at(10.0), 10 * SEC), at(19.898));
+        assert_eq!(valid_until(at(10.0), Duration::from_millis(1)), at(10.0), "never negative");
+    }
+
+    #[test]
+    fn a_late_reader_of_a_push_counts_from_the_echoed_stamp() {
+        // Try sent at 0, granted 1 ms later by the server's clock, read at 30 s after a pause.
+        let until = pushed_valid_until(at(0.0), Duration::from_millis(1), at(30.0), 10 * SEC);
+        // A hundredth of that millisecond is not believed: the server's clock may be fast.
+        assert_eq!(until, at(9.89899));
+        // A server clock that jumped cannot push the end behind our own reading.
+        let until = pushed_valid_until(at(0.0), 3600 * SEC, at(1.0), 10 * SEC);
+        assert_eq!(until, at(10.898));
+    }
+
+    #[test]
+    fn a_paused_machine_shows_in_the_offset() {
+        let before = wall_offset(Duration::from_secs(1_000), at(5.0));
+        let running = wall_offset(Duration::from_secs(1_060), at(65.0));
+        let paused = wall_offset(Duration::from_secs(1_060), at(5.0));
+        assert!(!was_paused(before, running));
+        assert!(was_paused(before, paused));
+        assert!(!was_paused(paused, before), "a wall clock set back is no pause");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        /// The store ends the claim no earlier than arrival + ttl by its clock; the holder, whose
+        /// clock may be 1 % slower, must have stopped believing by then.
+        #[test]
+        fn the_holder_stops_first(
+            sent in 0u64..1_000_000_000_000,
+            travel in 0u64..5_000_000_000,
+            ttl_ms in 50u64..600_000,
+        ) {
+            let ttl = Duration::from_millis(ttl_ms);
+            let sent = Moment::from_nanos(sent);
+            let until = valid_until(sent, ttl);
+            let store_span = ttl.mul_f64(0.99);
+            let store_end = sent.plus(Duration::from_nanos(travel)).plus(store_span);
+            prop_assert!(until <= store_end);
+        }
+
+        /// The server's clock may run 1 % fast, and then its `since_try` is too long by as much. It
+        /// counts that from the arrival of the try, and the lease from the push.
+        #[test]
+        fn h94_the_holder_of_a_push_stops_first(
+            stamp in 0u64..1_000_000_000_000,
+            travel in 0u64..5_000_000_000,
+            waited in 0u64..600_000_000_000,
+            read_after in 0u64..20_000_000_000,
+            ttl_ms in 50u64..600_000,
+            rate_ppm in 990_100u64..=1_010_000,
+        ) {
+            let ttl = Duration::from_millis(ttl_ms);
+            let stamp = Moment::from_nanos(stamp);
+            let rate = rate_ppm as f64 / 1e6;
+            let since_try = Duration::from_nanos(waited).mul_f64(rate);
+            let pushed = stamp.plus(Duration::from_nanos(travel + waited));
+            let now = pushed.plus(Duration::from_nanos(read_after));
+            let until = pushed_valid_until(stamp, since_try, now, ttl);
+            let store_end = pushed.plus(ttl.div_f64(rate));
+            prop_assert!(until <= store_end, "{:?} too long", until.since(store_end));
+        }
+
+        #[test]
+        fn a_push_is_never_believed_longer_than_a_request_sent_when_it_was_read(
+            stamp in 0u64..1_000_000_000_000,
+            since_try in 0u64..100_000_000_000,
+            read_after in 0u64..100_000_000_000,
+            ttl_ms in 50u64..600_000,
+        ) {
+            let ttl = Duration::from_millis(ttl_ms);
+            let stamp = Moment::from_nanos(stamp);
+            let now = stamp.plus(Duration::from_nanos(read_after));
+            let until = pushed_valid_until(stamp, Duration::from_nanos(since_try), now, ttl);
+            prop_assert!(until <= valid_until(now, ttl));
+            prop_assert!(until >= valid_until(stamp, ttl));
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Locks on real ZooKeeper servers.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests measure, sleep and print"
+)]
+
+mod common;
+mod cuts;
+mod faults;
+mod fence;
+mod hazards;
+mod interop;
+mod sasl;
+mod storm;
+mod surroundings;
+mod tls;
+mod trips;

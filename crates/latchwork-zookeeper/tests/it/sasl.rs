@@ -1,0 +1,72 @@
+//! Users that a server knows by its JAAS file, and who prove themselves by SASL.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use crate::common::*;
+use latchwork::Driver;
+use latchwork_services::Folder;
+use latchwork_store::ErrorKind;
+use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
+
+const USERS: &str = r#"Server {
+    org.apache.zookeeper.server.auth.DigestLoginModule required
+    user_app="se\"cret,x"
+    user_other="secret";
+};
+"#;
+
+fn server(folder: &Folder) -> ZooKeeperServer {
+    let users = folder.path().join("jaas.conf");
+    std::fs::write(&users, USERS).unwrap();
+    let options = ZooKeeperOptions::new()
+        .setting("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
+        .flag(format!("-Djava.security.auth.login.config={}", users.display()));
+    ZooKeeperServer::start(&options).unwrap()
+}
+
+fn address(user: &str, port: u16) -> String {
+    format!("zk://{user}@127.0.0.1:{port}/app?auth=sasl")
+}
+
+#[test]
+fn a_user_proves_who_it_is_by_sasl_and_others_are_kept_out() {
+    let folder = Folder::new().unwrap();
+    let server = server(&folder);
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    let app = "app:se%22cret,x";
+    run(async {
+        let one = client(&address(app, server.port())).await;
+        let two = client(&address(app, proxy.port())).await;
+        let guard = one.mutex("k").acquire().await.unwrap();
+        assert!(two.mutex("k").try_acquire().await.unwrap().is_none());
+        // The next connection of the session proves it anew.
+        proxy.cut(Cut::Reset).unwrap();
+        until(&two, "k", |shown| shown.holders.len() == 1).await;
+        assert!(two.mutex("k").try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        let next = two.mutex("k").acquire().await.unwrap();
+        let driver = Driver::start().unwrap();
+        let plain = format!("zk://127.0.0.1:{}/app", server.port());
+        let wrong = address("app:wrong", server.port());
+        for stranger in [wrong, address("other:secret", server.port()), plain] {
+            let config = ZooKeeperConfig::parse(&stranger).unwrap();
+            let error =
+                ZooKeeperBackend::connect(config, driver.io()).await.expect_err("a stranger");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{stranger}: {error:?}");
+            assert!(error.hint().is_some() && !error.to_string().contains("wrong"), "{error}");
+        }
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_knows_no_users_is_named() {
+    let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
+    run(async {
+        let driver = Driver::start().unwrap();
+        let config = ZooKeeperConfig::parse(&address("app:secret", server.port())).unwrap();
+        let error = ZooKeeperBackend::connect(config, driver.io()).await.expect_err("no users");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        assert!(error.to_string().contains("SASL"), "{error}");
+    });
+}

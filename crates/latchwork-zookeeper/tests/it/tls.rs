@@ -1,0 +1,40 @@
+//! TLS, with the authority that the address names.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use crate::common::*;
+use latchwork::Driver;
+use latchwork_store::ErrorKind;
+use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
+
+#[test]
+fn a_lock_over_tls_and_what_is_said_when_it_cannot_be() {
+    let server = ZooKeeperServer::start(&ZooKeeperOptions::new().tls()).unwrap();
+    let certificates = server.certificates().unwrap().clone();
+    run(async {
+        let at = |host: &str, options: &str| {
+            format!("zks://{host}:{}/app{options}", server.secure_port())
+        };
+        let ca = format!("?ca={}", certificates.ca_cert.display());
+        for host in ["127.0.0.1", "localhost"] {
+            let locks = client(&at(host, &ca)).await;
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            let other = client(&server.url()).await;
+            assert!(show(&other, "app").await.holders.is_empty());
+            guard.release().await.unwrap();
+        }
+        let driver = Driver::start().unwrap();
+        let refused = async |url: String| {
+            let config = ZooKeeperConfig::parse(&url).unwrap();
+            ZooKeeperBackend::connect(config, driver.io()).await.expect_err("no connection")
+        };
+        let stranger = refused(at("127.0.0.1", &format!("?ca={}", "/etc/hostname"))).await;
+        assert_eq!(stranger.kind(), ErrorKind::Invalid, "{stranger}");
+        assert!(stranger.to_string().contains("ca: cannot use /etc/hostname"), "{stranger}");
+        let missing = refused(at("127.0.0.1", "?ca=/no/such/file")).await;
+        assert_eq!(missing.kind(), ErrorKind::Invalid, "{missing}");
+        // A server that speaks no TLS at that port.
+        let plain = format!("zks://127.0.0.1:{}/app{ca}", server.port());
+        assert_eq!(refused(plain).await.kind(), ErrorKind::Unreachable);
+    });
+}

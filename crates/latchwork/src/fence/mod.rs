@@ -1,0 +1,116 @@
+//! The resource's side of a fencing token.
+//!
+//! [`Fence`] is the check for a resource in memory, [`sql`] has the statements for one in a
+//! database. Use one of them wherever a late write would do harm: no lease can stop a process that
+//! is paused between its last look at the lock and its write. The stores have checks of their own:
+//! a script in `latchwork-redis`, compares in `latchwork-etcd` and `latchwork-zookeeper`.
+
+pub mod sql;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use latchwork_store::Fenced;
+use latchwork_store::FencingToken;
+
+/// Refuses writes of holders that have been overtaken.
+///
+/// A lease tells its holder when to stop, but a process that is paused between its check and its
+/// write cannot be told. The resource can: it keeps the largest token it has seen and refuses
+/// smaller ones. This is that check for a resource in memory; a resource in a database does the
+/// same in the statement that writes (`... WHERE token <= ?`).
+///
+/// For read-write locks the resource may also keep the largest token of a served read: then a
+/// paused old writer cannot change what a newer reader is looking at.
+///
+/// ```
+/// use latchwork::Fence;
+/// use latchwork::store::FencingToken;
+///
+/// let fence = Fence::new();
+/// let (old, new) = (FencingToken::from_grant(1), FencingToken::from_grant(2));
+/// assert!(fence.check_write(new).is_ok());
+/// assert!(fence.check_write(new).is_ok(), "the holder itself writes again");
+/// assert_eq!(fence.check_write(old).unwrap_err().newest, new);
+/// ```
+#[derive(Debug, Default)]
+pub struct Fence {
+    written: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Fence {
+    /// A fence that has seen no token.
+    pub const fn new() -> Self {
+        Self { written: AtomicU64::new(0), read: AtomicU64::new(0) }
+    }
+
+    /// A fence that goes on from a token stored with the resource.
+    pub const fn starting_at(token: FencingToken) -> Self {
+        Self { written: AtomicU64::new(token.get()), read: AtomicU64::new(0) }
+    }
+
+    /// Admits a write unless a later write or a later registered read was seen.
+    ///
+    /// Check and write must be one step for the resource, for example under its own mutex.
+    ///
+    /// # Errors
+    ///
+    /// [`Fenced`] if the token is smaller than one already seen: do not write.
+    pub fn check_write(&self, token: FencingToken) -> Result<(), Fenced> {
+        let read = self.read.load(Ordering::SeqCst);
+        if token.get() < read {
+            return Err(Fenced { refused: token, newest: FencingToken::from_raw(read) });
+        }
+        let newest = self.written.fetch_max(token.get(), Ordering::SeqCst);
+        if token.get() < newest {
+            return Err(Fenced { refused: token, newest: FencingToken::from_raw(newest) });
+        }
+        Ok(())
+    }
+
+    /// Admits a read unless a later write was seen, and remembers it against older writers.
+    ///
+    /// # Errors
+    ///
+    /// [`Fenced`] if a later writer has already written: what is read is no longer this reader's.
+    pub fn check_read(&self, token: FencingToken) -> Result<(), Fenced> {
+        let written = self.written.load(Ordering::SeqCst);
+        if token.get() < written {
+            return Err(Fenced { refused: token, newest: FencingToken::from_raw(written) });
+        }
+        self.read.fetch_max(token.get(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The largest token of an admitted write, to store with the resource.
+    pub fn newest(&self) -> FencingToken {
+        FencingToken::from_raw(self.written.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(n: u64) -> FencingToken {
+        FencingToken::from_grant(n)
+    }
+
+    #[test]
+    fn an_old_writer_cannot_change_what_a_newer_reader_saw() {
+        let fence = Fence::new();
+        fence.check_write(token(1)).unwrap();
+        fence.check_read(token(2)).unwrap();
+        assert!(fence.check_write(token(1)).is_err());
+        fence.check_write(token(3)).unwrap();
+        assert!(fence.check_read(token(2)).is_err());
+        assert_eq!(fence.newest(), token(3));
+    }
+
+    #[test]
+    fn goes_on_from_a_stored_token() {
+        let fence = Fence::starting_at(token(9));
+        assert!(fence.check_write(token(8)).is_err());
+        assert!(fence.check_write(token(9)).is_ok());
+    }
+}

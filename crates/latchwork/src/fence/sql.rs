@@ -1,0 +1,303 @@
+//! Statements for a resource in a database.
+//!
+//! Use them when what the lock protects is written to PostgreSQL, MySQL or SQLite. The database
+//! keeps the largest token that has written, and the statement that checks a token also keeps it;
+//! how many rows it changed says whether the token was admitted. Run it inside the transaction
+//! that writes, before the write: until that ends, no other token is admitted, and if it is rolled
+//! back, the token was never seen.
+//!
+//! There are two ways. [`Fences`] is a table of its own with a row for each resource, whatever the
+//! resource consists of. [`Dialect::condition`] and [`Dialect::assignment`] are for a resource that
+//! is a row with a column for the token: they need no second statement.
+//!
+//! This is text alone, for any client. Tokens are below 2^63 and fit a `BIGINT`: [`bigint`].
+//!
+//! # Examples
+//!
+//! ```
+//! use latchwork::store::fence::sql::{Dialect, Fences};
+//!
+//! # fn main() -> Result<(), latchwork_store::Error> {
+//! let fences = Fences::new(Dialect::PostgreSql, "fences")?;
+//! let once = fences.create_table();
+//! let each_time = fences.admit(); // 1 row: go on and write; 0 rows: roll back
+//! assert!(each_time.text.starts_with("INSERT INTO fences (resource, token) VALUES ($1, $2)"));
+//!
+//! let d = Dialect::Sqlite;
+//! let sell = format!(
+//!     "UPDATE stock SET amount = ?1, {} WHERE id = ?2 AND {}",
+//!     d.assignment("token", 3)?,
+//!     d.condition("token", 3)?,
+//! );
+//! assert_eq!(sell, "UPDATE stock SET amount = ?1, token = ?3 WHERE id = ?2 AND token <= ?3");
+//! # let _ = once;
+//! # Ok(())
+//! # }
+//! ```
+
+use latchwork_store::{Error, ErrorKind, FencingToken};
+
+/// A kind of database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// PostgreSQL, from 9.5 on.
+    PostgreSql,
+    /// MySQL, from 5.7 on, with tables of InnoDB.
+    MySql,
+    /// SQLite, from 3.24 on.
+    Sqlite,
+}
+
+/// A statement and what it is to be given, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// The statement.
+    pub text: String,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+}
+
+/// What a statement is to be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Parameter {
+    /// The name of the resource: text.
+    Resource,
+    /// The token: a 64-bit integer, see [`bigint`].
+    Token,
+}
+
+use Parameter::{Resource, Token};
+
+/// A table that keeps the largest token of each resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fences {
+    dialect: Dialect,
+    table: String,
+}
+
+impl Fences {
+    /// Names the table, `fences` or `app.fences`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that would have to be quoted.
+    pub fn new(dialect: Dialect, table: impl Into<String>) -> Result<Self, Error> {
+        let table = table.into();
+        let parts = table.split('.').count();
+        if parts > 2 || !table.split('.').all(is_plain) {
+            return Err(not_plain("table", &table));
+        }
+        Ok(Self { dialect, table })
+    }
+
+    /// Makes the table unless it is there.
+    ///
+    /// On MySQL a resource's name has at most 255 bytes.
+    pub fn create_table(&self) -> String {
+        let table = &self.table;
+        match self.dialect {
+            Dialect::PostgreSql => format!(
+                "CREATE TABLE IF NOT EXISTS {table} (\
+                 resource TEXT PRIMARY KEY, token BIGINT NOT NULL)"
+            ),
+            // Bytes, so that no collation takes two names for one.
+            Dialect::MySql => format!(
+                "CREATE TABLE IF NOT EXISTS {table} (\
+                 resource VARBINARY(255) PRIMARY KEY, token BIGINT NOT NULL, \
+                 admitted BIGINT NOT NULL DEFAULT 0) ENGINE=InnoDB"
+            ),
+            Dialect::Sqlite => format!(
+                "CREATE TABLE IF NOT EXISTS {table} (\
+                 resource TEXT PRIMARY KEY NOT NULL, token INTEGER NOT NULL) WITHOUT ROWID"
+            ),
+        }
+    }
+
+    /// Makes the row of a resource unless it is there.
+    ///
+    /// Needed on MySQL only, once, when a resource is made: until then
+    /// [`admit`](Fences::admit) admits no token for it.
+    pub fn register(&self) -> Statement {
+        let (table, one) = (&self.table, self.dialect.parameter(1));
+        let text = match self.dialect {
+            Dialect::PostgreSql | Dialect::Sqlite => format!(
+                "INSERT INTO {table} (resource, token) VALUES ({one}, 0) \
+                 ON CONFLICT (resource) DO NOTHING"
+            ),
+            Dialect::MySql => {
+                format!("INSERT IGNORE INTO {table} (resource, token) VALUES ({one}, 0)")
+            }
+        };
+        Statement { text, parameters: &[Resource] }
+    }
+
+    /// Admits a token unless a larger one was admitted for the resource, and keeps it.
+    ///
+    /// It changes one row if the token is admitted and none if it is not: roll back then, the lock
+    /// has passed on. Two transactions that ask for one resource wait for each other; at the
+    /// isolation levels above `READ COMMITTED` the second may fail with a serialization error in
+    /// place of an answer.
+    pub fn admit(&self) -> Statement {
+        let table = &self.table;
+        let (one, two) = (self.dialect.parameter(1), self.dialect.parameter(2));
+        match self.dialect {
+            Dialect::PostgreSql | Dialect::Sqlite => Statement {
+                text: format!(
+                    "INSERT INTO {table} (resource, token) VALUES ({one}, {two}) \
+                     ON CONFLICT (resource) DO UPDATE SET token = excluded.token \
+                     WHERE {}.token <= excluded.token",
+                    self.unqualified()
+                ),
+                parameters: &[Resource, Token],
+            },
+            // An upsert there takes no condition, and counts an update as one row or as two, as
+            // the client likes. The count of a plain update is one either way if the row changes,
+            // which `admitted` sees to when the token is the same.
+            Dialect::MySql => Statement {
+                text: format!(
+                    "UPDATE {table} SET token = ?, admitted = admitted + 1 \
+                     WHERE resource = ? AND token <= ?"
+                ),
+                parameters: &[Token, Resource, Token],
+            },
+        }
+    }
+
+    /// The table's name as the row of an upsert is called.
+    fn unqualified(&self) -> &str {
+        self.table.rsplit('.').next().unwrap_or(&self.table)
+    }
+}
+
+impl Dialect {
+    /// The condition that admits a token, for a row with a column that keeps the largest:
+    /// `token <= $3`. No row changed means that the token was overtaken, or that there is no such
+    /// row.
+    ///
+    /// On MySQL, whose parameters have no numbers, the token is given again for each `?`; and a
+    /// client that counts changed rows only, not found ones, needs a write that changes the row.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a column that would have to be quoted.
+    pub fn condition(self, column: &str, parameter: usize) -> Result<String, Error> {
+        self.compare(column, "<=", parameter)
+    }
+
+    /// What keeps the token in the same statement: `token = $3`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a column that would have to be quoted.
+    pub fn assignment(self, column: &str, parameter: usize) -> Result<String, Error> {
+        self.compare(column, "=", parameter)
+    }
+
+    fn compare(self, column: &str, sign: &str, parameter: usize) -> Result<String, Error> {
+        if !is_plain(column) {
+            return Err(not_plain("column", column));
+        }
+        Ok(format!("{column} {sign} {}", self.parameter(parameter)))
+    }
+
+    /// The `number`-th parameter, from 1.
+    fn parameter(self, number: usize) -> String {
+        match self {
+            Self::PostgreSql => format!("${number}"),
+            Self::Sqlite => format!("?{number}"),
+            Self::MySql => "?".to_owned(),
+        }
+    }
+}
+
+/// The token as a database keeps it.
+///
+/// Tokens of holds are below 2^63. A number above, which no store gives, becomes one that no fence
+/// admits after any other.
+pub fn bigint(token: FencingToken) -> i64 {
+    i64::try_from(token.get()).unwrap_or(i64::MIN)
+}
+
+/// Whether a name needs no quotes: letters, digits and `_`, a letter or `_` first.
+fn is_plain(name: &str) -> bool {
+    let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    first && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+fn not_plain(field: &str, name: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{field}: {name:?} would have to be quoted"))
+        .next_step("use ASCII letters, digits and _, not beginning with a digit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_dialect_has_its_own_words() {
+        let of = |dialect| Fences::new(dialect, "app.fences").unwrap();
+        let upsert = "ON CONFLICT (resource) DO UPDATE SET token = excluded.token \
+                      WHERE fences.token <= excluded.token";
+        for (dialect, values) in [(Dialect::PostgreSql, "($1, $2)"), (Dialect::Sqlite, "(?1, ?2)")]
+        {
+            let admit = of(dialect).admit();
+            let insert = format!("INSERT INTO app.fences (resource, token) VALUES {values} ");
+            assert_eq!(admit.text, insert + upsert);
+            assert_eq!(admit.parameters, [Resource, Token]);
+        }
+        let mysql = of(Dialect::MySql);
+        assert_eq!(
+            mysql.admit().text,
+            "UPDATE app.fences SET token = ?, admitted = admitted + 1 \
+             WHERE resource = ? AND token <= ?"
+        );
+        assert_eq!(mysql.admit().parameters, [Token, Resource, Token]);
+        assert_eq!(
+            mysql.register().text,
+            "INSERT IGNORE INTO app.fences (resource, token) VALUES (?, 0)"
+        );
+        assert_eq!(
+            mysql.create_table(),
+            "CREATE TABLE IF NOT EXISTS app.fences (resource VARBINARY(255) PRIMARY KEY, \
+             token BIGINT NOT NULL, admitted BIGINT NOT NULL DEFAULT 0) ENGINE=InnoDB"
+        );
+    }
+
+    #[test]
+    fn every_parameter_has_a_place() {
+        for dialect in [Dialect::PostgreSql, Dialect::MySql, Dialect::Sqlite] {
+            let fences = Fences::new(dialect, "fences").unwrap();
+            for statement in [fences.register(), fences.admit()] {
+                let places = statement.text.matches(['$', '?']).count();
+                assert_eq!(places, statement.parameters.len(), "{statement:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_in_the_users_own_row() {
+        assert_eq!(Dialect::PostgreSql.condition("token", 3).unwrap(), "token <= $3");
+        assert_eq!(Dialect::PostgreSql.assignment("token", 3).unwrap(), "token = $3");
+        assert_eq!(Dialect::Sqlite.condition("t", 1).unwrap(), "t <= ?1");
+        assert_eq!(Dialect::MySql.condition("token", 3).unwrap(), "token <= ?");
+    }
+
+    #[test]
+    fn a_name_that_could_be_more_than_a_name_is_refused() {
+        for bad in ["", "a b", "a;", "1a", "a.b.c", "a.", "a\"", "naïve", "x--", "a."] {
+            let error = Fences::new(Dialect::Sqlite, bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{bad:?}");
+            assert!(error.to_string().starts_with("table: "), "{error}");
+        }
+        let error = Dialect::MySql.condition("t.c", 1).unwrap_err();
+        assert!(error.to_string().starts_with("column: "), "{error}");
+    }
+
+    #[test]
+    fn a_token_fits() {
+        let largest = FencingToken::from_grant(u64::MAX).handed_over(1_023).unwrap();
+        assert_eq!(bigint(largest), i64::MAX);
+        assert_eq!(bigint(FencingToken::from_raw(u64::MAX)), i64::MIN);
+    }
+}

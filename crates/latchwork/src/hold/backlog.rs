@@ -1,0 +1,140 @@
+//! Which renewals are sent when: the most urgent first, and only so many at a time.
+//!
+//! A store that is behind does not catch up by being asked for everything at once: then every answer
+//! is late, and what was sent first waits for what was sent last. So the leases that are due wait
+//! here, in the order in which they end, and calls of the verb are made of the first ones.
+//!
+//! A call that hears nothing for a while no longer counts, though it goes on: a part of a store that
+//! does not answer must not keep the rest from being renewed. For the same reason the leases that are
+//! asked for again, after a renewal without an answer, have places of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::hold::watchdog::{Watchdog, Watched};
+use latchwork_store::Moment;
+
+/// The most claims renewed by one call of the verb.
+pub(crate) const BATCH: usize = 512;
+
+/// How many calls that are being answered are under way, of each turn.
+const AT_A_TIME: usize = 2;
+
+/// Why a lease is renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is due.
+    Due,
+    /// The last renewal had no answer.
+    Again,
+}
+
+/// The leases that wait to be renewed.
+#[derive(Default)]
+pub(crate) struct Backlog([Line; 2]);
+
+#[derive(Default)]
+struct Line {
+    waiting: BTreeMap<(Moment, u64), Arc<Watched>>,
+    under_way: usize,
+}
+
+impl Backlog {
+    /// Has a lease wait for its renewal.
+    pub(crate) fn push(&mut self, watched: &Arc<Watched>) {
+        let place = (watched.lease.urgency(), watched.entry);
+        // Zero says that it does not wait.
+        watched.waits_since(place.0.max(Moment::from_nanos(1)));
+        let line = &mut self.0[watched.turn() as usize];
+        line.waiting.insert((watched.waits_at(), place.1), watched.clone());
+    }
+
+    /// Takes out a lease that need not be renewed any more.
+    pub(crate) fn remove(&mut self, watched: &Watched) {
+        let at = watched.waits_at();
+        if at > Moment::from_nanos(0) {
+            for line in &mut self.0 {
+                line.waiting.remove(&(at, watched.entry));
+            }
+        }
+    }
+
+    /// The most urgent leases, if a call may be made now.
+    fn take(&mut self) -> Option<(Turn, Vec<Arc<Watched>>)> {
+        for turn in [Turn::Due, Turn::Again] {
+            let line = &mut self.0[turn as usize];
+            if line.under_way >= AT_A_TIME || line.waiting.is_empty() {
+                continue;
+            }
+            line.under_way += 1;
+            let rest = line.waiting.keys().nth(BATCH).copied();
+            let rest = rest.map(|first| line.waiting.split_off(&first)).unwrap_or_default();
+            let chunk: Vec<_> = std::mem::replace(&mut line.waiting, rest).into_values().collect();
+            chunk.iter().for_each(|watched| watched.waits_since(Moment::from_nanos(0)));
+            return Some((turn, chunk));
+        }
+        None
+    }
+
+    /// Whether a call ended that others wait for.
+    fn ended(&mut self, turn: Turn) -> bool {
+        let line = &mut self.0[turn as usize];
+        line.under_way -= 1;
+        !line.waiting.is_empty()
+    }
+}
+
+impl Watchdog {
+    /// Makes as many calls as may be made now.
+    pub(crate) fn send_renewals(self: &Arc<Self>) {
+        loop {
+            let Some((turn, chunk)) = self.lock().backlog.take() else { return };
+            let place = Place { watchdog: self.clone(), turn, counts: true };
+            self.io.spawn(async move {
+                place.watchdog.clone().renew_chunk(chunk, place).await;
+            });
+        }
+    }
+}
+
+/// The place of a call among those that are under way.
+pub(crate) struct Place {
+    watchdog: Arc<Watchdog>,
+    turn: Turn,
+    counts: bool,
+}
+
+impl Place {
+    pub(crate) fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// Lets another call take this place.
+    pub(crate) fn leave(&mut self) {
+        if std::mem::take(&mut self.counts) && self.watchdog.lock().backlog.ended(self.turn) {
+            self.watchdog.news.notify_one();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Watched {
+    /// Under the lock of the schedule.
+    fn waits_since(&self, urgency: Moment) {
+        self.urgency.store(urgency.as_nanos(), Ordering::Relaxed);
+    }
+
+    fn waits_at(&self) -> Moment {
+        Moment::from_nanos(self.urgency.load(Ordering::Relaxed))
+    }
+
+    fn turn(&self) -> Turn {
+        if self.unanswered.load(Ordering::Relaxed) { Turn::Again } else { Turn::Due }
+    }
+}

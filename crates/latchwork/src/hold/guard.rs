@@ -1,0 +1,359 @@
+//! A lock that is held.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::hold::engine::{Engine, Outcome};
+use crate::hold::lease::HoldState;
+use crate::hold::owners::Entry;
+use crate::hold::reaper::{Withdrawal, linger_until, tell_released};
+use crate::hold::watchdog::Watched;
+use crate::runtime::call::Unpolled;
+use crate::runtime::own::Forked;
+use latchwork_store::{
+    Error, ErrorKind, FencingToken, Key, Lost, LostReason, Moment, NotHeld, Released,
+};
+
+/// A lock that is held, until it is released, dropped or lost.
+///
+/// The guard belongs to whoever has the value, on any thread or task. It is renewed in the
+/// background for as long as it lives. Dropping it ends renewal at once and releases the lock in
+/// the background, outside any runtime as well; [`release`](Guard::release) does the same and
+/// tells how it went.
+///
+/// # Guarantees
+///
+/// While [`ensure_held`](Guard::ensure_held) answers `Ok`, no other claim was admitted that this
+/// one excludes, under the assumptions of the backend. A hold that ends otherwise than by release
+/// is told no later than its validity ends, by the holder's own clock, also when the store cannot
+/// be reached and also after the machine was suspended.
+///
+/// In a child that was forked from the process (`fork` without `exec`) the guard holds nothing: it says
+/// [`Lost`](HoldState::Lost) with [`Forked`](LostReason::Forked), and neither a release nor a drop there
+/// touches the parent's lock.
+///
+/// # Fencing
+///
+/// A process can be paused right after it asked. Hand [`token`](Guard::token) to the resource and
+/// let it refuse smaller ones ([`Fence`](crate::fence::Fence)).
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    engine: Arc<Engine>,
+    watched: Arc<Watched>,
+    token: FencingToken,
+    index: u32,
+    /// Which of several guards of one owner this is, for a hold that may be entered again.
+    entry: Option<Entry>,
+    done: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(engine: Arc<Engine>, watched: Arc<Watched>, index: u32) -> Self {
+        let first = watched.lease.first_token;
+        // Indices stay within the bits of a token: `Rules` caps the number of handovers.
+        let token = first.handed_over(index).unwrap_or(first);
+        Self { engine, watched, token, index, entry: None, done: false }
+    }
+
+    /// One more guard of the same hold, for its owner.
+    pub(crate) fn entered(mut self, entry: Entry) -> Self {
+        self.entry = Some(entry);
+        self
+    }
+
+    /// The hold, for who wants to make more guards of it.
+    pub(crate) fn hold(&self) -> (&Arc<Watched>, u32) {
+        (&self.watched, self.index)
+    }
+
+    /// The key that is held.
+    pub fn key(&self) -> &Key {
+        &self.watched.lease.claim.key
+    }
+
+    /// The number to give to the resource.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Both clocks of this machine, boot and wall.
+    pub(crate) fn clocks(&self) -> (Moment, Duration) {
+        (self.engine.io.now(), self.engine.io.clock().wall())
+    }
+
+    /// Sets the longest hold aside, until [`start_max_hold`](Guard::start_max_hold).
+    pub(crate) fn suspend_max_hold(&self) {
+        self.watched.lease.suspend_max_hold();
+    }
+
+    /// From now on the longest hold counts.
+    pub(crate) fn start_max_hold(&self) {
+        let now = self.engine.io.now();
+        self.watched.lease.restart_hold(now, self.index);
+        // The end may come before anything that the watchdog sleeps for.
+        self.engine.watchdog.review(&self.watched);
+    }
+
+    /// How long the hold may be counted on if it is not renewed again.
+    pub fn remaining(&self) -> Duration {
+        match self.state() {
+            HoldState::Lost(_) => Duration::ZERO,
+            _ => self.watched.lease.valid_until().since(self.engine.io.now()),
+        }
+    }
+
+    /// The ttl that the store granted last.
+    pub fn ttl(&self) -> Duration {
+        if !self.engine.is_here() {
+            return self.watched.lease.claim.ttl;
+        }
+        self.watched.lease.granted_ttl()
+    }
+
+    /// Until when the hold may be counted on, on the boot clock
+    /// ([`boot_time`](latchwork_store::clock::boot_time)). A renewal moves it on; a pause of the machine moves
+    /// it back by as much, until the next renewal.
+    pub fn valid_until(&self) -> Moment {
+        if !self.engine.is_here() {
+            return Moment::from_nanos(0);
+        }
+        // A pause of the machine is noticed by a look.
+        self.state();
+        self.watched.lease.valid_until()
+    }
+
+    /// What the hold is right now, by the clock.
+    pub fn state(&self) -> HoldState {
+        self.engine.judge(&self.watched)
+    }
+
+    /// Answers the token if the hold is valid right now.
+    ///
+    /// Costs two readings of the clock and no I/O. Ask right before each step that must not be
+    /// done without the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld::Lost`] once the hold is over, for good; [`NotHeld::Suspect`] while it is in
+    /// doubt, which a renewal settles in the background.
+    pub fn ensure_held(&self) -> Result<FencingToken, NotHeld> {
+        match self.state() {
+            HoldState::Held => Ok(self.token),
+            HoldState::Suspect => Err(NotHeld::Suspect),
+            HoldState::Lost(lost) => Err(NotHeld::Lost(lost)),
+        }
+    }
+
+    /// Completes when the hold has ended otherwise than by a release, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn lost(&self) -> Lost {
+        let lease = &self.watched.lease;
+        let judge = || match self.state() {
+            HoldState::Lost(lost) => Some(lost),
+            HoldState::Held | HoldState::Suspect => None,
+        };
+        let lost = lease.until(self.engine.io.clock().as_ref(), judge);
+        self.engine.native(lost).await.unwrap_or_else(|Forked| self.engine.left_behind())
+    }
+
+    /// Completes when [`ensure_held`](Guard::ensure_held) would refuse, and says why: the hold is in
+    /// doubt, or has ended. Doubt may pass, by a renewal in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn not_held(&self) -> NotHeld {
+        let lease = &self.watched.lease;
+        let told = lease.until(self.engine.io.clock().as_ref(), || self.ensure_held().err());
+        let told = self.engine.native(told).await;
+        told.unwrap_or_else(|Forked| NotHeld::Lost(self.engine.left_behind()))
+    }
+
+    /// Runs `work` for as long as the lock is held.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] if the hold ended first: `work` was dropped at its last await point, and what it
+    /// had begun elsewhere may still be under way.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops `work`; the lock stays with the guard.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        run_until(self.lost(), work).await
+    }
+
+    /// Releases the lock and tells how it went.
+    ///
+    /// `Ok` says that the lock was held until now. So it is also when the hold passes to a waiter of this
+    /// process, and when it goes on because its owner entered it more than once.
+    ///
+    /// # Errors
+    ///
+    /// - [`Lost`](latchwork_store::ErrorKind::Lost) if the hold was lost before: what was done under it may have
+    ///   overlapped with another holder's work. The message names the token to check for.
+    /// - `Unreachable` if the store did not answer: the lock was held until now, and the release goes on
+    ///   in the background, until it is answered or the ttl is over.
+    /// - `Forked` in a child of the process that has the lock, where nothing is done.
+    ///
+    /// # Cancel safety
+    ///
+    /// The guard is gone in any case. A dropped release goes on in the background, and so does one that is
+    /// not polled for two seconds.
+    pub async fn release(self) -> Result<(), Error> {
+        self.release_until(None).await
+    }
+
+    /// Releases the lock and keeps the key closed to everyone until then.
+    pub(crate) async fn release_until(self, closed_until: Option<Moment>) -> Result<(), Error> {
+        let (engine, key) = (self.engine.clone(), self.key().clone());
+        // Asked for once: a release that nobody polls goes on.
+        let mut guard = Some(self);
+        let releasing = engine.call(Unpolled::GoesOn, move |_| {
+            let guard = guard.take();
+            async move {
+                match guard {
+                    Some(guard) => guard.release_here(closed_until).await,
+                    None => Ok(()),
+                }
+            }
+        });
+        let answer = releasing.await;
+        engine.told(answer, Some(&key))
+    }
+
+    async fn release_here(mut self, closed_until: Option<Moment>) -> Result<(), Error> {
+        if !self.engine.is_here() {
+            return Err(self.engine.forked(Some(self.key())));
+        }
+        self.done = true;
+        let outcome = match (self.leave(), closed_until) {
+            (Leave::Others(None), _) => return Ok(()),
+            (Leave::Others(Some(lost)), _) => return Err(self.lost_before(lost)),
+            (Leave::Last, None) => self.engine.hand_over_or_end(&self.watched, self.index),
+            (Leave::Last, until) => self.engine.end(&self.watched, until),
+        };
+        let job = match outcome {
+            Outcome::Ended(job) => job,
+            Outcome::HandedOver => return Ok(()),
+            Outcome::WasLost(lost) => return Err(self.lost_before(lost)),
+        };
+        let (rules, held) = (job.rules.clone(), job.held);
+        let op_timeout = rules.op_timeout(job.claim.ttl);
+        let mut withdrawal = Withdrawal::new(&self.engine.reaper, job);
+        let reaper = &self.engine.reaper;
+        let linger = linger_until(closed_until, self.engine.io.now());
+        match reaper.release_once(withdrawal.claim(), linger, op_timeout).await {
+            Ok(released) => {
+                withdrawal.settled();
+                tell_released(&rules, self.key(), held);
+                match released {
+                    Released::Yes => Ok(()),
+                    Released::NotHeld => {
+                        let at = self.engine.io.now();
+                        Err(self.lost_before(Lost { reason: LostReason::Taken, at }))
+                    }
+                }
+            }
+            Err(error) => Err(self
+                .engine
+                .seen(error, Some(self.key()))
+                .next_step("nothing to do: the release is repeated until the ttl is over")),
+        }
+    }
+
+    fn lost_before(&self, lost: Lost) -> Error {
+        let ago = self.engine.io.now().since(lost.at);
+        // Of what the release itself has found, the store does not say when it happened.
+        let when = match Duration::from_millis(ago.as_millis() as u64) {
+            Duration::ZERO => "the lock was lost before it was released".to_owned(),
+            ago => format!("the lock was lost {ago:?} before it was released"),
+        };
+        let token = self.token;
+        Error::new(ErrorKind::Lost, format!("{when}: {lost}"))
+            .next_step(format!(
+                "check what was written under token {token} since then: another holder may have \
+                 worked at the same time"
+            ))
+            .with_lost(lost)
+            .key(self.key())
+            .store(self.engine.capabilities.store.clone())
+    }
+
+    /// Takes this guard out of the count of its owner's.
+    fn leave(&mut self) -> Leave {
+        let Some(entry) = self.entry.take() else { return Leave::Last };
+        // While this guard counts: from then on the others may release the hold, which is no loss.
+        let state = self.state();
+        if entry.leave() {
+            return Leave::Last;
+        }
+        Leave::Others(match state {
+            HoldState::Lost(lost) => Some(lost),
+            HoldState::Held | HoldState::Suspect => None,
+        })
+    }
+
+    /// Forgets a guard that was made for a waiter who had gone: the hold is still the maker's.
+    pub(crate) fn disarm(mut self) {
+        self.done = true;
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.engine.is_here() {
+            // The hold is the parent's, and so is what counts the guards of its owner.
+            std::mem::forget(self.entry.take());
+            return;
+        }
+        if self.done {
+            return;
+        }
+        if let Leave::Others(_) = self.leave() {
+            return;
+        }
+        if let Outcome::Ended(job) = self.engine.hand_over_or_end(&self.watched, self.index) {
+            self.engine.reaper.reap(job);
+        }
+    }
+}
+
+/// Runs `work` until it ends or `lost` tells that it must not go on.
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = Lost>,
+    work: F,
+) -> Result<F::Output, Lost> {
+    let (mut lost, mut work) = (pin!(lost), pin!(work));
+    poll_fn(|cx| {
+        if let Poll::Ready(lost) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(lost));
+        }
+        work.as_mut().poll(cx).map(Ok)
+    })
+    .await
+}
+
+/// Who is left of an owner's guards.
+enum Leave {
+    /// Others; and why the hold is theirs no longer, if it is not.
+    Others(Option<Lost>),
+    /// This was the last one.
+    Last,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", self.key())
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

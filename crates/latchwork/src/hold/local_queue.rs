@@ -1,0 +1,349 @@
+//! One line per key and process: waiters of one process share one place in the store.
+//!
+//! The first to come leads: it talks to the store for the line. The others wait here, without a
+//! trip, a connection or a timer at the store. The place in the store belongs to the line, not to
+//! a task: when the leader gives up, the next waiter inherits its claim.
+//!
+//! On release the hold is handed to the next waiter without a trip to the store, with a fresh
+//! token. This is lock cohorting (Dice, Marathe, Shavit 2012) with a cap on time and number, after
+//! which the hold goes back to the store so that other processes get their turn.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::hold::guard::Guard;
+use crate::hold::reaper::{Job, Reaper};
+use crate::rules::adaptive;
+use crate::rules::options::Plan;
+use latchwork_store::{BackendError, Blocked, Cause, Claim, Key, Moment};
+
+/// All lines of a manager.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    by_key: Mutex<HashMap<Key, Arc<Line>>>,
+}
+
+/// The waiters of this process on one key.
+#[derive(Debug)]
+pub(crate) struct Line {
+    key: Key,
+    state: Mutex<LineState>,
+}
+
+#[derive(Default)]
+struct LineState {
+    /// Somebody leads the line or holds the key for it.
+    busy: bool,
+    /// What is in the way, as the leader was told last.
+    in_the_way: Option<InTheWay>,
+    /// Since when the store has not answered any leader, and what it said instead.
+    trouble: Option<(Moment, BackendError)>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// What keeps a claim from being admitted, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum InTheWay {
+    /// Somebody holds the key.
+    Holder(Arc<str>),
+    /// The store grants nothing for so long yet.
+    Quarantine(Option<Duration>),
+}
+
+impl InTheWay {
+    /// What a blocked try was told.
+    pub(crate) fn of(blocked: &Blocked) -> Option<Self> {
+        match blocked.cause {
+            Cause::Quarantine => Some(Self::Quarantine(blocked.retry_after)),
+            _ => blocked.holder.clone().map(Self::Holder),
+        }
+    }
+}
+
+impl fmt::Display for InTheWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Holder(holder) => write!(f, "held by {holder}"),
+            Self::Quarantine(left) => {
+                f.write_str("the store may have lost locks and is in quarantine")?;
+                match left {
+                    Some(left) => write!(f, " for {left:?} more"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+struct Waiting {
+    plan: Plan,
+    turn: oneshot::Sender<Turn>,
+}
+
+/// What a waiter is given.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// The hold itself.
+    Handed(Guard),
+    /// The lead of the line: the waiter has to talk to the store.
+    Lead(Lead),
+}
+
+/// The right and the duty to act for a line. Dropping it passes it on.
+pub(crate) struct Lead {
+    lines: Arc<Lines>,
+    line: Arc<Line>,
+    /// The claim that has a place in the store, left by a leader that gave up.
+    inherited: Option<Box<Inheritance>>,
+    over: bool,
+}
+
+/// How a line is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Only if it is empty.
+    Now,
+    /// Behind those who wait.
+    InTurn,
+    /// Before those who wait: its turn had come, and it could not take it.
+    First,
+}
+
+/// What entering a line gives.
+pub(crate) enum Entered {
+    Lead(Lead),
+    Wait(Arc<Line>, oneshot::Receiver<Turn>),
+    /// Somebody of this process holds the key or is about to.
+    Busy,
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Line>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the line of a key.
+    pub(crate) fn enter(self: &Arc<Self>, key: &Key, plan: &Plan, wish: Wish) -> Entered {
+        let mut by_key = self.lock();
+        let line = match by_key.get(key) {
+            Some(line) => line.clone(),
+            None => {
+                let line = Arc::new(Line { key: key.clone(), state: Mutex::default() });
+                by_key.insert(key.clone(), line.clone());
+                line
+            }
+        };
+        // The table stays locked, or the line could be taken from it between the two steps.
+        let mut state = line.lock();
+        if !state.busy {
+            state.busy = true;
+            drop(state);
+            return Entered::Lead(Lead { lines: self.clone(), line, inherited: None, over: false });
+        }
+        if wish == Wish::Now {
+            return Entered::Busy;
+        }
+        let (turn, given) = oneshot::channel();
+        let waiting = Waiting { plan: plan.clone(), turn };
+        if wish == Wish::First {
+            state.waiting.push_front(waiting);
+        } else {
+            state.waiting.push_back(waiting);
+        }
+        drop(state);
+        Entered::Wait(line, given)
+    }
+
+    /// Takes a line that nobody leads or waits in out of the table.
+    fn retire(&self, line: &Arc<Line>) {
+        let mut by_key = self.lock();
+        let state = line.lock();
+        let known = by_key.get(&line.key).is_some_and(|known| Arc::ptr_eq(known, line));
+        if known && !state.busy {
+            drop(state);
+            by_key.remove(&line.key);
+        }
+    }
+}
+
+impl Line {
+    /// What keeps the leaders of this line from an answer.
+    pub(crate) fn trouble(&self) -> Option<(Moment, BackendError)> {
+        self.lock().trouble.clone()
+    }
+
+    /// What is in the way, as far as this process knows.
+    pub(crate) fn in_the_way(&self) -> Option<InTheWay> {
+        self.lock().in_the_way.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for LineState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LineState")
+            .field("busy", &self.busy)
+            .field("waiting", &self.waiting.len())
+            .finish()
+    }
+}
+
+impl Lead {
+    /// The claim that the last leader left in the store's line.
+    pub(crate) fn take_inherited(&mut self) -> Option<Claim> {
+        self.inherited.take().map(|left| left.job.claim)
+    }
+
+    /// Leaves a claim that may have a place in the store to the next waiter of the same ttl; if
+    /// there is none, the reaper withdraws it.
+    pub(crate) fn bequeath(mut self, job: Job, reaper: Reaper) {
+        self.inherited = Some(Box::new(Inheritance { job, reaper }));
+    }
+
+    /// Remembers what is in the way, for those who give up waiting behind this leader.
+    pub(crate) fn note(&self, in_the_way: Option<InTheWay>) {
+        let mut state = self.line.lock();
+        state.in_the_way = in_the_way;
+        state.trouble = None;
+    }
+
+    /// Remembers that the store does not answer, for the leaders and waiters that come after.
+    pub(crate) fn note_trouble(&self, since: Moment, error: &BackendError) {
+        self.line.lock().trouble = Some((since, error.clone()));
+    }
+
+    /// Since when the store has not answered any leader of this line.
+    pub(crate) fn failing_since(&self) -> Option<Moment> {
+        self.line.lock().trouble.as_ref().map(|(since, _)| *since)
+    }
+
+    /// The next waiter that still waits, if it asked for just what was granted.
+    ///
+    /// Others keep their turn: they must ask the store themselves.
+    pub(crate) fn next_for(&self, granted: &Plan) -> Option<NextWaiter> {
+        let mut state = self.line.lock();
+        while let Some(next) = state.waiting.front() {
+            if next.turn.is_closed() {
+                state.waiting.pop_front();
+            } else if next.plan.suits(granted) {
+                return state.waiting.pop_front().map(|next| NextWaiter(next.turn));
+            } else {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Passes the lead to the next waiter, or ends it.
+    fn pass_on(&mut self) {
+        let mut inherited = self.inherited.take();
+        loop {
+            let mut state = self.line.lock();
+            let Some(next) = state.waiting.pop_front() else {
+                state.busy = false;
+                drop(state);
+                break;
+            };
+            drop(state);
+            // A store keeps the text of the first try.
+            let suits = inherited.as_ref().is_some_and(|left| {
+                let (claim, plan) = (&left.job.claim, &next.plan);
+                claim.ttl == plan.ttl
+                    && adaptive::unsaid(&claim.holder) == adaptive::unsaid(&plan.holder)
+            });
+            let lead = Lead {
+                lines: self.lines.clone(),
+                line: self.line.clone(),
+                inherited: if suits { inherited.take() } else { None },
+                over: false,
+            };
+            let Err(unwanted) = next.turn.send(Turn::Lead(lead)) else {
+                withdraw(inherited);
+                return;
+            };
+            // That waiter has gone: the lead is still ours to pass on.
+            if let Turn::Lead(mut lead) = unwanted {
+                lead.over = true;
+                inherited = inherited.or_else(|| lead.inherited.take());
+            }
+        }
+        withdraw(inherited);
+        self.lines.retire(&self.line);
+    }
+}
+
+/// A claim that may have a place in the store, and who withdraws it if nobody inherits it.
+struct Inheritance {
+    job: Job,
+    reaper: Reaper,
+}
+
+fn withdraw(inherited: Option<Box<Inheritance>>) {
+    if let Some(left) = inherited {
+        left.reaper.reap(left.job);
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        if !self.over {
+            self.over = true;
+            self.pass_on();
+        }
+    }
+}
+
+impl fmt::Debug for Lead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lead").field("key", &self.line.key).finish_non_exhaustive()
+    }
+}
+
+/// A waiter that is about to be given the hold.
+pub(crate) struct NextWaiter(oneshot::Sender<Turn>);
+
+impl NextWaiter {
+    /// Gives it the hold; gives the guard back if it has gone.
+    pub(crate) fn hand(self, guard: Guard) -> Result<(), Guard> {
+        match self.0.send(Turn::Handed(guard)) {
+            Ok(()) => Ok(()),
+            Err(Turn::Handed(guard)) => Err(guard),
+            Err(Turn::Lead(_)) => unreachable!("a hold was handed, not a lead"),
+        }
+    }
+}
+
+/// When a hold may pass on inside the process.
+///
+/// ```
+/// use std::time::Duration;
+/// use latchwork::Handover;
+///
+/// let stingy = Handover { slice: Duration::from_millis(2), times: 100 };
+/// assert!(stingy.slice < Handover::default().slice);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handover {
+    /// For how long since the store's grant came; the turn of other processes comes after it.
+    pub slice: Duration,
+    /// How many times at most, up to 1,000; 0 switches handover off.
+    pub times: u32,
+}
+
+impl Handover {
+    /// Never hands over.
+    pub const OFF: Handover = Handover { slice: Duration::ZERO, times: 0 };
+}
+
+impl Default for Handover {
+    fn default() -> Self {
+        Self { slice: Duration::from_millis(10), times: 1_000 }
+    }
+}

@@ -1,0 +1,16 @@
+//! A hold from its grant to its end: who keeps it, who renews it, who gets it next.
+//!
+//! Ten files know each other here, since the end of a hold concerns all of them: the guard that
+//! lets go, the line of this process that may get it, the watchdog that renews it, the reaper that
+//! gives it back. What the other rooms need of them goes through [`engine`].
+
+mod backlog;
+mod early;
+pub(crate) mod engine;
+pub(crate) mod guard;
+pub(crate) mod lease;
+pub(crate) mod local_queue;
+pub(crate) mod owner;
+pub(crate) mod owners;
+pub(crate) mod reaper;
+pub(crate) mod watchdog;

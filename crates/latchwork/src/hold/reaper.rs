@@ -1,0 +1,144 @@
+//! Gives back, in the background, what nobody waits for any more.
+//!
+//! An acquire that was cancelled or gave up may have taken effect, a dropped guard must be freed,
+//! and a hold that was lost by the holder's own clock may still be kept by the store for a live
+//! session. All three end here: a release of the same id, repeated until the store answers or the
+//! claim's ttl is over. A failed renewal never comes here.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hold::local_queue::Lead;
+use crate::rules::observe::Event;
+use crate::rules::options::Rules;
+use crate::runtime::driver::Work;
+use latchwork_store::{
+    Attempt, Backend, BackendError, Backoff, Claim, FencingToken, Io, Key, Linger, Moment, Released,
+};
+
+/// A try whose caller has gone.
+pub(crate) type Orphan =
+    Pin<Box<dyn Future<Output = Result<Attempt, BackendError>> + Send + 'static>>;
+
+/// What is to be given back.
+pub(crate) struct Job {
+    pub(crate) claim: Claim,
+    pub(crate) rules: Arc<Rules>,
+    /// Until when the key is to stay closed afterwards.
+    pub(crate) closed_until: Option<Moment>,
+    /// The hold that ends with it, its token and how long it has lasted; none if nobody had it.
+    pub(crate) held: Option<(FencingToken, Duration)>,
+    /// A try of this claim that is still under way: the release goes after its answer.
+    pub(crate) under_way: Option<Orphan>,
+    /// The line's turn, passed on after the first release that was answered or failed.
+    pub(crate) lead: Option<Lead>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Reaper {
+    backend: Arc<dyn Backend>,
+    io: Io,
+    work: Arc<Work>,
+}
+
+impl Reaper {
+    pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, work: Arc<Work>) -> Self {
+        Self { backend, io, work }
+    }
+
+    /// Takes over a job. Never blocks and never panics: callable from a drop, outside any runtime.
+    pub(crate) fn reap(&self, job: Job) {
+        let ticket = self.work.begin();
+        let this = self.clone();
+        self.io.spawn(async move {
+            this.give_back(job).await;
+            drop(ticket);
+        });
+    }
+
+    async fn give_back(&self, job: Job) {
+        let Job { claim, rules, closed_until, held, under_way, mut lead } = job;
+        let op_timeout = rules.op_timeout(claim.ttl);
+        if let Some(try_under_way) = under_way {
+            // Whatever it answers: the release settles it, and goes after it.
+            let _ = self.io.within(op_timeout, try_under_way).await;
+        }
+        // What the claim may have left ends by itself then (B15).
+        let give_up = self.io.now().plus(claim.ttl);
+        let first = Duration::from_millis(20).min(op_timeout);
+        let mut backoff = Backoff::new(first, op_timeout);
+        loop {
+            let linger = linger_until(closed_until, self.io.now());
+            let answer = self.release_once(&claim, linger, op_timeout).await;
+            drop(lead.take());
+            let error = match answer {
+                Ok(_) => return tell_released(&rules, &claim.key, held),
+                Err(error) => error,
+            };
+            let pause = backoff.pause();
+            if self.io.now().plus(pause) >= give_up {
+                let key = &claim.key;
+                return rules.tell(&Event::ReleaseFailed { key, held, error: &error });
+            }
+            self.io.sleep(pause).await;
+        }
+    }
+
+    pub(crate) async fn release_once(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+        op_timeout: Duration,
+    ) -> Result<Released, BackendError> {
+        self.io.answer(op_timeout, self.backend.release(claim, linger)).await
+    }
+}
+
+/// How long a key stays closed that is to be closed until then: a release that is repeated does not
+/// close it for longer.
+pub(crate) fn linger_until(closed_until: Option<Moment>, now: Moment) -> Linger {
+    match closed_until.map(|until| until.since(now)) {
+        None | Some(Duration::ZERO) => Linger::None,
+        Some(left) => Linger::For(left),
+    }
+}
+
+/// Tells that a claim has left the store.
+pub(crate) fn tell_released(rules: &Rules, key: &Key, held: Option<(FencingToken, Duration)>) {
+    rules.tell(&match held {
+        Some((token, held)) => Event::Released { key, token, held },
+        None => Event::Settled { key },
+    });
+}
+
+/// A release that somebody waits for: if they stop waiting, the reaper goes on with it.
+pub(crate) struct Withdrawal {
+    reaper: Reaper,
+    job: Option<Job>,
+    claim: Claim,
+}
+
+impl Withdrawal {
+    pub(crate) fn new(reaper: &Reaper, job: Job) -> Self {
+        Self { reaper: reaper.clone(), claim: job.claim.clone(), job: Some(job) }
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// The store has answered: nothing is left to do, and the line's turn passes on.
+    pub(crate) fn settled(&mut self) {
+        self.job = None;
+    }
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            self.reaper.reap(job);
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! Keeps holds alive, and tells when one has ended.
+//!
+//! The watchdog is one future over all leases of a manager. It wakes when the next lease wants
+//! something, renews whatever is due in one call, and goes back to sleep. A lease that is granted
+//! and released before its first renewal never wakes it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::hold::backlog::{BATCH, Backlog, Place};
+use crate::hold::early::Early;
+use crate::hold::lease::{Chore, Confirmed, HoldState, Lease, Sent};
+use crate::hold::reaper::{Job, Reaper};
+use crate::rules::observe::Event;
+use crate::rules::rate_meter::Rate;
+use latchwork_store::random_between;
+use latchwork_store::validity;
+use latchwork_store::{
+    Answers, Backend, BackendError, Claim, ClaimId, DoubtSink, Io, Lost, Moment, Renewal, Sleep,
+};
+
+/// How many leases are looked at before other tasks have their turn.
+const AT_A_TIME: usize = 4 * BATCH;
+
+/// A lease in the watchdog's care; what is needed to take it out again.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) lease: Lease,
+    pub(crate) entry: u64,
+    due: AtomicU64,
+    /// Where it waits in the backlog, if it does.
+    pub(crate) urgency: AtomicU64,
+    /// The last renewal had no answer.
+    pub(crate) unanswered: AtomicBool,
+}
+
+pub(crate) struct Watchdog {
+    backend: Arc<dyn Backend>,
+    pub(crate) io: Io,
+    reaper: Reaper,
+    schedule: Mutex<Schedule>,
+    entries: AtomicU64,
+    pub(crate) news: Arc<Notify>,
+    doubts: Arc<DoubtSink>,
+}
+
+pub(crate) struct Schedule {
+    by_due: BTreeMap<(Moment, u64), Arc<Watched>>,
+    pub(crate) backlog: Backlog,
+    early: Early,
+    sleeps_until: Moment,
+    /// The last moment that the watchdog was woken to be told of. Without leases it sleeps until
+    /// then, so that a lock that is taken again and again wakes it once and not each time.
+    horizon: Moment,
+}
+
+impl Schedule {
+    /// Notes that a lease is due; `true` if the watchdog sleeps past it.
+    fn expect(&mut self, due: Moment) -> bool {
+        let wake = due < self.sleeps_until;
+        if wake {
+            self.horizon = due;
+            self.sleeps_until = due;
+        }
+        wake
+    }
+
+    /// When to look again.
+    fn next(&self, now: Moment) -> Moment {
+        match self.by_due.first_key_value() {
+            Some(((due, _), _)) => *due,
+            None if self.horizon > now => self.horizon,
+            None => Moment::NEVER,
+        }
+    }
+}
+
+impl Watchdog {
+    pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, reaper: Reaper) -> Arc<Self> {
+        let doubts = backend.doubts().cloned().unwrap_or_default().sink();
+        Arc::new(Self {
+            backend,
+            doubts,
+            io,
+            reaper,
+            schedule: Mutex::new(Schedule {
+                by_due: BTreeMap::new(),
+                backlog: Backlog::default(),
+                early: Early::default(),
+                sleeps_until: Moment::NEVER,
+                horizon: Moment::from_nanos(0),
+            }),
+            entries: AtomicU64::new(0),
+            news: Arc::default(),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a lease into care.
+    pub(crate) fn watch(&self, lease: Lease) -> Arc<Watched> {
+        let due = lease.next_event();
+        let watched = Arc::new(Watched {
+            lease,
+            entry: self.entries.fetch_add(1, Ordering::Relaxed),
+            due: AtomicU64::new(due.as_nanos()),
+            urgency: AtomicU64::new(0),
+            unanswered: AtomicBool::new(false),
+        });
+        let mut schedule = self.lock();
+        schedule.by_due.insert((due, watched.entry), watched.clone());
+        let wake = schedule.expect(due);
+        let is_doubted = schedule.early.take(watched.lease.claim.id);
+        drop(schedule);
+        if wake {
+            self.news.notify_one();
+        }
+        if is_doubted {
+            watched.lease.doubt(self.io.now());
+            self.hurry(&watched);
+        }
+        // A pause of the machine while the grant was on its way.
+        if watched.lease.judge(self.io.clock().as_ref()) != HoldState::Held {
+            self.hurry(&watched);
+        }
+        watched
+    }
+
+    /// Takes a lease out of care. From here on no renewal of it is sent.
+    pub(crate) fn forget(&self, watched: &Watched) {
+        let mut schedule = self.lock();
+        let due = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
+        schedule.by_due.remove(&(due, watched.entry));
+        schedule.backlog.remove(watched);
+    }
+
+    /// Looks at a lease again at `due`, unless it has been taken out of care meanwhile.
+    fn reschedule(&self, watched: &Arc<Watched>, due: Moment) {
+        let mut schedule = self.lock();
+        let old = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
+        if schedule.by_due.remove(&(old, watched.entry)).is_none() {
+            return;
+        }
+        watched.due.store(due.as_nanos(), Ordering::Relaxed);
+        schedule.by_due.insert((due, watched.entry), watched.clone());
+        let wake = schedule.expect(due);
+        drop(schedule);
+        if wake {
+            self.news.notify_one();
+        }
+    }
+
+    /// Looks at a lease when its next event is due, which has changed.
+    pub(crate) fn review(&self, watched: &Arc<Watched>) {
+        self.reschedule(watched, watched.lease.next_event());
+    }
+
+    /// Renews a lease now: its guard has found it in doubt.
+    pub(crate) fn hurry(&self, watched: &Arc<Watched>) {
+        self.reschedule(watched, self.io.now());
+    }
+
+    /// Renews the leases of which the store has said something. It may have said it before the grant
+    /// was made a lease.
+    fn heed(self: &Arc<Self>, mut doubted: HashSet<ClaimId>) {
+        let now = self.io.now();
+        let in_care: Vec<_> = {
+            let mut schedule = self.lock();
+            let in_care = schedule.by_due.values();
+            let in_care: Vec<_> =
+                in_care.filter(|w| doubted.remove(&w.lease.claim.id)).cloned().collect();
+            schedule.early.keep(doubted, now);
+            in_care
+        };
+        for watched in in_care {
+            watched.lease.doubt(now);
+            self.reschedule(&watched, now);
+        }
+    }
+
+    /// Judges all holds anew, and renews those in doubt: the machine may have been paused.
+    fn judge_all(self: &Arc<Self>) {
+        for watched in self.all() {
+            match watched.lease.judge(self.io.clock().as_ref()) {
+                // It may end earlier all the same.
+                HoldState::Held => self.review(&watched),
+                HoldState::Suspect | HoldState::Lost(_) => self.hurry(&watched),
+            }
+        }
+    }
+
+    /// All leases in care.
+    pub(crate) fn all(&self) -> Vec<Arc<Watched>> {
+        self.lock().by_due.values().cloned().collect()
+    }
+
+    /// The watchdog's life, for the driver: ends with the watchdog's last owner.
+    pub(crate) fn life(self: &Arc<Self>) -> impl Future<Output = ()> + Send + 'static {
+        // Sleeping must not keep the watchdog alive.
+        let (this, news, io) = (Arc::downgrade(self), self.news.clone(), self.io.clone());
+        let doubts = self.doubts.clone();
+        async move {
+            // From before the first lease to the next step, so that none goes unnoticed.
+            let mut stepped = io.clock().stepped();
+            loop {
+                let Some(next) = this.upgrade().map(|watchdog| watchdog.look()) else { return };
+                if next <= io.now() {
+                    yield_now().await;
+                }
+                tokio::select! {
+                    () = io.clock().sleep_until(next) => {}
+                    () = news.notified() => {}
+                    // Without a lease in care nobody minds.
+                    () = &mut stepped, if next != Moment::NEVER => {
+                        stepped = io.clock().stepped();
+                        if let Some(watchdog) = this.upgrade() {
+                            watchdog.judge_all();
+                        }
+                    }
+                    () = doubts.told() => {
+                        let doubted = doubts.take().into_iter().collect();
+                        if let Some(watchdog) = this.upgrade() {
+                            watchdog.heed(doubted);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what is due and says when to look again.
+    fn look(self: &Arc<Self>) -> Moment {
+        let clock = self.io.clock().as_ref();
+        let mut first_due = None;
+        for _ in 0..AT_A_TIME {
+            let first = {
+                let mut schedule = self.lock();
+                let now = clock.now();
+                match schedule.by_due.first_key_value() {
+                    Some(((due, _), watched)) if *due <= now => watched.clone(),
+                    _ => {
+                        let next = schedule.next(now);
+                        schedule.sleeps_until = next;
+                        drop(schedule);
+                        self.gather(first_due);
+                        self.send_renewals();
+                        return next;
+                    }
+                }
+            };
+            if self.attend(&first, Duration::ZERO) {
+                first_due.get_or_insert(first);
+            }
+        }
+        self.send_renewals();
+        clock.now()
+    }
+
+    /// Has what is nearly due renewed with what goes out anyway.
+    fn gather(self: &Arc<Self>, first_due: Option<Arc<Watched>>) {
+        let Some(first) = first_due else { return };
+        let slack = validity::renew_every(first.lease.granted_ttl()) / 20;
+        let soon = self.io.now().plus(slack);
+        let nearly: Vec<_> =
+            self.lock().by_due.range(..(soon, 0)).map(|(_, w)| w.clone()).collect();
+        for watched in nearly {
+            self.attend(&watched, slack);
+        }
+    }
+
+    /// Does what a lease needs; says whether it is to be renewed.
+    fn attend(self: &Arc<Self>, watched: &Arc<Watched>, slack: Duration) -> bool {
+        match watched.lease.chore(self.io.clock().as_ref(), slack) {
+            Chore::Wait(due) => self.reschedule(watched, due),
+            Chore::Forget => self.forget(watched),
+            Chore::Bury(lost) => self.bury(watched, lost, true),
+            Chore::Renew => {
+                let due = watched.lease.renewing();
+                self.renew(watched, due);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Has a lease wait for its renewal, unless it has been taken out of care meanwhile.
+    fn renew(&self, watched: &Arc<Watched>, due: Moment) {
+        self.reschedule(watched, due);
+        let mut schedule = self.lock();
+        let due = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
+        if schedule.by_due.contains_key(&(due, watched.entry)) {
+            schedule.backlog.push(watched);
+        }
+    }
+
+    /// A hold has ended otherwise than by its release: tell, and free what the store still keeps.
+    pub(crate) fn bury(&self, watched: &Watched, lost: Lost, store_may_hold: bool) {
+        self.forget(watched);
+        let lease = &watched.lease;
+        let lead = lease.take_lead();
+        if store_may_hold {
+            self.reaper.reap(Job {
+                claim: lease.claim_as_kept(),
+                rules: lease.rules.clone(),
+                closed_until: None,
+                held: None,
+                under_way: None,
+                lead,
+            });
+        } else {
+            drop(lead);
+        }
+        let (key, token) = (&lease.claim.key, lease.token());
+        let held = lease.held_for(lost.at);
+        lease.rules.tell(&Event::Lost { key, token, lost, held });
+    }
+
+    /// Renews some leases by one call.
+    ///
+    /// Each answer counts when it comes, whatever becomes of the others. The call is given up when
+    /// nothing has come for the time limit, and when half of the shortest validity is over, so that
+    /// what has no answer yet can be asked for again.
+    pub(crate) async fn renew_chunk(self: Arc<Self>, chunk: Vec<Arc<Watched>>, mut place: Place) {
+        let may_change = self.backend.ttl_may_change();
+        let claim = |lease: &Lease| match may_change {
+            true => lease.claim_to_renew(),
+            false => lease.claim.clone(),
+        };
+        let claims: Vec<Claim> = chunk.iter().map(|w| claim(&w.lease)).collect();
+        let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));
+        let limit = limits.min().unwrap_or_default();
+        let clock = self.io.clock().as_ref();
+        let sent = Sent::now(clock);
+        let ends = chunk.iter().map(|w| w.lease.valid_until()).min().unwrap_or(sent.at);
+        let latest = sent.at.plus(limit.max(ends.since(sent.at) / 2));
+        // Processes that failed together do not ask again together.
+        let share =
+            random_between(Duration::from_millis(700), Duration::from_secs(1)).as_millis() as u32;
+        let mut left: Vec<_> = chunk.into_iter().map(Some).collect();
+        let answers = Answers::default();
+        let mut verb = self.backend.renew_each(&claims, &answers);
+        let mut heard = sent.at;
+        let mut timer: Option<(Moment, Sleep)> = None;
+        poll_fn(|cx| {
+            let is_over = verb.as_mut().poll(cx).is_ready();
+            for (claim, answer) in answers.take() {
+                if let Some(watched) = left.get_mut(claim).and_then(Option::take) {
+                    heard = self.io.now();
+                    self.settle(&watched, sent, answer, share);
+                }
+            }
+            if is_over {
+                return Poll::Ready(());
+            }
+            loop {
+                let now = clock.now();
+                let end = heard.plus(limit).min(latest);
+                if now >= end {
+                    return Poll::Ready(());
+                }
+                let silent = heard.plus(limit / 2);
+                if now >= silent {
+                    place.leave();
+                }
+                let next = if place.counts() { end.min(silent) } else { end };
+                if timer.as_ref().is_none_or(|(at, _)| *at > next || *at <= now) {
+                    timer = Some((next, clock.sleep_until(next)));
+                }
+                if let Some((_, sleep)) = &mut timer
+                    && sleep.as_mut().poll(cx).is_pending()
+                {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await;
+        for watched in left.into_iter().flatten() {
+            self.settle(&watched, sent, Err(BackendError::no_answer(limit)), share);
+        }
+    }
+
+    /// Takes an answer, or that there was none: then the pause is this share of the usual one, in
+    /// thousandths.
+    fn settle(
+        &self,
+        watched: &Arc<Watched>,
+        sent: Sent,
+        answer: Result<Renewal, BackendError>,
+        share: u32,
+    ) {
+        let lease = &watched.lease;
+        let (key, token) = (&lease.claim.key, lease.token());
+        let now = self.io.now();
+        watched.unanswered.store(answer.is_err(), Ordering::Relaxed);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                // Not knowing changes nothing; try again soon, to the end of the validity.
+                let pause = (validity::renew_every(lease.granted_ttl()) / 10)
+                    .clamp(Duration::from_millis(10), Duration::from_secs(1));
+                let due = lease.retry_at(now.plus(pause * share / 1_000));
+                self.reschedule(watched, due);
+                let remaining = lease.valid_until().since(now);
+                let failed = Event::RenewFailed { key, token, error: &error, remaining };
+                return lease.rules.tell(&failed);
+            }
+        };
+        match lease.confirm(sent, answer, self.io.clock().as_ref()) {
+            Confirmed::Held { remaining } => {
+                self.reschedule(watched, lease.next_event());
+                let (took, late) = (now.since(sent.at), lease.late(sent.at));
+                lease.rules.tell(&Event::Renewed { key, token, took, late, remaining });
+            }
+            Confirmed::Doubted(rate) => {
+                self.reschedule(watched, now);
+                match rate {
+                    Rate::Stepped { by } => lease.rules.tell(&Event::ClockStepped { key, by }),
+                    Rate::Unsteady { ratio } => {
+                        lease.rules.tell(&Event::ClockUnsteady { key, ratio });
+                    }
+                    Rate::Steady | Rate::Odd => {}
+                }
+                lease.rules.tell(&Event::Suspect { key, token });
+            }
+            Confirmed::Lost(lost) => self.bury(watched, lost, false),
+            Confirmed::TooLate => self.reschedule(watched, now),
+        }
+    }
+}
+
+/// Lets other tasks have their turn.
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|cx| match std::mem::replace(&mut has_yielded, true) {
+        true => Poll::Ready(()),
+        false => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.news.notify_one();
+    }
+}

@@ -1,0 +1,230 @@
+//! One of many leads.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::stream::unfold;
+
+use crate::hold::guard::Guard;
+use crate::locks::lock::Lock;
+use crate::locks::manager::LockManager;
+use crate::rules::adaptive;
+use latchwork_store::{Error, ErrorKind, FencingToken, Snapshot};
+
+/// How often an observer asks the store, unless it says otherwise.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// An election: of all candidates on the key, one leads.
+///
+/// Use it where one process of a group does the work for all, for as long as it lives. Candidates
+/// line up as for a [mutex](crate::locks::manager::LockManager::mutex); a leader that dies is followed after its ttl
+/// at the latest.
+///
+/// # Guarantees
+///
+/// Those of a mutex: while [`Leadership::ensure_held`](Guard::ensure_held) answers, nobody else was
+/// elected. A leader that was paused may not know yet that it was followed, so what it writes must
+/// carry the [term](Leadership::term), and whoever takes it must refuse a smaller one than it has
+/// seen.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork::{Driver, LockManager};
+/// # use latchwork::store::MemoryBackend;
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let election = locks.election("scheduler");
+/// let leadership = election.clone().candidate("10.0.0.7:8080").campaign().await?;
+/// let leader = election.leader().await?.unwrap();
+/// assert_eq!((&*leader.candidate, leader.term), ("10.0.0.7:8080", leadership.term()));
+/// leadership.resign().await?;
+/// # Ok::<(), latchwork_store::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "an election does nothing until somebody campaigns or looks"]
+pub struct Election {
+    lock: Lock,
+    locks: LockManager,
+    name: Arc<str>,
+    look_every: Duration,
+}
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// What the candidate said of itself: an address, mostly.
+    pub candidate: Arc<str>,
+    /// The number of its term: larger than that of every leader before it.
+    pub term: FencingToken,
+}
+
+impl Election {
+    pub(crate) fn new(lock: Lock, locks: LockManager, name: &str) -> Self {
+        Self { lock, locks, name: name.into(), look_every: LOOK_EVERY }
+    }
+
+    /// What observers read about this candidate, an address for example; host, process and program
+    /// if not set.
+    pub fn candidate(self, text: impl Into<Arc<str>>) -> Self {
+        Self { lock: self.lock.holder(text), ..self }
+    }
+
+    /// How long the store keeps a leader that it does not hear of.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl), ..self }
+    }
+
+    /// The longest term: after it the leadership is given up, whatever the leader does.
+    pub fn max_hold(self, longest: Duration) -> Self {
+        Self { lock: self.lock.max_hold(longest), ..self }
+    }
+
+    /// How often [`observe`](Election::observe) asks the store, which costs one request; once a
+    /// second if not set, and never more often than once in 10 ms.
+    pub fn look_every(self, pause: Duration) -> Self {
+        Self { look_every: pause.max(Duration::from_millis(10)), ..self }
+    }
+
+    /// Becomes the leader, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the candidacy.
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        self.lock.acquire().await.map(Leadership)
+    }
+
+    /// Becomes the leader if that is possible within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire_within`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`campaign`](Election::campaign).
+    pub async fn campaign_within(&self, limit: Duration) -> Result<Leadership, Error> {
+        self.lock.acquire_within(limit).await.map(Leadership)
+    }
+
+    /// Becomes the leader if there is none now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::try_acquire`].
+    pub async fn try_campaign(&self) -> Result<Option<Leadership>, Error> {
+        Ok(self.lock.try_acquire().await?.map(Leadership))
+    }
+
+    /// Tells who leads, as the store knows: the leader may have stopped since it was heard of, for
+    /// up to its ttl.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::inspect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped; nothing is left behind.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        Ok(leader_of(&self.locks.inspect(&*self.name).await?))
+    }
+
+    /// Tells who leads now, and from then on each change.
+    ///
+    /// The first item comes at once; `None` says that nobody leads. The store is asked every second
+    /// ([`look_every`](Election::look_every)), so leaders that followed each other more quickly may
+    /// not all be seen; terms never go back on a store whose tokens do not. An error is an item like
+    /// another: the stream goes on. It never ends, but in a forked child after the error `Forked`, and asks
+    /// nothing while nobody polls it.
+    pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + use<> {
+        let io = self.lock.engine().io.clone();
+        unfold((self.clone(), None), move |(election, mut seen)| {
+            let io = io.clone();
+            async move {
+                loop {
+                    // Told of it once, a child has nothing more to hear.
+                    if seen == Some(Err(ErrorKind::Forked)) {
+                        return None;
+                    }
+                    if seen.is_some() {
+                        io.sleep(election.look_every).await;
+                    }
+                    let found = election.leader().await;
+                    let told = found.as_ref().map_err(Error::kind).cloned();
+                    if seen.as_ref() != Some(&told) {
+                        seen = Some(told);
+                        return Some((found, (election, seen)));
+                    }
+                }
+            }
+        })
+    }
+}
+
+fn leader_of(seen: &Snapshot) -> Option<Leader> {
+    let party = seen.holders.first()?;
+    // A holder of another kind, that has no token, is no leader of ours.
+    let term = FencingToken::from_grant(party.token?);
+    // What a holder says of its hold times is no part of an address.
+    let candidate = adaptive::unsaid(&party.holder).into();
+    Some(Leader { candidate, term })
+}
+
+/// A leadership, until it is resigned, dropped or lost: a [`Guard`] with a term.
+#[must_use = "dropping the leadership resigns it"]
+pub struct Leadership(Guard);
+
+impl Leadership {
+    /// The number of the term: give it to whoever takes the leader's word.
+    pub fn term(&self) -> FencingToken {
+        self.0.token()
+    }
+
+    /// Gives the leadership up, and tells how it went.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn resign(self) -> Result<(), Error> {
+        self.0.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+impl From<Leadership> for Guard {
+    fn from(leadership: Leadership) -> Guard {
+        leadership.0
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&self.0).finish()
+    }
+}

@@ -1,0 +1,245 @@
+//! What is asked for: a key, in a mode, with options.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hold::engine::Engine;
+use crate::hold::guard::Guard;
+use crate::rules::adaptive::AdaptiveTtl;
+use crate::rules::options::{Plan, Settings};
+use crate::runtime::call::Unpolled;
+use crate::wait::acquire::{Admission, Patience, Request, acquire};
+use latchwork_store::{Error, ErrorKind, Key, Mode, Moment};
+
+/// A lock that can be acquired: a key, the mode in which it is wanted, and options.
+///
+/// Every primitive that holds one key comes down to this and to one [`Guard`]:
+///
+/// | made by | admits |
+/// | --- | --- |
+/// | [`mutex`](crate::locks::manager::LockManager::mutex) | one holder |
+/// | [`rwlock`](crate::locks::manager::LockManager::rwlock), then [`read`](crate::locks::rwlock::RwLock::read) or [`write`](crate::locks::rwlock::RwLock::write) | many readers or one writer |
+/// | [`semaphore`](crate::locks::manager::LockManager::semaphore), then [`permits`](crate::locks::semaphore::Semaphore::permits) | holders of a number of permits together |
+///
+/// A cheap value: making one does no I/O, and one key may have many. It is not reentrant: who holds
+/// it and acquires it again waits for itself ([`reentrant`](crate::locks::manager::LockManager::reentrant) is).
+///
+/// Waiters of one process for a mutex share one place in the store's line, and a released hold
+/// passes between them without a trip to the store, for at most the manager's
+/// [`Handover`](crate::hold::local_queue::Handover) slice. [`fair`](Lock::fair) gives every waiter its own place.
+/// Readers, writers and permits always have their own.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork::{Driver, LockManager};
+/// # use latchwork::store::MemoryBackend;
+/// # use std::time::Duration;
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let guard = locks.mutex("stock/42").acquire_within(Duration::from_secs(5)).await?;
+/// let token = guard.token(); // give it to the resource
+/// guard.ensure_held()?;
+/// guard.release().await?;
+/// # let _ = token;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    engine: Arc<Engine>,
+    key: Result<Key, Error>,
+    mode: Mode,
+    settings: Settings,
+    fair: bool,
+    stops_at_linger: bool,
+}
+
+impl Lock {
+    /// The lock `name` in the namespace of the settings.
+    pub(crate) fn new(engine: Arc<Engine>, name: &str, mode: Mode, settings: Settings) -> Self {
+        let key = settings.key(name);
+        Self { engine, key, mode, settings, fair: false, stops_at_linger: false }
+    }
+
+    /// The same key in another mode.
+    pub(crate) fn in_mode(&self, mode: Mode) -> Self {
+        Self { mode, ..self.clone() }
+    }
+
+    /// How long the store keeps the lock without hearing of the holder. While the guard lives it
+    /// is renewed every third of this.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.fix_ttl(ttl));
+        self
+    }
+
+    /// Lets the ttl follow the hold times of the key, within bounds; see
+    /// [`LockManager::adaptive_ttl`](crate::locks::manager::LockManager::adaptive_ttl).
+    pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
+        self.settings = self.settings.with(|options| options.follow_holds(bounds));
+        self
+    }
+
+    /// First come, first served over all processes: every waiter has its own place in the store's
+    /// line, and nothing is handed over inside the process. Costs a trip for each hold.
+    pub fn fair(mut self) -> Self {
+        self.fair = true;
+        self
+    }
+
+    /// Who this is, for people who ask the store.
+    pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
+        self.settings = self.settings.with(|options| options.holder = Some(text.into()));
+        self
+    }
+
+    /// The longest hold: after it the lock is given up, whatever the guard does.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.max_hold = Some(longest));
+        self
+    }
+
+    /// Acquires the lock if it is free now.
+    ///
+    /// A mutex answers `None` without asking the store while this process holds it or waits for it;
+    /// and for a moment after a waiting acquire was dropped, until its place in line is given up.
+    ///
+    /// # Errors
+    ///
+    /// Contention is `None`, not an error. `Mismatch` if the key is in use as another kind of lock,
+    /// or as a semaphore with another limit; `Unsupported` if the store has no such locks; `Invalid`
+    /// for a bad name or option, which the message names. `Unreachable` at once if the store does not answer
+    /// within the time limit of one verb (a quarter of the ttl, two seconds at most). `Forked` in a
+    /// child of the process that connected.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing held: what the store may have granted is given back in
+    /// the background, at the latest by the ttl. A future that was woken and is not polled for two
+    /// seconds gives it back too, and tries again when it is polled.
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        Ok(self.admit(Patience::Once).await?.guard())
+    }
+
+    /// Acquires the lock, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_acquire`](Lock::try_acquire), and `Unreachable` only once the store has not
+    /// answered for a whole ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in line, or leaves it to the next waiter of this
+    /// process; nothing stays held.
+    ///
+    /// A future that is kept and not polled delays others by two seconds at most. If it was woken and is
+    /// not polled for so long, what it was given passes on: a hold handed to it, the lead of its process, a
+    /// grant of the store, its place there. `select!` in a loop does that to a future when another branch
+    /// waits for the same key. When it is polled again, it goes on waiting, before the other waiters of its
+    /// process.
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_with(Patience::Endless).await
+    }
+
+    /// Acquires the lock if that is possible within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if it was not admitted in time; the message names the holder. `Unreachable` if
+    /// the store did not answer at the end. Else as for [`acquire`](Lock::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Lock::acquire).
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
+        self.acquire_with(Patience::Within(limit)).await
+    }
+
+    /// Does not wait for a key that is kept closed.
+    pub(crate) fn stop_at_linger(self) -> Self {
+        Self { stops_at_linger: true, ..self }
+    }
+
+    /// What is locked; what is wrong with its name, if anything.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that no store takes.
+    pub fn key(&self) -> Result<&Key, Error> {
+        self.key.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, Error> {
+        self.settings.plan(&self.engine.capabilities)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    async fn acquire_with(&self, patience: Patience) -> Result<Guard, Error> {
+        loop {
+            // Only a single try is refused.
+            if let Some(guard) = self.admit(patience).await?.guard() {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// As [`acquire_within`](Lock::acquire_within) for a caller that began before.
+    pub(crate) async fn acquire_until(
+        &self,
+        deadline: Moment,
+        limit: Duration,
+    ) -> Result<Guard, Error> {
+        self.acquire_with(Patience::Until(deadline, limit)).await
+    }
+
+    pub(crate) async fn admit(&self, patience: Patience) -> Result<Admission, Error> {
+        let key = self.key()?;
+        self.engine.check_here(Some(key))?;
+        let (request, start) = (Arc::new(self.request()?), self.engine.io.now());
+        let call = self.engine.call(Unpolled::BeginsAnew, |again| {
+            let (engine, request) = (self.engine.clone(), request.clone());
+            async move { acquire(&engine, &request, patience, start, again).await }
+        });
+        let answer = call.await;
+        self.engine.told(answer, Some(key))
+    }
+
+    fn request(&self) -> Result<Request, Error> {
+        let key = self.key.clone()?;
+        self.check_permits(&key)?;
+        let mut plan = self.plan()?;
+        if plan.rules.adaptive_ttl.is_some() {
+            plan = plan.adapted(self.engine.habits.usual(&key));
+        }
+        let (mode, fair, stops_at_linger) = (self.mode, self.fair, self.stops_at_linger);
+        Ok(Request { key, mode, fair, stops_at_linger, plan })
+    }
+
+    /// A number of permits that nobody could ever have is told before the store is asked.
+    fn check_permits(&self, key: &Key) -> Result<(), Error> {
+        let Mode::Permits { take, of } = self.mode else { return Ok(()) };
+        let (message, step) = if of == 0 {
+            (
+                "of: a semaphore of no permits admits nobody".to_owned(),
+                "choose a limit of at least 1",
+            )
+        } else if take == 0 {
+            ("take: no permits were asked for".to_owned(), "ask for at least 1")
+        } else if take > of {
+            (format!("take: {take} permits of {of} can never be had"), "ask for fewer permits")
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Invalid, message)
+            .key(key)
+            .store(self.engine.capabilities.store.clone())
+            .next_step(step))
+    }
+}

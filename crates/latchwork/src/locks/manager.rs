@@ -1,0 +1,365 @@
+//! Where a user starts: a store, its options, and the locks on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hold::engine::Engine;
+use crate::hold::local_queue::Handover;
+use crate::hold::reaper::{Job, Withdrawal};
+use crate::locks::election::Election;
+use crate::locks::lock::Lock;
+use crate::locks::multi::MultiLock;
+use crate::locks::once::Once;
+use crate::locks::period::Period;
+use crate::locks::reentrant::ReentrantMutex;
+use crate::locks::rwlock::RwLock;
+use crate::locks::semaphore::Semaphore;
+use crate::rules::adaptive::AdaptiveTtl;
+use crate::rules::observe::Observer;
+use crate::rules::options::{Plan, Settings};
+use crate::runtime::driver::Driver;
+use latchwork_store::{
+    Attempt, Backend, BackendErrorKind, Capabilities, Claim, ClaimId, Error, ErrorKind,
+    FencingToken, Io, Key, Lifeline, Linger, Mode, Order, Party, Query, Shape, Snapshot, Stamp,
+};
+
+/// Locks on one store.
+///
+/// Cheap to clone; clones share the connection, the watchdog and the lines of waiters, and each
+/// has its own options. The options are checked against each other and the store at the first
+/// acquire, with the field's name in the message; nothing is clamped in silence.
+///
+/// A child that was forked from the process (`fork` without `exec`) cannot use its parent's manager:
+/// every call answers [`Forked`](ErrorKind::Forked), and dropping it does nothing. Connect in the child.
+#[derive(Debug, Clone)]
+pub struct LockManager {
+    engine: Arc<Engine>,
+    settings: Settings,
+}
+
+/// What a forced release did.
+#[derive(Debug, Clone)]
+pub struct ForceReleased {
+    /// The holders that were evicted.
+    pub evicted: Vec<Party>,
+    /// A token above theirs, to set the resource's fence with. `None` if the key could not be taken
+    /// for a moment: the next in line has it or is about to, and its token is above theirs as
+    /// well; or the key is kept closed, and the token of the next grant will be.
+    pub token: Option<FencingToken>,
+}
+
+impl LockManager {
+    /// Locks on `backend`, kept alive by `driver`.
+    pub fn new(backend: Arc<dyn Backend>, driver: Driver) -> Self {
+        let io = driver.io();
+        let engine = Engine::start(backend, io, Some(Arc::new(driver)));
+        Self { engine, settings: Settings::default() }
+    }
+
+    /// Locks on `backend` with everything running on `io`: for tests on paused time, and for
+    /// programs that bring their own runtime and clock.
+    pub fn on_io(backend: Arc<dyn Backend>, io: Io) -> Self {
+        Self { engine: Engine::start(backend, io, None), settings: Settings::default() }
+    }
+
+    /// Puts all keys into a namespace: `namespace:name`.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.settings = self.settings.with(|options| options.namespace = namespace.into());
+        self
+    }
+
+    /// How long the store keeps a lock without hearing of its holder; the store's own default,
+    /// mostly 30 s, if not set.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.fix_ttl(ttl));
+        self
+    }
+
+    /// Lets the ttl follow the hold times of each key, within bounds: the shortest under which nearly
+    /// all holds end before their first renewal. So a lock that is held for a moment is free soon
+    /// after its holder died, and one that is held for long is renewed as rarely as may be.
+    ///
+    /// Processes learn from their own holds, and from the text of a holder in their way, which says
+    /// `[holds under 1300 ms]`; `latchwork show` prints it. Of this and [`ttl`](LockManager::ttl)
+    /// what was said last counts. Off if not set.
+    #[must_use]
+    pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
+        self.settings = self.settings.with(|options| options.follow_holds(bounds));
+        self
+    }
+
+    /// The longest ttl that a lock may have: a longer one is `Invalid`. No limit but the store's if
+    /// not set.
+    ///
+    /// A store that lost its data has to wait until all that it may have forgotten has ended, so
+    /// where that matters it must be the same for all who share the locks.
+    #[must_use]
+    pub fn max_ttl(mut self, longest: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.max_ttl = Some(longest));
+        self
+    }
+
+    /// Who this is, for people who ask the store; host, process and program if not set.
+    #[must_use]
+    pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
+        self.settings = self.settings.with(|options| options.holder = Some(text.into()));
+        self
+    }
+
+    /// The longest hold of a guard: after it the lock is given up, whatever the guard does. No
+    /// limit if not set.
+    #[must_use]
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.max_hold = Some(longest));
+        self
+    }
+
+    /// The pause between renewals; a third of the granted ttl if not set, at most half of it.
+    #[must_use]
+    pub fn renew_every(mut self, pause: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.renew_every = Some(pause));
+        self
+    }
+
+    /// The time limit of one request to the store; a quarter of the ttl, two seconds at most, if
+    /// not set.
+    #[must_use]
+    pub fn op_timeout(mut self, limit: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.op_timeout = Some(limit));
+        self
+    }
+
+    /// How far a hold may pass on inside the process; 10 ms (half of a ttl below 20 ms) and 1,000
+    /// times if not set.
+    #[must_use]
+    pub fn handover(mut self, handover: Handover) -> Self {
+        self.settings = self.settings.with(|options| options.handover = Some(handover));
+        self
+    }
+
+    /// Who is told what happens.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.settings = self.settings.with(|options| options.observer = Some(observer));
+        self
+    }
+
+    /// A mutex: one holder at a time, over everything that uses the same store and key.
+    ///
+    /// Does no I/O; a bad name is told at the first acquire.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
+        self.lock(name.as_ref(), Mode::Exclusive)
+    }
+
+    /// A read-write lock: many readers at a time, or one writer.
+    ///
+    /// Does no I/O; a bad name is told at the first acquire.
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.lock(name.as_ref(), Mode::Write))
+    }
+
+    /// A semaphore: holders of up to `of` permits together.
+    ///
+    /// All who use the key must say the same limit; another one is `Mismatch`. Does no I/O; a bad
+    /// name or limit is told at the first acquire.
+    pub fn semaphore(&self, name: impl AsRef<str>, of: u32) -> Semaphore {
+        Semaphore::new(self.lock(name.as_ref(), Mode::Permits { take: 1, of }), of)
+    }
+
+    /// A mutex that its owner may acquire again while it holds it.
+    ///
+    /// Does no I/O; a bad name is told at the first acquire.
+    pub fn reentrant(&self, name: impl AsRef<str>) -> ReentrantMutex {
+        ReentrantMutex::new(self.mutex(name))
+    }
+
+    /// Mutexes that are acquired together: all or none.
+    ///
+    /// For locks of other kinds, or of several managers, see [`MultiLock::of`]. Does no I/O; a bad
+    /// name is told at the first acquire.
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
+    }
+
+    /// An election: one of the candidates leads.
+    ///
+    /// Does no I/O; a bad name is told at the first campaign.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        // A leadership goes back to the store each time: there is its term, for all to see.
+        let lock = self.clone().handover(Handover::OFF).mutex(&name);
+        Election::new(lock, self.clone(), name.as_ref())
+    }
+
+    /// A task that is done once in each period, by one of those who try.
+    ///
+    /// Does no I/O; a bad name is told at the first try.
+    pub fn once(&self, name: impl AsRef<str>, every: Period) -> Once {
+        Once::new(self.mutex(name), every)
+    }
+
+    fn lock(&self, name: &str, mode: Mode) -> Lock {
+        Lock::new(self.engine.clone(), name, mode, self.settings.clone())
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.engine.capabilities
+    }
+
+    /// What keeps the session of this manager alive in the eyes of the store, where that is a
+    /// descriptor.
+    pub fn lifeline(&self) -> Option<Lifeline> {
+        self.engine.backend.lifeline()
+    }
+
+    /// Tells who holds a key and who waits for it. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the store does not answer within two seconds.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
+        let key = self.settings.key(name.as_ref())?;
+        let query = Query::Key(key.clone());
+        let found = self.ask(&query, Some(&key)).await?;
+        Ok(found.into_iter().next().unwrap_or_else(|| Snapshot::free(key)))
+    }
+
+    /// Lists the keys that are held, waited for or lingering and whose name starts with `prefix`,
+    /// sorted. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the store does not answer within two seconds.
+    pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Snapshot>, Error> {
+        self.settings.plan(&self.engine.capabilities)?;
+        let prefix = match self.settings.options().namespace.as_str() {
+            "" => prefix.as_ref().into(),
+            namespace => format!("{namespace}:{}", prefix.as_ref()).into(),
+        };
+        self.ask(&Query::Prefix(prefix), None).await
+    }
+
+    /// Takes a key away from whoever holds it, and moves the token on, so that the evicted holder
+    /// is fenced wherever the resource checks.
+    ///
+    /// The holder is told at its next renewal, at the latest a third of its ttl later, and may
+    /// work on until then: use it when the holder is known to be gone, or with a fence.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if the store does not answer, and `Unsupported` if a holder is none of
+    /// Latchwork's (a client of another kind that uses the same key), for nobody else's lock is
+    /// deleted; then other holders may have been evicted.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future may leave some of the holders evicted.
+    pub async fn force_release(&self, name: impl AsRef<str>) -> Result<ForceReleased, Error> {
+        let key = self.settings.key(name.as_ref())?;
+        let answer = self.engine.native(self.evict(name.as_ref(), &key)).await;
+        self.engine.told(answer, Some(&key))
+    }
+
+    async fn evict(&self, name: &str, key: &Key) -> Result<ForceReleased, Error> {
+        let engine = &self.engine;
+        let seen = self.inspect(name).await?;
+        let plan = self.settings.plan(&engine.capabilities)?;
+        let limit = plan.rules.op_timeout(plan.ttl);
+        for party in &seen.holders {
+            let Some(id) = party.id else { continue };
+            let claim = self.claim(key, id, party.mode, &plan);
+            let released = engine.reaper.release_once(&claim, Linger::None, limit).await;
+            released.map_err(|e| engine.seen(e, Some(key)))?;
+        }
+        // By its shape: who waits gives the key one as well, also where nobody holds it any more.
+        let mode = match seen.shape {
+            Some(Shape::ReadWrite) => Mode::Write,
+            Some(Shape::Semaphore { of }) => Mode::Permits { take: of, of },
+            Some(Shape::Mutex) | None => Mode::Exclusive,
+        };
+        let token = self.bump(key, mode, &plan, limit).await?;
+        let (evicted, others): (Vec<_>, Vec<_>) =
+            seen.holders.into_iter().partition(|party| party.id.is_some());
+        if let (None, [stays, ..]) = (token, &others[..]) {
+            let message =
+                format!("still held, for its holder is not ours to evict: {}", stays.holder);
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .key(key)
+                .store(engine.capabilities.store.clone())
+                .next_step("make sure that the holder is dead, then delete the key at the store"));
+        }
+        Ok(ForceReleased { evicted, token })
+    }
+
+    /// Takes a key and releases it, for the sake of its token.
+    async fn bump(
+        &self,
+        key: &Key,
+        mode: Mode,
+        plan: &Plan,
+        limit: Duration,
+    ) -> Result<Option<FencingToken>, Error> {
+        let engine = &self.engine;
+        let claim = self.claim(key, ClaimId::random(), mode, plan);
+        let rules = plan.rules.clone();
+        let job = Job {
+            claim: claim.clone(),
+            rules,
+            closed_until: None,
+            held: None,
+            under_way: None,
+            lead: None,
+        };
+        // Whatever happens from here on, this claim is given back.
+        let mut withdrawal = Withdrawal::new(&engine.reaper, job);
+        let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;
+        if engine.reaper.release_once(withdrawal.claim(), Linger::None, limit).await.is_ok() {
+            withdrawal.settled();
+        }
+        match attempt {
+            Ok(Attempt::Granted(grant)) => Ok(Some(FencingToken::from_grant(grant.token))),
+            Ok(Attempt::Blocked(_)) => Ok(None),
+            // Somebody has it as another kind of lock since it was looked at.
+            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(None),
+            Err(error) => Err(engine.seen(error, Some(key))),
+        }
+    }
+
+    fn claim(&self, key: &Key, id: ClaimId, mode: Mode, plan: &Plan) -> Claim {
+        Claim {
+            key: key.clone(),
+            id,
+            mode,
+            order: Order::Barging,
+            ttl: plan.ttl,
+            holder: plan.holder.clone(),
+            waits: false,
+            floor: 0,
+            stamp: Stamp::new(self.engine.io.now()),
+        }
+    }
+
+    /// Shuts down: ends every hold, gives it back, and waits for the answers.
+    ///
+    /// In a child of the process that connected it does nothing.
+    ///
+    /// Guards that are still alive are told [`SessionEnded`](latchwork_store::LostReason::SessionEnded); an
+    /// acquire that waits or comes later answers `Closed`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The manager is closed in any case; dropping the future only stops waiting for answers.
+    pub async fn close(&self) {
+        // In a child there is nothing to close: what there is is the parent's.
+        let _ = self.engine.native(self.engine.close()).await;
+    }
+
+    async fn ask(&self, query: &Query, key: Option<&Key>) -> Result<Vec<Snapshot>, Error> {
+        const LIMIT: Duration = Duration::from_secs(2);
+        self.engine.check_open(key)?;
+        let limit = self.settings.options().op_timeout.unwrap_or(LIMIT);
+        self.engine.inspect(query, limit, key).await
+    }
+}

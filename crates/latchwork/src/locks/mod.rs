@@ -1,0 +1,11 @@
+//! What users hold in their hands: a manager, and the kinds of locks that it makes.
+
+pub(crate) mod election;
+pub(crate) mod lock;
+pub(crate) mod manager;
+pub(crate) mod multi;
+pub(crate) mod once;
+pub(crate) mod period;
+pub(crate) mod reentrant;
+pub(crate) mod rwlock;
+pub(crate) mod semaphore;

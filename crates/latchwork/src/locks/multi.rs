@@ -1,0 +1,317 @@
+//! Several locks, all or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+
+use crate::hold::guard::{Guard, run_until};
+use crate::hold::lease::HoldState;
+use crate::locks::lock::Lock;
+use crate::runtime::call::Unpolled;
+use latchwork_store::{Error, ErrorKind, FencingToken, Lost, Moment, NotHeld};
+
+/// Several locks, acquired together: all or none, with one deadline.
+///
+/// Use it where one piece of work touches several things that are locked one by one, a transfer
+/// between two accounts. The locks may be of any kind, and of different managers.
+///
+/// # Guarantees
+///
+/// Locks are waited for in the order of their stores and keys, whatever order they are named in, and
+/// whoever waits for one holds only those before it: two that want the same locks never wait for
+/// each other in a circle. It is one only with other multi-locks; whoever holds a lock and then
+/// acquires an earlier one by hand can still make a circle, which the deadline ends.
+///
+/// All that are free are taken at once, side by side. Where one is not, the later ones are given
+/// back until it is had. A `max_hold` counts from when all are had.
+///
+/// One order needs one name for each store: write its address the same way everywhere, hosts in the
+/// same order.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork::{Driver, LockManager};
+/// # use latchwork::store::MemoryBackend;
+/// # use std::time::Duration;
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let both = locks.multi(["account/9", "account/2"]);
+/// let guard = both.acquire_within(Duration::from_secs(5)).await?;
+/// for (key, token) in guard.tokens() {
+///     println!("{key}: {token}"); // each resource checks its own
+/// }
+/// guard.release().await?;
+/// # Ok::<(), latchwork_store::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct MultiLock(Result<Arc<[Lock]>, Error>);
+
+impl MultiLock {
+    /// All of these together. A lock that is there twice, or none at all, is told at the first
+    /// acquire.
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
+        Self(sort(locks.into_iter().collect()))
+    }
+
+    /// Acquires all if all are free now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`], of whichever lock it is; and `Invalid` if no lock was named, or one
+    /// twice.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing held: what was granted is given back in the background.
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        self.call(|locks| async move { Self::try_here(&locks).await }).await
+    }
+
+    async fn try_here(locks: &[Lock]) -> Result<Option<MultiGuard>, Error> {
+        let taken = take_free(locks).await?;
+        let all: Option<Vec<Guard>> = taken.into_iter().collect();
+        if let Some(all) = &all {
+            // From one moment on for all.
+            all.iter().for_each(Guard::start_max_hold);
+        }
+        Ok(all.map(MultiGuard))
+    }
+
+    /// Acquires all, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`], of whichever lock it is; and `Invalid` if no lock was named, or one
+    /// twice. Nothing is held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`try_acquire`](MultiLock::try_acquire).
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        self.acquire_until(None).await
+    }
+
+    /// Acquires all if that is possible within `limit`.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` names the lock that was not had in time, and its holder. Else as for
+    /// [`acquire`](MultiLock::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`try_acquire`](MultiLock::try_acquire).
+    pub async fn acquire_within(&self, limit: Duration) -> Result<MultiGuard, Error> {
+        self.acquire_until(Some(limit)).await
+    }
+
+    fn locks(&self) -> Result<&Arc<[Lock]>, Error> {
+        self.0.as_ref().map_err(Clone::clone)
+    }
+
+    async fn acquire_until(&self, limit: Option<Duration>) -> Result<MultiGuard, Error> {
+        let now = self.locks()?[0].engine().io.now();
+        let deadline = limit.map_or(Moment::NEVER, |limit| now.plus(limit));
+        let acquire = move |locks: Arc<[Lock]>| async move {
+            Self::acquire_here(&locks, limit, deadline).await
+        };
+        self.call(acquire).await
+    }
+
+    /// Makes one call of it: while it waits for a lock it holds those before.
+    async fn call<T, F>(&self, mut make: impl FnMut(Arc<[Lock]>) -> F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let locks = self.locks()?;
+        let (engine, key) = (locks[0].engine(), locks[0].key()?);
+        let call = engine.call(Unpolled::BeginsAnew, |_| make(locks.clone()));
+        let answer = call.await;
+        engine.told(answer, Some(key))
+    }
+
+    async fn acquire_here(
+        locks: &[Lock],
+        limit: Option<Duration>,
+        deadline: Moment,
+    ) -> Result<MultiGuard, Error> {
+        let io = &locks[0].engine().io;
+        let mut held: Vec<Guard> = Vec::with_capacity(locks.len());
+        loop {
+            let rest = if held.len() + 1 == locks.len() && !held.is_empty() {
+                // The last one is waited for at once.
+                vec![None]
+            } else {
+                let left = deadline.since(io.now());
+                match io.within(left, take_free(&locks[held.len()..])).await {
+                    Some(Ok(rest)) => rest,
+                    // A store that does not answer is asked again by who waits for the next one.
+                    Some(Err(error)) if error.kind() == ErrorKind::Unreachable => vec![None],
+                    Some(Err(error)) => return Err(error),
+                    None => vec![None],
+                }
+            };
+            // Only what stands before the first gap may be held while that one is waited for.
+            held.extend(rest.into_iter().map_while(|guard| guard).inspect(Guard::suspend_max_hold));
+            if held.iter().any(|guard| matches!(guard.state(), HoldState::Lost(_))) {
+                held.clear();
+            }
+            let Some(next) = locks.get(held.len()) else {
+                held.iter().for_each(Guard::start_max_hold);
+                return Ok(MultiGuard(held));
+            };
+            let acquire = async {
+                match limit {
+                    None => next.acquire().await,
+                    Some(limit) => next.acquire_until(deadline, limit).await,
+                }
+            };
+            tokio::select! {
+                guard = acquire => {
+                    let guard = guard?;
+                    guard.suspend_max_hold();
+                    held.push(guard);
+                }
+                // Without those before it, it would be waited for out of order.
+                _ = first_lost(&held), if !held.is_empty() => held.clear(),
+            }
+        }
+    }
+}
+
+/// Puts locks into the one order in which all wait for them.
+fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
+    let mut named = Vec::with_capacity(locks.len());
+    for lock in locks {
+        let key = lock.key()?.clone();
+        named.push((lock.engine().capabilities.store.clone(), key, lock));
+    }
+    named.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+    let twice = named.windows(2).find(|pair| (&pair[0].0, &pair[0].1) == (&pair[1].0, &pair[1].1));
+    if let Some([(store, key, _), ..]) = twice {
+        return Err(Error::new(ErrorKind::Invalid, "names: the same lock is there twice")
+            .key(key)
+            .store(store.clone())
+            .next_step("name each lock once"));
+    }
+    if named.is_empty() {
+        return Err(Error::new(ErrorKind::Invalid, "names: no lock was named")
+            .next_step("name at least one"));
+    }
+    Ok(named.into_iter().map(|(_, _, lock)| lock).collect())
+}
+
+/// Tries all at once. An error gives back what was granted.
+async fn take_free(locks: &[Lock]) -> Result<Vec<Option<Guard>>, Error> {
+    join_all(locks.iter().map(Lock::try_acquire)).await.into_iter().collect()
+}
+
+async fn first_lost(guards: &[Guard]) -> Lost {
+    select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
+}
+
+/// Several locks that are held together, until they are released, dropped or one of them is lost.
+///
+/// The loss of one is the loss of all: [`ensure_held`](MultiGuard::ensure_held) refuses and
+/// [`lost`](MultiGuard::lost) tells. The others stay locked until the guard is dropped.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the locks"]
+pub struct MultiGuard(Vec<Guard>);
+
+impl MultiGuard {
+    /// The guards of the locks, in the order of their stores and keys.
+    pub fn guards(&self) -> &[Guard] {
+        &self.0
+    }
+
+    /// Each key with the number to give to its resource.
+    pub fn tokens(&self) -> impl Iterator<Item = (&str, FencingToken)> {
+        self.0.iter().map(|guard| (guard.key().as_str(), guard.token()))
+    }
+
+    /// How long all may be counted on if none is renewed again.
+    pub fn remaining(&self) -> Duration {
+        self.0.iter().map(Guard::remaining).min().unwrap_or_default()
+    }
+
+    /// What the hold of all is right now, by the clock: as good as the worst of them.
+    pub fn state(&self) -> HoldState {
+        let mut worst = HoldState::Held;
+        for guard in &self.0 {
+            match guard.state() {
+                HoldState::Held => {}
+                HoldState::Suspect => worst = HoldState::Suspect,
+                lost @ HoldState::Lost(_) => return lost,
+            }
+        }
+        worst
+    }
+
+    /// Answers whether all are held right now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::ensure_held`], of the first that is not.
+    pub fn ensure_held(&self) -> Result<(), NotHeld> {
+        match self.state() {
+            HoldState::Held => Ok(()),
+            HoldState::Suspect => Err(NotHeld::Suspect),
+            HoldState::Lost(lost) => Err(NotHeld::Lost(lost)),
+        }
+    }
+
+    /// Completes when one of them has ended otherwise than by a release, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn lost(&self) -> Lost {
+        first_lost(&self.0).await
+    }
+
+    /// Completes when [`ensure_held`](MultiGuard::ensure_held) would refuse, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub async fn not_held(&self) -> NotHeld {
+        select_all(self.0.iter().map(|guard| Box::pin(guard.not_held()))).await.0
+    }
+
+    /// Runs `work` for as long as all are held.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops `work`; the locks stay with the guard.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        run_until(self.lost(), work).await
+    }
+
+    /// Releases all, side by side, and tells how it went.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`], after all were asked: [`Lost`](ErrorKind::Lost) if one of them was lost
+    /// before, else the first error.
+    ///
+    /// # Cancel safety
+    ///
+    /// The guard is gone in any case. Dropped releases go on in the background.
+    pub async fn release(self) -> Result<(), Error> {
+        let answers = join_all(self.0.into_iter().map(Guard::release)).await;
+        let errors = answers.into_iter().filter_map(Result::err);
+        // An overlap is not to be hidden by a store that did not answer.
+        let worst = errors.min_by_key(|error| error.kind() != ErrorKind::Lost);
+        worst.map_or(Ok(()), Err)
+    }
+}

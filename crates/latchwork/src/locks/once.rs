@@ -1,0 +1,436 @@
+//! A task that is done once in each period.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hold::guard::Guard;
+use crate::locks::lock::Lock;
+use crate::locks::period::Period;
+use crate::wait::acquire::{Admission, Patience};
+use latchwork_store::{Blocked, Cause, Error, ErrorKind, Lost};
+
+mod reset;
+
+pub use self::reset::Reset;
+
+/// How far the clocks of hosts may differ without a period being skipped.
+const MOST_CLOCKS_DIFFER: Duration = Duration::from_secs(60);
+
+/// How far they may differ without a period being done twice: a key stays closed for so much longer.
+const CLOSED_LONGER: Duration = Duration::from_secs(1);
+
+/// By which part of a long period the end of a closed key may differ from that of the period, with
+/// clocks that are further apart. A time zone of another hour differs by more than that of a day.
+const SLACK: u32 = 100;
+
+/// The next step if a task is closed until a later moment than the end of its period. That can be
+/// years away, so check the clocks first: a host whose clock is wrong closes it again.
+const TOO_LONG: &str = "use one period on all hosts and check their clocks; then open the task with \
+                        `latchwork once --reset NAME` or `Once::reset`";
+
+/// The next step if it is closed until an earlier one.
+const ANOTHER: &str = "use one period on all hosts, and check their clocks";
+
+/// How long to wait before a store that is late to open a key is asked again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A task that is done once in each period, by one of those who try.
+///
+/// Use it for what a scheduler starts on several machines and what must happen once: the nightly
+/// report, the hourly mail. Everyone tries when the time has come; one gets a [`Run`], the others
+/// are told that it is being done or has been.
+///
+/// # Guarantees
+///
+/// - Success closes the period in which the run *started*: nobody runs again before it is over. A run
+///   that ends in a later period has closed none: the later one is open for its own run.
+/// - Failure opens the task again at once, for this or another host; so does a run that was dropped.
+/// - A host that dies leaves the task to others after the ttl.
+/// - A late try is one for the period in which it is admitted. A period that nobody tried in is not
+///   made up for.
+///
+/// The period is told by the wall clock of the host that runs. Clocks may differ: the key stays closed
+/// for a second longer (a twentieth of a short period), so that a host that is so much behind does
+/// not do it again; and who tries at the very start of a period and finds the one before still
+/// closed waits for its end, for up to half a period and no longer than a minute. If the task is closed
+/// until another moment than the end of the period (by more than a minute, and by more than a hundredth of the
+/// period), the answer is an error: a wrong clock or another period must not pass for "done";
+/// [`reset`](Once::reset) opens the task then. A run that goes on
+/// into the next period keeps that one from beginning elsewhere. If the store forgets its data, it forgets as well that a
+/// period is closed.
+///
+/// # Examples
+///
+/// ```
+/// # use crate::locks::once::OnceOutcome;
+/// # use crate::locks::period::Period;
+/// # use latchwork::{Driver, LockManager};
+/// # use latchwork::store::MemoryBackend;
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let report = locks.once("report", Period::daily("Europe/Berlin")?);
+/// let outcome = report.run(async |run| send_report(run.token()).await).await?;
+/// assert!(matches!(outcome, OnceOutcome::Done(())));
+/// let again = report.run(async |run| send_report(run.token()).await).await?;
+/// assert!(matches!(again, OnceOutcome::Skipped(_)));
+/// # async fn send_report(_: latchwork_store::FencingToken) -> Result<(), std::io::Error> { Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a task does nothing until it is begun"]
+pub struct Once {
+    lock: Lock,
+    every: Period,
+}
+
+/// Why there is nothing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skipped {
+    /// It was done in this period.
+    Done {
+        /// How long the period stays closed, where the store tells.
+        closed_for: Option<Duration>,
+    },
+    /// It is being done.
+    Running {
+        /// By whom, where the store tells.
+        holder: Option<Arc<str>>,
+    },
+    /// The store lost its data and admits nobody for a while: try again later.
+    Quarantine {
+        /// How long yet, where the store tells.
+        left: Option<Duration>,
+    },
+}
+
+/// What became of a try to begin.
+#[derive(Debug)]
+pub enum Begun {
+    /// The task is ours.
+    Run(Run),
+    /// There is nothing to do.
+    Skipped(Skipped),
+}
+
+/// What became of a task.
+#[derive(Debug)]
+pub enum OnceOutcome<T, E> {
+    /// It was done, and the period is closed.
+    Done(T),
+    /// It was done, and the period could not be closed: the lock was lost at the end, or the store
+    /// did not answer. Somebody may do it again.
+    DoneNotClosed(T, NotClosed),
+    /// It failed, and is open for others.
+    Failed(E),
+    /// The lock was lost, and the work was dropped at its last await point.
+    Lost(Lost),
+    /// There was nothing to do.
+    Skipped(Skipped),
+}
+
+/// Why a period could not be closed.
+#[derive(Debug)]
+pub enum NotClosed {
+    /// The lock was lost before.
+    Lost,
+    /// The store did not answer, or refused. The release is repeated in the background until it is
+    /// answered or the ttl is over.
+    Error(Error),
+}
+
+impl Once {
+    pub(crate) fn new(lock: Lock, every: Period) -> Self {
+        Self { lock: lock.stop_at_linger(), every }
+    }
+
+    /// How long the store keeps the task for a host that it does not hear of.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { lock: self.lock.ttl(ttl), ..self }
+    }
+
+    /// Who this is, for people who ask the store.
+    pub fn holder(self, text: impl Into<Arc<str>>) -> Self {
+        Self { lock: self.lock.holder(text), ..self }
+    }
+
+    /// The longest run: after it the task is given up, whatever it does.
+    pub fn max_hold(self, longest: Duration) -> Self {
+        Self { lock: self.lock.max_hold(longest), ..self }
+    }
+
+    /// Begins the task if it was not done in this period and nobody is at it.
+    ///
+    /// Answers at once, but for the start of a period in which the one before is still closed.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a store that cannot keep a key closed. `Mismatch` if the task is closed until
+    /// a moment that is not about the end of the current period: it was run with another period, or
+    /// on a host whose clock was wrong ([`reset`](Once::reset) opens it). Else as [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::try_acquire`].
+    pub async fn try_begin(&self) -> Result<Begun, Error> {
+        self.begin_here(None).await
+    }
+
+    /// Begins the task if it was not done in this period; if somebody is at it, waits up to `limit`
+    /// for it to succeed or fail.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut` if it is still being done after `limit`; else as for [`try_begin`](Once::try_begin).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::acquire`].
+    pub async fn begin_within(&self, limit: Duration) -> Result<Begun, Error> {
+        self.begin_here(Some(limit)).await
+    }
+
+    async fn begin_here(&self, limit: Option<Duration>) -> Result<Begun, Error> {
+        let engine = self.lock.engine();
+        let answer = engine.native(self.begin(limit)).await;
+        engine.told(answer, self.lock.key().ok())
+    }
+
+    async fn begin(&self, limit: Option<Duration>) -> Result<Begun, Error> {
+        let engine = self.lock.engine();
+        let patience = limit
+            .map_or(Patience::Once, |limit| Patience::Until(engine.io.now().plus(limit), limit));
+        self.check_linger()?;
+        loop {
+            let why = match self.lock.admit(patience).await? {
+                Admission::Granted(guard) => {
+                    let period = self.every.around(engine.io.clock().wall())?;
+                    return Ok(Begun::Run(Run { guard, period }));
+                }
+                Admission::Refused(blocked) => Skipped::because(blocked),
+            };
+            let Skipped::Done { closed_for } = why else { return Ok(Begun::Skipped(why)) };
+            let closed = match self.what_is_closed(closed_for)? {
+                // A try may say when to look again instead, as a majority of stores does.
+                Closed::Neither { .. } => {
+                    self.what_is_closed(self.look().await?.and_then(|seen| seen.linger))?
+                }
+                closed => closed,
+            };
+            let pause = match closed {
+                Closed::Ours => return Ok(Begun::Skipped(why)),
+                Closed::Last(pause) => pause,
+                Closed::Neither { left, ends_in } => return Err(self.other_period(left, ends_in)),
+            };
+            tokio::select! {
+                () = engine.io.sleep(pause) => {}
+                () = engine.closed() => {}
+            }
+        }
+    }
+
+    /// Which period a key is closed for, if it is closed for so long. One that closes ours lasts until
+    /// its end; clocks that differ, and stores that count in seconds, let the last one reach a little
+    /// into ours.
+    fn what_is_closed(&self, left: Option<Duration>) -> Result<Closed, Error> {
+        let now = self.lock.engine().io.clock().wall();
+        let Range { start, end } = self.every.around(now)?;
+        let reach = ((end - start) / 2).min(MOST_CLOCKS_DIFFER).saturating_sub(now - start);
+        let slack = MOST_CLOCKS_DIFFER.max((end - start) / SLACK) + CLOSED_LONGER;
+        let ends_in = end - now;
+        Ok(match left {
+            // Where the store is late, it is asked again in a while.
+            Some(left) if left <= reach => Closed::Last(left.max(LOOK)),
+            Some(left) if left.abs_diff(ends_in) > slack => Closed::Neither { left, ends_in },
+            // One that does not tell is asked now and then.
+            None if !reach.is_zero() => Closed::Last(reach.min(LOOK * 10)),
+            _ => Closed::Ours,
+        })
+    }
+
+    /// Refuses a store that cannot keep a key closed.
+    fn check_linger(&self) -> Result<(), Error> {
+        let capabilities = &self.lock.engine().capabilities;
+        if capabilities.linger {
+            return Ok(());
+        }
+        let message = "once: this store cannot keep a key closed after it was released";
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .key(self.lock.key()?)
+            .store(capabilities.store.clone())
+            .next_step("use another store, or a mutex if the task may be done again"))
+    }
+
+    /// The key is closed until a moment that is the end of no period of ours.
+    fn other_period(&self, left: Duration, ends_in: Duration) -> Error {
+        let seconds = |length: Duration| Duration::from_secs(length.as_secs());
+        let message = format!(
+            "once: the task is closed for another {:?}, but its period ({}) ends in {:?}: it was run \
+             with another period or time zone, or on a host whose clock was wrong",
+            seconds(left),
+            self.every,
+            seconds(ends_in),
+        );
+        let error = Error::new(ErrorKind::Mismatch, message)
+            .store(self.lock.engine().capabilities.store.clone())
+            .next_step(if left > ends_in { TOO_LONG } else { ANOTHER });
+        match self.lock.key() {
+            Ok(key) => error.key(key),
+            Err(_) => error,
+        }
+    }
+
+    /// Does the task if it was not done in this period and nobody is at it.
+    ///
+    /// `work` is given the run, with its token; `Ok` is success and closes the period.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_begin`](Once::try_begin). What goes wrong later is told in the outcome.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work` and opens the task for others.
+    pub async fn run<T, E>(
+        &self,
+        work: impl AsyncFnOnce(&Run) -> Result<T, E>,
+    ) -> Result<OnceOutcome<T, E>, Error> {
+        let run = match self.try_begin().await? {
+            Begun::Run(run) => run,
+            Begun::Skipped(why) => return Ok(OnceOutcome::Skipped(why)),
+        };
+        Ok(match run.guard.run(work(&run)).await {
+            Ok(result) => run.finish(result).await,
+            Err(lost) => OnceOutcome::Lost(lost),
+        })
+    }
+}
+
+/// Which period a closed key belongs to.
+enum Closed {
+    /// The current one.
+    Ours,
+    /// The one before, or there is no telling: look again after this pause.
+    Last(Duration),
+    /// None of ours: it opens after `left`, and the current one ends in `ends_in`.
+    Neither { left: Duration, ends_in: Duration },
+}
+
+impl Skipped {
+    /// By what the store said; nothing if somebody of this process is at it.
+    fn because(blocked: Option<Blocked>) -> Self {
+        match blocked {
+            Some(Blocked { cause: Cause::Linger, retry_after, .. }) => {
+                Self::Done { closed_for: retry_after }
+            }
+            Some(Blocked { cause: Cause::Quarantine, retry_after, .. }) => {
+                Self::Quarantine { left: retry_after }
+            }
+            Some(blocked) => Self::Running { holder: blocked.holder },
+            None => Self::Running { holder: None },
+        }
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done { .. } => f.write_str("done in this period"),
+            Self::Running { holder: Some(holder) } => write!(f, "being done by {holder}"),
+            Self::Running { holder: None } => f.write_str("being done"),
+            Self::Quarantine { .. } => {
+                f.write_str("the store may have lost locks and is in quarantine")
+            }
+        }
+    }
+}
+
+/// The task, as long as it is ours: a [`Guard`] with a period.
+///
+/// Dropping it is failure: the task is open for others.
+#[must_use = "dropping the run gives the task up"]
+pub struct Run {
+    guard: Guard,
+    period: Range<Duration>,
+}
+
+impl Run {
+    /// The period in which the run started, in wall-clock time since 1970.
+    pub fn period(&self) -> Range<Duration> {
+        self.period.clone()
+    }
+
+    /// Closes the period: nobody does the task again before it is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`]. With [`Lost`](ErrorKind::Lost) the period is not closed, and somebody may
+    /// have begun the task again.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`]: the period is closed in the background.
+    pub async fn succeed(self) -> Result<(), Error> {
+        let Range { start, end } = self.period;
+        let (now, wall) = self.guard.clocks();
+        // A clock that was set back makes the rest no longer than the period.
+        let left = end.saturating_sub(wall).min(end - start);
+        let longer = ((end - start) / 20).min(CLOSED_LONGER);
+        let closed_until = (!left.is_zero()).then(|| now.plus(left + longer));
+        self.guard.release_until(closed_until).await
+    }
+
+    /// Closes the period if the work succeeded, opens the task for others if it failed, and says
+    /// what became of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`succeed`](Run::succeed).
+    pub async fn finish<T, E>(self, result: Result<T, E>) -> OnceOutcome<T, E> {
+        match result {
+            Ok(done) => match self.succeed().await {
+                Ok(()) => OnceOutcome::Done(done),
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    OnceOutcome::DoneNotClosed(done, NotClosed::Lost)
+                }
+                Err(error) => OnceOutcome::DoneNotClosed(done, NotClosed::Error(error)),
+            },
+            Err(failed) => {
+                // Whether the store heard of it or not: it will be open by the ttl.
+                let _ = self.fail().await;
+                OnceOutcome::Failed(failed)
+            }
+        }
+    }
+
+    /// Opens the task for others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn fail(self) -> Result<(), Error> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Run {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("guard", &self.guard).field("period", &self.period).finish()
+    }
+}

@@ -1,0 +1,120 @@
+//! Reopens a task that is closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Once;
+use latchwork_store::{
+    Claim, ClaimId, Error, Linger, Mode, Order, Query, Released, Snapshot, Stamp,
+};
+
+/// What a reset did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reset {
+    /// The task was closed and is open now.
+    Opened {
+        /// How much longer it would have stayed closed, if the store knows.
+        closed_for: Option<Duration>,
+    },
+    /// The task was not closed. Nothing changed.
+    NotClosed,
+    /// The task is being done. Nothing changed: a reset never takes a run away.
+    Running {
+        /// By whom, if the store knows.
+        holder: Option<Arc<str>>,
+    },
+}
+
+impl Once {
+    /// Opens the task if it is closed, so that it can run again before its period is over.
+    ///
+    /// Use it to repeat a task that was done, and after a `Mismatch` whose message names an end that
+    /// is too far away: a clock that was wrong for one run closes the task until then. The period of
+    /// this `Once` is not used. Callers that wait for the key are woken, and tokens go on rising: the next
+    /// run has a greater one than the run that closed the task.
+    ///
+    /// A run that is under way goes on, and closes its period when it succeeds.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on a store that cannot keep a key closed. `Unreachable` if the store did not answer,
+    /// or too few servers of a majority did: the task may be open or closed, so call `reset` again.
+    /// `Denied`, `Closed`, `Forked` and `Invalid` as for [`Lock::try_acquire`](crate::locks::lock::Lock::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the task either closed or open; a call again settles it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use crate::locks::once::{OnceOutcome, Reset};
+    /// # use crate::locks::period::Period;
+    /// # use latchwork::{Driver, LockManager};
+    /// # use latchwork::store::MemoryBackend;
+    /// # let driver = Driver::start().unwrap();
+    /// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let report = locks.once("report", Period::daily("Europe/Berlin")?);
+    /// report.run(async |_| Ok::<_, ()>(())).await?;
+    /// assert!(matches!(report.reset().await?, Reset::Opened { .. }));
+    /// let again = report.run(async |_| Ok::<_, ()>(())).await?;
+    /// assert!(matches!(again, OnceOutcome::Done(())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn reset(&self) -> Result<Reset, Error> {
+        let engine = self.lock.engine();
+        let answer = engine.native(self.reopen()).await;
+        engine.told(answer, self.lock.key().ok())
+    }
+
+    async fn reopen(&self) -> Result<Reset, Error> {
+        let (engine, key) = (self.lock.engine(), self.lock.key()?);
+        self.check_linger()?;
+        engine.check_open(Some(key))?;
+        let plan = self.lock.plan()?;
+        let before = self.look().await?;
+        if let Some(running) = running(before.as_ref()) {
+            return Ok(running);
+        }
+        let claim = Claim {
+            key: key.clone(),
+            id: ClaimId::random(),
+            mode: Mode::Exclusive,
+            order: Order::Barging,
+            ttl: plan.ttl,
+            holder: plan.holder.clone(),
+            waits: false,
+            floor: 0,
+            stamp: Stamp::new(engine.io.now()),
+        };
+        // Sent for a key that looks open, too: of a majority, a few servers may still have it closed.
+        let limit = plan.rules.op_timeout(plan.ttl);
+        let opened = engine.reaper.release_once(&claim, Linger::End, limit).await;
+        if opened.map_err(|error| engine.seen(error, Some(key)))? == Released::Yes {
+            return Ok(Reset::Opened { closed_for: before.and_then(|seen| seen.linger) });
+        }
+        let after = self.look().await?;
+        if let Some(running) = running(after.as_ref()) {
+            return Ok(running);
+        }
+        // If it is closed now, it was held when the request came, and that run has succeeded since.
+        let is_closed = after.is_some_and(|seen| seen.linger.is_some());
+        Ok(if is_closed { Reset::Running { holder: None } } else { Reset::NotClosed })
+    }
+
+    /// What the store holds for the task.
+    pub(super) async fn look(&self) -> Result<Option<Snapshot>, Error> {
+        let (engine, key) = (self.lock.engine(), self.lock.key()?);
+        let limit = latchwork_store::validity::op_timeout(engine.capabilities.default_ttl);
+        let seen = engine.inspect(&Query::Key(key.clone()), limit, Some(key)).await?;
+        Ok(seen.into_iter().next())
+    }
+}
+
+fn running(seen: Option<&Snapshot>) -> Option<Reset> {
+    let holder = seen?.holders.first()?;
+    Some(Reset::Running { holder: Some(holder.holder.clone()) })
+}

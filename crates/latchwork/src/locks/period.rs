@@ -1,0 +1,296 @@
+//! Stretches of time that follow each other without a gap: days, weeks, months, intervals.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+
+use latchwork_store::{Error, ErrorKind};
+
+const DAY: u64 = 24 * 60 * 60;
+/// 1970-01-05, so that weeks begin on Mondays (ISO 8601).
+const FIRST_MONDAY: i64 = 4;
+const EPOCH: Date = jiff::civil::date(1970, 1, 1);
+
+/// How often something is to be done: in each of these stretches of time once.
+///
+/// Calendar periods (days, weeks from Monday, months, years, and several of them) begin at midnight
+/// in a time zone, however long the day is there; plain intervals (seconds, minutes, hours) are
+/// counted from 1970 in UTC. So all who say the same period mean the same stretches.
+///
+/// ```
+/// use crate::locks::period::Period;
+///
+/// let daily = Period::parse("1d", Some("Europe/Berlin")).unwrap();
+/// let hourly = Period::parse("1h", None).unwrap();
+/// assert_eq!(daily.to_string(), "1d in Europe/Berlin");
+/// assert!(Period::parse("1d", Some("Europe/Atlantis")).is_err());
+/// # let _ = hourly;
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Period {
+    number: u32,
+    unit: Unit,
+    zone: TimeZone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Seconds,
+    Minutes,
+    Hours,
+    Days,
+    Weeks,
+    Months,
+    Years,
+}
+
+impl Unit {
+    const ALL: [(Unit, &'static str, &'static [&'static str]); 7] = [
+        (Unit::Seconds, "s", &["s", "sec", "second", "seconds"]),
+        (Unit::Minutes, "m", &["m", "min", "minute", "minutes"]),
+        (Unit::Hours, "h", &["h", "hr", "hour", "hours"]),
+        (Unit::Days, "d", &["d", "day", "days"]),
+        (Unit::Weeks, "w", &["w", "week", "weeks"]),
+        (Unit::Months, "mo", &["mo", "month", "months"]),
+        (Unit::Years, "y", &["y", "year", "years"]),
+    ];
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(.., words)| words.contains(&text)).map(|(unit, ..)| *unit)
+    }
+
+    fn letter(self) -> &'static str {
+        Self::ALL.iter().find(|(unit, ..)| *unit == self).map_or("", |(_, letter, _)| letter)
+    }
+
+    /// The length of a plain interval.
+    fn seconds(self) -> Option<u64> {
+        match self {
+            Unit::Seconds => Some(1),
+            Unit::Minutes => Some(60),
+            Unit::Hours => Some(60 * 60),
+            Unit::Days | Unit::Weeks | Unit::Months | Unit::Years => None,
+        }
+    }
+}
+
+impl Period {
+    /// Reads `30s`, `15m`, `6h` (plain intervals), `1d`, `2w`, `1mo`, `1y` (of the calendar). The
+    /// time zone is a name of the IANA database, UTC if none is given.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, and the message names the field: `every` for what is no period, one of zero or of
+    /// more than a hundred years, `tz` for a zone that nobody knows and for one beside a plain
+    /// interval, where it would mean nothing.
+    pub fn parse(every: &str, tz: Option<&str>) -> Result<Self, Error> {
+        let digits = every.len() - every.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, unit) = every.split_at(digits);
+        let number = number.parse().ok().filter(|number| (1..=100_000_000).contains(number));
+        let (Some(number), Some(unit)) = (number, Unit::parse(unit.trim())) else {
+            return Err(invalid(format!("every: {every:?} is no period"))
+                .next_step("write 30s, 15m, 6h, 1d, 1w, 1mo or 1y"));
+        };
+        let period = Self { number, unit, zone: TimeZone::UTC };
+        if period.length_at_most() > Duration::from_secs(100 * 366 * DAY) {
+            return Err(invalid(format!("every: {every:?} is longer than a hundred years")));
+        }
+        match tz {
+            None => Ok(period),
+            Some(tz) if unit.seconds().is_some() => {
+                let message = format!("tz: {tz:?} means nothing to an interval of {every}");
+                Err(invalid(message).next_step("leave it out, or use a period of days and more"))
+            }
+            Some(tz) => match TimeZone::get(tz) {
+                Ok(zone) => Ok(Self { zone, ..period }),
+                Err(error) => Err(invalid(format!("tz: {error}"))
+                    .next_step("use a name of the IANA time zones, such as Europe/Berlin")),
+            },
+        }
+    }
+
+    /// Days of the calendar in a time zone.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a zone that nobody knows.
+    pub fn daily(tz: &str) -> Result<Self, Error> {
+        Self::parse("1d", Some(tz))
+    }
+
+    /// The period that a moment lies in, both in time since 1970.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a moment that the calendar does not reach, some thousand years from now.
+    pub fn around(&self, wall: Duration) -> Result<Range<Duration>, Error> {
+        match self.unit.seconds() {
+            Some(unit) => {
+                let length = unit * u64::from(self.number);
+                let start = wall.as_secs() / length * length;
+                Ok(Duration::from_secs(start)..Duration::from_secs(start + length))
+            }
+            None => self
+                .calendar(wall)
+                .map_err(|error| invalid(format!("every: no {self} around this moment: {error}"))),
+        }
+    }
+
+    fn calendar(&self, wall: Duration) -> Result<Range<Duration>, jiff::Error> {
+        let now = Timestamp::from_duration(wall.try_into().unwrap_or(jiff::SignedDuration::MAX))?;
+        let today = now.to_zoned(self.zone.clone()).date();
+        let number = i64::from(self.number);
+        let days = |date: Date| date.since(EPOCH).map(|span| i64::from(span.get_days()));
+        let (first, next) = match self.unit {
+            Unit::Years => {
+                let start = i64::from(today.year()).div_euclid(number) * number;
+                (year(start)?, year(start + number)?)
+            }
+            Unit::Months => {
+                let month = i64::from(today.year()) * 12 + i64::from(today.month()) - 1;
+                let start = month.div_euclid(number) * number;
+                (month_number(start)?, month_number(start + number)?)
+            }
+            _ => {
+                let (anchor, number) = match self.unit {
+                    Unit::Weeks => (FIRST_MONDAY, number * 7),
+                    _ => (0, number),
+                };
+                let start = (days(today)? - anchor).div_euclid(number) * number + anchor;
+                (EPOCH.checked_add(start.days())?, EPOCH.checked_add((start + number).days())?)
+            }
+        };
+        Ok(self.midnight(first)?..self.midnight(next)?)
+    }
+
+    /// When a day begins in the zone: at midnight, or after the gap where clocks skip it.
+    fn midnight(&self, date: Date) -> Result<Duration, jiff::Error> {
+        let start = date.to_zoned(self.zone.clone())?.timestamp().as_duration();
+        Ok(start.try_into().unwrap_or_default())
+    }
+
+    fn length_at_most(&self) -> Duration {
+        let unit = match self.unit {
+            Unit::Days => DAY,
+            Unit::Weeks => 7 * DAY,
+            Unit::Months => 31 * DAY,
+            Unit::Years => 366 * DAY,
+            plain => plain.seconds().unwrap_or_default(),
+        };
+        Duration::from_secs(unit.saturating_mul(u64::from(self.number)))
+    }
+}
+
+fn year(year: i64) -> Result<Date, jiff::Error> {
+    // What does not fit is out of range, and said to be so.
+    Date::new(year.try_into().unwrap_or(i16::MAX), 1, 1)
+}
+
+fn month_number(month: i64) -> Result<Date, jiff::Error> {
+    let year = month.div_euclid(12).try_into().unwrap_or(i16::MAX);
+    Date::new(year, month.rem_euclid(12) as i8 + 1, 1)
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.number, self.unit.letter())?;
+        match self.zone.iana_name() {
+            Some(zone) if self.unit.seconds().is_none() => write!(f, " in {zone}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(text: &str) -> Duration {
+        text.parse::<Timestamp>().unwrap().as_duration().try_into().unwrap()
+    }
+
+    fn around(every: &str, tz: Option<&str>, moment: &str) -> (Duration, Duration) {
+        let found = Period::parse(every, tz).unwrap().around(at(moment)).unwrap();
+        (found.start, found.end)
+    }
+
+    #[test]
+    fn a_day_is_as_long_as_it_is_where_it_is() {
+        let berlin = Some("Europe/Berlin");
+        let usual = around("1d", berlin, "2026-11-21T22:59:59Z");
+        assert_eq!(usual, (at("2026-11-20T23:00:00Z"), at("2026-11-21T23:00:00Z")));
+        let short = around("1d", berlin, "2026-03-29T12:00:00Z");
+        assert_eq!(short.1 - short.0, Duration::from_secs(23 * 60 * 60));
+        let long = around("1d", berlin, "2026-10-25T12:00:00Z");
+        assert_eq!(long.1 - long.0, Duration::from_secs(25 * 60 * 60));
+    }
+
+    #[test]
+    fn a_day_without_midnight_begins_after_the_gap() {
+        // In Chile the clocks went from 24:00 to 1:00.
+        let day = around("1d", Some("America/Santiago"), "2026-09-06T12:00:00Z");
+        assert_eq!(day.0, at("2026-09-06T04:00:00Z"));
+    }
+
+    #[test]
+    fn weeks_begin_on_mondays_and_months_on_the_first() {
+        let week = around("1w", None, "2026-11-21T21:00:00Z");
+        assert_eq!(week, (at("2026-11-16T00:00:00Z"), at("2026-11-23T00:00:00Z")));
+        let month = around("1mo", None, "2026-12-31T23:59:59Z");
+        assert_eq!(month, (at("2026-12-01T00:00:00Z"), at("2027-01-01T00:00:00Z")));
+        let quarter = around("3mo", None, "2026-11-21T21:00:00Z");
+        assert_eq!(quarter, (at("2026-10-01T00:00:00Z"), at("2027-01-01T00:00:00Z")));
+        let year = around("1y", None, "2026-11-21T21:00:00Z");
+        assert_eq!(year, (at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")));
+    }
+
+    #[test]
+    fn names_the_field_that_is_wrong() {
+        for (every, tz, field) in [
+            ("", None, "every"),
+            ("d", None, "every"),
+            ("0d", None, "every"),
+            ("1.5h", None, "every"),
+            ("-1d", None, "every"),
+            ("1 fortnight", None, "every"),
+            ("99999999y", None, "every"),
+            ("1d", Some("Mars/Olympus"), "tz"),
+            ("1h", Some("Europe/Berlin"), "tz"),
+        ] {
+            let error = Period::parse(every, tz).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.message().starts_with(&format!("{field}:")), "{every:?} {tz:?}: {error}");
+        }
+    }
+
+    proptest! {
+        /// Periods follow each other without gap and overlap, and each moment lies in its own.
+        #[test]
+        fn periods_tile_time(
+            wall in 0_u64..4_000_000_000,
+            number in 1_u32..40,
+            unit in prop::sample::select(vec!["s", "m", "h", "d", "w", "mo", "y"]),
+            zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/Santiago", "Asia/Kolkata"]),
+        ) {
+            let plain = ["s", "m", "h"].contains(&unit);
+            let period =
+                Period::parse(&format!("{number}{unit}"), (!plain).then_some(zone)).unwrap();
+            let wall = Duration::from_secs(wall);
+            let found = period.around(wall).unwrap();
+            prop_assert!(found.contains(&wall), "{found:?}");
+            prop_assert_eq!(&period.around(found.start).unwrap(), &found);
+            prop_assert_eq!(period.around(found.end).unwrap().start, found.end);
+            prop_assert!(found.end - found.start <= period.length_at_most() + Duration::from_secs(2 * 3600));
+        }
+    }
+}

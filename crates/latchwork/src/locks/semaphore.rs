@@ -1,0 +1,67 @@
+//! A limited number of permits.
+
+use crate::locks::lock::Lock;
+use latchwork_store::Mode;
+
+/// A semaphore over everything that uses the same store and key: holders of up to a limit of
+/// permits together.
+///
+/// Use it to let a few things happen at a time: connections to a partner, jobs on a machine. It does
+/// not limit a rate: permits come back when they are released.
+///
+/// # Guarantees
+///
+/// The permits held never exceed the limit. Admission is first come, first served: a claim for many
+/// permits that waits is not passed by later ones for few. Each claim has its own ttl, so a process
+/// that died gives its permits back.
+///
+/// All must use one limit. As long as somebody holds or waits, another one is `Mismatch`; to change
+/// it, let the old users finish first.
+///
+/// # Errors
+///
+/// A majority of stores cannot count permits: on a Redlock it is `Unsupported`.
+///
+/// # Fencing
+///
+/// Every hold has its own token, larger than that of every hold that ended before it began. Several
+/// hold at a time, so a resource must not refuse smaller ones among them.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork::{Driver, LockManager};
+/// # use latchwork::store::MemoryBackend;
+/// # let driver = Driver::start().unwrap();
+/// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let exports = locks.semaphore("exports", 5);
+/// let small = exports.permit().acquire().await?;
+/// let large = exports.permits(4).acquire().await?;
+/// assert!(exports.permit().try_acquire().await?.is_none());
+/// # drop((small, large));
+/// # Ok::<(), latchwork_store::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a semaphore does nothing until it is acquired"]
+pub struct Semaphore {
+    lock: Lock,
+    of: u32,
+}
+
+impl Semaphore {
+    pub(crate) fn new(lock: Lock, of: u32) -> Self {
+        Self { lock, of }
+    }
+
+    /// One permit.
+    pub fn permit(&self) -> Lock {
+        self.permits(1)
+    }
+
+    /// `take` permits at once, all or none.
+    pub fn permits(&self, take: u32) -> Lock {
+        self.lock.in_mode(Mode::Permits { take, of: self.of })
+    }
+}

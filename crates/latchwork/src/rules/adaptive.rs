@@ -1,0 +1,283 @@
+//! A ttl that follows the hold times of a key.
+//!
+//! A long ttl costs time after a crash: the key stays closed until it is over. A short one costs
+//! renewals. The watchdog renews every third of a ttl, so a hold that is shorter than that costs no
+//! renewal at all. Hence the rule: the shortest ttl under which nearly all holds of the key end
+//! before their first renewal, within bounds.
+//!
+//! What is learned is an upper quantile and not a mean: of holds that are mostly short and
+//! sometimes long a mean says nothing about either.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use latchwork_store::Key;
+use latchwork_store::validity;
+
+/// The bounds of a ttl that follows the hold times of its key.
+///
+/// Off unless it is set on a manager or a lock. Until a process knows the hold times of a key, from
+/// ten holds of its own or from a holder that it had to wait for, the ttl is the longest.
+///
+/// ```
+/// use std::time::Duration;
+/// use crate::rules::adaptive::AdaptiveTtl;
+///
+/// let bounds = AdaptiveTtl { shortest: Duration::from_secs(5), ..AdaptiveTtl::default() };
+/// assert_eq!(bounds.longest, Duration::from_secs(30));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AdaptiveTtl {
+    /// The shortest ttl; 2 s unless said otherwise. It has to cover the pauses of the process and of
+    /// the way to the store.
+    pub shortest: Duration,
+    /// The longest ttl; 30 s unless said otherwise.
+    pub longest: Duration,
+}
+
+impl Default for AdaptiveTtl {
+    fn default() -> Self {
+        Self { shortest: Duration::from_secs(2), longest: Duration::from_secs(30) }
+    }
+}
+
+impl AdaptiveTtl {
+    /// The ttl for holds of which nearly all are shorter than `usual`.
+    ///
+    /// One of a few: the shortest, twice that, four times and so on, and the longest. So a ttl does
+    /// not change with each hold, and stores that keep a session for each ttl keep few.
+    pub fn ttl_for(self, usual: Option<Duration>) -> Duration {
+        let Some(usual) = usual else { return self.longest };
+        let mut ttl = self.shortest.max(Duration::from_millis(1));
+        while ttl < self.longest && validity::renew_every(ttl) <= usual {
+            ttl = (ttl * 2).min(self.longest);
+        }
+        ttl
+    }
+}
+
+/// The hold times of one key, as they were lately: a histogram in which older holds count less.
+#[derive(Debug, Clone)]
+pub struct HoldTimes {
+    /// The weight of holds up to each edge; see [`HoldTimes::edge`].
+    weights: [f32; Self::BUCKETS],
+    seen: u32,
+}
+
+impl HoldTimes {
+    /// From 1 ms to more than two days, each a little under a half more than the one before.
+    const BUCKETS: usize = 58;
+    const GROWTH: f64 = 1.4;
+    /// What a hold counts for, one hold later: about the last hundred matter.
+    const KEPT: f32 = 0.99;
+    /// Fewer holds than that say nothing of an upper quantile.
+    const ENOUGH: u32 = 10;
+    /// How many of all holds are to be shorter than what is called usual.
+    const QUANTILE: f32 = 0.95;
+
+    /// Nothing seen yet.
+    pub const fn new() -> Self {
+        Self { weights: [0.0; Self::BUCKETS], seen: 0 }
+    }
+
+    /// Adds a hold.
+    pub fn record(&mut self, held: Duration) {
+        for weight in &mut self.weights {
+            *weight *= Self::KEPT;
+        }
+        let millis = held.as_secs_f64() * 1e3;
+        let bucket = millis.max(1.0).log(Self::GROWTH).ceil() as usize;
+        self.weights[bucket.min(Self::BUCKETS - 1)] += 1.0;
+        self.seen = self.seen.saturating_add(1);
+    }
+
+    /// What 95 % of the late holds did not pass, rounded up; `None` until enough were seen.
+    pub fn usual(&self) -> Option<Duration> {
+        if self.seen < Self::ENOUGH {
+            return None;
+        }
+        let enough = self.weights.iter().sum::<f32>() * Self::QUANTILE;
+        let mut sum = 0.0;
+        let bucket = self.weights.iter().position(|weight| {
+            sum += weight;
+            sum >= enough
+        });
+        Some(Self::edge(bucket.unwrap_or(Self::BUCKETS - 1)))
+    }
+
+    fn edge(bucket: usize) -> Duration {
+        Duration::from_secs_f64(Self::GROWTH.powi(bucket as i32) / 1e3)
+    }
+}
+
+impl Default for HoldTimes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a process knows of the hold times of its keys.
+#[derive(Debug, Default)]
+pub(crate) struct Habits {
+    by_key: Mutex<HashMap<Key, Habit>>,
+}
+
+#[derive(Debug, Default)]
+struct Habit {
+    own: HoldTimes,
+    /// What a holder of another process has said.
+    heard: Option<Duration>,
+}
+
+impl Habits {
+    /// More keys than that are not remembered: which are forgotten is up to chance.
+    const MOST: usize = 10_000;
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Habit>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What nearly all holds of the key do not pass: by our own holds, else by hearsay.
+    pub(crate) fn usual(&self, key: &Key) -> Option<Duration> {
+        let by_key = self.lock();
+        let habit = by_key.get(key)?;
+        habit.own.usual().or(habit.heard)
+    }
+
+    /// Adds a hold of our own.
+    pub(crate) fn record(&self, key: &Key, held: Duration) {
+        self.change(key, |habit| habit.own.record(held));
+    }
+
+    /// Reads what a holder in the way says of itself.
+    pub(crate) fn hear(&self, key: &Key, holder: &str) {
+        if let Some(usual) = read(holder) {
+            self.change(key, |habit| habit.heard = Some(usual));
+        }
+    }
+
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Habit)) {
+        let mut by_key = self.lock();
+        if by_key.len() >= Self::MOST && !by_key.contains_key(key) {
+            let other = by_key.keys().next().cloned();
+            other.and_then(|other| by_key.remove(&other));
+        }
+        change(by_key.entry(key.clone()).or_default());
+    }
+}
+
+const BEFORE: &str = " [holds under ";
+const AFTER: &str = " ms]";
+
+/// Adds what is known to the text that others read about a holder, so that they know it as well.
+pub(crate) fn say(holder: &Arc<str>, usual: Option<Duration>) -> Arc<str> {
+    match usual {
+        Some(usual) => format!("{holder}{BEFORE}{}{AFTER}", usual.as_millis().max(1)).into(),
+        None => holder.clone(),
+    }
+}
+
+/// The text without what was added.
+pub(crate) fn unsaid(holder: &str) -> &str {
+    split(holder).map_or(holder, |(text, _)| text)
+}
+
+fn read(holder: &str) -> Option<Duration> {
+    split(holder).map(|(_, usual)| usual)
+}
+
+fn split(holder: &str) -> Option<(&str, Duration)> {
+    let (text, number) = holder.strip_suffix(AFTER)?.rsplit_once(BEFORE)?;
+    Some((text, Duration::from_millis(number.parse().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn times(holds: impl IntoIterator<Item = Duration>) -> HoldTimes {
+        let mut times = HoldTimes::new();
+        holds.into_iter().for_each(|held| times.record(held));
+        times
+    }
+
+    #[test]
+    fn a_few_holds_say_nothing() {
+        assert_eq!(times([50 * MS; 9]).usual(), None);
+        assert_eq!(AdaptiveTtl::default().ttl_for(None), 30 * SEC);
+    }
+
+    #[test]
+    fn the_usual_hold_is_an_upper_one_and_not_the_mean() {
+        let one_in_ten_is_long = (0..200).map(|n| if n % 10 == 0 { 4 * SEC } else { 50 * MS });
+        let usual = times(one_in_ten_is_long).usual().unwrap();
+        assert!((4 * SEC..6 * SEC).contains(&usual), "{usual:?}");
+        let one_in_fifty_is_long = (0..200).map(|n| if n % 50 == 0 { 4 * SEC } else { 50 * MS });
+        let usual = times(one_in_fifty_is_long).usual().unwrap();
+        assert!((50 * MS..70 * MS).contains(&usual), "{usual:?}");
+    }
+
+    #[test]
+    fn follows_a_key_whose_holds_become_longer_and_shorter() {
+        let mut times = times([10 * MS; 200]);
+        for _ in 0..6 {
+            times.record(20 * SEC);
+        }
+        assert!(times.usual().unwrap() >= 20 * SEC, "a few long holds are enough");
+        for _ in 0..200 {
+            times.record(10 * MS);
+        }
+        assert!(times.usual().unwrap() < 20 * MS);
+    }
+
+    #[test]
+    fn what_is_very_short_or_very_long_has_a_place() {
+        assert_eq!(times([Duration::ZERO; 20]).usual(), Some(MS));
+        let usual = times([Duration::from_secs(10_000_000); 20]).usual().unwrap();
+        assert!(usual > Duration::from_secs(2 * 24 * 3600), "{usual:?}");
+    }
+
+    #[test]
+    fn usual_holds_end_before_their_first_renewal_or_the_ttl_is_the_longest() {
+        let bounds = AdaptiveTtl::default();
+        for millis in [0, 1, 600, 700, 1_400, 5_000, 9_000, 20_000, 100_000] {
+            let usual = millis * MS;
+            let ttl = bounds.ttl_for(Some(usual));
+            assert!((bounds.shortest..=bounds.longest).contains(&ttl));
+            let quiet = validity::renew_every(ttl) > usual;
+            assert!(quiet || ttl == bounds.longest, "{usual:?}: {ttl:?}");
+            let half = ttl / 2;
+            assert!(ttl == bounds.shortest || validity::renew_every(half) <= usual, "{usual:?}");
+        }
+    }
+
+    #[test]
+    fn holders_tell_each_other() {
+        let (key, habits) = (Key::new("k").unwrap(), Habits::default());
+        let holder = say(&"host pid 7".into(), Some(1_300 * MS));
+        assert_eq!(&*holder, "host pid 7 [holds under 1300 ms]");
+        assert_eq!((unsaid(&holder), unsaid("x")), ("host pid 7", "x"));
+        habits.hear(&key, &holder);
+        assert_eq!(habits.usual(&key), Some(1_300 * MS));
+        for text in ["host pid 7", "", " [holds under x ms]", "[holds under 5 ms] and more"] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+        for _ in 0..20 {
+            habits.record(&key, MS);
+        }
+        assert!(habits.usual(&key).unwrap() < 2 * MS, "what we know counts more than hearsay");
+    }
+
+    #[test]
+    fn the_table_has_an_end() {
+        let habits = Habits::default();
+        for n in 0..Habits::MOST + 50 {
+            habits.record(&Key::new(format!("k{n}")).unwrap(), MS);
+        }
+        assert_eq!(habits.lock().len(), Habits::MOST);
+    }
+}

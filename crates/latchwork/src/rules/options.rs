@@ -1,0 +1,308 @@
+//! What a user can set, checked together.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::hold::local_queue::Handover;
+use crate::rules::adaptive::{self, AdaptiveTtl};
+use crate::rules::observe::{Event, Observer};
+use latchwork_store::validity;
+use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Moment};
+
+/// The options of a manager or a handle, with what was made of them. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings(Arc<Checked>);
+
+#[derive(Debug, Default)]
+struct Checked {
+    options: Options,
+    plan: OnceLock<Result<Plan, Error>>,
+}
+
+/// Options that were checked against a store, ready for every acquire.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) ttl: Duration,
+    pub(crate) holder: Arc<str>,
+    pub(crate) rules: Arc<Rules>,
+}
+
+impl Plan {
+    /// Whether a hold that was granted for one suits the other.
+    pub(crate) fn suits(&self, other: &Plan) -> bool {
+        // A ttl that follows the hold times is as good as the next one.
+        let same_ttl = self.rules.adaptive_ttl.is_some() || self.ttl == other.ttl;
+        let same_holder = adaptive::unsaid(&self.holder) == adaptive::unsaid(&other.holder);
+        same_ttl && same_holder && self.rules.same_as(&other.rules)
+    }
+
+    /// The same with what is known of the key's hold times.
+    pub(crate) fn adapted(self, usual: Option<Duration>) -> Self {
+        let Some(bounds) = self.rules.adaptive_ttl else { return self };
+        Self { ttl: bounds.ttl_for(usual), holder: adaptive::say(&self.holder, usual), ..self }
+    }
+}
+
+impl Settings {
+    /// The same options but for one.
+    pub(crate) fn with(&self, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = self.0.options.clone();
+        change(&mut options);
+        Self(Arc::new(Checked { options, plan: OnceLock::new() }))
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// The key of a name in the namespace.
+    pub(crate) fn key(&self, name: &str) -> Result<Key, Error> {
+        Key::new(name)?.in_namespace(&self.options().namespace)
+    }
+
+    /// Checks the options, the first time that they are used with the store.
+    pub(crate) fn plan(&self, capabilities: &Capabilities) -> Result<Plan, Error> {
+        let options = &self.0.options;
+        let check = || {
+            let rules = options.check(capabilities)?;
+            Ok(Plan { ttl: options.ttl(capabilities), holder: options.holder(), rules })
+        };
+        self.0.plan.get_or_init(check).clone()
+    }
+}
+
+/// The options as given.
+#[derive(Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) namespace: String,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) adaptive_ttl: Option<AdaptiveTtl>,
+    pub(crate) max_ttl: Option<Duration>,
+    pub(crate) holder: Option<Arc<str>>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) renew_every: Option<Duration>,
+    pub(crate) op_timeout: Option<Duration>,
+    pub(crate) handover: Option<Handover>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+/// The options that go with each claim, after they were checked.
+#[derive(Default)]
+pub(crate) struct Rules {
+    pub(crate) handover: Handover,
+    pub(crate) adaptive_ttl: Option<AdaptiveTtl>,
+    max_hold: Option<Duration>,
+    renew_every: Option<Duration>,
+    op_timeout: Option<Duration>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+/// Drift takes 2 ms and a hundredth of a ttl, and the rest must suffice to renew.
+const SHORTEST_TTL: Duration = Duration::from_millis(10);
+const SHORTEST_OP: Duration = Duration::from_millis(1);
+
+impl Options {
+    /// One ttl for all. What was said last counts.
+    pub(crate) fn fix_ttl(&mut self, ttl: Duration) {
+        (self.ttl, self.adaptive_ttl) = (Some(ttl), None);
+    }
+
+    /// A ttl that follows the hold times. What was said last counts.
+    pub(crate) fn follow_holds(&mut self, bounds: AdaptiveTtl) {
+        (self.ttl, self.adaptive_ttl) = (None, Some(bounds));
+    }
+
+    /// The ttl to ask for.
+    fn ttl(&self, capabilities: &Capabilities) -> Duration {
+        let longest = self.adaptive_ttl.map(|bounds| bounds.longest);
+        self.ttl.or(longest).unwrap_or(capabilities.default_ttl)
+    }
+
+    /// Checks the options against each other and the store.
+    fn check(&self, capabilities: &Capabilities) -> Result<Arc<Rules>, Error> {
+        let invalid = |message: String, step: &str| {
+            Err(Error::new(ErrorKind::Invalid, message)
+                .store(capabilities.store.clone())
+                .next_step(step))
+        };
+        Key::check_namespace(&self.namespace)?;
+        let mut ttl = self.ttl(capabilities);
+        let field = if self.adaptive_ttl.is_some() { "adaptive_ttl.longest" } else { "ttl" };
+        if !capabilities.ttl.contains(&ttl) {
+            let (least, most) = (capabilities.ttl.start(), capabilities.ttl.end());
+            return invalid(
+                format!(
+                    "{field}: {ttl:?} is outside what this store grants, {least:?} to {most:?}"
+                ),
+                "choose a ttl within the range",
+            );
+        }
+        if let Some(max) = self.max_ttl.filter(|max| ttl > *max) {
+            return invalid(
+                format!("max_ttl: a ttl of {ttl:?} is longer than the {max:?} that are allowed"),
+                "choose a shorter ttl; max_ttl must be the same for all who share the locks",
+            );
+        }
+        let shortest = self.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);
+        if shortest > ttl || !capabilities.ttl.contains(&shortest) {
+            let least = capabilities.ttl.start();
+            return invalid(
+                format!(
+                    "adaptive_ttl: the shortest, {shortest:?}, must be at least the {least:?} that \
+                     this store grants and at most the longest, {ttl:?}"
+                ),
+                "choose other bounds",
+            );
+        }
+        // What follows must hold for the shortest.
+        ttl = shortest;
+        if ttl < SHORTEST_TTL {
+            return invalid(
+                format!("ttl: {ttl:?} leaves nothing after the allowance for clocks and travel"),
+                "choose at least 10 ms",
+            );
+        }
+        if let Some(every) = self.renew_every.filter(|e| e.is_zero() || *e > ttl / 2) {
+            return invalid(
+                format!(
+                    "renew_every: {every:?} must be above zero and at most half of the ttl, {ttl:?}"
+                ),
+                "leave it out for a third of the ttl",
+            );
+        }
+        if let Some(limit) = self.op_timeout.filter(|l| *l < SHORTEST_OP || *l > ttl / 2) {
+            return invalid(
+                format!(
+                    "op_timeout: {limit:?} must be at least 1 ms and at most half of the ttl, {ttl:?}"
+                ),
+                "leave it out for a quarter of the ttl, two seconds at most",
+            );
+        }
+        if self.max_hold.is_some_and(|max| max.is_zero()) {
+            return invalid(
+                "max_hold: zero allows no hold at all".into(),
+                "leave it out for no limit",
+            );
+        }
+        let handover = self.handover.unwrap_or_else(|| {
+            let usual = Handover::default();
+            Handover { slice: usual.slice.min(ttl / 2), ..usual }
+        });
+        let Handover { slice, times } = handover;
+        if slice > ttl / 2 {
+            return invalid(
+                format!("handover.slice: {slice:?} is more than half of the ttl, {ttl:?}"),
+                "choose a shorter slice or a longer ttl",
+            );
+        }
+        if times > Handover::MOST {
+            return invalid(
+                format!("handover.times: {times} is more than {}", Handover::MOST),
+                "choose a smaller number",
+            );
+        }
+        Ok(Arc::new(Rules {
+            handover,
+            adaptive_ttl: self.adaptive_ttl,
+            max_hold: self.max_hold,
+            renew_every: self.renew_every,
+            op_timeout: self.op_timeout,
+            observer: self.observer.clone(),
+        }))
+    }
+
+    /// The text for people: this machine and process, unless the user says better.
+    fn holder(&self) -> Arc<str> {
+        self.holder.clone().unwrap_or_else(default_holder)
+    }
+}
+
+impl Rules {
+    /// Whether a hold under these rules is one under the others as well.
+    pub(crate) fn same_as(&self, other: &Rules) -> bool {
+        let observer = |rules: &Rules| rules.observer.as_ref().map(|o| Arc::as_ptr(o).addr());
+        self.handover == other.handover
+            && self.adaptive_ttl == other.adaptive_ttl
+            && self.max_hold == other.max_hold
+            && self.renew_every == other.renew_every
+            && self.op_timeout == other.op_timeout
+            && observer(self) == observer(other)
+    }
+
+    /// The pause between renewals of a claim that asked for `ttl` and may count on `counted`.
+    pub(crate) fn renew_every(&self, ttl: Duration, counted: Duration) -> Duration {
+        let third = validity::renew_every(counted);
+        match self.renew_every {
+            // A pushed grant is short at first, and a fast clock leaves less than was asked for:
+            // the third of what there is governs then.
+            Some(every) if counted < ttl => every.min(third),
+            Some(every) => every,
+            None => third,
+        }
+    }
+
+    /// The time limit of a verb for a claim with this ttl, or with what was granted of it.
+    pub(crate) fn op_timeout(&self, ttl: Duration) -> Duration {
+        self.op_timeout.map_or_else(|| validity::op_timeout(ttl), |limit| limit.min(ttl / 2))
+    }
+
+    pub(crate) fn hold_until(&self, start: Moment) -> Moment {
+        self.max_hold.map_or(Moment::NEVER, |max| start.plus(max))
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        if let Some(observer) = &self.observer {
+            // What an observer does wrong must not end a renewal or leave a lock held: a panic is
+            // reported by the panic hook and goes no further.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.event(event)));
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("namespace", &self.namespace)
+            .field("ttl", &self.ttl)
+            .field("adaptive_ttl", &self.adaptive_ttl)
+            .field("max_ttl", &self.max_ttl)
+            .field("holder", &self.holder)
+            .field("max_hold", &self.max_hold)
+            .field("renew_every", &self.renew_every)
+            .field("op_timeout", &self.op_timeout)
+            .field("handover", &self.handover)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules").field("handover", &self.handover).finish_non_exhaustive()
+    }
+}
+
+impl Handover {
+    /// The most handovers within one hold of the store's grant.
+    pub const MOST: u32 = 1_000;
+}
+
+const _: () = assert!(Handover::MOST <= FencingToken::MAX_HANDOVERS);
+
+/// `host pid 4711 (program)`.
+fn default_holder() -> Arc<str> {
+    static HOST_AND_PROGRAM: OnceLock<(String, String)> = OnceLock::new();
+    let (host, program) = HOST_AND_PROGRAM.get_or_init(|| {
+        #[cfg(unix)]
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        #[cfg(not(unix))]
+        let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown host".into());
+        let program = std::env::current_exe()
+            .ok()
+            .and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+            .unwrap_or_else(|| "unknown program".into());
+        (host, program)
+    });
+    format!("{host} pid {} ({program})", std::process::id()).into()
+}

@@ -1,0 +1,379 @@
+//! Runs a future on a thread that blocks until it ends, and hears its store directly meanwhile.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use latchwork_store::{Doorbell, Origin};
+
+/// Runs a future on this thread until it ends: the API for programs without async code.
+///
+/// Renewal and releases in the background run on Latchwork's own threads either way, and no runtime
+/// is needed. While an acquire waits, this thread listens at the store's door itself where the store
+/// has one, so that it is woken by nobody in between.
+///
+/// Do not call it from async code: it blocks the thread.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::block_on;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = block_on(latchwork::connect("mem:"))?;
+/// let guard = block_on(locks.mutex("nightly").acquire())?;
+/// guard.ensure_held()?;
+/// block_on(guard.release())?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        let origin = Origin::here();
+        let parker = imp::Parker::of_this_thread();
+        let waker = parker.waker();
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            // What is polled says anew at which bell it waits, if at any.
+            let visit = imp::Visit::begin(parker.can_listen());
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            if !origin.is_here() {
+                // The future forked this process. What wakes the parent is the parent's.
+                break;
+            }
+            parker.park(visit.bell().as_ref());
+        }
+    }
+}
+
+/// [`block_on`] at the end of a call.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork::BlockOn;
+///
+/// # fn main() -> Result<(), latchwork::Error> {
+/// let locks = latchwork::connect("mem:").block_on()?;
+/// locks.mutex("nightly").acquire().block_on()?.release().block_on()?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait BlockOn: Future + Sized {
+    /// Runs the future on this thread until it ends, as [`block_on`] does.
+    fn block_on(self) -> Self::Output {
+        block_on(self)
+    }
+}
+
+impl<F: Future> BlockOn for F {}
+
+/// The same future, which says at each poll that it waits at this bell, if it is polled by
+/// [`block_on`].
+pub(crate) async fn listening<F: Future>(bell: Option<&Doorbell>, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        if let Some(bell) = bell {
+            imp::offer(bell);
+        }
+        future.as_mut().poll(cx)
+    })
+    .await
+}
+
+#[cfg(target_os = "linux")]
+mod imp {
+    use std::cell::{Cell, RefCell};
+    use std::ops::Deref;
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Wake, Waker};
+    use std::thread::Thread;
+
+    use latchwork_store::{Attending, Doorbell, Origin};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+    thread_local! {
+        /// The parker of this thread while nobody uses it: one that blocks inside another has its
+        /// own, or it would take the other's wake-ups.
+        static SPARE: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+    }
+
+    thread_local! {
+        /// The poll by `block_on` that this thread is in, if it is in one.
+        static VISIT: RefCell<Option<Listener>> = const { RefCell::new(None) };
+    }
+
+    /// At which bell this thread listens.
+    struct Listener {
+        can_listen: bool,
+        at: Option<(Doorbell, Attending)>,
+    }
+
+    /// One poll by `block_on`, and the sleep after it.
+    pub(super) struct Visit {
+        /// That of a `block_on` around this one.
+        outer: Option<Listener>,
+    }
+
+    impl Visit {
+        pub(super) fn begin(can_listen: bool) -> Self {
+            Self { outer: VISIT.replace(Some(Listener { can_listen, at: None })) }
+        }
+
+        pub(super) fn bell(&self) -> Option<Doorbell> {
+            VISIT.with_borrow(|visit| Some(visit.as_ref()?.at.as_ref()?.0.clone()))
+        }
+    }
+
+    impl Drop for Visit {
+        fn drop(&mut self) {
+            let ended = VISIT.replace(self.outer.take());
+            drop(ended);
+        }
+    }
+
+    /// Lets this thread attend to the bell, unless it does to another one. A thread that could not
+    /// listen must not say so, or nobody would.
+    pub(super) fn offer(bell: &Doorbell) {
+        VISIT.with_borrow_mut(|visit| {
+            let Some(listener) = visit.as_mut() else { return };
+            if listener.can_listen && listener.at.is_none() {
+                listener.at = Some((bell.clone(), bell.attend()));
+            }
+        });
+    }
+
+    pub(super) struct Parker {
+        thread: Thread,
+        event: Option<OwnedFd>,
+        woken: AtomicBool,
+        /// It sleeps at a bell, not in `park`.
+        listening: AtomicBool,
+        /// A child shares the descriptor: it would take the wake-ups of its parent's thread.
+        origin: Origin,
+    }
+
+    /// The parker of this thread, given back when dropped.
+    pub(super) struct Borrowed(Arc<Parker>);
+
+    impl Borrowed {
+        pub(super) fn waker(&self) -> Waker {
+            self.0.clone().into()
+        }
+    }
+
+    impl Deref for Borrowed {
+        type Target = Parker;
+
+        fn deref(&self) -> &Parker {
+            &self.0
+        }
+    }
+
+    impl Drop for Borrowed {
+        fn drop(&mut self) {
+            SPARE.set(Some(self.0.clone()));
+        }
+    }
+
+    impl Parker {
+        pub(super) fn of_this_thread() -> Borrowed {
+            let spare = SPARE.take().filter(|parker| parker.origin.is_here());
+            Borrowed(spare.unwrap_or_else(|| {
+                Arc::new(Parker {
+                    thread: std::thread::current(),
+                    // Without a descriptor the thread is woken by Latchwork's own one, as any other.
+                    event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+                    woken: AtomicBool::new(false),
+                    listening: AtomicBool::new(false),
+                    origin: Origin::here(),
+                })
+            }))
+        }
+
+        /// Whether there was a descriptor left to sleep at a bell with.
+        pub(super) fn can_listen(&self) -> bool {
+            self.event.is_some()
+        }
+
+        /// Sleeps until the waker was called or the bell has rung; may return early.
+        pub(super) fn park(&self, bell: Option<&Doorbell>) {
+            let (Some(event), Some(bell)) = (&self.event, bell) else {
+                return std::thread::park();
+            };
+            // Said before looking: whoever wakes either sees it or is seen.
+            self.listening.store(true, Ordering::SeqCst);
+            let rung = !self.woken.load(Ordering::SeqCst) && listen(event, bell);
+            self.listening.store(false, Ordering::SeqCst);
+            if rung {
+                bell.answer();
+            }
+            // Taken, not overwritten: what was done before the call is seen by the poll after it.
+            self.woken.swap(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Sleeps until there is a wake-up or the bell has rung; tells whether it has.
+    fn listen(event: &OwnedFd, bell: &Doorbell) -> bool {
+        let mut fds = [PollFd::new(event, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+        // An interrupted sleep is an early look, which is free.
+        if poll(&mut fds, None).is_err() {
+            return false;
+        }
+        let [woken, rung] = fds.map(|fd| !fd.revents().is_empty());
+        if woken {
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
+        }
+        rung
+    }
+
+    impl Wake for Parker {
+        fn wake(self: Arc<Self>) {
+            self.wake_by_ref();
+        }
+
+        fn wake_by_ref(self: &Arc<Self>) {
+            self.woken.store(true, Ordering::SeqCst);
+            match &self.event {
+                Some(event) if self.listening.load(Ordering::SeqCst) => {
+                    // It fails only when the count is full, and then the thread wakes anyway.
+                    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+                }
+                _ => self.thread.unpark(),
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod imp {
+    use std::sync::Arc;
+    use std::task::Wake;
+    use std::thread::Thread;
+
+    use latchwork_store::Doorbell;
+
+    pub(super) struct Visit;
+
+    impl Visit {
+        pub(super) fn begin(_: bool) -> Self {
+            Self
+        }
+
+        pub(super) fn bell(&self) -> Option<Doorbell> {
+            None
+        }
+    }
+
+    pub(super) fn offer(_: &Doorbell) {}
+
+    pub(super) struct Parker(Thread);
+
+    impl Parker {
+        pub(super) fn of_this_thread() -> Arc<Self> {
+            Arc::new(Self(std::thread::current()))
+        }
+
+        pub(super) fn waker(self: &Arc<Self>) -> std::task::Waker {
+            self.clone().into()
+        }
+
+        pub(super) fn can_listen(&self) -> bool {
+            false
+        }
+
+        pub(super) fn park(&self, _: Option<&Doorbell>) {
+            std::thread::park();
+        }
+    }
+
+    impl Wake for Parker {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "tests start threads")]
+
+    use std::future::poll_fn;
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::task::Waker;
+    use std::thread;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use latchwork_store::Doorbell;
+
+    use super::*;
+
+    fn bell(fd: &Arc<OwnedFd>, rung: &Arc<AtomicU32>) -> Doorbell {
+        let (door, rung) = (fd.clone(), rung.clone());
+        Doorbell::new(fd.clone(), move || {
+            if rustix::io::read(&door, &mut [0u8; 8]).is_ok() {
+                rung.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    }
+
+    #[test]
+    fn a_blocked_thread_hears_its_bell_and_its_waker() {
+        let fd = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap());
+        let rung = Arc::new(AtomicU32::new(0));
+        let bell = bell(&fd, &rung);
+        assert!(!bell.is_attended());
+        for by_waker in [false, true].repeat(200) {
+            let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
+            let (seen, door, before) = (waker.clone(), fd.clone(), rung.load(Ordering::SeqCst));
+            let caller = thread::spawn(move || {
+                loop {
+                    if let Some(waker) = seen.lock().unwrap().take() {
+                        if by_waker {
+                            waker.wake();
+                        } else {
+                            rustix::io::write(&door, &1u64.to_ne_bytes()).unwrap();
+                        }
+                        return;
+                    }
+                    thread::yield_now();
+                }
+            });
+            let mut polls = 0;
+            block_on(listening(
+                Some(&bell),
+                poll_fn(|cx| {
+                    assert!(bell.is_attended());
+                    polls += 1;
+                    if polls == 1 {
+                        *waker.lock().unwrap() = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    }
+                    // Nothing else wakes it, so a second poll proves the wake-up.
+                    Poll::Ready(())
+                }),
+            ));
+            caller.join().unwrap();
+            let heard = rung.load(Ordering::SeqCst) - before;
+            assert!(if by_waker { heard == 0 } else { heard <= 1 });
+        }
+        assert!(rung.load(Ordering::SeqCst) > 100);
+        assert!(!bell.is_attended());
+    }
+
+    #[test]
+    fn without_a_bell_it_waits_for_the_waker() {
+        assert_eq!(block_on(async { 7 }), 7);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        thread::spawn(move || sender.send(8).unwrap());
+        assert_eq!(block_on(receiver).unwrap(), 8);
+    }
+}

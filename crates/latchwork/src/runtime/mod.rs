@@ -1,0 +1,9 @@
+//! Threads, time and calls: what the other rooms run on.
+
+pub(crate) mod block_on;
+pub(crate) mod call;
+pub(crate) mod driver;
+pub(crate) mod gate;
+pub(crate) mod own;
+mod timer;
+mod workers;

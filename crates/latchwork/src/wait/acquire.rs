@@ -1,0 +1,536 @@
+//! The loop that gets a claim admitted: try, wait, deadline, unknown effects.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hold::engine::Engine;
+use crate::hold::guard::Guard;
+use crate::hold::lease::{Granted, HoldState, Lease, Sent};
+use crate::hold::local_queue::{Entered, InTheWay, Lead, Turn, Wish};
+use crate::hold::reaper::{Job, Orphan};
+use crate::rules::observe::Event;
+use crate::rules::options::Plan;
+use crate::runtime::block_on::listening;
+use crate::runtime::gate::{AtGate, Lane, Pass};
+use latchwork_store::validity;
+use latchwork_store::{
+    Attempt, BackendError, BackendErrorKind, Backoff, Blocked, Cause, Claim, ClaimId, Effect,
+    Error, ErrorKind, FencingToken, Grant, Key, Mode, Moment, Order, Stamp, Wake,
+};
+
+/// The longest pause between two looks of a waiter.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+/// How long to wait for admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// One try.
+    Once,
+    /// Until this long from now.
+    Within(Duration),
+    /// Until then, which is so long from when the caller began.
+    Until(Moment, Duration),
+    /// For ever.
+    Endless,
+}
+
+/// What a handle asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    pub(crate) mode: Mode,
+    /// Every waiter its own claim in the store's line, no handover.
+    pub(crate) fair: bool,
+    /// A key that is kept closed is not waited for.
+    pub(crate) stops_at_linger: bool,
+    pub(crate) plan: Plan,
+}
+
+/// What became of a request.
+pub(crate) enum Admission {
+    Granted(Guard),
+    /// What the store said; nothing if this process itself holds the key or waits for it.
+    Refused(Option<Blocked>),
+}
+
+impl Admission {
+    pub(crate) fn guard(self) -> Option<Guard> {
+        match self {
+            Self::Granted(guard) => Some(guard),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Gets the request admitted. Refused if it asked once and was blocked, or if the key is closed and
+/// the request does not wait for that.
+///
+/// `again` is for one that was taken away from a future that nobody polled ([`Call`](crate::runtime::call)): it
+/// has waited before.
+pub(crate) async fn acquire(
+    engine: &Arc<Engine>,
+    request: &Request,
+    patience: Patience,
+    start: Moment,
+    again: bool,
+) -> Result<Admission, Error> {
+    let key = &request.key;
+    engine.check_open(Some(key))?;
+    if request.fair && !engine.capabilities.fifo {
+        return Err(Error::new(ErrorKind::Unsupported, "fair: this store does not queue waiters")
+            .key(key)
+            .store(engine.capabilities.store.clone())
+            .next_step("leave fair() out, or use a store with a line"));
+    }
+    let deadline = match patience {
+        Patience::Within(limit) => start.plus(limit),
+        Patience::Until(deadline, _) => deadline,
+        Patience::Once | Patience::Endless => Moment::NEVER,
+    };
+    // Only exclusive claims share a place: readers and permits go to the store side by side.
+    let (lead, waited) = if request.mode == Mode::Exclusive && !request.fair {
+        match wait_in_line(engine, request, patience, deadline, again).await? {
+            Local::Lead(lead, waited) => (Some(lead), waited),
+            Local::Handed(guard) => {
+                let (token, waited) = (guard.token(), engine.io.now().since(start));
+                request.plan.rules.tell(&Event::Received { key, token, waited });
+                return Ok(Admission::Granted(guard));
+            }
+            Local::Busy => return Ok(Admission::Refused(None)),
+        }
+    } else {
+        (None, false)
+    };
+    Pending::new(engine, request, patience, lead, waited).admit(start, deadline).await
+}
+
+enum Local {
+    /// And whether it had to wait for it.
+    Lead(Lead, bool),
+    Handed(Guard),
+    Busy,
+}
+
+/// Waits for the line of this process to give the hold or the lead.
+async fn wait_in_line(
+    engine: &Arc<Engine>,
+    request: &Request,
+    patience: Patience,
+    deadline: Moment,
+    mut first: bool,
+) -> Result<Local, Error> {
+    loop {
+        let wish = match patience {
+            Patience::Once => Wish::Now,
+            _ if first => Wish::First,
+            _ => Wish::InTurn,
+        };
+        let (line, turn) = match engine.lines.enter(&request.key, &request.plan, wish) {
+            Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
+            Entered::Busy => return Ok(Local::Busy),
+            Entered::Wait(line, turn) => (line, turn),
+        };
+        // A turn that is given while the wait is cut is dropped with the receiver and passes on.
+        let given = if deadline == Moment::NEVER {
+            Some(turn.await)
+        } else {
+            engine.io.within(deadline.since(engine.io.now()), turn).await
+        };
+        engine.check_open(Some(&request.key))?;
+        match given {
+            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
+            // A hold that was lost on its way is dropped, and the wait starts anew where it was.
+            Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
+                return Ok(Local::Handed(guard));
+            }
+            Some(_) => first = true,
+            None => {
+                return Err(match line.trouble() {
+                    Some((_, error)) => engine.seen(error, Some(&request.key)),
+                    None => timed_out(engine, &request.key, patience, line.in_the_way()),
+                });
+            }
+        }
+    }
+}
+
+pub(crate) fn timed_out(
+    engine: &Engine,
+    key: &Key,
+    patience: Patience,
+    in_the_way: Option<InTheWay>,
+) -> Error {
+    let within = match patience {
+        Patience::Within(limit) | Patience::Until(_, limit) => format!(" within {limit:?}"),
+        Patience::Once | Patience::Endless => String::new(),
+    };
+    let step = match &in_the_way {
+        Some(InTheWay::Quarantine(_)) => {
+            "wait until the quarantine has ended; if nobody can hold a lock there, latchwork init ends it"
+        }
+        _ => "wait longer, or look who holds it and why",
+    };
+    let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
+    Error::new(ErrorKind::TimedOut, format!("not admitted{within}{why}"))
+        .key(key)
+        .store(engine.capabilities.store.clone())
+        .next_step(step)
+}
+
+/// An acquire under way. Dropping it leaves its place to the next waiter of this process or, if
+/// there is none, withdraws it in the background.
+struct Pending<'a> {
+    engine: &'a Arc<Engine>,
+    request: &'a Request,
+    patience: Patience,
+    claim: Claim,
+    lead: Option<Lead>,
+    /// Where its tries wait for their turn. Who leads a line has one at a time anyway.
+    gate: Option<AtGate>,
+    /// Why the next try is made.
+    lane: Lane,
+    /// The try that is under way. It outlives this value: the release must go after it.
+    under_way: Option<Orphan>,
+    /// The store may know the claim.
+    touched: bool,
+    /// Something was in the way.
+    blocked: bool,
+    /// What it was, as the store said last.
+    in_the_way: Option<InTheWay>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let under_way = self.under_way.take();
+        if !self.touched && under_way.is_none() {
+            return;
+        }
+        let job = Job {
+            claim: self.claim.clone(),
+            rules: self.request.plan.rules.clone(),
+            closed_until: None,
+            held: None,
+            under_way,
+            lead: None,
+        };
+        match self.lead.take() {
+            Some(lead) => lead.bequeath(job, self.engine.reaper.clone()),
+            None => self.engine.reaper.reap(job),
+        }
+    }
+}
+
+impl<'a> Pending<'a> {
+    fn new(
+        engine: &'a Arc<Engine>,
+        request: &'a Request,
+        patience: Patience,
+        mut lead: Option<Lead>,
+        waited: bool,
+    ) -> Self {
+        let inherited = lead.as_mut().and_then(Lead::take_inherited);
+        let touched = inherited.is_some();
+        let blocked = touched || waited;
+        let id = inherited.map_or_else(ClaimId::random, |claim| claim.id);
+        let order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
+        let claim = Claim {
+            key: request.key.clone(),
+            id,
+            mode: request.mode,
+            order,
+            ttl: request.plan.ttl,
+            holder: request.plan.holder.clone(),
+            waits: patience != Patience::Once,
+            floor: 0,
+            stamp: Stamp::new(engine.io.now()),
+        };
+        let gate = if lead.is_none() { engine.gates.at(&claim.key) } else { None };
+        Self {
+            engine,
+            request,
+            patience,
+            claim,
+            lead,
+            gate,
+            lane: Lane::Timed,
+            under_way: None,
+            touched,
+            blocked,
+            in_the_way: None,
+        }
+    }
+
+    async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
+        let engine = self.engine;
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
+        let mut pace = Pace::default();
+        let mut failing_since = self.lead.as_ref().and_then(Lead::failing_since);
+        loop {
+            engine.check_open(Some(&self.claim.key))?;
+            let pass = self.pass(deadline).await?;
+            let sent = Sent::now(engine.io.clock().as_ref());
+            let sent_at = sent.at;
+            self.claim.stamp = Stamp::new(sent_at);
+            let error = match self.try_once(self.limit(sent_at, deadline), pass).await {
+                Ok(Attempt::Granted(grant)) => {
+                    let until = validity::valid_until(sent_at, grant.ttl);
+                    if let Some(guard) = self.take(grant, sent, until, start)? {
+                        return Ok(Admission::Granted(guard));
+                    }
+                    BackendError::new(
+                        BackendErrorKind::Unreachable,
+                        Effect::NotApplied,
+                        "the store answers so slowly that less than half of the ttl was left",
+                    )
+                    .next_step("use a longer ttl, or look at the store and the network")
+                }
+                Ok(Attempt::Blocked(blocked)) => {
+                    failing_since = None;
+                    self.blocked = true;
+                    backoff.reset();
+                    if let (Some(_), Some(holder)) =
+                        (self.request.plan.rules.adaptive_ttl, &blocked.holder)
+                    {
+                        engine.habits.hear(&self.claim.key, holder);
+                    }
+                    if self.patience == Patience::Once {
+                        return Ok(Admission::Refused(Some(blocked)));
+                    }
+                    self.touched = true;
+                    if self.request.stops_at_linger && blocked.cause == Cause::Linger {
+                        return Ok(Admission::Refused(Some(blocked)));
+                    }
+                    self.in_the_way = InTheWay::of(&blocked);
+                    if let Some(lead) = &self.lead {
+                        lead.note(self.in_the_way.clone());
+                    }
+                    if engine.io.now() >= deadline {
+                        return Err(self.timed_out());
+                    }
+                    let key = &self.claim.key;
+                    self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
+                    if let Some(guard) =
+                        self.wait(&blocked, sent, deadline, start, &mut pace).await?
+                    {
+                        return Ok(Admission::Granted(guard));
+                    }
+                    continue;
+                }
+                Err(error) => {
+                    self.touched |= error.effect == Effect::Unknown;
+                    error
+                }
+            };
+            let now = engine.io.now();
+            let since = *failing_since.get_or_insert(sent_at);
+            if let Some(lead) = &self.lead {
+                lead.note_trouble(since, &error);
+            }
+            let give_up = since.plus(self.claim.ttl).min(deadline);
+            let pause = backoff.pause();
+            let repeat = error.kind == BackendErrorKind::Unreachable
+                && self.patience != Patience::Once
+                && now.plus(pause) < give_up;
+            if !repeat {
+                return Err(engine.seen(error, Some(&self.claim.key)));
+            }
+            self.request.plan.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
+            engine.io.sleep(pause).await;
+        }
+    }
+
+    /// The time limit of a try: short before the deadline, but never so short that it is no try.
+    fn limit(&self, now: Moment, deadline: Moment) -> Duration {
+        const LEAST: Duration = Duration::from_millis(250);
+        let full = self.request.plan.rules.op_timeout(self.claim.ttl);
+        full.min(deadline.since(now).max(LEAST))
+    }
+
+    /// Waits until a try may be sent: who tries once, for as long as a try may take.
+    async fn pass(&mut self, deadline: Moment) -> Result<Option<Pass>, Error> {
+        let Some(gate) = &self.gate else { return Ok(None) };
+        let engine = self.engine;
+        let lane = std::mem::replace(&mut self.lane, Lane::Timed);
+        let limit = match self.patience {
+            Patience::Endless => return Ok(Some(gate.pass(lane).await)),
+            Patience::Once => self.request.plan.rules.op_timeout(self.claim.ttl),
+            Patience::Within(_) | Patience::Until(..) => deadline.since(engine.io.now()),
+        };
+        match engine.io.within(limit, gate.pass(lane)).await {
+            Some(pass) => Ok(Some(pass)),
+            None if self.patience == Patience::Once => {
+                let message = format!(
+                    "not asked within {limit:?}: earlier tries of this process wait for answers"
+                );
+                let error = BackendError::new(
+                    BackendErrorKind::Unreachable,
+                    Effect::NotApplied,
+                    message,
+                )
+                .next_step(
+                    "look at the store's load, and at how many tasks of this process want the key",
+                );
+                Err(engine.seen(error, Some(&self.claim.key)))
+            }
+            None => Err(self.timed_out()),
+        }
+    }
+
+    fn timed_out(&mut self) -> Error {
+        timed_out(self.engine, &self.claim.key, self.patience, self.in_the_way.take())
+    }
+
+    /// Sends the try. The verb belongs to this value, so that a drop can hand it on.
+    async fn try_once(
+        &mut self,
+        limit: Duration,
+        pass: Option<Pass>,
+    ) -> Result<Attempt, BackendError> {
+        let (backend, claim) = (self.engine.backend.clone(), self.claim.clone());
+        let under_way =
+            self.under_way.insert(Box::pin(async move { backend.try_acquire(&claim).await }));
+        let io = &self.engine.io;
+        let verb = poll_fn(|cx| under_way.as_mut().poll(cx));
+        let answer = match pass {
+            Some(pass) => io.answer(limit, pass.run(io, verb)).await,
+            None => io.answer(limit, verb).await,
+        };
+        // Without an answer the same id is tried again or released: either settles it.
+        self.under_way = None;
+        answer
+    }
+
+    /// Makes a guard of a grant. A grant that is too old is given back, and the claim gets a new
+    /// name: a name is burnt by the first release that is sent for it.
+    fn take(
+        &mut self,
+        grant: Grant,
+        sent: Sent,
+        valid_until: Moment,
+        start: Moment,
+    ) -> Result<Option<Guard>, Error> {
+        let engine = self.engine;
+        let clock = engine.io.clock().as_ref();
+        let now = clock.now();
+        let rules = &self.request.plan.rules;
+        if !validity::is_worth_taking(valid_until, now, grant.ttl) {
+            let burnt = self.claim.clone();
+            self.claim.id = ClaimId::random();
+            self.touched = false;
+            let rules = rules.clone();
+            engine.reaper.reap(Job {
+                claim: burnt,
+                rules,
+                closed_until: None,
+                held: None,
+                under_way: None,
+                lead: None,
+            });
+            return Ok(None);
+        }
+        let token = FencingToken::from_grant(grant.token);
+        let granted =
+            Granted { token, ttl: grant.ttl, valid_until, sent, store_time: grant.store_time };
+        // From here to the guard nothing waits, so nothing can be dropped in between.
+        self.touched = false;
+        let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
+        let lead = self.lead.take();
+        if let Some(lead) = &lead {
+            lead.note(Some(InTheWay::Holder(self.claim.holder.clone())));
+        }
+        let watched = engine.watchdog.watch(lease);
+        if let Some(lead) = lead {
+            drop(watched.lease.carry(lead));
+        }
+        let key = &self.claim.key;
+        // From here on whoever closes the manager finds the lease; who closed it before is found
+        // here. The guard comes first: it gives back what is not handed out.
+        let guard = Guard::new(engine.clone(), watched, 0);
+        engine.check_open(Some(key))?;
+        let (waited, contended) = (now.since(start), self.blocked);
+        rules.tell(&Event::Acquired { key, token, waited, contended });
+        Ok(Some(guard))
+    }
+
+    /// Waits until looking again may pay: the store says so, the holder's ttl may be over, or a
+    /// third of our own ttl has passed and the place in line must be kept alive. However long the
+    /// ttl, it looks every ten seconds: whoever stands before it may have stopped.
+    async fn wait(
+        &mut self,
+        blocked: &Blocked,
+        tried: Sent,
+        deadline: Moment,
+        start: Moment,
+        pace: &mut Pace,
+    ) -> Result<Option<Guard>, Error> {
+        let engine = self.engine;
+        let now = engine.io.now();
+        let keep_place = tried.at.plus(validity::renew_every(self.claim.ttl).min(LONGEST_REST));
+        let retry = blocked.retry_after.map_or(Moment::NEVER, |after| now.plus(after));
+        let look_at = keep_place.min(retry).min(deadline);
+        let wait = async {
+            tokio::select! {
+                wake = listening(engine.doorbell.as_ref(), engine.backend.wait(&self.claim, blocked)) => wake,
+                () = engine.closed() => Ok(Wake::Look),
+            }
+        };
+        match engine.io.within(look_at.since(now), wait).await {
+            // No try was sent later than now: what says so comes from no store.
+            Some(Ok(Wake::Admitted { stamp, .. })) if stamp.sent_at() > engine.io.now() => {}
+            Some(Ok(Wake::Admitted { grant, stamp, since_try })) => {
+                let now = engine.io.now();
+                let sent_at = stamp.sent_at();
+                let until = validity::pushed_valid_until(sent_at, since_try, now, grant.ttl);
+                // The lease runs from the push, not from a try that may be long ago.
+                let pushed_at = until.minus(grant.ttl.saturating_sub(validity::drift(grant.ttl)));
+                // A pause of the machine since the try counts, wherever it was.
+                let pushed = Sent { at: pushed_at, offset: tried.offset };
+                return self.take(grant, pushed, until, start);
+            }
+            Some(Ok(Wake::Look)) => self.lane = Lane::Woken,
+            Some(Err(error)) => {
+                // The wake-up is only a hint; without it the timers above still look.
+                self.request
+                    .plan
+                    .rules
+                    .tell(&Event::TryFailed { key: &self.claim.key, error: &error });
+            }
+            None => return Ok(None),
+        }
+        if let Some(pause) = pace.after_wake(engine.io.now().since(now)) {
+            let left = deadline.since(engine.io.now());
+            engine.io.sleep(pause.min(left)).await;
+        }
+        Ok(None)
+    }
+}
+
+/// Slows down looks that come at once again and again, whatever the store says.
+#[derive(Debug)]
+struct Pace {
+    quick: u32,
+    backoff: Backoff,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let (first, cap) = (Duration::from_millis(1), Duration::from_millis(100));
+        Self { quick: 0, backoff: Backoff::new(first, cap) }
+    }
+}
+
+impl Pace {
+    const QUICK: Duration = Duration::from_millis(1);
+    const FREE: u32 = 8;
+
+    fn after_wake(&mut self, waited: Duration) -> Option<Duration> {
+        if waited >= Self::QUICK {
+            self.quick = 0;
+            self.backoff.reset();
+            return None;
+        }
+        self.quick += 1;
+        (self.quick > Self::FREE).then(|| self.backoff.pause())
+    }
+}

@@ -1,0 +1,3 @@
+//! How a claim gets admitted: try, wait, try again.
+
+pub(crate) mod acquire;

@@ -1,0 +1,72 @@
+//! Options are checked together, and the message names the field.
+
+use std::time::Duration;
+
+use latchwork::Handover;
+use latchwork_store::*;
+
+use crate::engine::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_option_names_its_field_and_nothing_is_clamped() {
+    let world = World::new();
+    let locks = || world.locks.clone().ttl(9 * SEC);
+    let cases = [
+        ("ttl", locks().ttl(Duration::ZERO).mutex("k")),
+        ("ttl", locks().mutex("k").ttl(Duration::from_secs(1 << 40))),
+        ("max_ttl", locks().max_ttl(8 * SEC).mutex("k")),
+        ("max_ttl", locks().max_ttl(10 * SEC).mutex("k").ttl(11 * SEC)),
+        ("max_ttl", world.locks.clone().max_ttl(29 * SEC).mutex("k")),
+        ("renew_every", locks().renew_every(5 * SEC).mutex("k")),
+        ("renew_every", locks().renew_every(Duration::ZERO).mutex("k")),
+        ("op_timeout", locks().op_timeout(5 * SEC).mutex("k")),
+        ("ttl", locks().ttl(5 * MS).mutex("k")),
+        ("op_timeout", locks().op_timeout(MS / 2).mutex("k")),
+        ("max_hold", locks().max_hold(Duration::ZERO).mutex("k")),
+        ("handover.slice", locks().handover(Handover { slice: 5 * SEC, times: 1 }).mutex("k")),
+        ("handover.times", locks().handover(Handover { slice: MS, times: 1_001 }).mutex("k")),
+        ("namespace", locks().namespace("a:b").mutex("k")),
+        ("key", locks().mutex("")),
+    ];
+    for (field, mutex) in cases {
+        let error = mutex.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{field}");
+        assert!(error.message().starts_with(&format!("{field}: ")), "{field}: {error}");
+        assert!(error.hint().is_some(), "{field} has a next step");
+    }
+    assert_eq!(world.store.asked(), (0, 0), "no request was made");
+    let longest = locks().max_ttl(9 * SEC).mutex("k");
+    assert_eq!(longest.acquire().await.unwrap().ttl(), 9 * SEC, "the longest is allowed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_a_prefix_of_the_key() {
+    let world = World::new();
+    let shop = world.locks.clone().namespace("shop");
+    let guard = shop.mutex("stock/42").acquire().await.unwrap();
+    assert_eq!(guard.key().as_str(), "shop:stock/42");
+    assert!(world.locks.mutex("stock/42").try_acquire().await.unwrap().is_some());
+    assert!(world.locks.mutex("shop:stock/42").try_acquire().await.unwrap().is_none());
+    let listed = shop.list("stock/").await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(shop.inspect("stock/42").await.unwrap().holders.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_text_names_machine_and_process_unless_told_otherwise() {
+    let world = World::new();
+    let _a = world.locks.mutex("a").acquire().await.unwrap();
+    let _b = world.locks.mutex("b").holder("night shift").acquire().await.unwrap();
+    let text = |s: Snapshot| s.holders[0].holder.to_string();
+    let default = text(world.locks.inspect("a").await.unwrap());
+    assert!(default.contains(&format!("pid {}", std::process::id())), "{default}");
+    assert_eq!(text(world.locks.inspect("b").await.unwrap()), "night shift");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shortest_ttls_work_without_further_options() {
+    let world = World::new();
+    let guard = world.locks.mutex("k").ttl(10 * MS).acquire().await.unwrap();
+    world.io.sleep(SEC).await;
+    assert_eq!(guard.ensure_held(), Ok(guard.token()));
+}

@@ -1,0 +1,24 @@
+//! The library as its users have it, and the engine on a paused clock.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests measure, sleep and print"
+)]
+
+mod blocking;
+#[cfg(target_os = "linux")]
+mod cancel_on_files;
+mod engine;
+#[cfg(target_os = "linux")]
+mod fence_postgres;
+#[cfg(target_os = "linux")]
+mod fence_sqlite;
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod observers;
+#[cfg(target_os = "linux")]
+mod stopped_process;
+#[cfg(target_os = "linux")]
+mod surroundings;

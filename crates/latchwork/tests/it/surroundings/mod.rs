@@ -1,0 +1,10 @@
+//! What surrounds a program that takes locks: how its processes are made, and how its runtime polls.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
+
+mod fork;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod many_waiters;
+mod unpolled;

@@ -1,0 +1,248 @@
+//! Finds what is not tried: a backend without a suite, a rule or primitive without a trial.
+//!
+//! Use [`gaps`] in a test of the workspace. It reads sources, so it knows what is written there,
+//! not what a macro makes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::primitives;
+use crate::rules::{self, Rule};
+
+/// What is missing in the workspace at `root`, one line each; empty if nothing is.
+///
+/// `suites` is the folder of the crate that holds `enrolled.txt`, the tests it names and
+/// `src/rules`, where `backend_page` is the source with the table of rules.
+///
+/// # Errors
+///
+/// If the sources cannot be read.
+pub fn gaps(root: &Path, suites: &Path, backend_page: &Path) -> io::Result<Vec<String>> {
+    let mut gaps = untried_backends(root, suites)?;
+    gaps.extend(untried_rules(backend_page)?);
+    gaps.extend(unlisted(&suites.join("src/rules"), &rules::all())?);
+    gaps.extend(unlisted(&suites.join("src/primitives"), &primitives::all())?);
+    Ok(gaps)
+}
+
+/// A line of `enrolled.txt`.
+type Enrolled = (String, String, String);
+
+fn untried_backends(root: &Path, suites: &Path) -> io::Result<Vec<String>> {
+    let mut gaps = Vec::new();
+    let list = fs::read_to_string(suites.join("enrolled.txt"))?;
+    let mut enrolled: BTreeSet<Enrolled> = BTreeSet::new();
+    for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [krate, kind, test] => {
+                enrolled.insert((krate.into(), kind.into(), test.into()));
+            }
+            _ => gaps.push(format!("enrolled.txt: not `crate Type test`: {line}")),
+        }
+    }
+    let found = backends(root)?;
+    if found.is_empty() {
+        gaps.push(format!("no backend found below {}", root.display()));
+    }
+    for (krate, kind) in &found {
+        if !enrolled.iter().any(|(of, name, _)| of == krate && name == kind) {
+            gaps.push(format!("{krate}: {kind} implements Backend and is not in enrolled.txt"));
+        }
+    }
+    let manifest = fs::read_to_string(suites.join("Cargo.toml"))?;
+    for (krate, kind, test) in &enrolled {
+        if !found.contains(&(krate.clone(), kind.clone())) {
+            gaps.push(format!("enrolled.txt: {krate} has no backend {kind}"));
+        }
+        if test == "-" {
+            continue; // a wrapper that disturbs a store; what it wraps is tried
+        }
+        let source = fs::read_to_string(suites.join(test)).unwrap_or_default();
+        let ways = ["latchwork_conformance::main(", "latchwork_conformance::trials("];
+        if !ways.iter().any(|way| source.contains(way)) {
+            gaps.push(format!("{kind}: {test} does not run the suite"));
+        }
+        let name = Path::new(test).file_stem().unwrap_or_default().to_string_lossy();
+        if !manifest.contains(&format!("name = \"{name}\"\nharness = false")) {
+            gaps.push(format!("{kind}: {test} is not a test with `harness = false`"));
+        }
+        if !rust_files(&suites.join("tests"))?.iter().any(|(_, text)| text.contains(kind)) {
+            gaps.push(format!("{kind}: no harness names it"));
+        }
+    }
+    Ok(gaps)
+}
+
+/// Every type that implements `Backend` outside of tests: its crate and its name.
+fn backends(root: &Path) -> io::Result<BTreeSet<(String, String)>> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(root.join("crates"))? {
+        let entry = entry?;
+        let krate = entry.file_name().to_string_lossy().into_owned();
+        for (path, text) in rust_files(&entry.path().join("src"))? {
+            let name = path.file_stem().unwrap_or_default();
+            if name == "tests" || path.components().any(|part| part.as_os_str() == "tests") {
+                continue;
+            }
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let lines = code.lines().filter(|line| line.starts_with("impl"));
+            found.extend(
+                lines.filter_map(implementor).map(|kind| (krate.clone(), kind.to_string())),
+            );
+        }
+    }
+    Ok(found)
+}
+
+/// The type in `impl Backend for Type`.
+fn implementor(line: &str) -> Option<&str> {
+    let (before, kind) = line.split_once("Backend for ")?;
+    let is_trait = before.ends_with(' ') || before.ends_with("::");
+    let end = kind.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(kind.len());
+    is_trait.then_some(&kind[..end])
+}
+
+fn untried_rules(backend_page: &Path) -> io::Result<Vec<String>> {
+    let mut gaps = Vec::new();
+    let cases = rules::all();
+    let page = fs::read_to_string(backend_page)?;
+    let numbers: Vec<u32> = page.lines().filter_map(rule_number).collect();
+    if numbers.is_empty() {
+        gaps.push(format!("no table of rules in {}", backend_page.display()));
+    }
+    for number in numbers {
+        let start = format!("b{number:02}_");
+        match cases.iter().filter(|rule| rule.name.starts_with(&start)).count() {
+            1 => {}
+            n => gaps.push(format!("B{number} has {n} files in src/rules")),
+        }
+    }
+    Ok(gaps)
+}
+
+/// Files and functions of a folder that look like trials and are not played.
+fn unlisted(folder: &Path, cases: &[Rule]) -> io::Result<Vec<String>> {
+    let mut gaps = Vec::new();
+    for (path, text) in rust_files(folder)? {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "mod" {
+            continue;
+        }
+        let Some(rule) = cases.iter().find(|rule| rule.name == name) else {
+            gaps.push(format!("{name}.rs is not among those of {}", folder.display()));
+            continue;
+        };
+        if rule.cases.is_empty() {
+            gaps.push(format!("{name} has no trial"));
+        }
+        gaps.extend(untried_functions(&name, &text));
+    }
+    Ok(gaps)
+}
+
+/// Functions that look like trials and are not named in `cases`, or have no rule above them.
+fn untried_functions(name: &str, text: &str) -> Vec<String> {
+    let mut gaps = Vec::new();
+    let mut above = "";
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("async fn ")
+            && let Some((function, _)) = rest.split_once("(stage: Stage)")
+        {
+            let listed = [",", ")"].map(|end| format!("case!({function}{end}"));
+            if !listed.iter().any(|listed| text.contains(listed)) {
+                gaps.push(format!("{name}::{function} is not among its cases"));
+            }
+            if !above.starts_with("///") {
+                gaps.push(format!("{name}::{function} does not say which rule it checks"));
+            }
+        }
+        above = line;
+    }
+    gaps
+}
+
+/// The number of a rule, from its line in the table: `//! | B7 wake-ups | ...`.
+fn rule_number(line: &str) -> Option<u32> {
+    let rest = line.strip_prefix("//! | B")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+fn rust_files(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        if !folder.is_dir() {
+            continue;
+        }
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let text = fs::read_to_string(&path)?;
+                files.push((path, text));
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_implementor_in_any_spelling() {
+        assert_eq!(implementor("impl Backend for Mine {"), Some("Mine"));
+        assert_eq!(implementor("impl latchwork_store::Backend for Mine<'_> {"), Some("Mine"));
+        assert_eq!(implementor("impl<B: Backend> Backend for Quorum<B> {"), Some("Quorum"));
+        assert_eq!(implementor("impl fmt::Debug for MyBackend {"), None);
+        assert_eq!(implementor("impl SubBackend for Mine {"), None);
+    }
+
+    #[test]
+    fn a_function_that_is_not_listed_shows() {
+        let text =
+            "case!(one), \n/// Rule.\nasync fn one(stage: Stage) {}\nasync fn two(stage: Stage) {}";
+        let gaps = untried_functions("b00", text);
+        assert_eq!(gaps.len(), 2, "{gaps:?}");
+        assert!(gaps.iter().all(|gap| gap.contains("two")));
+    }
+
+    #[test]
+    fn a_backend_that_is_not_enrolled_shows() {
+        let root = std::env::temp_dir().join(format!("enrolment {}", std::process::id()));
+        let (krate, suites) = (root.join("crates/new/src"), root.join("suites"));
+        fs::create_dir_all(&krate).unwrap();
+        fs::create_dir_all(suites.join("tests")).unwrap();
+        fs::write(krate.join("lib.rs"), "impl Backend for New {\n").unwrap();
+        fs::write(suites.join("Cargo.toml"), "").unwrap();
+        fs::write(suites.join("enrolled.txt"), "# nobody\nold Old tests/old.rs\n").unwrap();
+        let gaps = untried_backends(&root, &suites).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        assert!(gaps.iter().any(|gap| gap.contains("New implements Backend")), "{gaps:?}");
+        assert!(gaps.iter().any(|gap| gap.contains("old has no backend Old")), "{gaps:?}");
+        assert!(gaps.iter().any(|gap| gap.contains("does not run the suite")), "{gaps:?}");
+    }
+
+    #[test]
+    fn a_rule_without_file_shows() {
+        let page = std::env::temp_dir().join(format!("rules {}.rs", std::process::id()));
+        fs::write(&page, "//! | B1 atomic | x |\n//! | B16 new | y |\n").unwrap();
+        let gaps = untried_rules(&page).unwrap();
+        fs::remove_file(&page).unwrap();
+        assert_eq!(gaps, ["B16 has 0 files in src/rules"]);
+    }
+
+    #[test]
+    fn a_file_that_nobody_plays_shows() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/primitives");
+        let mut played = primitives::all();
+        assert_eq!(unlisted(&folder, &played).unwrap(), [""; 0]);
+        played.retain(|primitive| primitive.name != "once");
+        let gaps = unlisted(&folder, &played).unwrap();
+        assert!(gaps.iter().any(|gap| gap.contains("once.rs is not among those")), "{gaps:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! B14: `inspect` changes nothing.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use latchwork_store::{Cause, Key, Linger, Mode, Query};
+
+use crate::case::{Case, case};
+use crate::stage::Stage;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case!(inspection_shows_what_is_there),
+        case!(inspection_prolongs_nothing),
+        case!(inspection_wakes_nobody),
+        case!(inspection_makes_no_key),
+        case!(a_linger_beside_readers_is_shown, |e| e.linger && e.shared),
+    ]
+}
+
+/// Holders and waiters are shown with id, mode, text, token and what is left; the same each time.
+/// To others the id may be one that only the store knows; B6 tries that it releases.
+async fn inspection_shows_what_is_there(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    for mode in stage.filling_modes() {
+        let rival = if mode == Mode::Read { Mode::Write } else { mode };
+        let (held, waiter) = (stage.claim(mode), stage.claim(rival));
+        let token = stage.granted(&a, &held, "the key is free").await.token;
+        b.blocked(&waiter, "the key is held").await;
+        for _ in 0..5 {
+            for client in [&a, &b] {
+                let shown = client.show(&held.key).await;
+                assert_eq!(shown.shape, Some(mode.shape()));
+                assert_eq!(shown.holders.len(), 1, "{mode:?}");
+                let holder = &shown.holders[0];
+                assert_eq!((&holder.holder, holder.mode), (&held.holder, mode));
+                assert!(holder.id.is_some(), "a holder of ours has an id");
+                assert_eq!(holder.token, Some(token));
+                assert!(holder.remaining.is_none_or(|left| left <= held.ttl * 2));
+                assert!(shown.token == 0 || shown.token >= token, "{shown:?}");
+                assert_eq!(shown.linger, None);
+                if stage.expected().fifo {
+                    let texts: Vec<_> = shown.waiters.iter().map(|w| &w.holder).collect();
+                    assert_eq!(texts, [&waiter.holder], "{mode:?}");
+                    assert_eq!(shown.waiters[0].mode, rival);
+                }
+                assert!(!shown.is_free());
+            }
+        }
+        assert_eq!(a.show(&held.key).await.holders[0].id, Some(held.id), "to its own client");
+        a.released(&held, "it was held").await;
+        stage.granted(&b, &waiter, "an inspection took nobody's turn").await;
+        b.released(&waiter, "it was held").await;
+        stage.soon_free(&a, &held.key, "all were released").await;
+    }
+}
+
+/// Why nobody joins a reader is shown: others have left with a linger, of which the longest counts.
+async fn a_linger_beside_readers_is_shown(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let [leaves, follows, stays] = [(); 3].map(|()| stage.claim(Mode::Read));
+    for (client, claim) in [(&a, &leaves), (&a, &follows), (&b, &stays)] {
+        stage.granted(client, claim, "readers share").await;
+    }
+    for (claim, length) in [(&leaves, stage.short() * 100), (&follows, stage.short())] {
+        let left = a.backend.release(claim, Linger::For(length)).await;
+        left.expect("the backend can linger");
+    }
+    let blocked = a.blocked(&stage.passer(Mode::Read), "the key lingers").await;
+    assert_eq!(blocked.cause, Cause::Linger);
+    for client in [&a, &b] {
+        let shown = client.show(&stays.key).await;
+        assert_eq!(shown.holders.len(), 1, "{shown:?}");
+        assert!(shown.linger.is_some_and(|left| left > stage.short()), "{shown:?}");
+    }
+}
+
+/// A claim that is looked at all the time ends when it would have ended.
+async fn inspection_prolongs_nothing(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let sent_at = stage.now();
+    let claim = stage.short_claim(Mode::Exclusive);
+    let ttl = stage.granted(&a, &claim, "the key is free").await.ttl;
+    let answered_at = stage.now();
+    let all = Query::Prefix("".into());
+    for _ in 0..8 {
+        stage.sleep(ttl / 10).await;
+        for client in [&a, &b] {
+            client.show(&claim.key).await;
+            client.backend.inspect(&all).await.expect("an inspection without fault");
+        }
+    }
+    let (first, last) = (sent_at.plus(ttl), answered_at.plus(ttl));
+    stage.free_between(&b, Mode::Exclusive, first, last, "looked at, not renewed").await;
+    assert!(a.show(&claim.key).await.is_free());
+}
+
+/// Waiters sleep on while others look, and tokens do not move.
+async fn inspection_wakes_nobody(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let (held, waiter) = (stage.claim(Mode::Exclusive), stage.claim(Mode::Exclusive));
+    let token = stage.granted(&a, &held, "the key is free").await.token;
+    let blocked = b.blocked(&waiter, "the key is held").await;
+    let mut wait = b.backend.wait(&waiter, &blocked);
+    let mut ends = 0;
+    for _ in 0..30 {
+        a.show(&held.key).await;
+        if stage.within(Duration::from_millis(5), Pin::as_mut(&mut wait)).await.is_some() {
+            ends += 1;
+            b.blocked(&waiter, "the key is held").await;
+            wait = b.backend.wait(&waiter, &blocked);
+        }
+    }
+    assert!(ends <= 3, "30 inspections ended the wait {ends} times");
+    drop(wait);
+    let again = stage.granted(&a, &held, "it is held").await;
+    assert_eq!(again.token, token);
+    a.released(&held, "it was held").await;
+    let grant = stage.granted(&b, &waiter, "it is its turn").await;
+    assert!(grant.token > token);
+}
+
+/// To look at a key that nobody has used does not make it one.
+async fn inspection_makes_no_key(stage: Stage) {
+    let a = stage.client().await;
+    for name in ["never used", "never/used", "../never"] {
+        let key = Key::new(name).expect("a good key");
+        assert!(a.show(&key).await.is_free());
+        assert_eq!(a.show(&key).await.shape, None);
+    }
+    let all = Query::Prefix("".into());
+    assert!(a.backend.inspect(&all).await.expect("an inspection without fault").is_empty());
+}

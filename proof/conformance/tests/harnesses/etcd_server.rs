@@ -1,0 +1,43 @@
+//! etcd, one server or a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_etcd::{EtcdBackend, EtcdConfig};
+use latchwork_services::{Direction, EtcdCluster, EtcdOptions, EtcdServer, Proxy};
+use latchwork_store::Backend;
+
+use super::servers::{Servers, Way, close, cut};
+
+/// Starts so many members.
+pub(crate) fn start(members: usize) -> Servers {
+    let cluster = EtcdCluster::start(members, &EtcdOptions::new()).expect("etcd servers");
+    let ports = cluster.members().iter().map(EtcdServer::port).collect();
+    let way = Way {
+        connect: |hosts, io| {
+            Box::pin(async move {
+                let config = EtcdConfig::parse(&format!("etcd://{hosts}")).expect("a good address");
+                let backend = EtcdBackend::connect(config, io).await;
+                backend.expect("the servers run") as Arc<dyn Backend>
+            })
+        },
+        mend,
+        kill: cut,
+        // The shortest that the server grants.
+        short_ttl: Duration::from_secs(2),
+        // The server looks for leases that have ended every half second.
+        slack: Duration::from_millis(1_200),
+    };
+    Servers::new(cluster, ports, way)
+}
+
+/// No stream goes on after bytes of it were lost: it ends. Who connects again at once must not lose
+/// answers too.
+fn mend(proxies: &[Proxy]) {
+    for proxy in proxies {
+        proxy.thaw(Direction::ToServer);
+        close(std::slice::from_ref(proxy));
+        proxy.lose_answers(false);
+        proxy.accept_connections().expect("the port opens");
+    }
+}

@@ -1,0 +1,104 @@
+//! The harnesses that more than one test uses.
+
+#![allow(dead_code, reason = "each test uses its own")]
+
+mod distant;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use latchwork_conformance::{Client, Expected, Fault, Harness, Store, Time};
+use latchwork_file::FileBackend;
+use latchwork_quorum::Quorum;
+use latchwork_store::{Backend, Fencing, Io, MemoryBackend, Verb};
+
+use self::distant::Distant;
+
+/// The memory backend, on a paused clock.
+pub(crate) struct Memory;
+
+impl Harness for Memory {
+    fn expected(&self) -> Expected {
+        Expected { fencing: Fencing::WhileDataSurvives, ..Expected::EVERYTHING }
+    }
+
+    fn time(&self) -> Time {
+        Time::Paused
+    }
+
+    fn fresh<'a>(&'a self, io: &'a Io) -> Verb<'a, Store> {
+        let store = MemoryBackend::new(io.clone());
+        Box::pin(
+            async move { Store::new(move |_| std::future::ready(Client::new(store.beside()))) },
+        )
+    }
+}
+
+/// The file backend, in a folder of its own that ends with the store.
+pub(crate) struct File;
+
+impl Harness for File {
+    fn expected(&self) -> Expected {
+        Expected { fencing: Fencing::WhileDataSurvives, ..Expected::EVERYTHING }
+    }
+
+    fn time(&self) -> Time {
+        Time::Real
+    }
+
+    fn fresh<'a>(&'a self, _io: &'a Io) -> Verb<'a, Store> {
+        let folder = Arc::new(tempfile::tempdir().expect("a folder for the store"));
+        Box::pin(async move {
+            Store::new(move |io| {
+                let folder = folder.clone();
+                async move { Client::new(FileBackend::connect(folder.path(), io).expect("opens")) }
+            })
+        })
+    }
+}
+
+/// `Quorum` over five memories, on a paused clock.
+pub(crate) struct FiveMemories {
+    /// How many of them never answer.
+    pub(crate) silent: usize,
+}
+
+impl Harness for FiveMemories {
+    fn expected(&self) -> Expected {
+        Expected {
+            permits: false,
+            fifo: false,
+            fencing: Fencing::WhileDataSurvives,
+            ..Expected::EVERYTHING
+        }
+    }
+
+    fn time(&self) -> Time {
+        Time::Paused
+    }
+
+    fn fresh<'a>(&'a self, io: &'a Io) -> Verb<'a, Store> {
+        let silent = self.silent;
+        let nodes: [_; 5] = std::array::from_fn(|_| MemoryBackend::new(io.clone()));
+        Box::pin(async move {
+            Store::new(move |io| {
+                // A majority can be disturbed; the others are too few, and go on.
+                let fault = Arc::new(AtomicU8::new(Fault::None as u8));
+                let gone = Arc::new(AtomicU8::new(Fault::LoseRequests as u8));
+                let open = |(n, node): (usize, &Arc<MemoryBackend>)| {
+                    let fault = match n {
+                        _ if n >= 5 - silent => gone.clone(),
+                        0..3 => fault.clone(),
+                        _ => Arc::default(),
+                    };
+                    let turns = AtomicU8::new(n as u8);
+                    Arc::new(Distant { node: node.beside(), fault, turns }) as Arc<dyn Backend>
+                };
+                let nodes = nodes.iter().enumerate().map(open).collect();
+                let quorum = Quorum::new(nodes, io).expect("five nodes make a quorum");
+                let set = move |to: Fault| fault.store(to as u8, Ordering::SeqCst);
+                std::future::ready(Client::new(quorum).on_fault(set))
+            })
+        })
+    }
+}

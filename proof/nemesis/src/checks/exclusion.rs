@@ -1,0 +1,167 @@
+//! No two holders believe at once in holds that exclude each other.
+//!
+//! A hold is believed in from when its holder was told of it until its validity ends, its release
+//! begins, its loss is told or its process is killed, whichever is first.
+
+use latchwork::store::Mode;
+
+use super::{Bounds, Verdict};
+use crate::history::{Attempt, History};
+
+pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (key, holds) in history.holds_by_key() {
+        let mut open: Vec<&Attempt> = Vec::new();
+        for (n, (attempt, hold)) in holds.into_iter().enumerate() {
+            open.retain(|other| other.believed_until().is_some_and(|until| until > hold.told));
+            // One that is over when it is told of, by its own clock, is believed in by nobody.
+            let believed = attempt.believed_until().is_some_and(|until| until > hold.told);
+            verdict.checked += u64::from(n > 0);
+            if !believed {
+                continue;
+            }
+            for other in open.iter().filter(|other| !fit(&open, other, attempt)) {
+                let until = other.believed_until().unwrap_or(hold.told);
+                let message = format!(
+                    "{} (attempt {}) and {} (attempt {}) both hold it, for {:?} at least",
+                    other.process,
+                    other.id,
+                    attempt.process,
+                    attempt.id,
+                    until.min(attempt.believed_until().unwrap_or(until)).since(hold.told),
+                );
+                verdict.violation(hold.told, &key, message);
+            }
+            open.push(attempt);
+        }
+    }
+    verdict
+}
+
+/// Whether `one` of the open holds may be held beside a new one.
+fn fit(open: &[&Attempt], one: &Attempt, new: &Attempt) -> bool {
+    match (one.mode, new.mode) {
+        (Mode::Read, Mode::Read) => true,
+        (Mode::Permits { of, .. }, Mode::Permits { take, .. }) => {
+            let taken = open.iter().map(|other| match other.mode {
+                Mode::Permits { take, .. } => u64::from(take),
+                _ => u64::from(of),
+            });
+            taken.sum::<u64>() + u64::from(take) <= u64::from(of)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::checks::{Allowed, Check};
+    use crate::event::What;
+    use crate::history::Hold;
+    use crate::story::{Story, TTL, ms};
+
+    fn bounds() -> Bounds {
+        Bounds::new(TTL, 2)
+    }
+
+    #[test]
+    fn holds_that_follow_each_other_are_well() {
+        let mut story = Story::new();
+        story.hold("a", "k", 1, 0, 100);
+        story.hold("b", "k", 2, 101, 200);
+        story.hold("b", "other", 1, 50, 150);
+        let verdict = look(&story.history(), &bounds());
+        assert!(verdict.passed(), "{verdict:?}");
+        assert_eq!(verdict.checked, 1);
+    }
+
+    #[test]
+    fn two_holders_at_once_are_found() {
+        let mut story = Story::new();
+        story.hold("a", "k", 1, 0, 100);
+        story.hold("b", "k", 2, 99, 200);
+        assert_eq!(look(&story.history(), &bounds()).violations.len(), 1);
+    }
+
+    #[test]
+    fn a_holder_that_was_stopped_believes_until_its_validity_ends() {
+        for (next, violations) in [(984, 1), (986, 0)] {
+            let mut story = Story::new();
+            let a = story.at(0).tries("a", "k", false);
+            story.granted("a", a, 1 << 10);
+            story.hold("b", "k", 2, next, 1_200);
+            let verdict = look(&story.history(), &bounds());
+            assert_eq!(verdict.violations.len(), violations, "{next}");
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_under_a_fault_is_counted() {
+        let mut story = Story::new();
+        story.at(50).run(What::Struck { fault: "failover".into() });
+        story.at(60).run(What::Healed { fault: "failover".into() });
+        story.hold("a", "k", 1, 0, 100);
+        story.hold("b", "k", 2, 99, 200);
+        let after = Duration::from_millis(50);
+        let allowed = vec![Allowed { check: "exclusion".into(), fault: "failover".into(), after }];
+        let check = Check::named("exclusion").unwrap();
+        let lenient = check.look(&story.history(), &Bounds { allowed, ..bounds() });
+        assert!(lenient.passed(), "{lenient:?}");
+        assert_eq!(lenient.exceptions, 1);
+        assert!(!check.look(&story.history(), &bounds()).passed());
+    }
+
+    #[test]
+    fn modes_share_as_far_as_they_may() {
+        let permits = |take| Mode::Permits { take, of: 3 };
+        for (modes, violations) in [
+            ([Mode::Read, Mode::Read, Mode::Read], 0),
+            ([Mode::Read, Mode::Read, Mode::Write], 2),
+            ([Mode::Write, Mode::Read, Mode::Read], 2),
+            ([permits(1), permits(1), permits(1)], 0),
+            ([permits(1), permits(1), permits(2)], 2),
+        ] {
+            let attempts = modes.iter().enumerate().map(|(n, mode)| Attempt {
+                process: format!("p{n}").into(),
+                task: None,
+                id: 0,
+                key: "k".into(),
+                mode: *mode,
+                fair: false,
+                waits: true,
+                several: false,
+                tried: ms(n as u64),
+                blocked: None,
+                gave_up: None,
+                hold: Some(Hold {
+                    told: ms(n as u64),
+                    token: n as u64,
+                    ttl: TTL,
+                    first_valid_until: ms(900),
+                    valid_until: ms(900),
+                    counted: Vec::new(),
+                    held: Vec::new(),
+                    lost: None,
+                    releasing: None,
+                    released: None,
+                }),
+                gone: None,
+            });
+            let history = History { attempts: attempts.collect(), ..History::default() };
+            let verdict = look(&history, &bounds());
+            assert_eq!(verdict.violations.len(), violations, "{modes:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_to_look_at_is_no_pass() {
+        let key: Arc<str> = "k".into();
+        let mut story = Story::new();
+        story.at(1).says("a", What::Waiting { key });
+        assert!(!look(&story.history(), &bounds()).passed());
+    }
+}

@@ -1,0 +1,119 @@
+//! A release lets the next one in: whoever waits, or tries, after a release was answered with yes
+//! is admitted by it and not by the end of a ttl. The same for a guard that was dropped.
+
+use super::waiting::Waits;
+use super::{Bounds, Verdict};
+use crate::event::{Answer, How};
+use crate::history::{History, Hold, Span};
+
+pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
+    let mut verdict = Verdict::default();
+    let attempts = history.by_key();
+    for (key, holds) in history.holds_by_key() {
+        let waits = Waits::new(history, &attempts[&key]);
+        for (n, (attempt, hold)) in holds.iter().enumerate() {
+            let Some(from) = freed(hold) else { continue };
+            // Beside others that share the key, the end of one hold frees nothing.
+            let shared = |(a, h): &(&_, &Hold)| {
+                let a: &crate::history::Attempt = a;
+                h.told <= from && a.believed_until().is_some_and(|until| until > from)
+            };
+            let near = n.saturating_sub(8)..(n + 8).min(holds.len());
+            if holds[near].iter().any(shared) {
+                continue;
+            }
+            let next = holds.get(n + 1).map_or(history.end(), |(_, next)| next.told);
+            let mut looked = holds.get(n + 1).is_some() && next <= from;
+            let mut worst: Option<(&str, Span)> = None;
+            for (waiter, span) in waits.within(Span { from, to: next }) {
+                if history.disturbed(span, bounds.settle) {
+                    continue;
+                }
+                looked = true;
+                let length = |span: Span| span.to.since(span.from);
+                if worst.is_none_or(|(_, known)| length(known) < length(span)) {
+                    worst = Some((&waiter.process, span));
+                }
+            }
+            verdict.checked += u64::from(looked);
+            let Some((waiter, span)) = worst else { continue };
+            let late = span.to.since(span.from);
+            if late > bounds.wake && late - history.all_stalled(span).min(late) > bounds.wake {
+                let message = format!(
+                    "{} (attempt {}) gave it up, {waiter} waited {late:?} longer",
+                    attempt.process, attempt.id
+                );
+                verdict.violation(span.to, &key, message);
+            }
+        }
+    }
+    verdict
+}
+
+/// Since when the key should be free, if its holder gave it up.
+fn freed(hold: &Hold) -> Option<latchwork::store::Moment> {
+    match (hold.releasing?, hold.released) {
+        ((_, How::Release), Some((at, Answer::Yes))) => Some(at),
+        ((at, How::Drop), _) if at < hold.valid_until => Some(at),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::What;
+    use crate::story::{Story, TTL};
+
+    fn verdict(story: &Story) -> Verdict {
+        look(&story.history(), &Bounds::new(TTL, 2))
+    }
+
+    /// Waits from 50 on for a hold that is given up at 100.
+    fn story(admitted: u64) -> Story {
+        let mut story = Story::new();
+        story.hold("a", "k", 1, 0, 100);
+        let b = story.at(50).tries("b", "k", false);
+        story.at(admitted).granted("b", b, 2 << 10);
+        story
+    }
+
+    #[test]
+    fn the_next_one_comes_soon() {
+        let verdict = verdict(&story(130));
+        assert!(verdict.passed(), "{verdict:?}");
+        assert_eq!(verdict.checked, 1);
+    }
+
+    #[test]
+    fn one_that_comes_with_the_end_of_the_ttl_is_found() {
+        assert_eq!(verdict(&story(1_000)).violations.len(), 1);
+    }
+
+    #[test]
+    fn one_that_never_comes_is_found() {
+        let mut story = Story::new();
+        story.hold("a", "k", 1, 0, 100);
+        let b = story.at(50).tries("b", "k", false);
+        story.at(900).says("b", What::GaveUp { attempt: b, why: "timed_out".into() });
+        assert_eq!(verdict(&story).violations.len(), 1);
+    }
+
+    #[test]
+    fn a_dropped_guard_counts_as_well() {
+        let mut story = Story::new();
+        let a = story.at(0).tries("a", "k", false);
+        story.granted("a", a, 1 << 10);
+        story.at(100).says("a", What::Releasing { attempt: a, how: How::Drop });
+        let b = story.at(50).tries("b", "k", false);
+        story.at(990).granted("b", b, 2 << 10);
+        assert_eq!(verdict(&story).violations.len(), 1);
+    }
+
+    #[test]
+    fn nobody_is_judged_while_a_fault_lasts() {
+        let mut story = story(1_000);
+        story.at(500).run(What::Stopped { whom: "b".into() });
+        assert_eq!(verdict(&story), Verdict::default());
+    }
+}

@@ -1,0 +1,79 @@
+//! The store keeps a claim for at least as long as its holder counts on it.
+
+use std::collections::HashMap;
+
+use latchwork::FencingToken;
+use latchwork::store::Moment;
+
+use super::{Bounds, Verdict};
+use crate::event::What;
+use crate::history::{Attempt, History, Hold};
+
+pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut holds: HashMap<(&str, u64), Vec<(&Attempt, &Hold)>> = HashMap::new();
+    for attempt in &history.attempts {
+        let Some(hold) = &attempt.hold else { continue };
+        let grant = FencingToken::from_raw(hold.token).grant_number();
+        holds.entry((&attempt.key, grant)).or_default().push((attempt, hold));
+    }
+    for event in &history.events {
+        let What::Kept { key, grant, asked, remaining } = &event.what else { continue };
+        // It was measured between the question and the answer.
+        let kept_until = event.at.plus(*remaining);
+        for (attempt, hold) in holds.get(&(&**key, *grant)).into_iter().flatten() {
+            let Some(counted) = counted_on(hold, *asked) else { continue };
+            verdict.checked += 1;
+            if counted > kept_until {
+                let message = format!(
+                    "{} (attempt {}) counts on {:?} more than the store keeps",
+                    attempt.process,
+                    attempt.id,
+                    counted.since(kept_until)
+                );
+                verdict.violation(event.at, key, message);
+            }
+        }
+    }
+    verdict
+}
+
+/// Until when the holder counted on its hold then, as far as it had noted that down.
+fn counted_on(hold: &Hold, then: Moment) -> Option<Moment> {
+    let known = hold.counted.partition_point(|(noted, _)| *noted <= then);
+    hold.counted[..known].iter().map(|(_, valid_until)| *valid_until).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::story::{Story, TTL, ms};
+
+    /// Granted at 0 and so valid until 985; renewed at 400 until 1385.
+    fn verdict(asked: u64, answered: u64, remaining: u64) -> Verdict {
+        let mut story = Story::new();
+        let attempt = story.at(0).tries("a", "k", false);
+        story.granted("a", attempt, 7 << 10);
+        story.at(400).says("a", What::Renewed { attempt, valid_until: ms(1_385) });
+        let (asked, remaining) = (ms(asked), Duration::from_millis(remaining));
+        let what = What::Kept { key: "k".into(), grant: 7, asked, remaining };
+        story.at(answered).run(what);
+        look(&story.history(), &Bounds::new(TTL, 2))
+    }
+
+    #[test]
+    fn a_store_that_keeps_it_longer_is_well() {
+        let verdict = verdict(500, 501, 900);
+        assert!(verdict.passed(), "{verdict:?}");
+        assert_eq!(verdict.checked, 1);
+        assert!(self::verdict(399, 450, 590).passed(), "it was asked before the renewal was noted");
+    }
+
+    #[test]
+    fn a_holder_that_counts_on_more_is_found() {
+        assert_eq!(verdict(500, 501, 880).violations.len(), 1);
+        assert_eq!(verdict(100, 101, 880).violations.len(), 1);
+    }
+}

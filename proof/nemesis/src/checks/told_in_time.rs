@@ -1,0 +1,160 @@
+//! A hold that ended otherwise than by a release has told its holder by the end of its validity,
+//! give or take what the process could not run. A hold that was taken away has told its holder by
+//! the next renewal, a third of a ttl later.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use latchwork::FencingToken;
+use latchwork::store::Moment;
+use latchwork_store::validity;
+
+use super::{Bounds, Verdict};
+use crate::event::What;
+use crate::history::{History, Span};
+use crate::schedule::EVICT;
+
+pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
+    let mut verdict = Verdict::default();
+    for attempt in &history.attempts {
+        let Some(hold) = &attempt.hold else { continue };
+        let told = hold.lost.as_ref().map(|(told, ..)| *told);
+        let gave_up = hold.releasing.map(|(at, _)| at);
+        let until = told.or(gave_up).or(attempt.gone).unwrap_or_else(|| history.end());
+        let late = history.running(&attempt.process, Span { from: hold.valid_until, to: until });
+        if told.is_none() && late <= bounds.told {
+            continue;
+        }
+        verdict.checked += 1;
+        if late > bounds.told {
+            let how = if told.is_some() { "was told" } else { "was not told" };
+            let message = format!(
+                "{} (attempt {}) {how} of its loss {late:?} after its validity ended",
+                attempt.process, attempt.id
+            );
+            verdict.violation(until, &attempt.key, message);
+        }
+    }
+    taken(&mut verdict, history, bounds);
+    verdict
+}
+
+/// Judges the holds that were taken away by force.
+fn taken(verdict: &mut Verdict, history: &History, bounds: &Bounds) {
+    let mut evicted: HashMap<(&str, u64), (Moment, Moment)> = HashMap::new();
+    for event in &history.events {
+        if let What::Evicted { key, grant, asked } = &event.what {
+            evicted.entry((key, *grant)).or_insert((*asked, event.at));
+        }
+    }
+    for attempt in &history.attempts {
+        let Some(hold) = &attempt.hold else { continue };
+        let grant = FencingToken::from_raw(hold.token).grant_number();
+        let Some((asked, gone)) = evicted.get(&(&*attempt.key, grant)) else { continue };
+        let believed_until = attempt.believed_until().unwrap_or(hold.told);
+        if hold.told >= *asked || believed_until <= *gone {
+            continue;
+        }
+        let span = Span { from: *gone, to: believed_until };
+        // A fault may keep the renewal from its answer.
+        if history.faults_near(span, bounds.settle).any(|fault| &*fault.name != EVICT) {
+            continue;
+        }
+        verdict.checked += 1;
+        let most = validity::renew_every(hold.ttl) + bounds.travel + bounds.slack;
+        let late = history.running(&attempt.process, span);
+        if late > most {
+            let message = format!(
+                "{} (attempt {}) believed in it for {late:?} after it was taken, more than {most:?}",
+                attempt.process, attempt.id
+            );
+            let key: &Arc<str> = &attempt.key;
+            verdict.violation(believed_until, key, message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::{How, What};
+    use crate::story::{Story, TTL, ms};
+
+    /// Granted at 0, so valid until 985.
+    fn granted() -> (Story, u64) {
+        let mut story = Story::new();
+        let attempt = story.at(0).tries("a", "k", false);
+        story.granted("a", attempt, 1 << 10);
+        (story, attempt)
+    }
+
+    fn lost(story: &mut Story, attempt: u64, at: u64) {
+        let what = What::Lost { attempt, since: ms(985), reason: "expired".into() };
+        story.at(at).says("a", what);
+    }
+
+    fn verdict(story: &Story) -> Verdict {
+        look(&story.history(), &Bounds::new(TTL, 2))
+    }
+
+    #[test]
+    fn in_time_is_well_and_late_is_found() {
+        for (at, violations) in [(990, 0), (1_030, 0), (1_040, 1)] {
+            let (mut story, attempt) = granted();
+            lost(&mut story, attempt, at);
+            let verdict = verdict(&story);
+            assert_eq!((verdict.checked, verdict.violations.len()), (1, violations), "{at}");
+        }
+    }
+
+    #[test]
+    fn who_was_stopped_is_told_when_it_goes_on() {
+        for (at, violations) in [(3_040, 0), (3_060, 1)] {
+            let (mut story, attempt) = granted();
+            story.at(500).run(What::Stopped { whom: "a".into() });
+            story.at(3_000).run(What::Continued { whom: "a".into() });
+            story.at(3_001).says("a", What::Stalled { length: Duration::from_millis(2_499) });
+            lost(&mut story, attempt, at);
+            assert_eq!(verdict(&story).violations.len(), violations, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_stall_is_no_delay() {
+        let (mut story, attempt) = granted();
+        story.at(1_090).says("a", What::Stalled { length: Duration::from_millis(100) });
+        lost(&mut story, attempt, 1_100);
+        assert!(verdict(&story).passed());
+    }
+
+    #[test]
+    fn who_is_never_told_is_found() {
+        let (mut story, attempt) = granted();
+        story.at(1_500).says("a", What::Releasing { attempt, how: How::Drop });
+        assert_eq!(verdict(&story).violations.len(), 1);
+        let (mut story, _) = granted();
+        story.at(1_500).run(What::Killed { whom: "a".into() });
+        assert_eq!(verdict(&story).violations.len(), 1);
+        let (mut story, _) = granted();
+        story.at(900).run(What::Killed { whom: "a".into() });
+        story.at(5_000).run(What::Inspected { entries: 0 });
+        assert_eq!(verdict(&story), Verdict::default());
+    }
+
+    /// Granted at 0, evicted at 200, told at `told`.
+    fn evicted(told: u64) -> Verdict {
+        let (mut story, attempt) = granted();
+        story.at(201).run(What::Evicted { key: "k".into(), grant: 1, asked: ms(200) });
+        story.at(told).says("a", What::Lost { attempt, since: ms(told), reason: "taken".into() });
+        verdict(&story)
+    }
+
+    #[test]
+    fn who_is_evicted_is_told_by_the_next_renewal() {
+        let well = evicted(201 + 330);
+        assert!(well.violations.is_empty() && well.checked == 2, "{well:?}");
+        assert_eq!(evicted(201 + 333 + 310).violations.len(), 1);
+    }
+}

@@ -1,0 +1,126 @@
+//! Runs workers at a store, breaks things meanwhile, and judges what they were told.
+
+#![expect(clippy::print_stdout, reason = "a command for people")]
+
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use latchwork::store::random_u128;
+use latchwork_nemesis::flags::Flags;
+use latchwork_nemesis::redis::Servers;
+use latchwork_nemesis::run::Plan;
+use latchwork_nemesis::schedule::Schedule;
+use latchwork_nemesis::worker::{Orders, work};
+
+const HELP: &str = "\
+latchwork-nemesis run --store URL [options]
+latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
+
+  --store URL       file:///DIR, a server's URL, or mem: (with --processes 1)
+  --redis KIND      starts Redis servers for the run, and breaks them
+  --options TEXT    options of their address: guard=true&max_ttl=2s, min_replicas=2
+  --for 60s         length of the run
+  --faults LIST     kill,stop,evict; none if not given. With --redis single also cuts,lost-answers,
+                    late-answers,lost-messages,flush-scripts,freeze,restart,lose-data,old-data,
+                    flush-all; sentinel: failover,hang,split; cluster: node-loss,node-hang,split;
+                    redlock: cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data
+  --fault 5s        length of a fault window
+  --calm 5s         length of the calm before each
+  --ttl 2s          ttl of all locks
+  --longest 2       the longest hold, in ttls
+  --processes 3     worker processes
+  --tasks 10        tasks in each; of every ten, three are on the hot keys
+  --keys 1          keys of each kind: hot, long, fair, read and write, permits, several, entered
+  --slow 0ms        holds back answers of a file store for up to this long
+  --seed N          what all random choices come from; drawn if not given
+  --folder DIR      where the logs go; a new one below the temp directory if not given
+
+Prints what each check looked at and found. Exits 1 if one of them found something wrong, or had
+nothing to look at where the run should have given it something.
+";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let command = args.next();
+    let flags = Flags::read(args);
+    let done = match command.as_deref() {
+        Some("run") => flags.map_err(Into::into).and_then(run),
+        Some("worker") => {
+            flags.and_then(Orders::read).map_err(Into::into).and_then(work).map(|()| true)
+        }
+        _ => {
+            print!("{HELP}");
+            Ok(matches!(command.as_deref(), Some("help" | "--help" | "-h")))
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("latchwork-nemesis: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
+    let options = flags.text("options");
+    let servers = match flags.text("redis") {
+        Some(kind) => {
+            let kind = kind.parse().map_err(|e| format!("--redis: {e}"))?;
+            Some(Servers::start(kind, options.as_deref().unwrap_or_default())?)
+        }
+        None if options.is_some() => return Err("--options is for --redis".into()),
+        None => None,
+    };
+    let store = match &servers {
+        Some(servers) => servers.url(),
+        None => flags.needed("store")?,
+    };
+    let seed = flags.parsed("seed", random_u128() as u64)?;
+    let folder = flags.text("folder").map_or_else(
+        || std::env::temp_dir().join(format!("latchwork-nemesis-{}", std::process::id())),
+        PathBuf::from,
+    );
+    fs::create_dir_all(&folder)?;
+    if fs::read_dir(&folder)?.next().is_some() {
+        return Err(format!("--folder: {} is not empty", folder.display()).into());
+    }
+    let mut plan = Plan::new(&store, std::env::current_exe()?, folder);
+    plan.seed = seed;
+    plan.processes = flags.parsed("processes", plan.processes)?;
+    plan.tasks = flags.parsed("tasks", plan.tasks)?;
+    plan.keys = flags.parsed("keys", plan.keys)?;
+    plan.longest = flags.parsed("longest", plan.longest)?;
+    plan.slow = flags.duration("slow", plan.slow)?;
+    let usual = Schedule::default();
+    plan.schedule = Schedule {
+        length: flags.duration("for", usual.length)?,
+        fault: flags.duration("fault", usual.fault)?,
+        calm: flags.duration("calm", usual.calm)?,
+    };
+    let faults = flags.text("faults").unwrap_or_default();
+    let faults: Vec<&str> = faults.split(',').filter(|name| !name.is_empty()).collect();
+    let ttl = flags.duration("ttl", plan.ttl)?;
+    flags.done()?;
+    if ttl < Duration::from_millis(100) {
+        return Err("--ttl: at least 100ms, or scheduling alone breaks the bounds".into());
+    }
+    let mut plan = plan.ttl(ttl);
+    match &servers {
+        Some(servers) => servers.arm(&mut plan, &faults)?,
+        None => plan.faults = faults.iter().map(|f| f.parse()).collect::<Result<_, _>>()?,
+    }
+    println!("seed {seed}, logs in {}", plan.folder.display());
+    let began = latchwork::store::clock::boot_time();
+    let outcome = plan.run(&mut |what| {
+        let since = latchwork::store::clock::boot_time().since(began);
+        println!("{:>7.1} s  {what}", since.as_secs_f64());
+    })?;
+    print!("{outcome}");
+    println!("logs in {}", outcome.folder.display());
+    Ok(outcome.passed())
+}

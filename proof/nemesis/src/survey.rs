@@ -1,0 +1,67 @@
+//! Asks the store now and then for how long it keeps what is held, while the workers work.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use latchwork::LockManager;
+use latchwork::store::clock::boot_time;
+
+use crate::event::What;
+use crate::log::Log;
+use crate::pause::pause;
+
+/// How often.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// A thread that asks until it is dropped.
+pub(crate) struct Survey {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Survey {
+    /// Begins, with a connection of its own: the faults of the run may spoil it.
+    pub(crate) fn start(store: &str, namespace: &str, log: Arc<Log>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let locks = runtime.block_on(latchwork::connect(store)).map_err(io::Error::other)?;
+        let (locks, prefix) = (locks.namespace(namespace), format!("{namespace}:"));
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        #[expect(clippy::disallowed_methods, reason = "the run asks beside the workers")]
+        let thread = std::thread::spawn(move || {
+            while !told.load(Ordering::SeqCst) {
+                // A store that is broken just now has nothing to say.
+                let _ = runtime.block_on(ask(&locks, &prefix, &log));
+                pause(EVERY);
+            }
+            runtime.block_on(locks.close());
+        });
+        Ok(Self { over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Survey {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn ask(locks: &LockManager, prefix: &str, log: &Log) -> Result<(), latchwork::Error> {
+    let asked = boot_time();
+    for seen in locks.list("").await? {
+        let name = seen.key.as_str();
+        let key: Arc<str> = name.strip_prefix(prefix).unwrap_or(name).into();
+        for party in seen.holders {
+            if let (Some(grant), Some(remaining)) = (party.token, party.remaining) {
+                log.note(None, What::Kept { key: key.clone(), grant, asked, remaining });
+            }
+        }
+    }
+    Ok(())
+}

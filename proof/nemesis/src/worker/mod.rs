@@ -1,0 +1,104 @@
+//! The worker process: tasks that lock, write and unlock, and note down what they were told.
+
+mod orders;
+mod task;
+mod watch;
+pub(crate) mod wish;
+
+use std::error::Error;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use latchwork::store::Backend;
+use latchwork::store::Io;
+use latchwork::{Driver, LockManager};
+use latchwork_file::FileBackend;
+use tokio::sync::watch as signal;
+use tokio::task::JoinSet;
+
+pub use orders::Orders;
+
+use crate::event::What;
+use crate::log::Log;
+use crate::luck::Luck;
+use crate::slow::SlowAnswers;
+use crate::sweep::sweep;
+use crate::witness;
+
+/// What all tasks of a worker share.
+pub(crate) struct Shop {
+    pub(crate) orders: Orders,
+    pub(crate) locks: LockManager,
+    pub(crate) log: Arc<Log>,
+    pub(crate) io: Io,
+    pub(crate) attempts: AtomicU64,
+    pub(crate) closing: signal::Receiver<bool>,
+}
+
+/// Works until standard input ends.
+///
+/// # Errors
+///
+/// What keeps the worker from its work: the store cannot be reached, the log cannot be written.
+pub fn work(orders: Orders) -> Result<(), Box<dyn Error>> {
+    let log = Arc::new(Log::open(&orders.log, &orders.name)?);
+    log.note(None, What::Started { pid: std::process::id(), seed: orders.seed });
+    witness::start(log.clone());
+    let (close, closing) = signal::channel(false);
+    #[expect(clippy::disallowed_methods, reason = "a blocking read of standard input")]
+    std::thread::spawn(move || {
+        // Whatever ends it, the run wants no more of us.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        let _ = close.send(true);
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(orders, log, closing))
+}
+
+async fn run(
+    orders: Orders,
+    log: Arc<Log>,
+    closing: signal::Receiver<bool>,
+) -> Result<(), Box<dyn Error>> {
+    let driver = Driver::start()?;
+    let io = driver.io();
+    let locks = connect(&orders).await?.namespace(&orders.namespace).ttl(orders.ttl);
+    let locks = locks.holder(&*orders.name);
+    let shop = Arc::new(Shop {
+        locks: locks.clone().observer(watch::of_the_line(&orders, log.clone())),
+        log: log.clone(),
+        io: io.clone(),
+        attempts: AtomicU64::new(0),
+        closing,
+        orders,
+    });
+    let mut tasks = JoinSet::new();
+    for task in 0..shop.orders.tasks {
+        tasks.spawn(task::life(shop.clone(), task));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended?.map_err(|trouble| -> Box<dyn Error> { trouble })?;
+    }
+    if shop.orders.sweeps {
+        io.sleep(shop.orders.ttl + shop.orders.ttl / 2).await;
+        sweep(&locks, &log).await?;
+    }
+    locks.close().await;
+    log.note(None, What::Ended);
+    Ok(())
+}
+
+async fn connect(orders: &Orders) -> Result<LockManager, Box<dyn Error>> {
+    if orders.slow.is_zero() {
+        return Ok(latchwork::connect(&orders.store).await?);
+    }
+    let path = orders.store.strip_prefix("file://");
+    let path = path.ok_or("slow answers are for file stores; a server has the proxy")?;
+    let driver = Driver::start()?;
+    let io = driver.io();
+    let store: Arc<dyn Backend> = FileBackend::connect(Path::new(path), io.clone())?;
+    let store = SlowAnswers::new(store, io, orders.slow, Luck::of(orders.seed, 1_000));
+    Ok(LockManager::new(store, driver))
+}

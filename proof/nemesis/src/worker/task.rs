@@ -1,0 +1,282 @@
+//! One task of a worker: tries, holds, writes, gives up the hold, again and again.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use latchwork::Lost;
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
+use latchwork::{ErrorKind, Guard, LockManager, NotHeld};
+
+use super::Shop;
+use super::watch::{of_a_task, reason};
+use super::wish::{Held, Kind, Wish};
+use crate::event::{Answer, How, What};
+use crate::luck::Luck;
+use crate::resource::Desk;
+
+type Trouble = Box<dyn Error + Send + Sync>;
+
+struct Tasker {
+    shop: Arc<Shop>,
+    task: u32,
+    luck: Luck,
+    desk: Desk,
+    fair_locks: LockManager,
+    attempt: Arc<AtomicU64>,
+    /// How many long holds it has tried for.
+    longs: u64,
+}
+
+/// An attempt on one key, by its number.
+struct Attempt {
+    number: u64,
+    key: Arc<str>,
+}
+
+/// What became of an acquire.
+enum Got {
+    Hold(Held),
+    Nothing(&'static str),
+}
+
+/// Works until the shop closes.
+pub(crate) async fn life(shop: Arc<Shop>, task: u32) -> Result<(), Trouble> {
+    let attempt = Arc::new(AtomicU64::new(u64::MAX));
+    let watch = of_a_task(&shop.orders, shop.log.clone(), task, attempt.clone());
+    let mut this = Tasker {
+        task,
+        luck: Luck::of(shop.orders.seed, u64::from(task)),
+        desk: Desk::new(&shop.orders.resource, shop.orders.name.as_str().into()),
+        fair_locks: shop.locks.clone().observer(watch),
+        attempt,
+        longs: 0,
+        shop,
+    };
+    while !*this.shop.closing.borrow() {
+        this.turn().await?;
+    }
+    Ok(())
+}
+
+impl Tasker {
+    fn note(&self, what: What) -> Moment {
+        self.shop.log.note(Some(self.task), what)
+    }
+
+    async fn turn(&mut self) -> Result<(), Trouble> {
+        let ttl = self.shop.orders.ttl;
+        let kind = Kind::of(self.task, self.shop.locks.capabilities());
+        let rest = match kind {
+            Kind::Hot => self.luck.times(Duration::from_millis(1), 0.0..2.0),
+            _ => self.luck.times(Duration::from_millis(1), 0.0..30.0),
+        };
+        self.shop.io.sleep(rest).await;
+        // The first one of each task, so that no run is too short to see it.
+        let overstays = kind == Kind::Long && self.longs.is_multiple_of(3);
+        self.longs += u64::from(kind == Kind::Long);
+        let locks = if kind == Kind::Fair { &self.fair_locks } else { &self.shop.locks };
+        let owner = format!("{}/{}", self.shop.orders.name, self.task);
+        let max_hold = overstays.then_some(ttl / 2);
+        let wish = Wish::of(kind, self.shop.orders.keys, locks, &owner, max_hold, &mut self.luck);
+        let length = match kind {
+            _ if overstays => ttl,
+            Kind::Hot => self.luck.times(Duration::from_millis(1), 0.0..6.0),
+            Kind::Long if self.luck.percent(50) => self.luck.times(ttl, 0.0..0.3),
+            Kind::Long => self.luck.times(ttl, 0.0..self.shop.orders.longest),
+            _ if self.luck.percent(85) => self.luck.times(ttl, 0.0..0.05),
+            _ => self.luck.times(ttl, 0.0..1.2),
+        };
+        let first = self.shop.attempts.fetch_add(wish.keys.len() as u64, Ordering::Relaxed);
+        self.attempt.store(first, Ordering::Relaxed);
+        let attempts: Vec<_> = (first..)
+            .zip(&wish.keys)
+            .map(|(number, key)| Attempt { number, key: key.clone() })
+            .collect();
+        match self.acquire(&attempts, &wish).await {
+            Got::Hold(held) => self.hold(&attempts, held, length).await,
+            Got::Nothing(why) => {
+                for attempt in attempts {
+                    self.note(What::GaveUp { attempt: attempt.number, why: why.into() });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn acquire(&mut self, attempts: &[Attempt], wish: &Wish) -> Got {
+        let ttl = self.shop.orders.ttl;
+        let waits = !self.luck.percent(5);
+        let patience = self.luck.times(ttl, 0.2..4.0);
+        let cancelled = self.luck.percent(8);
+        for Attempt { number, key } in attempts {
+            self.note(What::Try {
+                attempt: *number,
+                key: key.clone(),
+                mode: wish.mode,
+                fair: wish.kind == Kind::Fair,
+                waits,
+                several: attempts.len() > 1,
+            });
+        }
+        let mut closing = self.shop.closing.clone();
+        let answer = if !waits {
+            wish.try_acquire().await
+        } else if cancelled {
+            // The future is dropped in the middle: whatever it had got is given back behind us.
+            tokio::select! {
+                answer = wish.acquire(None) => answer.map(Some),
+                () = self.shop.io.sleep(patience / 8) => return Got::Nothing("cancelled"),
+                _ = closing.wait_for(|closing| *closing) => return Got::Nothing("cancelled"),
+            }
+        } else {
+            tokio::select! {
+                answer = wish.acquire(Some(patience)) => answer.map(Some),
+                _ = closing.wait_for(|closing| *closing) => return Got::Nothing("cancelled"),
+            }
+        };
+        match answer {
+            Ok(Some(held)) => {
+                for (attempt, guard) in each(attempts, held.guards()) {
+                    // What it counts on is read first, so that the stamp is no earlier than the
+                    // truth.
+                    let what = What::Granted {
+                        attempt,
+                        token: guard.token().get(),
+                        ttl: guard.ttl(),
+                        valid_until: guard.valid_until(),
+                    };
+                    self.note(what);
+                }
+                Got::Hold(held)
+            }
+            Ok(None) => Got::Nothing("busy"),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Got::Nothing("timed_out"),
+            Err(error) => {
+                eprintln!("attempt {} on {}: {error}", attempts[0].number, attempts[0].key);
+                Got::Nothing("failed")
+            }
+        }
+    }
+
+    async fn hold(
+        &mut self,
+        attempts: &[Attempt],
+        held: Held,
+        length: Duration,
+    ) -> Result<(), Trouble> {
+        let until = boot_time().plus(length);
+        let worked = tokio::select! {
+            // The work first: after a pause it must find out by asking, too.
+            biased;
+            worked = self.work(attempts, held.guards(), until) => worked?,
+            lost = held.lost() => Err(lost),
+        };
+        if let Err(lost) = worked {
+            let Lost { reason: why, at: since } = lost;
+            for (attempt, guard) in each(attempts, held.guards()) {
+                // Of several locks the loss of one is the loss of all.
+                self.note(What::Lost { attempt, since, reason: reason(why).into() });
+                // What a holder does that was stopped between its check and its write.
+                self.write(attempt, guard).await?;
+            }
+            return Ok(());
+        }
+        self.see(attempts, held.guards());
+        let how = if self.luck.percent(75) { How::Release } else { How::Drop };
+        for attempt in attempts {
+            self.note(What::Releasing { attempt: attempt.number, how });
+        }
+        if how == How::Drop {
+            drop(held);
+            return Ok(());
+        }
+        let answer = match held.release().await {
+            Ok(()) => Answer::Yes,
+            Err(error) if error.kind() == ErrorKind::Lost => Answer::NotHeld,
+            Err(error) => {
+                eprintln!(
+                    "release of attempt {} on {}: {error}",
+                    attempts[0].number, attempts[0].key
+                );
+                Answer::Failed
+            }
+        };
+        for attempt in attempts {
+            self.note(What::Released { attempt: attempt.number, answer });
+        }
+        Ok(())
+    }
+
+    /// Checks and writes in steps until the time is over, or until the check says no.
+    async fn work(
+        &mut self,
+        attempts: &[Attempt],
+        guards: &[Guard],
+        until: Moment,
+    ) -> Result<Result<(), Lost>, Trouble> {
+        let step = self.shop.orders.ttl / 8;
+        // Who asks only once must be told by `lost`.
+        let lazy = self.luck.percent(40);
+        let mut asks = true;
+        loop {
+            for (attempt, guard) in each(attempts, guards).filter(|_| asks) {
+                let asked = boot_time();
+                match guard.ensure_held() {
+                    Ok(_) => {
+                        let valid_until = guard.valid_until();
+                        let task = Some(self.task);
+                        self.shop.log.note_at(asked, task, What::Held { attempt, valid_until });
+                        self.write(attempt, guard).await?;
+                    }
+                    Err(NotHeld::Suspect) => {
+                        self.note(What::Suspect { attempt });
+                    }
+                    Err(NotHeld::Lost(lost)) => return Ok(Err(lost)),
+                }
+            }
+            asks = !lazy;
+            let now = boot_time();
+            if now >= until {
+                return Ok(Ok(()));
+            }
+            self.shop.io.clock().sleep_until(until.min(now.plus(step))).await;
+            self.see(attempts, guards);
+        }
+    }
+
+    /// Notes down how long the holds are counted on now.
+    fn see(&self, attempts: &[Attempt], guards: &[Guard]) {
+        for (attempt, guard) in each(attempts, guards) {
+            let valid_until = guard.valid_until();
+            self.note(What::Renewed { attempt, valid_until });
+        }
+    }
+
+    async fn write(&mut self, attempt: u64, guard: &Guard) -> Result<(), Trouble> {
+        let token = guard.token().get();
+        let key = name_of(guard);
+        let accepted = self.desk.write(key, attempt, token).await?;
+        self.note(What::Wrote { attempt, token, accepted });
+        Ok(())
+    }
+}
+
+/// The name of the lock, without its namespace.
+fn name_of(guard: &Guard) -> &str {
+    let key = guard.key().as_str();
+    key.rsplit_once(':').map_or(key, |(_, name)| name)
+}
+
+/// Each guard with the number of its attempt; the guards are in an order of their own.
+fn each<'a>(
+    attempts: &'a [Attempt],
+    guards: &'a [Guard],
+) -> impl Iterator<Item = (u64, &'a Guard)> {
+    guards.iter().filter_map(|guard| {
+        let attempt = attempts.iter().find(|attempt| &*attempt.key == name_of(guard))?;
+        Some((attempt.number, guard))
+    })
+}

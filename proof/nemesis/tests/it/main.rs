@@ -1,0 +1,16 @@
+//! Runs under faults, and what the checks say of them.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests measure, sleep and print"
+)]
+
+#[cfg(target_os = "linux")]
+mod file;
+#[cfg(target_os = "linux")]
+mod memory;
+#[cfg(target_os = "linux")]
+mod redis;

@@ -1,0 +1,31 @@
+//! The same workers at the store of one process.
+
+use std::time::Duration;
+
+use latchwork_nemesis::checks::Bounds;
+use latchwork_nemesis::faults::ClientFault;
+use latchwork_nemesis::run::Plan;
+use latchwork_nemesis::schedule::Schedule;
+
+fn plan(folder: &tempfile::TempDir) -> Plan {
+    let program = env!("CARGO_BIN_EXE_latchwork-nemesis").into();
+    let plan = Plan::new("mem:", program, folder.path().into());
+    let schedule = Schedule { length: Duration::from_secs(4), ..Schedule::default() };
+    let ttl = Duration::from_millis(500);
+    Plan { processes: 1, tasks: 20, ttl, bounds: Bounds::new(ttl, 1), schedule, ..plan }
+}
+
+#[test]
+fn calm() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = plan(&folder).run(&mut |_| {}).unwrap();
+    assert!(outcome.passed(), "{outcome}");
+}
+
+#[test]
+fn a_store_of_one_process_takes_no_second_one() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Plan { processes: 2, ..plan(&folder) }.run(&mut |_| {}).is_err());
+    let faults = vec![ClientFault::Kill];
+    assert!(Plan { faults, ..plan(&folder) }.run(&mut |_| {}).is_err());
+}
