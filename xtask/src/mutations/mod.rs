@@ -1,38 +1,35 @@
 //! Breaks the code on purpose and tells whether the tests notice.
 //!
-//! `mutations/*.txt` hold the changes. Each is applied to a copy of the workspace, its command is
-//! run there, and the mutation is caught if the command fails *and* names the expected test. The
+//! `mutations/*.txt` hold the changes. Each is applied to a copy of the workspace, its test is run
+//! there, and the mutation is caught if that fails. The
 //! copy has a target folder of its own; the working tree is never touched.
 //!
-//! Before anything is changed, every command runs once on the copy as it is: a test that fails
+//! Before anything is changed, every test runs once on the copy as it is: a test that fails
 //! there, or does not run, would seem to catch whatever it is given. Only tests have a time limit;
 //! what they are built from is built before.
+
+mod list;
+mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use list::{Mutation, Test, read_all};
+use place::apply;
+
 /// How many seconds a test may take. One that takes longer waits for what does not happen any more.
 const LIMIT: u32 = 150;
-
-struct Mutation {
-    id: String,
-    file: String,
-    find: String,
-    replace: String,
-    command: String,
-    expect: String,
-}
 
 const PAGE_HEAD: &str = "\
 # Mutations
 
 Before a safety test is trusted, the code is broken on purpose and the test has to notice. These are the
 changes, each with the test that catches it. `cargo xtask mutations` applies all of them, one at a time,
-to a copy of the workspace and tells which were caught; `cargo xtask mutations ID` does one. Each command
-runs once unmutated first, and must pass; building does not count towards the time limit of a test. The exact
-texts are in `mutations/*.txt`; this page is written by `cargo xtask fix`.
+to a copy of the workspace and tells which were caught; `cargo xtask mutations ID` does one. Each test runs
+once unmutated first, and must pass; building does not count towards its time limit. A mutation is found by
+package, function and text, however the lines are broken. The exact texts are in `mutations/*.txt`; this page is written by `cargo xtask fix`.
 
 ";
 
@@ -43,11 +40,18 @@ pub(crate) fn page(write: bool) -> Result<(), String> {
     let mut page = String::from(PAGE_HEAD);
     let mutations = read_all(&root.join("mutations"))?;
     page += &format!("There are {} of them.\n\n", mutations.len());
-    page += "| mutation | file | caught by |\n| --- | --- | --- |\n";
+    page += "| mutation | place | caught by |\n| --- | --- | --- |\n";
+    let mut lost = Vec::new();
     for mutation in &mutations {
-        apply(root, mutation)?;
-        let Mutation { id, file, expect, .. } = mutation;
-        page += &format!("| `{id}` | `{file}` | `{expect}` |\n");
+        if let Err(why) = apply(root, mutation) {
+            lost.push(why);
+        }
+        let Mutation { id, krate, function, test, .. } = mutation;
+        let function = function.as_ref().map_or(String::new(), |name| format!(" `{name}`"));
+        page += &format!("| `{id}` | {krate}{function} | `{}` |\n", test.name);
+    }
+    if !lost.is_empty() {
+        return Err(lost.join("\n"));
     }
     let path = root.join("docs").join("mutations.md");
     if fs::read_to_string(&path).ok().as_ref() == Some(&page) {
@@ -77,8 +81,8 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
     let baselines = baselines(&copy, &chosen)?;
     let mut survivors = Vec::new();
     for (n, mutation) in chosen.iter().enumerate() {
-        println!("[{}/{}] {}: {}", n + 1, chosen.len(), mutation.id, mutation.command);
-        let caught = match baselines[mutation.command.as_str()].has_passed(&mutation.expect) {
+        println!("[{}/{}] {}: {}", n + 1, chosen.len(), mutation.id, mutation.test.command());
+        let caught = match baselines[&mutation.test].has_passed(&mutation.test.name) {
             Ok(()) => {
                 mirror(root, &copy)?;
                 try_one(&copy, mutation)?
@@ -86,7 +90,7 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
             unmutated => unmutated,
         };
         match caught {
-            Ok(()) => println!("    caught by {}", mutation.expect),
+            Ok(()) => println!("    caught by {}", mutation.test.name),
             Err(why) => {
                 println!("    SURVIVED: {why}");
                 survivors.push(mutation.id.as_str());
@@ -97,26 +101,25 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
     if survivors.is_empty() { Ok(()) } else { Err(format!("survived: {}", survivors.join(", "))) }
 }
 
-/// What each command of these mutations says when nothing is broken.
+/// What each test of these mutations says when nothing is broken.
 fn baselines<'a>(
     copy: &Path,
     chosen: &[&'a Mutation],
-) -> Result<BTreeMap<&'a str, Outcome>, String> {
+) -> Result<BTreeMap<&'a Test, Outcome>, String> {
     let mut baselines = BTreeMap::new();
-    let commands: BTreeSet<&str> = chosen.iter().map(|m| m.command.as_str()).collect();
-    for (n, command) in commands.iter().enumerate() {
-        println!("[baseline {}/{}] {command}", n + 1, commands.len());
-        baselines.insert(*command, run_in(copy, command)?);
+    let tests: BTreeSet<&Test> = chosen.iter().map(|m| &m.test).collect();
+    for (n, test) in tests.iter().enumerate() {
+        println!("[baseline {}/{}] {}", n + 1, tests.len(), test.command());
+        baselines.insert(*test, run_in(copy, test)?);
     }
     Ok(baselines)
 }
 
 /// `Ok(Err(why))` if the tests did not notice.
 fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, String> {
-    let path = copy.join(&mutation.file);
-    let text = apply(copy, mutation)?;
-    fs::write(&path, text).map_err(|e| format!("{}: {e}", mutation.file))?;
-    Ok(run_in(copy, &mutation.command)?.has_caught(&mutation.expect))
+    let (path, text) = apply(copy, mutation)?;
+    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(run_in(copy, &mutation.test)?.has_caught(&mutation.test.name))
 }
 
 /// How a command ended.
@@ -155,27 +158,18 @@ impl Outcome {
     }
 }
 
-/// Builds what the command tests, then runs it within the limit.
-fn run_in(copy: &Path, command: &str) -> Result<Outcome, String> {
-    let (built, said) = shell(copy, &build_of(command)?)?;
+/// Builds the test, then runs it within the limit.
+fn run_in(copy: &Path, test: &Test) -> Result<Outcome, String> {
+    let (built, said) = shell(copy, &format!("{} --no-run", test.build()))?;
     if built != Some(0) {
         return Ok(Outcome::NotBuilt(said));
     }
-    let (code, said) = shell(copy, &format!("timeout {LIMIT} {command}"))?;
+    let (code, said) = shell(copy, &format!("timeout {LIMIT} {}", test.command()))?;
     Ok(match code {
         Some(0) => Outcome::Passed(said),
         Some(124) => Outcome::Endless(said),
         _ => Outcome::Failed(said),
     })
-}
-
-/// The command that builds what `cargo test ...` runs.
-fn build_of(command: &str) -> Result<String, String> {
-    if !command.starts_with("cargo test ") {
-        return Err(format!("a mutation's command is a `cargo test`, not {command:?}"));
-    }
-    let tests = command.split_once(" -- ").map_or(command, |(tests, _)| tests);
-    Ok(format!("{tests} --no-run"))
 }
 
 /// Runs a line of shell in the copy: its exit code, and all that it printed.
@@ -207,39 +201,6 @@ fn failed(said: &str, test: &str) -> bool {
         .any(|line| line.starts_with("    ") && line.trim().ends_with(test))
 }
 
-/// The text of the mutation's file below `root` with the mutation in it.
-fn apply(root: &Path, mutation: &Mutation) -> Result<String, String> {
-    let Mutation { id, file, .. } = mutation;
-    let text = fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))?;
-    mutate(&text, mutation)
-        .map_err(|found| format!("{id}: {file} has the text {found} times; mend the list"))
-}
-
-/// Replaces the one place where the text is found, or tells how many there are.
-///
-/// One line is found anywhere in a line; several lines are found whatever their indentation.
-fn mutate(text: &str, mutation: &Mutation) -> Result<String, usize> {
-    let wanted: Vec<&str> = mutation.find.lines().map(str::trim).collect();
-    if let [wanted] = wanted[..] {
-        let found = text.matches(wanted).count();
-        return if found == 1 {
-            Ok(text.replacen(wanted, mutation.replace.trim(), 1))
-        } else {
-            Err(found)
-        };
-    }
-    let lines: Vec<&str> = text.lines().collect();
-    let places: Vec<usize> = lines
-        .windows(wanted.len())
-        .enumerate()
-        .filter(|(_, window)| window.iter().map(|line| line.trim()).eq(wanted.iter().copied()))
-        .map(|(at, _)| at)
-        .collect();
-    let [at] = places[..] else { return Err(places.len()) };
-    let (before, after) = (&lines[..at], &lines[at + wanted.len()..]);
-    Ok([before, &mutation.replace.lines().collect::<Vec<_>>(), after].concat().join("\n") + "\n")
-}
-
 fn tail(text: &str) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(25)..].join("\n")
@@ -267,57 +228,6 @@ fn mirror(from: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn read_all(folder: &Path) -> Result<Vec<Mutation>, String> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .map_err(|e| format!("{}: {e}", folder.display()))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|e| e == "txt"))
-        .collect();
-    files.sort();
-    let mut mutations = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-        for block in text.split("\n---\n").map(str::trim).filter(|b| !b.is_empty()) {
-            mutations.push(parse(block).map_err(|e| format!("{}: {e}", file.display()))?);
-        }
-    }
-    Ok(mutations)
-}
-
-/// `id:`, `file:`, `command:`, `expect:`, then `find:` and `replace:` with indented lines below.
-fn parse(block: &str) -> Result<Mutation, String> {
-    let field = |name: &str| {
-        let prefix = format!("{name}: ");
-        block
-            .lines()
-            .find_map(|line| line.strip_prefix(&prefix))
-            .map(|value| value.trim().to_owned())
-            .ok_or_else(|| format!("no `{name}:` in\n{block}"))
-    };
-    let text = |name: &str| {
-        let lines = block
-            .lines()
-            .skip_while(|line| line.trim_end() != format!("{name}:"))
-            .skip(1)
-            .take_while(|line| line.starts_with("    ") || line.is_empty())
-            .map(|line| line.strip_prefix("    ").unwrap_or(line))
-            .collect::<Vec<_>>();
-        lines.join("\n").trim_end().to_owned()
-    };
-    let mutation = Mutation {
-        id: field("id")?,
-        file: field("file")?,
-        command: field("command")?,
-        expect: field("expect")?,
-        find: text("find"),
-        replace: text("replace"),
-    };
-    if mutation.find.is_empty() {
-        return Err(format!("no `find:` in\n{block}"));
-    }
-    Ok(mutation)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,9 +236,6 @@ mod tests {
 
     #[test]
     fn a_slow_build_is_not_a_catch() {
-        let built = build_of("cargo test -p core --test engine primitives -- h01_it").unwrap();
-        assert_eq!(built, "cargo test -p core --test engine primitives --no-run");
-        assert!(build_of("make test").is_err());
         assert!(Outcome::NotBuilt("error: could not compile".into()).has_caught("h01").is_err());
     }
 

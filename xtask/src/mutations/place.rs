@@ -1,0 +1,194 @@
+//! Where a mutation belongs: by package, function and text, so that neither a move of the file nor
+//! another line break loses it.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::list::Mutation;
+
+/// The file with the one place of the mutation, and its text with the mutation in it.
+pub(crate) fn apply(root: &Path, mutation: &Mutation) -> Result<(PathBuf, String), String> {
+    let folder = folder_of(root, &mutation.krate)?;
+    let mut found = Vec::new();
+    for path in sources(&folder)? {
+        if mutation.file.as_ref().is_some_and(|file| !path.ends_with(file)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        for place in places(&text, mutation) {
+            found.push((path.clone(), text.clone(), place));
+        }
+    }
+    let Mutation { id, krate, function, .. } = mutation;
+    let within = function.as_ref().map_or(String::new(), |name| format!(" within fn {name}"));
+    match <[_; 1]>::try_from(found) {
+        Ok([(path, text, place)]) => {
+            let mut mutated = text;
+            mutated.replace_range(place, mutation.replace.trim());
+            Ok((path, mutated))
+        }
+        Err(found) => {
+            Err(format!("{id}: {krate} has the text {} times{within}; mend the list", found.len()))
+        }
+    }
+}
+
+/// The folder of a package: `crates/NAME`, or `proof/NAME` without the prefix.
+fn folder_of(root: &Path, krate: &str) -> Result<PathBuf, String> {
+    let short = krate.strip_prefix("latchwork-").unwrap_or(krate);
+    [root.join("crates").join(krate), root.join("proof").join(short)]
+        .into_iter()
+        .find(|folder| folder.is_dir())
+        .ok_or_else(|| format!("there is no crate {krate}"))
+}
+
+/// All files of a package that are written by hand.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        for entry in entries {
+            let path = entry.map_err(|e| e.to_string())?.path();
+            let end = path.extension().unwrap_or_default();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                folders.push(path);
+            } else if ["rs", "lua", "c", "txt"].iter().any(|written| end == *written) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Every place of the mutation's text, within its function if it names one.
+fn places(text: &str, mutation: &Mutation) -> Vec<Range<usize>> {
+    let (haystack, needle) = (Packed::of(text), Packed::of(&mutation.find));
+    let needle = needle.text.trim_end_matches(',');
+    let bodies = mutation.function.as_ref().map(|name| functions(text, name));
+    let is_inside = |place: &Range<usize>| {
+        bodies.as_ref().is_none_or(|bodies| {
+            bodies.iter().any(|body| body.start <= place.start && place.end <= body.end)
+        })
+    };
+    let found = haystack.text.match_indices(needle);
+    found.map(|(at, _)| haystack.place(at, needle.len())).filter(is_inside).collect()
+}
+
+/// A text without white space, and without commas before a closing bracket: how it is broken into
+/// lines says nothing.
+struct Packed {
+    text: String,
+    /// Where each byte stood.
+    origin: Vec<usize>,
+}
+
+impl Packed {
+    fn of(text: &str) -> Self {
+        let (mut packed, mut origin) = (String::new(), Vec::new());
+        for (at, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace()) {
+            if matches!(c, ')' | ']' | '}') && packed.ends_with(',') {
+                packed.pop();
+                origin.pop();
+            }
+            packed.push(c);
+            origin.extend((0..c.len_utf8()).map(|byte| at + byte));
+        }
+        Self { text: packed, origin }
+    }
+
+    fn place(&self, at: usize, length: usize) -> Range<usize> {
+        self.origin[at]..self.origin[at + length - 1] + 1
+    }
+}
+
+/// Every function of this name, from its head to the bracket that closes it, which stands as far in
+/// as the head does.
+fn functions(text: &str, name: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    let mut open: Option<(usize, usize)> = None;
+    let head = format!("fn {name}");
+    for line in text.split_inclusive('\n') {
+        let indent = line.len() - line.trim_start().len();
+        match open {
+            Some((from, by)) if indent == by && line.trim_start().starts_with('}') => {
+                found.push(from..start + line.len());
+                open = None;
+            }
+            None if is_head(line, &head) => {
+                if line.trim_end().ends_with('}') {
+                    found.push(start..start + line.len());
+                } else {
+                    open = Some((start, indent));
+                }
+            }
+            _ => {}
+        }
+        start += line.len();
+    }
+    found
+}
+
+fn is_head(line: &str, head: &str) -> bool {
+    line.match_indices(head).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + head.len()..]);
+        let is_word = before.is_empty() || before.ends_with([' ', '\t']);
+        is_word && !before.contains("//") && after.starts_with(['(', '<'])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::list::Test;
+    use super::*;
+
+    const CODE: &str = "\
+impl A {
+    fn one(&self) -> u32 {
+        call(a, b);
+        7
+    }
+
+    fn one_more(&self) {
+        call(a, b);
+    }
+}
+";
+
+    fn mutation(function: Option<&str>, find: &str) -> Mutation {
+        Mutation {
+            id: "m".into(),
+            krate: "c".into(),
+            function: function.map(Into::into),
+            file: None,
+            test: Test { package: "c".into(), target: "lib".into(), name: "t".into() },
+            find: find.into(),
+            replace: "gone()".into(),
+        }
+    }
+
+    fn found(code: &str, function: Option<&str>, find: &str) -> Vec<String> {
+        let mutation = mutation(function, find);
+        places(code, &mutation).into_iter().map(|place| code[place].to_owned()).collect()
+    }
+
+    #[test]
+    fn a_function_tells_equal_texts_apart() {
+        assert_eq!(found(CODE, None, "call(a, b);").len(), 2);
+        assert_eq!(found(CODE, Some("one"), "call(a, b);"), ["call(a, b);"]);
+        assert_eq!(found(CODE, Some("one_more"), "call(a, b);").len(), 1);
+        assert_eq!(found(CODE, Some("two"), "call(a, b);").len(), 0);
+    }
+
+    #[test]
+    fn line_breaks_lose_nothing() {
+        let broken = CODE.replace(
+            "call(a, b);\n        7",
+            "call(\n            a,\n            b,\n        );\n        7",
+        );
+        assert_eq!(found(&broken, Some("one"), "    call(a, b);\n    7").len(), 1);
+        assert_eq!(found(CODE, Some("one"), "call(\n    a,\n    b,\n);").len(), 1);
+    }
+}
