@@ -12,6 +12,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use latchwork_store::{
     Attempt, BackendError, Blocked, Claim, ClaimId, Clock, Io, Key, Linger, Mode, Moment, Order,
     Renewal, Snapshot, Stamp,
 };
+use libtest_mimic::Trial;
 use tokio::runtime::Builder;
 
 use crate::harness::{Client, Harness, Store};
@@ -34,6 +36,32 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 
 const KEYS: usize = 4;
 const SLOTS: usize = 7;
+
+/// A trial that plays so many histories, each so many steps long, by [`compare`].
+///
+/// `LATCHWORK_SEED=17` plays that one history; `LATCHWORK_HISTORIES=100000` plays so many.
+pub fn trial(name: &str, harness: impl Harness, histories: u64, steps: usize) -> Trial {
+    Trial::test(name, move || {
+        for seed in seeds(histories) {
+            compare(&harness, seed, steps)?;
+        }
+        Ok(())
+    })
+}
+
+/// The history that `LATCHWORK_SEED` names, else as many as `LATCHWORK_HISTORIES` or the test says.
+///
+/// # Panics
+///
+/// If a variable is no number.
+pub fn seeds(histories: u64) -> Range<u64> {
+    let number =
+        |variable| std::env::var(variable).ok().map(|text: String| text.parse().expect("a number"));
+    match number("LATCHWORK_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("LATCHWORK_HISTORIES").unwrap_or(histories),
+    }
+}
 
 /// Plays the history of `seed`, `steps` long, through a fresh store of the harness and the model.
 ///

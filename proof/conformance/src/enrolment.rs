@@ -13,84 +13,69 @@ use crate::rules::{self, Rule};
 
 /// What is missing in the workspace at `root`, one line each; empty if nothing is.
 ///
-/// `suites` is the folder of the crate that holds `enrolled.txt`, the tests it names and
-/// `src/rules`, where `backend_page` is the source with the table of rules.
+/// `suites` is the folder of this crate, `backend_page` is the source with the table of rules.
 ///
 /// # Errors
 ///
 /// If the sources cannot be read.
 pub fn gaps(root: &Path, suites: &Path, backend_page: &Path) -> io::Result<Vec<String>> {
-    let mut gaps = untried_backends(root, suites)?;
+    let mut gaps = Vec::new();
+    for folder in ["crates", "proof"] {
+        for entry in fs::read_dir(root.join(folder))? {
+            gaps.extend(untried_backends(&entry?.path())?);
+        }
+    }
     gaps.extend(untried_rules(backend_page)?);
     gaps.extend(unlisted(&suites.join("src/rules"), &rules::all())?);
     gaps.extend(unlisted(&suites.join("src/primitives"), &primitives::all())?);
     Ok(gaps)
 }
 
-/// A line of `enrolled.txt`.
-type Enrolled = (String, String, String);
+/// Above the `impl` of a wrapper that disturbs a store: what it wraps is tried.
+const NOT_ENROLLED: &str = "// Not enrolled: ";
 
-fn untried_backends(root: &Path, suites: &Path) -> io::Result<Vec<String>> {
+/// Backends of a crate that its `tests/contract.rs`, or the files of `tests/contract`, do not name.
+fn untried_backends(krate: &Path) -> io::Result<Vec<String>> {
     let mut gaps = Vec::new();
-    let list = fs::read_to_string(suites.join("enrolled.txt"))?;
-    let mut enrolled: BTreeSet<Enrolled> = BTreeSet::new();
-    for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        match line.split_whitespace().collect::<Vec<_>>()[..] {
-            [krate, kind, test] => {
-                enrolled.insert((krate.into(), kind.into(), test.into()));
-            }
-            _ => gaps.push(format!("enrolled.txt: not `crate Type test`: {line}")),
-        }
+    let backends = backends(krate)?;
+    if backends.is_empty() {
+        return Ok(gaps);
     }
-    let found = backends(root)?;
-    if found.is_empty() {
-        gaps.push(format!("no backend found below {}", root.display()));
+    let name = krate.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut contract = fs::read_to_string(krate.join("tests/contract.rs")).unwrap_or_default();
+    for (_, text) in rust_files(&krate.join("tests/contract"))? {
+        contract += &text;
     }
-    for (krate, kind) in &found {
-        if !enrolled.iter().any(|(of, name, _)| of == krate && name == kind) {
-            gaps.push(format!("{krate}: {kind} implements Backend and is not in enrolled.txt"));
-        }
+    let manifest = fs::read_to_string(krate.join("Cargo.toml"))?;
+    if !contract.contains("latchwork_conformance::") {
+        gaps.push(format!("{name}: tests/contract does not run the suite"));
     }
-    let manifest = fs::read_to_string(suites.join("Cargo.toml"))?;
-    for (krate, kind, test) in &enrolled {
-        if !found.contains(&(krate.clone(), kind.clone())) {
-            gaps.push(format!("enrolled.txt: {krate} has no backend {kind}"));
-        }
-        if test == "-" {
-            continue; // a wrapper that disturbs a store; what it wraps is tried
-        }
-        let source = fs::read_to_string(suites.join(test)).unwrap_or_default();
-        let ways = ["latchwork_conformance::main(", "latchwork_conformance::trials("];
-        if !ways.iter().any(|way| source.contains(way)) {
-            gaps.push(format!("{kind}: {test} does not run the suite"));
-        }
-        let name = Path::new(test).file_stem().unwrap_or_default().to_string_lossy();
-        if !manifest.contains(&format!("name = \"{name}\"\nharness = false")) {
-            gaps.push(format!("{kind}: {test} is not a test with `harness = false`"));
-        }
-        if !rust_files(&suites.join("tests"))?.iter().any(|(_, text)| text.contains(kind)) {
-            gaps.push(format!("{kind}: no harness names it"));
-        }
+    if !manifest.contains("name = \"contract\"\nharness = false") {
+        gaps.push(format!("{name}: contract is not a test with `harness = false`"));
+    }
+    for kind in backends.iter().filter(|kind| !contract.contains(kind.as_str())) {
+        gaps.push(format!(
+            "{name}: {kind} implements Backend, and tests/contract does not name it"
+        ));
     }
     Ok(gaps)
 }
 
-/// Every type that implements `Backend` outside of tests: its crate and its name.
-fn backends(root: &Path) -> io::Result<BTreeSet<(String, String)>> {
+/// Every type of a crate that implements `Backend` outside of tests, and is to be tried.
+fn backends(krate: &Path) -> io::Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
-    for entry in fs::read_dir(root.join("crates"))? {
-        let entry = entry?;
-        let krate = entry.file_name().to_string_lossy().into_owned();
-        for (path, text) in rust_files(&entry.path().join("src"))? {
-            let name = path.file_stem().unwrap_or_default();
-            if name == "tests" || path.components().any(|part| part.as_os_str() == "tests") {
-                continue;
+    for (path, text) in rust_files(&krate.join("src"))? {
+        let name = path.file_stem().unwrap_or_default();
+        if name == "tests" || path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let mut above = "";
+        for line in code.lines() {
+            if line.starts_with("impl") && !above.starts_with(NOT_ENROLLED) {
+                found.extend(implementor(line).map(str::to_owned));
             }
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-            let lines = code.lines().filter(|line| line.starts_with("impl"));
-            found.extend(
-                lines.filter_map(implementor).map(|kind| (krate.clone(), kind.to_string())),
-            );
+            above = line;
         }
     }
     Ok(found)
@@ -213,18 +198,23 @@ mod tests {
 
     #[test]
     fn a_backend_that_is_not_enrolled_shows() {
-        let root = std::env::temp_dir().join(format!("enrolment {}", std::process::id()));
-        let (krate, suites) = (root.join("crates/new/src"), root.join("suites"));
-        fs::create_dir_all(&krate).unwrap();
-        fs::create_dir_all(suites.join("tests")).unwrap();
-        fs::write(krate.join("lib.rs"), "impl Backend for New {\n").unwrap();
-        fs::write(suites.join("Cargo.toml"), "").unwrap();
-        fs::write(suites.join("enrolled.txt"), "# nobody\nold Old tests/old.rs\n").unwrap();
-        let gaps = untried_backends(&root, &suites).unwrap();
-        fs::remove_dir_all(&root).unwrap();
-        assert!(gaps.iter().any(|gap| gap.contains("New implements Backend")), "{gaps:?}");
-        assert!(gaps.iter().any(|gap| gap.contains("old has no backend Old")), "{gaps:?}");
-        assert!(gaps.iter().any(|gap| gap.contains("does not run the suite")), "{gaps:?}");
+        let krate = std::env::temp_dir().join(format!("enrolment {}", std::process::id()));
+        fs::create_dir_all(krate.join("src")).unwrap();
+        fs::create_dir_all(krate.join("tests")).unwrap();
+        let code = "impl Backend for New {\n}\n// Not enrolled: delays.\nimpl Backend for Slow {\n";
+        fs::write(krate.join("src/lib.rs"), code).unwrap();
+        fs::write(krate.join("Cargo.toml"), "").unwrap();
+        let nothing = untried_backends(&krate).unwrap();
+        let suite = "latchwork_conformance::main(\"new\", New)";
+        fs::write(krate.join("tests/contract.rs"), suite).unwrap();
+        let enrolled = "[[test]]\nname = \"contract\"\nharness = false\n";
+        fs::write(krate.join("Cargo.toml"), enrolled).unwrap();
+        let all = untried_backends(&krate).unwrap();
+        fs::remove_dir_all(&krate).unwrap();
+        assert!(nothing.iter().any(|gap| gap.contains("New implements Backend")), "{nothing:?}");
+        assert!(nothing.iter().any(|gap| gap.contains("does not run the suite")), "{nothing:?}");
+        assert!(nothing.iter().any(|gap| gap.contains("harness = false")), "{nothing:?}");
+        assert_eq!((nothing.len(), all), (3, Vec::<String>::new()));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! [`latchwork_store::backend`] is one file in `rules/`, each check of it one trial with a name, so
 //! a failure says which promise is broken. The trials use the five verbs only.
 //!
-//! A backend enrols with a [`Harness`]; then `tests/mine.rs` (with `harness = false` in
-//! `Cargo.toml`) is this, and `cargo test --test mine -- b07` runs the wake-up rules alone:
+//! A backend enrols with a [`Harness`]; then `tests/contract.rs` (with `harness = false` in
+//! `Cargo.toml`) is this, and `cargo test --test contract -- b07` runs the wake-up rules alone:
 //!
 //! ```
 //! use latchwork_conformance::{Client, Expected, Harness, Store, Time};
@@ -54,11 +54,12 @@ pub mod differential;
 pub mod enrolment;
 mod harness;
 pub mod line_store;
+pub mod namespaced;
 mod primitives;
 mod random;
 mod rules;
 mod stage;
-mod witness;
+pub mod witness;
 
 use std::sync::Arc;
 
@@ -66,8 +67,9 @@ use libtest_mimic::{Arguments, Trial};
 
 pub use harness::{Client, Expected, Fault, Harness, Store, Time};
 
-/// How many trials under real time run side by side, unless the command line says otherwise.
-const THREADS: usize = 8;
+/// How many trials run side by side, unless the command line says otherwise: under real time they
+/// sleep more than they work.
+const THREADS: usize = 16;
 
 /// All trials for a backend, named `name::rule::check`.
 pub fn trials(name: &str, harness: impl Harness) -> Vec<Trial> {
@@ -82,13 +84,15 @@ pub fn trials(name: &str, harness: impl Harness) -> Vec<Trial> {
         .collect()
 }
 
-/// The `main` of a test without harness: runs all trials that the command line asks for, and
-/// exits with the result.
-pub fn main(name: &str, harness: impl Harness) -> ! {
+/// Runs those of the trials that the command line asks for, and exits with the result. What the
+/// harnesses own has ended by then.
+pub fn run(trials: Vec<Trial>) -> ! {
     let mut arguments = Arguments::from_args();
-    if harness.time() == Time::Real {
-        // Such trials sleep more than they work.
-        arguments.test_threads.get_or_insert(THREADS);
-    }
-    libtest_mimic::run(&arguments, trials(name, harness)).exit()
+    arguments.test_threads.get_or_insert(THREADS);
+    libtest_mimic::run(&arguments, trials).exit()
+}
+
+/// The `main` of a test without harness: all trials of one backend.
+pub fn main(name: &str, harness: impl Harness) -> ! {
+    run(trials(name, harness))
 }

@@ -19,15 +19,15 @@ static STARTED: OnceLock<()> = OnceLock::new();
 
 /// The stalls since a moment.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stall {
+pub struct Stall {
     /// All of them together.
-    pub(crate) sum: Duration,
+    pub sum: Duration,
     /// The longest one.
-    pub(crate) longest: Duration,
+    pub longest: Duration,
 }
 
 /// Starts the witness, once for the process.
-pub(crate) fn start() {
+pub fn start() {
     STARTED.get_or_init(|| {
         #[expect(clippy::disallowed_methods, reason = "it measures how late threads run")]
         std::thread::spawn(|| {
@@ -49,7 +49,7 @@ pub(crate) fn start() {
 }
 
 /// The stalls that ended after `moment`.
-pub(crate) fn since(moment: Moment) -> Stall {
+pub fn since(moment: Moment) -> Stall {
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut stall = Stall::default();
     for (_, late) in seen.iter().rev().take_while(|(at, _)| *at >= moment) {

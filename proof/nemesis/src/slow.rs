@@ -39,6 +39,7 @@ impl SlowAnswers {
     }
 }
 
+// Not enrolled: it delays the answers of a store that is.
 impl Backend for SlowAnswers {
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()

@@ -17,6 +17,7 @@ pub mod child;
 mod clock_shim;
 mod clock_step;
 mod cluster;
+pub mod contract;
 mod error;
 mod etcd;
 mod etcd_cluster;

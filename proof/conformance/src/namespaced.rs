@@ -1,7 +1,9 @@
 //! A part of a store: all keys of a trial in a namespace of their own, which the trial never sees.
+//!
+//! For stores on servers: one server serves all trials.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Key, Linger, Query, Released,
@@ -10,14 +12,15 @@ use latchwork_store::{
 
 /// The namespace of a store.
 #[derive(Debug)]
-pub(crate) struct Namespace {
+pub struct Namespace {
     prefix: String,
     /// Keys that are too long with the prefix, by what they are called instead.
     long: Mutex<HashMap<String, Key>>,
 }
 
 impl Namespace {
-    pub(crate) fn new(prefix: String) -> Self {
+    /// The namespace of the keys that begin so.
+    pub fn new(prefix: String) -> Self {
         Self { prefix, long: Mutex::default() }
     }
 
@@ -26,7 +29,7 @@ impl Namespace {
         if whole.len() <= Key::MAX_LEN {
             return Key::new(whole).expect("short enough");
         }
-        let mut long = self.long.lock().unwrap();
+        let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((name, _)) = long.iter().find(|(_, original)| *original == key) {
             return Key::new(name).expect("short enough");
         }
@@ -37,7 +40,9 @@ impl Namespace {
     }
 
     fn outside(&self, key: &Key) -> Key {
-        if let Some(original) = self.long.lock().unwrap().get(key.as_str()) {
+        if let Some(original) =
+            self.long.lock().unwrap_or_else(PoisonError::into_inner).get(key.as_str())
+        {
             return original.clone();
         }
         let name = key.as_str().strip_prefix(&self.prefix).expect("in the namespace");
@@ -47,12 +52,17 @@ impl Namespace {
 
 /// A backend of which only this namespace is seen.
 #[derive(Debug)]
-pub(crate) struct Namespaced {
-    pub(crate) node: Arc<dyn Backend>,
-    pub(crate) namespace: Arc<Namespace>,
+pub struct Namespaced {
+    node: Arc<dyn Backend>,
+    namespace: Arc<Namespace>,
 }
 
 impl Namespaced {
+    /// Shows this part of a store.
+    pub fn new(node: Arc<dyn Backend>, namespace: Arc<Namespace>) -> Self {
+        Self { node, namespace }
+    }
+
     fn claim(&self, claim: &Claim) -> Claim {
         Claim { key: self.namespace.inside(&claim.key), ..claim.clone() }
     }
@@ -66,6 +76,7 @@ impl Namespaced {
     }
 }
 
+// Not enrolled: it shows a part of a store that is.
 impl Backend for Namespaced {
     fn capabilities(&self) -> Capabilities {
         self.node.capabilities()

@@ -3,9 +3,7 @@
 //! Their clocks were set forward after the start, so they say that they have been up for longer than
 //! any quarantine, and that nothing was lost.
 
-#[path = "harnesses/redis_way.rs"]
-mod redis_way;
-
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -13,13 +11,15 @@ use latchwork_conformance::{Expected, Harness, Store, Time};
 use latchwork_redis::redlock;
 use latchwork_services::{Proxy, RedisOptions, RedisServer};
 use latchwork_store::{Fencing, Io, Verb};
-use redis_way::Ways;
+
+use crate::ways::Ways;
 
 /// As many stores as all trials together may ask for.
 const DATABASES: u32 = 2_000;
 
-struct Redlock {
-    servers: Vec<RedisServer>,
+#[derive(Default)]
+pub(crate) struct Redlock {
+    servers: OnceLock<Vec<RedisServer>>,
     next: AtomicU32,
 }
 
@@ -40,7 +40,11 @@ impl Harness for Redlock {
     fn fresh<'a>(&'a self, io: &'a Io) -> Verb<'a, Store> {
         let database = self.next.fetch_add(1, Ordering::Relaxed);
         assert!(database < DATABASES, "more stores than databases");
-        let ports: Vec<u16> = self.servers.iter().map(RedisServer::port).collect();
+        let servers = self.servers.get_or_init(|| {
+            let options = RedisOptions::new().config(format!("databases {DATABASES}"));
+            (0..5).map(|_| RedisServer::start(&options).expect("a Redis server")).collect()
+        });
+        let ports: Vec<u16> = servers.iter().map(RedisServer::port).collect();
         Box::pin(async move {
             let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
             // Nobody holds a lock in a new database.
@@ -70,11 +74,4 @@ impl Harness for Redlock {
     fn slack(&self) -> Duration {
         Duration::from_millis(500)
     }
-}
-
-fn main() {
-    let options = RedisOptions::new().config(format!("databases {DATABASES}"));
-    let servers: Vec<RedisServer> =
-        (0..5).map(|_| RedisServer::start(&options).expect("a Redis server")).collect();
-    latchwork_conformance::main("redlock", Redlock { servers, next: AtomicU32::new(0) });
 }

@@ -1,17 +1,14 @@
 //! The rules against the Redis backend where the way to the server does not let everything pass:
 //! proxies that refuse what others leave out.
 
-#[path = "harnesses/redis_server.rs"]
-mod redis_server;
-#[path = "harnesses/redis_way.rs"]
-mod redis_way;
-
 use std::sync::Arc;
 
 use latchwork_conformance::Expected;
 use latchwork_services::{Proxy, RedisOptions};
 use latchwork_store::Fencing;
-use redis_server::OneServer;
+use libtest_mimic::Trial;
+
+use crate::one_server::OneServer;
 
 /// What does not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,10 +59,8 @@ fn expected(without: Without) -> Expected {
     }
 }
 
-fn main() {
-    let server = OneServer::start(4_000, RedisOptions::new());
-    let mut arguments = libtest_mimic::Arguments::from_args();
-    arguments.test_threads.get_or_insert(8);
+pub(crate) fn trials() -> Vec<Trial> {
+    let server = OneServer::new(4_000, RedisOptions::new());
     let mut trials = Vec::new();
     for (name, without) in [
         ("redis_plain", Without::ManyKeys),
@@ -81,8 +76,5 @@ fn main() {
         };
         trials.extend(latchwork_conformance::trials(name, redis));
     }
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    // Ends the server: `exit` drops nothing.
-    drop(server);
-    conclusion.exit()
+    trials
 }

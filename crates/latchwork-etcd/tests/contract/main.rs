@@ -1,4 +1,4 @@
-//! etcd, one server or a cluster.
+//! etcd keeps the contract: one server, and a cluster of three.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,22 @@ use latchwork_etcd::{EtcdBackend, EtcdConfig};
 use latchwork_services::{Direction, EtcdCluster, EtcdOptions, EtcdServer, Proxy};
 use latchwork_store::Backend;
 
-use super::servers::{Servers, Way, close, cut};
+use latchwork_conformance::{run, trials};
+use latchwork_services::contract::{Servers, Way, close, cut};
 
-/// Starts so many members.
-pub(crate) fn start(members: usize) -> Servers {
-    let cluster = EtcdCluster::start(members, &EtcdOptions::new()).expect("etcd servers");
-    let ports = cluster.members().iter().map(EtcdServer::port).collect();
+fn main() {
+    let mut all = trials("etcd", servers(1));
+    all.extend(trials("etcd_cluster", servers(3)));
+    run(all)
+}
+
+/// So many members.
+fn servers(members: usize) -> Servers {
+    let start = move || {
+        let cluster = EtcdCluster::start(members, &EtcdOptions::new()).expect("etcd servers");
+        let ports = cluster.members().iter().map(EtcdServer::port).collect();
+        (cluster, ports)
+    };
     let way = Way {
         connect: |hosts, io| {
             Box::pin(async move {
@@ -28,7 +38,7 @@ pub(crate) fn start(members: usize) -> Servers {
         // The server looks for leases that have ended every half second.
         slack: Duration::from_millis(1_200),
     };
-    Servers::new(cluster, ports, way)
+    Servers::new(start, way)
 }
 
 /// No stream goes on after bytes of it were lost: it ends. Who connects again at once must not lose

@@ -1,7 +1,6 @@
 //! The ways from one client to the servers it talks to: a proxy in front of each.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
-#![allow(dead_code, reason = "each test uses its own")]
 
 use std::sync::Arc;
 use std::time::Duration;

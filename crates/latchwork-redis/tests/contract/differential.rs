@@ -3,28 +3,43 @@
 //! The server's clock stands still and is moved by hand. `LATCHWORK_SEED=17` plays that one
 //! history; `LATCHWORK_HISTORIES=1000` plays so many.
 
-#[path = "harnesses/histories.rs"]
-mod histories;
-#[path = "harnesses/redis_server.rs"]
-mod redis_server;
-#[path = "harnesses/redis_way.rs"]
-mod redis_way;
-
 use std::sync::Arc;
 
 use latchwork::Driver;
 use latchwork::block_on;
 use latchwork_conformance::{Harness, differential};
 use latchwork_services::{Proxy, RedisOptions};
-use redis_server::OneServer;
+use libtest_mimic::Trial;
+
+use crate::one_server::OneServer;
 
 /// Parts in a million by which a clock that stands still is slow.
 const STANDS_STILL: i64 = -1_000_000;
 
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, play: fn()| {
+        Trial::test(name, move || {
+            play();
+            Ok(())
+        })
+    };
+    vec![
+        trial("the_scripts_answer_as_the_record_does", the_scripts_answer_as_the_record_does),
+        trial(
+            "the_guarded_scripts_answer_as_the_record_does",
+            the_guarded_scripts_answer_as_the_record_does,
+        ),
+        trial(
+            "the_scripts_answer_as_the_record_does_to_waiters_that_nobody_can_tell",
+            the_scripts_answer_as_the_record_does_to_waiters_that_nobody_can_tell,
+        ),
+    ]
+}
+
 fn compare(redis: &OneServer, histories: u64, steps: usize) {
     let clock = redis.server.clock().expect("a clock of its own");
     clock.rate(STANDS_STILL).expect("it stands still");
-    for seed in histories::seeds(histories) {
+    for seed in differential::seeds(histories) {
         let driver = Driver::start().expect("a thread");
         let io = driver.io();
         let (server, played) = (redis.server.clone(), io.clone());
@@ -42,21 +57,18 @@ fn compare(redis: &OneServer, histories: u64, steps: usize) {
     }
 }
 
-#[test]
 fn the_scripts_answer_as_the_record_does() {
-    compare(&OneServer::start(2_000, RedisOptions::new().with_clock()), 12, 300);
+    compare(&OneServer::new(2_000, RedisOptions::new().with_clock()), 12, 300);
 }
 
-#[test]
 fn the_guarded_scripts_answer_as_the_record_does() {
     let guarded = OneServer {
         options: "?guard=true&max_ttl=1h",
-        ..OneServer::start(2_000, RedisOptions::new().with_clock())
+        ..OneServer::new(2_000, RedisOptions::new().with_clock())
     };
     compare(&guarded, 6, 300);
 }
 
-#[test]
 fn the_scripts_answer_as_the_record_does_to_waiters_that_nobody_can_tell() {
     let proxy = |port| {
         let proxy = Proxy::redis(port).expect("a proxy");
@@ -65,7 +77,7 @@ fn the_scripts_answer_as_the_record_does_to_waiters_that_nobody_can_tell() {
     };
     let unheard = OneServer {
         proxy: Arc::new(proxy),
-        ..OneServer::start(2_000, RedisOptions::new().with_clock())
+        ..OneServer::new(2_000, RedisOptions::new().with_clock())
     };
     compare(&unheard, 6, 300);
 }

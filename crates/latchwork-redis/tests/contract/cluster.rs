@@ -1,24 +1,21 @@
 //! The rules against the Redis backend on a Cluster: one set of servers for all trials, a namespace
 //! for each, and a proxy in front of each server for each client.
 
-#[path = "harnesses/namespaced.rs"]
-mod namespaced;
-#[path = "harnesses/redis_way.rs"]
-mod redis_way;
-
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use latchwork_conformance::namespaced::{Namespace, Namespaced};
 use latchwork_conformance::{Expected, Harness, Store, Time};
 use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{ClusterOptions, RedisCluster};
 use latchwork_store::{Fencing, Io, Verb};
-use namespaced::{Namespace, Namespaced};
-use redis_way::Ways;
 
-struct Cluster {
-    cluster: RedisCluster,
+use crate::ways::Ways;
+
+#[derive(Default)]
+pub(crate) struct Cluster {
+    cluster: OnceLock<RedisCluster>,
     next: AtomicU32,
 }
 
@@ -40,8 +37,10 @@ impl Harness for Cluster {
             format!("{{t{number}}}:")
         };
         let namespace = Arc::new(Namespace::new(prefix));
-        let url = self.cluster.url();
-        let ports: Vec<u16> = self.cluster.nodes().iter().map(|node| node.port()).collect();
+        let start = || RedisCluster::start(&ClusterOptions::default()).expect("a Cluster");
+        let cluster = self.cluster.get_or_init(start);
+        let url = cluster.url();
+        let ports: Vec<u16> = cluster.nodes().iter().map(|node| node.port()).collect();
         Box::pin(async move {
             Store::new(move |io| {
                 let (url, ports, namespace) = (url.clone(), ports.clone(), namespace.clone());
@@ -49,7 +48,7 @@ impl Harness for Cluster {
                     let config = RedisConfig::parse(&url).expect("a good address");
                     let (ways, config) = Ways::to(&ports, config);
                     let node = RedisBackend::connect(config, io).await.expect("servers run");
-                    ways.client(Arc::new(Namespaced { node, namespace }))
+                    ways.client(Arc::new(Namespaced::new(node, namespace)))
                 }
             })
         })
@@ -62,9 +61,4 @@ impl Harness for Cluster {
     fn slack(&self) -> Duration {
         Duration::from_millis(500)
     }
-}
-
-fn main() {
-    let cluster = RedisCluster::start(&ClusterOptions::default()).expect("a Cluster");
-    latchwork_conformance::main("redis_cluster", Cluster { cluster, next: AtomicU32::new(0) });
 }

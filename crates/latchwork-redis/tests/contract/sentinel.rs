@@ -1,9 +1,7 @@
 //! The rules against the Redis backend behind Sentinels: one set of servers for all trials, a
 //! database for each, and a proxy in front of the master for each client.
 
-#[path = "harnesses/redis_way.rs"]
-mod redis_way;
-
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -11,13 +9,15 @@ use latchwork_conformance::{Expected, Harness, Store, Time};
 use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{RedisOptions, SentinelOptions, SentinelSet};
 use latchwork_store::{Fencing, Io, Verb};
-use redis_way::Ways;
+
+use crate::ways::Ways;
 
 /// As many stores as all trials together may ask for.
 const DATABASES: u32 = 2_000;
 
-struct Sentinel {
-    set: SentinelSet,
+#[derive(Default)]
+pub(crate) struct Sentinel {
+    set: OnceLock<SentinelSet>,
     next: AtomicU32,
 }
 
@@ -33,8 +33,13 @@ impl Harness for Sentinel {
     fn fresh<'a>(&'a self, _io: &'a Io) -> Verb<'a, Store> {
         let database = self.next.fetch_add(1, Ordering::Relaxed);
         assert!(database < DATABASES, "more stores than databases");
-        let url = format!("{}/{database}", self.set.url());
-        let ports: Vec<u16> = self.set.nodes().iter().map(|node| node.port()).collect();
+        let set = self.set.get_or_init(|| {
+            let redis = RedisOptions::new().config(format!("databases {DATABASES}"));
+            let options = SentinelOptions { redis, ..SentinelOptions::default() };
+            SentinelSet::start(&options).expect("servers under Sentinels")
+        });
+        let url = format!("{}/{database}", set.url());
+        let ports: Vec<u16> = set.nodes().iter().map(|node| node.port()).collect();
         Box::pin(async move {
             Store::new(move |io| {
                 let (url, ports) = (url.clone(), ports.clone());
@@ -55,11 +60,4 @@ impl Harness for Sentinel {
     fn slack(&self) -> Duration {
         Duration::from_millis(500)
     }
-}
-
-fn main() {
-    let redis = RedisOptions::new().config(format!("databases {DATABASES}"));
-    let options = SentinelOptions { redis, ..SentinelOptions::default() };
-    let set = SentinelSet::start(&options).expect("servers under Sentinels");
-    latchwork_conformance::main("redis_sentinel", Sentinel { set, next: AtomicU32::new(0) });
 }

@@ -1,43 +1,54 @@
 //! Real servers for all trials, a namespace for each, and proxies in front of each client.
 
-#![allow(clippy::disallowed_methods, reason = "tests")]
-#![allow(dead_code, reason = "each test uses its own")]
-
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use latchwork_conformance::namespaced::{Namespace, Namespaced};
 use latchwork_conformance::{Client, Expected, Fault, Harness, Store, Time};
-use latchwork_services::{Cut, Direction, Proxy};
+
 use latchwork_store::{Backend, Fencing, Io, Verb};
 
-use super::namespaced::{Namespace, Namespaced};
+use crate::{Cut, Direction, Proxy};
 
 /// What differs from store to store.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub struct Way {
     /// Connects to hosts with commas between.
-    pub(crate) connect: fn(String, Io) -> Verb<'static, Arc<dyn Backend>>,
+    pub connect: fn(String, Io) -> Verb<'static, Arc<dyn Backend>>,
     /// Ends a fault.
-    pub(crate) mend: fn(&[Proxy]),
+    pub mend: fn(&[Proxy]),
     /// Takes a client away.
-    pub(crate) kill: fn(&[Proxy]),
-    pub(crate) short_ttl: Duration,
-    pub(crate) slack: Duration,
+    pub kill: fn(&[Proxy]),
+    /// The ttl of claims that are meant to run out.
+    pub short_ttl: Duration,
+    /// How late the store may be.
+    pub slack: Duration,
 }
 
-pub(crate) struct Servers {
-    ports: Vec<u16>,
+/// Servers that all trials of a store share, started for the first of them.
+pub struct Servers {
+    start: Box<dyn Fn() -> Running + Send + Sync>,
+    running: OnceLock<Running>,
     way: Way,
     next: AtomicU32,
-    _running: Box<dyn Any + Send + Sync>,
 }
 
+/// What runs for as long as the value lives, and the ports.
+type Running = (Box<dyn Any + Send + Sync>, Vec<u16>);
+
 impl Servers {
-    /// Servers with these ports, which run as long as the value does.
-    pub(crate) fn new(running: impl Any + Send + Sync, ports: Vec<u16>, way: Way) -> Self {
-        Self { ports, way, next: AtomicU32::new(0), _running: Box::new(running) }
+    /// Servers that `start` starts; it returns what keeps them running, and their ports.
+    pub fn new<S: Any + Send + Sync>(
+        start: impl Fn() -> (S, Vec<u16>) + Send + Sync + 'static,
+        way: Way,
+    ) -> Self {
+        let start = Box::new(move || {
+            let (running, ports) = start();
+            (Box::new(running) as Box<dyn Any + Send + Sync>, ports)
+        });
+        Self { start, running: OnceLock::new(), way, next: AtomicU32::new(0) }
     }
 }
 
@@ -53,7 +64,8 @@ impl Harness for Servers {
     fn fresh<'a>(&'a self, _io: &'a Io) -> Verb<'a, Store> {
         let prefix = format!("trial {}:", self.next.fetch_add(1, Ordering::Relaxed));
         let namespace = Arc::new(Namespace::new(prefix));
-        let (ports, way) = (self.ports.clone(), self.way);
+        let ports = self.running.get_or_init(&self.start).1.clone();
+        let way = self.way;
         let clients = AtomicU32::new(0);
         Box::pin(async move {
             Store::new(move |io| {
@@ -67,7 +79,7 @@ impl Harness for Servers {
                     let hosts = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port()));
                     let hosts = hosts.collect::<Vec<_>>().join(",");
                     let node = (way.connect)(hosts, io).await;
-                    let (proxies, backend) = (Arc::new(proxies), Namespaced { node, namespace });
+                    let (proxies, backend) = (Arc::new(proxies), Namespaced::new(node, namespace));
                     let held = proxies.clone();
                     Client::new(Arc::new(backend))
                         .on_fault(move |fault| disturb(&proxies, fault, way))
@@ -101,14 +113,14 @@ fn disturb(proxies: &[Proxy], fault: Fault, way: Way) {
 }
 
 /// Ends all connections.
-pub(crate) fn cut(proxies: &[Proxy]) {
+pub fn cut(proxies: &[Proxy]) {
     for proxy in proxies {
         let _ = proxy.cut(Cut::Reset);
     }
 }
 
 /// Lets nobody connect, and ends all connections.
-pub(crate) fn close(proxies: &[Proxy]) {
+pub fn close(proxies: &[Proxy]) {
     for proxy in proxies {
         proxy.refuse_connections().expect("the port closes");
     }

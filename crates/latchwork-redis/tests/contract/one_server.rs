@@ -1,9 +1,7 @@
 //! One real server for all trials, a database for each, and a proxy in front of each client.
 
-#![allow(dead_code, reason = "each test uses its own")]
-
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use latchwork_conformance::{Expected, Harness, Store, Time};
@@ -11,14 +9,14 @@ use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{Proxy, RedisOptions, RedisServer};
 use latchwork_store::{Backend, Fencing, Io, Key, Query, Verb};
 
-use super::redis_way::Ways;
+use crate::ways::Ways;
 
 /// What stands before the first `:` in names of the trials.
 pub(crate) const NAMESPACES: &str = "a,x";
 
 #[derive(Clone)]
 pub(crate) struct OneServer {
-    pub(crate) server: Arc<RedisServer>,
+    pub(crate) server: Arc<LazyServer>,
     pub(crate) databases: u32,
     pub(crate) next: Arc<AtomicU32>,
     /// What follows the database in the address.
@@ -31,12 +29,16 @@ pub(crate) struct OneServer {
     pub(crate) looks: bool,
 }
 
+/// A server that is started for the first trial.
+pub(crate) type LazyServer = LazyLock<RedisServer, Box<dyn FnOnce() -> RedisServer + Send>>;
+
 impl OneServer {
-    /// Starts the server, with as many databases as all trials together may ask for stores.
-    pub(crate) fn start(databases: u32, options: RedisOptions) -> Self {
+    /// A server with as many databases as all trials together may ask for stores.
+    pub(crate) fn new(databases: u32, options: RedisOptions) -> Self {
         let options = options.config(format!("databases {databases}"));
+        let start = move || RedisServer::start(&options).expect("a Redis server");
         Self {
-            server: Arc::new(RedisServer::start(&options).expect("a Redis server")),
+            server: Arc::new(LazyLock::new(Box::new(start))),
             databases,
             next: Arc::default(),
             options: "",

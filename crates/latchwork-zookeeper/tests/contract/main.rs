@@ -1,4 +1,4 @@
-//! ZooKeeper, one server or an ensemble.
+//! ZooKeeper keeps the contract: one server, and an ensemble of three.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,23 @@ use latchwork_services::{Direction, Proxy, ZooKeeperEnsemble, ZooKeeperOptions, 
 use latchwork_store::Backend;
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
-use super::servers::{Servers, Way, close};
+use latchwork_conformance::{run, trials};
+use latchwork_services::contract::{Servers, Way, close};
 
-/// Starts so many servers.
-pub(crate) fn start(members: usize) -> Servers {
-    let options = ZooKeeperOptions::new();
-    let ensemble = ZooKeeperEnsemble::start(members, &options).expect("ZooKeeper servers");
-    let ports = ensemble.members().iter().map(ZooKeeperServer::port).collect();
+fn main() {
+    let mut all = trials("zookeeper", servers(1));
+    all.extend(trials("zookeeper_cluster", servers(3)));
+    run(all)
+}
+
+/// So many servers.
+fn servers(members: usize) -> Servers {
+    let start = move || {
+        let options = ZooKeeperOptions::new();
+        let ensemble = ZooKeeperEnsemble::start(members, &options).expect("ZooKeeper servers");
+        let ports = ensemble.members().iter().map(ZooKeeperServer::port).collect();
+        (ensemble, ports)
+    };
     let way = Way {
         connect: |hosts, io| {
             Box::pin(async move {
@@ -30,7 +40,7 @@ pub(crate) fn start(members: usize) -> Servers {
         // A session whose client has died lasts two thirds of the ttl longer, and a tick.
         slack: Duration::from_millis(1_600),
     };
-    Servers::new(ensemble, ports, way)
+    Servers::new(start, way)
 }
 
 /// No stream goes on after bytes of it were lost. It ends before it is thawed: a hello that comes late

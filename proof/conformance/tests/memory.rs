@@ -1,7 +1,0 @@
-//! The rules against the memory backend.
-
-mod harnesses;
-
-fn main() {
-    latchwork_conformance::main("memory", harnesses::Memory);
-}
