@@ -3,11 +3,13 @@
 #![expect(clippy::print_stdout, reason = "a command for people")]
 #![expect(clippy::disallowed_methods, reason = "times its own stages; no lock depends on it")]
 
+mod house;
 mod mutations;
 #[cfg(test)]
 mod readmes;
 mod setup;
 mod stages;
+mod trials;
 
 use std::process::ExitCode;
 

@@ -1,31 +1,34 @@
 //! What is run, in which order, and how long it took.
 
+use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A test run that takes longer than this has to be made faster, or split.
+/// A test run that takes longer than this has to be made faster.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 type Stage = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
-const CHECK: &[Stage] = &[
-    ("format", &["fmt", "--all", "--check"], &[]),
-    (
-        "lints",
-        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
-        &[],
-    ),
-    (
-        "docs",
-        &["doc", "--workspace", "--no-deps", "--document-private-items"],
-        &[("RUSTDOCFLAGS", "-D warnings")],
-    ),
-];
+const FORMAT: Stage = ("format", &["fmt", "--all", "--check"], &[]);
 
-const TEST: &[Stage] = &[
+const LINTS: Stage = (
+    "lints",
+    &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
+    &[],
+);
+
+const DOCS: Stage = (
+    "docs",
+    &["doc", "--workspace", "--no-deps", "--all-features", "--document-private-items"],
+    &[("RUSTDOCFLAGS", "-D warnings")],
+);
+
+/// What is compiled while the tests wait.
+const BESIDE: &[Stage] = &[
+    DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
-    ("release build", &["build", "--release", "--package", "latchwork-cli"], &[]),
-    ("tests", &["test", "--workspace", "--all-features", "--no-fail-fast"], &[]),
+    ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),
 ];
 
 const FIX: &[Stage] = &[
@@ -39,23 +42,88 @@ const FIX: &[Stage] = &[
 
 pub(crate) fn check() -> Result<(), String> {
     crate::mutations::page(false)?;
-    run(CHECK).map(drop)
+    crate::house::map(false)?;
+    run(&[FORMAT, LINTS, DOCS]).map(drop)
 }
 
 pub(crate) fn fix() -> Result<(), String> {
     crate::mutations::page(true)?;
+    crate::house::map(true)?;
     run(FIX).map(drop)
 }
 
+/// Everything that must pass. What is only compiled is compiled while the tests wait.
 pub(crate) fn test() -> Result<(), String> {
-    crate::setup::run()?;
-    crate::mutations::page(false)?;
-    let took = run(CHECK)? + run(TEST)?;
+    let start = Instant::now();
+    let mut table = Vec::new();
+    timed(&mut table, "setup", crate::setup::run)?;
+    timed(&mut table, "mutations and map", || {
+        crate::mutations::page(false)?;
+        crate::house::map(false)
+    })?;
+    timed(&mut table, "format", || cargo(FORMAT.0, FORMAT.1, FORMAT.2))?;
+    let binaries = timed(&mut table, "build and lints", crate::trials::build)?;
+    let logs = root().join("target").join("trials");
+    let (tests, beside) = std::thread::scope(|scope| {
+        let others = scope.spawn(|| beside(&logs));
+        let tests = timed(&mut table, "tests", || crate::trials::run(binaries, &logs));
+        let ended = timed(&mut table, "the rest", || {
+            others.join().unwrap_or(Err("what runs beside the tests has panicked".into()))
+        });
+        (tests, ended)
+    });
+    println!();
+    for (name, took) in table {
+        println!("{name:>22}  {}", minutes(took));
+    }
+    for (name, took) in beside.iter().flatten() {
+        println!("{name:>22}  {} beside the tests", minutes(*took));
+    }
+    tests.and(beside.map(drop))?;
+    let took = start.elapsed();
     if took > LONGEST {
         return Err(format!("everything passed, but took {}: too long", minutes(took)));
     }
     println!("everything passed in {}", minutes(took));
     Ok(())
+}
+
+/// Runs a stage, and notes how long it took.
+fn timed<T>(
+    table: &mut Vec<(&'static str, Duration)>,
+    name: &'static str,
+    stage: impl FnOnce() -> Result<T, String>,
+) -> Result<T, String> {
+    println!("==> {name}");
+    let start = Instant::now();
+    let done = stage();
+    table.push((name, start.elapsed()));
+    done
+}
+
+/// Compiles what no test runs, one job at a time and only with what the tests leave.
+fn beside(logs: &Path) -> Result<Vec<(&'static str, Duration)>, String> {
+    std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+    let mut table = Vec::new();
+    for (name, args, env) in BESIDE {
+        let start = Instant::now();
+        let path = logs.join(format!("{}.txt", name.replace(' ', "-")));
+        let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let err = log.try_clone().map_err(|e| e.to_string())?;
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(program()).args(*args).env("CARGO_BUILD_JOBS", "1");
+        command.envs(env.iter().copied()).stdout(log).stderr(err);
+        // The same compiler as for the tests, or the libraries would be built once more.
+        crate::trials::lint(&mut command)?;
+        let status = command.status().map_err(|e| format!("{name}: {e}"))?;
+        if !status.success() {
+            let said = std::fs::read_to_string(&path).unwrap_or_default();
+            return Err(format!("{name} failed: cargo {}\n{said}", args.join(" ")));
+        }
+        println!("       ok      {name} in {}", minutes(start.elapsed()));
+        table.push((*name, start.elapsed()));
+    }
+    Ok(table)
 }
 
 /// Measures with what was built here: the program that measures, and the command that it measures.
@@ -83,10 +151,9 @@ pub(crate) fn etcd(args: &[String]) -> Result<(), String> {
     print!("{}", String::from_utf8_lossy(&version.stdout));
     let env = [("LATCHWORK_ETCD", &*path)];
     for package in [
-        &["latchwork-services", "--test", "etcd"][..],
+        &["latchwork-services", "--test", "it", "etcd"][..],
         &["latchwork-etcd"],
-        &["latchwork-conformance", "--test", "etcd", "--test", "etcd_cluster"],
-        &["latchwork-cli", "--test", "etcd"],
+        &["latchwork-cli", "--test", "it", "etcd"],
     ] {
         let args = [&["test", "--no-fail-fast", "--package"], package].concat();
         println!("==> cargo {}", args.join(" "));
@@ -120,7 +187,7 @@ fn run(stages: &[Stage]) -> Result<Duration, String> {
 }
 
 fn cargo(name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
-    let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+    let mut child = cargo_command()
         .args(args)
         .envs(env.iter().copied())
         .spawn()
@@ -138,6 +205,20 @@ fn cargo(name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> 
         std::thread::sleep(Duration::from_millis(20));
     };
     if status.success() { Ok(()) } else { Err(format!("{name} failed: cargo {}", args.join(" "))) }
+}
+
+/// Cargo, as this program was started by it.
+pub(crate) fn cargo_command() -> Command {
+    Command::new(program())
+}
+
+fn program() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// The folder of the workspace.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
 fn minutes(took: Duration) -> String {

@@ -2,6 +2,7 @@
 
 mod cases;
 mod histories;
+mod lingers;
 mod tokens;
 mod turns;
 mod world;

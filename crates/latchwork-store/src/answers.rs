@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::backend::Renewal;
 use crate::error::BackendError;
+use crate::words::Renewal;
 
 /// Takes the answers of [`Backend::renew_each`](crate::Backend::renew_each).
 #[derive(Debug, Default)]

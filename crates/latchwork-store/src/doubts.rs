@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::backend::ClaimId;
+use crate::claim::ClaimId;
 
 /// Doubts about claims, for a store that tells of their end by itself; see
 /// [`Backend::doubts`](crate::Backend::doubts).

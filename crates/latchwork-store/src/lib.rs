@@ -13,6 +13,7 @@ mod answers;
 pub mod backend;
 mod backoff;
 mod capabilities;
+mod claim;
 pub mod clock;
 pub mod doctor;
 mod doorbell;
@@ -28,14 +29,13 @@ mod memory;
 pub mod testing;
 mod token;
 pub mod validity;
+mod words;
 
 pub use answers::Answers;
-pub use backend::{
-    Attempt, Backend, Blocked, Cause, Claim, ClaimId, Grant, Linger, Mode, Order, Party, Query,
-    Released, Renewal, Shape, Snapshot, Stamp, Verb, Wake,
-};
+pub use backend::{Backend, Verb};
 pub use backoff::{Backoff, random_between, random_u128};
 pub use capabilities::{Capabilities, Fencing};
+pub use claim::{Claim, ClaimId, Mode, Order, Shape, Stamp};
 pub use clock::{Clock, Moment, Sleep};
 #[cfg(target_os = "linux")]
 pub use doorbell::Attending;
@@ -52,3 +52,6 @@ pub use key::Key;
 pub use lifeline::Lifeline;
 pub use memory::MemoryBackend;
 pub use token::{Fenced, FencingToken};
+pub use words::{
+    Attempt, Blocked, Cause, Grant, Linger, Party, Query, Released, Renewal, Snapshot, Wake,
+};

@@ -21,11 +21,13 @@ use tokio::sync::Notify;
 
 use crate::backend::*;
 use crate::capabilities::{Capabilities, Fencing};
+use crate::claim::*;
 use crate::clock::Moment;
 use crate::error::BackendError;
 use crate::io::Io;
 use crate::key::Key;
 use crate::kit::record::{Alive, Now, Record, Wakeup};
+use crate::words::*;
 
 /// Keys are spread over so many tables, each with a mutex of its own.
 const TABLES: usize = 16;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::{Claim, ClaimId, Mode, Order, Stamp};
+use crate::claim::{Claim, ClaimId, Mode, Order, Stamp};
 use crate::clock::{Clock, Moment, Sleep, Steps};
 use crate::io::Io;
 use crate::key::Key;

@@ -14,7 +14,6 @@ mod wait;
 pub use connect::{connect, default_store, doctor, init};
 pub use hold::guard::Guard;
 pub use hold::lease::HoldState;
-pub use hold::local_queue::Handover;
 pub use hold::owner::Owner;
 pub use latchwork_store as store;
 #[doc(inline)]
@@ -29,6 +28,7 @@ pub use locks::reentrant::ReentrantMutex;
 pub use locks::rwlock::RwLock;
 pub use locks::semaphore::Semaphore;
 pub use rules::adaptive::{AdaptiveTtl, HoldTimes};
+pub use rules::handover::Handover;
 pub use rules::observe::{Event, Observer};
 pub use runtime::block_on::{BlockOn, block_on};
 pub use runtime::driver::Driver;

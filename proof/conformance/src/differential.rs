@@ -9,7 +9,8 @@
 //! a line: there every waiter comes when it is its turn and when it promised to, so that it does
 //! not matter how a store learns of one that does not.
 
-use std::cell::Cell;
+mod time;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -17,14 +18,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::record::{Now, Record};
-use latchwork_store::testing::{PausedClock, paused_io};
+use latchwork_store::testing::paused_io;
 use latchwork_store::{
-    Attempt, BackendError, Blocked, Claim, ClaimId, Clock, Io, Key, Linger, Mode, Moment, Order,
-    Renewal, Snapshot, Stamp,
+    Attempt, BackendError, Blocked, Claim, ClaimId, Io, Key, Linger, Mode, Moment, Order, Renewal,
+    Snapshot, Stamp,
 };
 use libtest_mimic::Trial;
 use tokio::runtime::Builder;
 
+use self::time::{ByHand, Time};
 use crate::harness::{Client, Harness, Store};
 use crate::random::Random;
 
@@ -96,44 +98,10 @@ pub async fn compare_punctual(
     steps: usize,
 ) -> Result<(), String> {
     let clients = vec![store.open(io).await, store.open(io).await];
-    let time = ByHand { pass, passed: Cell::default() };
+    let time = ByHand::new(pass);
     let mut play = Play::new(seed, Arc::new(time), true, clients);
     play.let_them_listen().await;
     play.steps(seed, steps).await
-}
-
-/// Time that does not move by itself.
-trait Time {
-    fn pass(&self, length: Duration);
-    fn now(&self) -> Now;
-}
-
-impl Time for PausedClock {
-    fn pass(&self, length: Duration) {
-        self.suspend(length);
-    }
-
-    fn now(&self) -> Now {
-        Now { lease: Clock::now(self).since(Moment::from_nanos(0)), wall: self.wall() }
-    }
-}
-
-struct ByHand<F> {
-    pass: F,
-    passed: Cell<Duration>,
-}
-
-impl<F: Fn(Duration)> Time for ByHand<F> {
-    fn pass(&self, length: Duration) {
-        (self.pass)(length);
-        self.passed.set(self.passed.get() + length);
-    }
-
-    fn now(&self) -> Now {
-        // A linger that has ended has a moment before now.
-        let now = Duration::from_secs(1_000_000) + self.passed.get();
-        Now { lease: now, wall: now }
-    }
 }
 
 struct Play {

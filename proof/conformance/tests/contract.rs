@@ -1,10 +1,15 @@
 //! The rules against the stand-in line store, on a paused clock: the trait fits ZooKeeper and etcd.
+//! And no backend of the workspace and no rule of the contract goes untried.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use latchwork_conformance::line_store::LineBackend;
-use latchwork_conformance::{Client, Expected, Fault, Harness, Store, Time};
+use latchwork_conformance::{
+    Client, Expected, Fault, Harness, Store, Time, enrolment, run, trials,
+};
 use latchwork_store::{Io, Verb};
+use libtest_mimic::{Failed, Trial};
 
 struct LineStore;
 
@@ -32,6 +37,17 @@ fn fault(client: Arc<LineBackend>) -> impl Fn(Fault) + Send + Sync {
     move |fault| client.set_fault(fault)
 }
 
+fn every_backend_and_every_rule_is_tried() -> Result<(), Failed> {
+    let suites = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = suites.join("../..");
+    let page = root.join("crates/latchwork-store/src/backend.rs");
+    let gaps = enrolment::gaps(&root, suites, &page)?;
+    if gaps.is_empty() { Ok(()) } else { Err(gaps.join("\n").into()) }
+}
+
 fn main() {
-    latchwork_conformance::main("line_store", LineStore);
+    let mut all = trials("line_store", LineStore);
+    let enrolled = every_backend_and_every_rule_is_tried;
+    all.push(Trial::test("every_backend_and_every_rule_is_tried", enrolled));
+    run(all)
 }

@@ -11,6 +11,7 @@
 mod common;
 mod limits;
 mod processes;
+mod removed;
 mod surroundings;
 mod tasks;
 mod verbs;

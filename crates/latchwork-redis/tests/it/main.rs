@@ -23,6 +23,7 @@ mod lost_answers;
 mod many;
 mod measure;
 mod plain;
+mod quarantine;
 mod redlock;
 mod refusals;
 mod replicas;

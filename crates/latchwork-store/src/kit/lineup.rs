@@ -8,7 +8,7 @@
 //! The claims that hold the key are always the first ones in line. A waiter watches as few nodes
 //! as tell it in time, so that one departure does not wake the whole line.
 
-use crate::backend::Mode;
+use crate::claim::Mode;
 
 /// One claim in line, as its store orders them.
 #[derive(Debug, Clone, PartialEq, Eq)]

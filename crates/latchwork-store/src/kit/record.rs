@@ -18,12 +18,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
-    Attempt, Blocked, Cause, Claim, ClaimId, Grant, Linger, Mode, Order, Party, Released, Renewal,
-    Shape, Snapshot,
-};
+use crate::claim::{Claim, ClaimId, Mode, Order, Shape};
 use crate::error::{BackendError, BackendErrorKind, Effect};
 use crate::key::Key;
+use crate::words::{Attempt, Blocked, Cause, Grant, Linger, Party, Released, Renewal, Snapshot};
 
 mod open;
 

@@ -8,7 +8,8 @@ use crate::hold::guard::Guard;
 use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::options::{Plan, Settings};
 use crate::runtime::call::Unpolled;
-use crate::wait::acquire::{Admission, Patience, Request, acquire};
+use crate::wait::acquire::{Admission, Request, acquire};
+use crate::wait::patience::Patience;
 use latchwork_store::{Error, ErrorKind, Key, Mode, Moment};
 
 /// A lock that can be acquired: a key, the mode in which it is wanted, and options.
@@ -26,7 +27,7 @@ use latchwork_store::{Error, ErrorKind, Key, Mode, Moment};
 ///
 /// Waiters of one process for a mutex share one place in the store's line, and a released hold
 /// passes between them without a trip to the store, for at most the manager's
-/// [`Handover`](crate::hold::local_queue::Handover) slice. [`fair`](Lock::fair) gives every waiter its own place.
+/// [`Handover`](crate::rules::handover::Handover) slice. [`fair`](Lock::fair) gives every waiter its own place.
 /// Readers, writers and permits always have their own.
 ///
 /// # Examples

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hold::engine::Engine;
-use crate::hold::local_queue::Handover;
 use crate::hold::reaper::{Job, Withdrawal};
 use crate::locks::election::Election;
 use crate::locks::lock::Lock;
@@ -15,6 +14,7 @@ use crate::locks::reentrant::ReentrantMutex;
 use crate::locks::rwlock::RwLock;
 use crate::locks::semaphore::Semaphore;
 use crate::rules::adaptive::AdaptiveTtl;
+use crate::rules::handover::Handover;
 use crate::rules::observe::Observer;
 use crate::rules::options::{Plan, Settings};
 use crate::runtime::driver::Driver;

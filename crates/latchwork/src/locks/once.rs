@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::hold::guard::Guard;
 use crate::locks::lock::Lock;
 use crate::locks::period::Period;
-use crate::wait::acquire::{Admission, Patience};
+use crate::wait::acquire::Admission;
+use crate::wait::patience::Patience;
 use latchwork_store::{Blocked, Cause, Error, ErrorKind, Lost};
 
 mod reset;

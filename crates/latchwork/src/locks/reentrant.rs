@@ -8,7 +8,7 @@ use crate::hold::owner::Owner;
 use crate::hold::owners::Visit;
 use crate::locks::lock::Lock;
 use crate::runtime::call::Unpolled;
-use crate::wait::acquire::{Patience, timed_out};
+use crate::wait::patience::{Patience, timed_out};
 use latchwork_store::{Error, Moment};
 
 /// A mutex whose owner may acquire it again while it holds it.

@@ -1,6 +1,7 @@
 //! What a lock is told to do: its options, how long a hold is believed in, who is told of it.
 
 pub(crate) mod adaptive;
+pub(crate) mod handover;
 pub(crate) mod observe;
 pub(crate) mod options;
 pub(crate) mod pauses;

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::hold::local_queue::Handover;
 use crate::rules::adaptive::{self, AdaptiveTtl};
+use crate::rules::handover::Handover;
 use crate::rules::observe::{Event, Observer};
 use latchwork_store::validity;
 use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Moment};

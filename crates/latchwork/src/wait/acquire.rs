@@ -13,6 +13,8 @@ use crate::rules::observe::Event;
 use crate::rules::options::Plan;
 use crate::runtime::block_on::listening;
 use crate::runtime::gate::{AtGate, Lane, Pass};
+use crate::wait::pace::Pace;
+use crate::wait::patience::{Patience, timed_out};
 use latchwork_store::validity;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Backoff, Blocked, Cause, Claim, ClaimId, Effect,
@@ -21,19 +23,6 @@ use latchwork_store::{
 
 /// The longest pause between two looks of a waiter.
 const LONGEST_REST: Duration = Duration::from_secs(10);
-
-/// How long to wait for admission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// One try.
-    Once,
-    /// Until this long from now.
-    Within(Duration),
-    /// Until then, which is so long from when the caller began.
-    Until(Moment, Duration),
-    /// For ever.
-    Endless,
-}
 
 /// What a handle asks for.
 #[derive(Debug, Clone)]
@@ -153,29 +142,6 @@ async fn wait_in_line(
             }
         }
     }
-}
-
-pub(crate) fn timed_out(
-    engine: &Engine,
-    key: &Key,
-    patience: Patience,
-    in_the_way: Option<InTheWay>,
-) -> Error {
-    let within = match patience {
-        Patience::Within(limit) | Patience::Until(_, limit) => format!(" within {limit:?}"),
-        Patience::Once | Patience::Endless => String::new(),
-    };
-    let step = match &in_the_way {
-        Some(InTheWay::Quarantine(_)) => {
-            "wait until the quarantine has ended; if nobody can hold a lock there, latchwork init ends it"
-        }
-        _ => "wait longer, or look who holds it and why",
-    };
-    let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
-    Error::new(ErrorKind::TimedOut, format!("not admitted{within}{why}"))
-        .key(key)
-        .store(engine.capabilities.store.clone())
-        .next_step(step)
 }
 
 /// An acquire under way. Dropping it leaves its place to the next waiter of this process or, if
@@ -503,34 +469,5 @@ impl<'a> Pending<'a> {
             engine.io.sleep(pause.min(left)).await;
         }
         Ok(None)
-    }
-}
-
-/// Slows down looks that come at once again and again, whatever the store says.
-#[derive(Debug)]
-struct Pace {
-    quick: u32,
-    backoff: Backoff,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        let (first, cap) = (Duration::from_millis(1), Duration::from_millis(100));
-        Self { quick: 0, backoff: Backoff::new(first, cap) }
-    }
-}
-
-impl Pace {
-    const QUICK: Duration = Duration::from_millis(1);
-    const FREE: u32 = 8;
-
-    fn after_wake(&mut self, waited: Duration) -> Option<Duration> {
-        if waited >= Self::QUICK {
-            self.quick = 0;
-            self.backoff.reset();
-            return None;
-        }
-        self.quick += 1;
-        (self.quick > Self::FREE).then(|| self.backoff.pause())
     }
 }

@@ -110,10 +110,8 @@ async fn serve_connection(shared: Arc<Shared>, client: TcpStream, from: IpAddr) 
 impl State {
     /// How a connection is to end now, if it is.
     fn ended_as(&self, id: u64) -> Option<Cut> {
-        if self.ended {
-            return Some(Cut::Reset);
-        }
-        (id < self.cut.0).then_some(self.cut.1)
+        let (before, how) = if self.ended { (u64::MAX, Cut::Reset) } else { self.cut };
+        (id < before).then_some(how)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The end of a linger before its time.
 
 use super::{Alive, Now, Record, Wakeup};
-use crate::backend::Released;
+use crate::words::Released;
 
 impl Record {
     /// Opens the key if it is closed and nobody holds it. Ends no claim.

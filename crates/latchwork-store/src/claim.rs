@@ -1,0 +1,190 @@
+//! A claim: one attempt to hold a key, and what it asks for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backoff;
+use crate::clock::Moment;
+use crate::key::Key;
+
+/// One attempt to hold a key, from its first try to its release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// What is locked.
+    pub key: Key,
+    /// The name of this attempt. Never used again after a release was sent for it.
+    pub id: ClaimId,
+    /// With whom the claim may share the key.
+    pub mode: Mode,
+    /// Whether a blocked claim takes a place in line.
+    pub order: Order,
+    /// How long the store keeps the claim without hearing of it.
+    pub ttl: Duration,
+    /// Who this is, for people: host, process, purpose.
+    pub holder: Arc<str>,
+    /// Whether a blocked try may leave anything behind (a place, or a waiter mark).
+    pub waits: bool,
+    /// The least token that the store must give and remember; 0 asks for nothing.
+    pub floor: u64,
+    /// The client's own send time. Opaque to the store, echoed by a pushed grant.
+    pub stamp: Stamp,
+}
+
+/// The name of a claim: 128 random bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimId(u128);
+
+impl ClaimId {
+    /// Draws a fresh id.
+    pub fn random() -> Self {
+        Self(backoff::random_u128())
+    }
+
+    /// Makes an id from its number, as read from a store.
+    pub const fn from_u128(value: u128) -> Self {
+        Self(value)
+    }
+
+    /// The id's number.
+    pub const fn as_u128(self) -> u128 {
+        self.0
+    }
+
+    /// The 32 hexadecimal digits that `Display` writes, in ASCII.
+    ///
+    /// Every lock writes them: the formatter takes several times as long.
+    pub fn digits(self) -> [u8; 32] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 32];
+        for (two, byte) in text.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+            two[0] = DIGITS[usize::from(byte >> 4)];
+            two[1] = DIGITS[usize::from(byte & 15)];
+        }
+        text
+    }
+
+    /// Reads the 32 hexadecimal digits that `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(str::from_utf8(&self.digits()).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClaimId({self})")
+    }
+}
+
+/// With whom a claim may share its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Alone (a mutex).
+    Exclusive,
+    /// With other readers.
+    Read,
+    /// Alone among readers and writers.
+    Write,
+    /// Takes some of a limited number of permits.
+    Permits {
+        /// How many permits this claim takes, at least 1.
+        take: u32,
+        /// The limit of the key; two claims with different limits do not match.
+        of: u32,
+    },
+}
+
+impl Mode {
+    /// The kind of lock that a claim of this mode makes of its key (B12).
+    pub const fn shape(self) -> Shape {
+        match self {
+            Mode::Exclusive => Shape::Mutex,
+            Mode::Read | Mode::Write => Shape::ReadWrite,
+            Mode::Permits { of, .. } => Shape::Semaphore { of },
+        }
+    }
+}
+
+/// The kind of lock a key is used as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Exclusive claims.
+    Mutex,
+    /// Read and write claims.
+    ReadWrite,
+    /// Permit claims with this limit.
+    Semaphore {
+        /// The limit.
+        of: u32,
+    },
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Shape::Mutex => write!(f, "a mutex"),
+            Shape::ReadWrite => write!(f, "a read-write lock"),
+            Shape::Semaphore { of } => write!(f, "a semaphore of {of} permits"),
+        }
+    }
+}
+
+/// Whether a blocked claim takes a place in line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// First come, first served, wherever the store can queue.
+    Fifo,
+    /// No place: a blocked claim that waits leaves only a mark that asks for a wake-up. A barging
+    /// try does not overtake a live line.
+    Barging,
+}
+
+/// The client's own send time: nanoseconds of its boot clock, opaque text to a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp(Moment);
+
+impl Stamp {
+    /// Stamps a try with the moment before it was sent.
+    pub const fn new(sent_at: Moment) -> Self {
+        Self(sent_at)
+    }
+
+    /// The moment before the try was sent.
+    pub const fn sent_at(self) -> Moment {
+        self.0
+    }
+
+    /// Reads the text that `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(|nanos| Self(Moment::from_nanos(nanos)))
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.as_nanos())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_shown_as_32_digits_and_read_again() {
+        for number in [0, 1, 0x0123_4567_89ab_cdef, u128::MAX] {
+            let id = ClaimId::from_u128(number);
+            assert_eq!(id.to_string(), format!("{number:032x}"));
+            assert_eq!(ClaimId::parse(&id.to_string()), Some(id));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! How long to wait for admission, and the error when that was not long enough.
+
+use std::time::Duration;
+
+use latchwork_store::{Error, ErrorKind, Key, Moment};
+
+use crate::hold::engine::Engine;
+use crate::hold::local_queue::InTheWay;
+
+/// How long to wait for admission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// One try.
+    Once,
+    /// Until this long from now.
+    Within(Duration),
+    /// Until then, which is so long from when the caller began.
+    Until(Moment, Duration),
+    /// For ever.
+    Endless,
+}
+
+/// The error of who was not admitted in time; it names what is in the way.
+pub(crate) fn timed_out(
+    engine: &Engine,
+    key: &Key,
+    patience: Patience,
+    in_the_way: Option<InTheWay>,
+) -> Error {
+    let within = match patience {
+        Patience::Within(limit) | Patience::Until(_, limit) => format!(" within {limit:?}"),
+        Patience::Once | Patience::Endless => String::new(),
+    };
+    let step = match &in_the_way {
+        Some(InTheWay::Quarantine(_)) => {
+            "wait until the quarantine has ended; if nobody can hold a lock there, latchwork init ends it"
+        }
+        _ => "wait longer, or look who holds it and why",
+    };
+    let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
+    Error::new(ErrorKind::TimedOut, format!("not admitted{within}{why}"))
+        .key(key)
+        .store(engine.capabilities.store.clone())
+        .next_step(step)
+}

@@ -1,0 +1,215 @@
+//! The rules of the house, and the map of its files in `docs/architecture.md`.
+//!
+//! The rules are tests: who may import whom, between crates and between the rooms of the engine, and
+//! how long a file may be. The map is made of the first line of each file's documentation.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::stages::root;
+
+/// The crates of the map, in the order to read them.
+const MAPPED: &[&str] = &[
+    "crates/latchwork-store",
+    "crates/latchwork",
+    "crates/latchwork-quorum",
+    "crates/latchwork-file",
+    "crates/latchwork-redis",
+    "crates/latchwork-etcd",
+    "crates/latchwork-zookeeper",
+    "crates/latchwork-cli",
+];
+
+const BEGIN: &str = "<!-- The tables below are written by `cargo xtask fix`. -->\n";
+
+/// Writes the map of the files anew, or tells that it is not as it should be.
+pub(crate) fn map(write: bool) -> Result<(), String> {
+    let path = root().join("docs").join("architecture.md");
+    let page = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let Some((head, _)) = page.split_once(BEGIN) else {
+        return Err(format!("{}: the line {BEGIN:?} is not there", path.display()));
+    };
+    let new = format!("{head}{BEGIN}{}", tables()?);
+    if page == new {
+        return Ok(());
+    }
+    if !write {
+        return Err("docs/architecture.md is not what the files say: cargo xtask fix".into());
+    }
+    fs::write(&path, new).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// A table for each crate: its files, and what is in them.
+fn tables() -> Result<String, String> {
+    let mut text = String::new();
+    for krate in MAPPED {
+        text += &format!("\n### `{krate}`\n\n| file | what is in it |\n| --- | --- |\n");
+        let folder = root().join(krate).join("src");
+        for file in files(&folder)? {
+            let name = file.strip_prefix(&folder).unwrap_or(&file).display().to_string();
+            let is_test = name.ends_with("tests.rs") || name.contains("tests/");
+            if is_test || name.starts_with("proto/") {
+                continue;
+            }
+            text += &format!("| `{name}` | {} |\n", job(&file)?);
+        }
+    }
+    Ok(text)
+}
+
+/// The first sentence of a file's documentation.
+fn job(file: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    if text.starts_with("#![doc = include_str!") {
+        return Ok("what users see: its README, and all that it exports".into());
+    }
+    let lines = text.lines().skip_while(|line| !line.starts_with("//!"));
+    let paragraph: Vec<&str> = lines
+        .map_while(|line| line.strip_prefix("//!"))
+        .map(str::trim)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let paragraph = paragraph.join(" ");
+    let sentence = paragraph.split_once(". ").map_or(paragraph.as_str(), |(first, _)| first);
+    let job = sentence.trim_end_matches(['.', ':']).replace('|', "\\|");
+    if job.is_empty() {
+        return Err(format!("{}: no documentation says what is in it", file.display()));
+    }
+    Ok(unlinked(&job))
+}
+
+/// The text without the brackets of links: they lead nowhere from another page.
+fn unlinked(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('[') {
+        let Some((name, tail)) = after.split_once(']') else { break };
+        out += before;
+        out += name;
+        rest =
+            tail.strip_prefix('(').and_then(|link| Some(link.split_once(')')?.1)).unwrap_or(tail);
+    }
+    out + rest
+}
+
+/// All Rust files below a folder, by name; a module before what is in its folder.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        for entry in entries {
+            let path = entry.map_err(|e| e.to_string())?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort_by_key(|path| path.with_extension(""));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rooms of the engine: each may import those before it.
+    const ROOMS: &[&str] = &["runtime", "rules", "hold", "wait", "locks"];
+
+    /// The outer limit of a file.
+    const LINES: usize = 500;
+
+    /// What a published crate may have of the workspace's crates.
+    const MAY_IMPORT: &[(&str, &[&str])] = &[
+        ("latchwork-store", &[]),
+        ("latchwork-quorum", &["latchwork-store"]),
+        ("latchwork-file", &["latchwork-store"]),
+        ("latchwork-redis", &["latchwork-store", "latchwork-quorum"]),
+        ("latchwork-etcd", &["latchwork-store"]),
+        ("latchwork-zookeeper", &["latchwork-store"]),
+    ];
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    /// The code of a file without its unit tests and its documentation.
+    fn code(path: &Path) -> String {
+        let text = read(path);
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        code.lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    #[test]
+    fn no_room_imports_one_above_it() {
+        let source = root().join("crates/latchwork/src");
+        let mut wrong = Vec::new();
+        for (n, room) in ROOMS.iter().enumerate() {
+            for file in files(&source.join(room)).unwrap() {
+                let code = code(&file);
+                for above in &ROOMS[n + 1..] {
+                    if code.contains(&format!("crate::{above}")) {
+                        wrong.push(format!("{}: {room} imports {above}", file.display()));
+                    }
+                }
+                for outside in ["connect", "address", "observers"] {
+                    if code.contains(&format!("crate::{outside}::")) {
+                        wrong.push(format!("{}: {room} imports {outside}.rs", file.display()));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        let rooms = fs::read_dir(&source).unwrap().filter(|entry| {
+            let path = entry.as_ref().unwrap().path();
+            path.join("mod.rs").exists() && !path.ends_with("fence")
+        });
+        assert_eq!(rooms.count(), ROOMS.len(), "every room is among those that are looked at");
+    }
+
+    #[test]
+    fn stores_import_the_store_crate_only() {
+        for (krate, may) in MAY_IMPORT {
+            let manifest = read(&root().join("crates").join(krate).join("Cargo.toml"));
+            let dependencies = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
+            let dependencies = dependencies.split("\n[").next().unwrap_or_default();
+            for line in dependencies.lines().filter(|line| line.starts_with("latchwork")) {
+                let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+                assert!(may.contains(&name), "{krate} depends on {name}");
+            }
+            for file in files(&root().join("crates").join(krate).join("src")).unwrap() {
+                let imports_engine = code(&file).contains("use latchwork::");
+                assert!(!imports_engine, "{}: imports the engine", file.display());
+            }
+        }
+    }
+
+    #[test]
+    fn no_file_is_longer_than_its_limit() {
+        let mut long = Vec::new();
+        for folder in ["crates", "proof", "xtask/src"] {
+            for file in files(&root().join(folder)).unwrap() {
+                let lines = read(&file).lines().count();
+                let is_made = file.components().any(|part| part.as_os_str() == "proto");
+                if lines > LINES && !is_made {
+                    long.push(format!("{} has {lines} lines", file.display()));
+                }
+            }
+        }
+        assert!(long.is_empty(), "more than {LINES} lines:\n{}", long.join("\n"));
+    }
+
+    #[test]
+    fn the_map_is_what_the_files_say() {
+        map(false).unwrap();
+    }
+
+    #[test]
+    fn a_link_becomes_its_name() {
+        assert_eq!(unlinked("a [`Lock`](x::Lock) and [`y`] b"), "a `Lock` and `y` b");
+        assert_eq!(unlinked("a [b"), "a [b");
+    }
+}

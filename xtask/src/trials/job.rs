@@ -1,0 +1,96 @@
+//! One test binary from its start to its end.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::binaries::Binary;
+
+/// A binary that takes longer than this hangs.
+const LONGEST: Duration = Duration::from_secs(8 * 60);
+
+/// What became of it.
+pub(crate) struct Ended {
+    pub(crate) name: String,
+    pub(crate) trials: usize,
+    pub(crate) took: Duration,
+    /// Why it did not pass, with what it said of it.
+    pub(crate) failure: Option<String>,
+    pub(crate) log: PathBuf,
+}
+
+pub(crate) fn run(binary: &Binary, threads: u32, logs: &Path) -> Ended {
+    let name = binary.name();
+    let log = logs.join(format!("{}.txt", name.replace(' ', "-")));
+    let start = Instant::now();
+    let ended = within_its_limit(binary, threads, &log);
+    let said = std::fs::read_to_string(&log).unwrap_or_default();
+    let trials = passed(&said);
+    let failure = match ended {
+        Err(why) => Some(format!("{why}\n{}", failures(&said))),
+        // A library or a program without unit tests has none.
+        Ok(()) if trials.is_none() => Some("it did not say what came of its tests".into()),
+        Ok(()) => None,
+    };
+    Ended { name, trials: trials.unwrap_or(0), took: start.elapsed(), failure, log }
+}
+
+fn within_its_limit(binary: &Binary, threads: u32, log: &Path) -> Result<(), String> {
+    let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
+    let err = out.try_clone().map_err(|e| e.to_string())?;
+    let mut child = Command::new(&binary.program)
+        .args(["--test-threads", &threads.to_string()])
+        .current_dir(&binary.folder)
+        .env("CARGO_MANIFEST_DIR", &binary.folder)
+        // A group of its own: if it hangs, what it has started ends with it.
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .spawn()
+        .map_err(|e| format!("{}: {e}", binary.program.display()))?;
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
+            return if status.success() { Ok(()) } else { Err(status.to_string()) };
+        }
+        if start.elapsed() > LONGEST {
+            let group = format!("-{}", child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+            let _ = child.wait();
+            return Err(format!("it did not end within {LONGEST:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// How many trials passed, by the words of the test harness.
+fn passed(said: &str) -> Option<usize> {
+    let line = said.lines().rev().find(|line| line.starts_with("test result: "))?;
+    let (before, _) = line.split_once(" passed")?;
+    before.rsplit(' ').next()?.parse().ok()
+}
+
+/// What is said of the failures, or the end of all that was said.
+fn failures(said: &str) -> String {
+    let from = said.find("\nfailures:\n").unwrap_or_else(|| {
+        let lines = said.lines().rev().take(40).map(|line| line.len() + 1).sum::<usize>();
+        said.len().saturating_sub(lines)
+    });
+    said.get(from..).unwrap_or(said).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_harness_is_understood() {
+        assert_eq!(passed("test a ... ok\n\ntest result: ok. 12 passed; 0 failed;\n"), Some(12));
+        assert_eq!(passed("killed"), None);
+        assert!(failures("x\n\nfailures:\n\n---- a stdout ----\nb").contains("---- a"));
+        assert_eq!(failures("only this"), "only this");
+    }
+}

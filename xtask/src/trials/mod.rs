@@ -1,0 +1,82 @@
+//! Runs every test of the workspace, several test binaries side by side.
+//!
+//! Most tests wait: for a ttl, a server, a timer. So binaries whose tests wait get many threads and
+//! run beside others, and those whose tests compute get few. What each binary needs stands in
+//! [`plan`]. Nothing is skipped: every binary that cargo builds is run, and one that runs no trial is
+//! a failure.
+
+mod binaries;
+mod job;
+mod plan;
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use binaries::Binary;
+pub(crate) use binaries::lint;
+use job::Ended;
+
+/// How many of the slowest tests' binaries are named at the end.
+const SLOWEST: usize = 12;
+
+/// Builds all tests, with the lints on; returns what is to be run.
+pub(crate) fn build() -> Result<Vec<Binary>, String> {
+    binaries::build()
+}
+
+/// Runs the binaries; their output goes to files in `logs`, and what failed is shown.
+pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+    let start = Instant::now();
+    let queue = Mutex::new(plan::in_order(binaries));
+    let room = plan::Room::new();
+    let ended = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..plan::SIDE_BY_SIDE {
+            scope.spawn(|| {
+                loop {
+                    let Some(binary) = lock(&queue).pop_front() else { return };
+                    let needs = plan::of(&binary);
+                    let place = room.enter(needs.weight);
+                    let result = job::run(&binary, needs.threads, logs);
+                    drop(place);
+                    tell(&result, start.elapsed());
+                    lock(&ended).push(result);
+                }
+            });
+        }
+    });
+    let mut ended = ended.into_inner().unwrap_or_default();
+    ended.sort_by_key(|job| std::cmp::Reverse(job.took));
+    let trials: usize = ended.iter().map(|job| job.trials).sum();
+    let (took, count) = (start.elapsed(), ended.len());
+    println!("{trials} trials of {count} binaries in {:.1} min; the longest:", minutes(took));
+    for job in ended.iter().take(SLOWEST) {
+        println!("{:>8.1} s  {} ({} trials)", job.took.as_secs_f64(), job.name, job.trials);
+    }
+    let failed: Vec<&Ended> = ended.iter().filter(|job| job.failure.is_some()).collect();
+    for job in &failed {
+        println!("\n==> {} failed: {}", job.name, job.failure.as_deref().unwrap_or_default());
+        println!("    all of its output: {}", job.log.display());
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = failed.iter().map(|job| job.name.as_str()).collect();
+    Err(format!("tests failed in {}", names.join(", ")))
+}
+
+fn tell(job: &Ended, since: Duration) {
+    let state = if job.failure.is_some() { "FAILED" } else { "ok" };
+    let (at, took) = (since.as_secs(), job.took.as_secs_f64());
+    println!("{at:>5} s  {state:<6}  {:<34} {:>4} trials in {took:>6.1} s", job.name, job.trials);
+}
+
+fn minutes(took: Duration) -> f64 {
+    took.as_secs_f64() / 60.0
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
