@@ -45,9 +45,25 @@ fn every_backend_and_every_rule_is_tried() -> Result<(), Failed> {
     if gaps.is_empty() { Ok(()) } else { Err(gaps.join("\n").into()) }
 }
 
+/// Who follows the guide from nothing has the file that is tried as `tiny`.
+fn the_guide_is_the_store_that_is_tried() -> Result<(), Failed> {
+    let suites = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = std::fs::read_to_string(suites.join("../../docs/writing-a-backend.md"))?;
+    let tried = std::fs::read_to_string(suites.join("tests/tiny.rs"))?;
+    let blocks: Vec<&str> = guide.split("```rust\n").skip(1).collect();
+    let blocks = blocks.iter().filter_map(|block| Some(block.split_once("```")?.0));
+    let told = blocks.collect::<Vec<_>>().join("\n");
+    match tried.split_once("\n\n") {
+        Some((_, code)) if code == told => Ok(()),
+        _ => Err("tests/tiny.rs is not the Rust of docs/writing-a-backend.md".into()),
+    }
+}
+
 fn main() {
     let mut all = trials("line_store", LineStore);
     let enrolled = every_backend_and_every_rule_is_tried;
     all.push(Trial::test("every_backend_and_every_rule_is_tried", enrolled));
+    let guide = the_guide_is_the_store_that_is_tried;
+    all.push(Trial::test("the_guide_is_the_store_that_is_tried", guide));
     run(all)
 }
