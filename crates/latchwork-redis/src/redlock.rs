@@ -1,6 +1,6 @@
 //! One lock over several Redis servers that know nothing of each other (Redlock).
 //!
-//! The votes are counted by [`Quorum`] in `latchwork-core`; here is what makes a node of it: a
+//! The votes are counted by [`Quorum`] of `latchwork-quorum`; here is what makes a node of it: a
 //! single server, with the restart guard on, that may be down when the store is connected.
 
 mod config;

@@ -11,7 +11,7 @@
 //!    withdrawing are the same verb called again.
 //! 2. **Trying and waiting are apart.** [`Backend::try_acquire`] is atomic and immediate;
 //!    [`Backend::wait`] only says that looking again may pay.
-//! 3. **Liveness is a duration counted from the request.** No backend computes a deadline; core
+//! 3. **Liveness is a duration counted from the request.** No backend computes a deadline; the engine
 //!    does, from the moment before it called the verb.
 //!
 //! # The contract
@@ -30,7 +30,7 @@
 //! | B8 tokens | if one grant on a key ended before another began, the later token is greater; none is used twice |
 //! | B9 honest errors | contention is not an error; `NotApplied` only when certain |
 //! | B10 droppable | dropping a verb's future anywhere is safe for the process and counts as an unknown effect |
-//! | B11 decides nothing by time | what must run runs on the [`Io`](crate::Io) given at connect, ends when the backend is dropped, and never renews a claim that core has not renewed within its ttl |
+//! | B11 decides nothing by time | what must run runs on the [`Io`](crate::Io) given at connect, ends when the backend is dropped, and never renews a claim that the engine has not renewed within its ttl |
 //! | B12 shape | a key used as two kinds of lock, or with two permit limits, answers `Mismatch` |
 //! | B13 keys | distinct keys never collide (case, separators, length) |
 //! | B14 inspect | changes nothing |
@@ -75,7 +75,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns when trying again may pay.
     ///
     /// Called after `Blocked`, with that answer. It may return early, but not at once again and
-    /// again; it may also never return: core looks again by itself when `retry_after` is over and
+    /// again; it may also never return: the engine looks again by itself when `retry_after` is over and
     /// every third of the claim's ttl, and drops this future then (B7, B10).
     fn wait<'a>(
         &'a self,
@@ -96,7 +96,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// As [`Self::renew_all`], and says each answer as soon as it is known.
     ///
-    /// Core calls this one. It keeps what was said when it gives the rest up, and waits longer for a
+    /// The engine calls this one. It keeps what was said when it gives the rest up, and waits longer for a
     /// call that goes on answering. So a store that asks for claims one by one, or that can be late
     /// with some of them, should say what it knows; by default all is said in the end.
     fn renew_each<'a>(&'a self, claims: &'a [Claim], answers: &'a Answers) -> Verb<'a, ()> {
@@ -119,7 +119,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Whether verbs may block the thread that polls them, as file I/O does.
     ///
-    /// Core then polls those that nobody waits for on threads of their own, so that one that stalls
+    /// The engine then polls those that nobody waits for on threads of their own, so that one that stalls
     /// delays no renewal of another key. The answer never changes.
     fn blocks(&self) -> bool {
         false
@@ -131,7 +131,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// How many tries on one key core has under way at a time, where a try reads the whole line of
+    /// How many tries on one key the engine has under way at a time, where a try reads the whole line of
     /// the key; all of them if there is no number. Those that wait, and those that were just woken,
     /// have as many each. The answer never changes.
     ///

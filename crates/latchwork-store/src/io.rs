@@ -1,4 +1,4 @@
-//! What core lends to a backend: a place to run and a clock.
+//! What the engine lends to a backend: a place to run and a clock.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

@@ -18,7 +18,7 @@ pub enum Attempt {
 /// What the store promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
-    /// The store's number for this grant, below 2^53; core makes the fencing token of it.
+    /// The store's number for this grant, below 2^53; the engine makes the fencing token of it.
     pub token: u64,
     /// How long the store keeps the claim, counted from the arrival of the request (B4).
     pub ttl: Duration,

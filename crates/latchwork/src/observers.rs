@@ -1,6 +1,6 @@
 //! Observers for what operators read: metrics and traces.
 //!
-//! Give one to [`LockManager::observer`](crate::locks::manager::LockManager::observer), or a pair of them.
+//! Give one to [`LockManager::observer`](crate::LockManager::observer), or a pair of them.
 
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -1,4 +1,4 @@
-//! What a client does: `quorum/acquire.rs`, `quorum/hold.rs` and `lease.rs` of `latchwork-core`.
+//! What a client does: `acquire.rs` and `hold.rs` of `latchwork-quorum`, and `hold/lease.rs` of `latchwork`.
 
 use crate::node::token_of;
 use crate::rules::{Confirm, Quorum, Tokens};

@@ -7,8 +7,12 @@ use latchwork::{Event, Observer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-/// Whom a claim waits for; the inner `None` is a holder without a name.
-type Ahead = Option<Option<Arc<str>>>;
+/// What a claim waits for: a holder, if its name is known, and how many others before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct InTheWay {
+    holder: Option<Arc<str>>,
+    ahead: u32,
+}
 
 /// Something about waiting.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ pub(crate) struct News {
 
 #[derive(Debug, Default)]
 struct State {
-    ahead: Ahead,
+    told: Option<InTheWay>,
     failure: Option<String>,
 }
 
@@ -70,23 +74,28 @@ impl News {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waits(&self, name: &str, holder: &Option<Arc<str>>) {
+    fn waits(&self, name: &str, what: InTheWay) {
         let mut state = self.lock();
-        let known = match &state.ahead {
-            Some(told) if self.verbose => told == holder,
+        let known = match &state.told {
+            Some(told) if self.verbose => *told == what,
             // Some stores tell the name with the next look.
-            Some(told) => told.is_some() || holder.is_none(),
+            Some(told) => told.holder.is_some() || what.holder.is_none(),
             None => false,
         };
         if known || !self.tells_waiting {
             return;
         }
-        state.ahead = Some(holder.clone());
-        let message = match holder {
-            Some(holder) => format!("waiting for {name:?}, held by {holder}"),
-            None => format!("waiting for {name:?}"),
-        };
-        self.tell(message, holder.clone());
+        let mut message = format!("waiting for {name:?}");
+        if let Some(holder) = &what.holder {
+            message += &format!(", held by {holder}");
+        }
+        match what.ahead {
+            0 => {}
+            1 => message += "; 1 in line before this one",
+            ahead => message += &format!("; {ahead} in line before this one"),
+        }
+        self.tell(message, what.holder.clone());
+        state.told = Some(what);
     }
 
     fn tell(&self, message: String, holder: Option<Arc<str>>) {
@@ -105,7 +114,8 @@ impl Observer for News {
                     Cause::Quarantine => Some(quarantine()),
                     _ => blocked.holder.clone(),
                 };
-                self.waits(key.as_str(), &in_the_way);
+                let ahead = blocked.ahead.unwrap_or(0);
+                self.waits(key.as_str(), InTheWay { holder: in_the_way, ahead });
             }
             Event::TryFailed { key, error } if self.verbose => {
                 let message = format!("waiting for {:?}: {error}; trying again", key.as_str());
@@ -171,6 +181,24 @@ mod tests {
         assert_eq!(lines(false, false), [] as [&str; 0]);
         assert_eq!(lines(true, false), ["waiting for \"x\", held by a"]);
         assert_eq!(lines(true, true).len(), 2);
+    }
+
+    #[test]
+    fn the_place_in_line_is_told() {
+        let (news, mut lines) = News::new(true, true);
+        let told = |ahead| InTheWay { holder: Some("a".into()), ahead };
+        for ahead in [2, 2, 1, 0] {
+            news.waits("x", told(ahead));
+        }
+        let lines: Vec<_> = std::iter::from_fn(|| Some(lines.try_recv().ok()?.message)).collect();
+        assert_eq!(
+            lines,
+            [
+                "waiting for \"x\", held by a; 2 in line before this one",
+                "waiting for \"x\", held by a; 1 in line before this one",
+                "waiting for \"x\", held by a",
+            ]
+        );
     }
 
     #[test]

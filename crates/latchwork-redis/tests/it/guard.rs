@@ -11,9 +11,7 @@ use crate::common::turning::Turning;
 use latchwork::{Driver, Guard, HoldState, LockManager};
 use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{Data, Direction, Persistence, Proxy, RedisOptions, RedisServer, Value};
-use latchwork_store::{
-    Attempt, Backend, Cause, Claim, ClaimId, ErrorKind, Key, Mode, Moment, Order, Stamp,
-};
+use latchwork_store::{Attempt, Cause, Claim, ClaimId, ErrorKind, Key, Mode, Moment, Order, Stamp};
 
 /// Longer than any disaster here takes, so that the first holder believes to the end.
 pub(crate) const TTL: Duration = Duration::from_secs(4);

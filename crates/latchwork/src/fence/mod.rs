@@ -23,8 +23,8 @@ use latchwork_store::FencingToken;
 /// paused old writer cannot change what a newer reader is looking at.
 ///
 /// ```
-/// use latchwork::Fence;
-/// use latchwork::store::FencingToken;
+/// use latchwork::fence::Fence;
+/// use latchwork::FencingToken;
 ///
 /// let fence = Fence::new();
 /// let (old, new) = (FencingToken::from_grant(1), FencingToken::from_grant(2));

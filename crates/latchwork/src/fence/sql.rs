@@ -15,9 +15,9 @@
 //! # Examples
 //!
 //! ```
-//! use latchwork::store::fence::sql::{Dialect, Fences};
+//! use latchwork::fence::sql::{Dialect, Fences};
 //!
-//! # fn main() -> Result<(), latchwork_store::Error> {
+//! # fn main() -> Result<(), latchwork::Error> {
 //! let fences = Fences::new(Dialect::PostgreSql, "fences")?;
 //! let once = fences.create_table();
 //! let each_time = fences.admit(); // 1 row: go on and write; 0 rows: roll back

@@ -197,7 +197,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// - [`Lost`](latchwork_store::ErrorKind::Lost) if the hold was lost before: what was done under it may have
+    /// - [`Lost`](crate::ErrorKind::Lost) if the hold was lost before: what was done under it may have
     ///   overlapped with another holder's work. The message names the token to check for.
     /// - `Unreachable` if the store did not answer: the lock was held until now, and the release goes on
     ///   in the background, until it is answered or the ttl is over.

@@ -48,8 +48,8 @@ struct LineState {
 /// What keeps a claim from being admitted, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InTheWay {
-    /// Somebody holds the key.
-    Holder(Arc<str>),
+    /// Somebody holds the key, and so many wait before this claim, where that is known.
+    Holder(Arc<str>, Option<u32>),
     /// The store grants nothing for so long yet.
     Quarantine(Option<Duration>),
 }
@@ -59,7 +59,7 @@ impl InTheWay {
     pub(crate) fn of(blocked: &Blocked) -> Option<Self> {
         match blocked.cause {
             Cause::Quarantine => Some(Self::Quarantine(blocked.retry_after)),
-            _ => blocked.holder.clone().map(Self::Holder),
+            _ => blocked.holder.clone().map(|holder| Self::Holder(holder, blocked.ahead)),
         }
     }
 }
@@ -67,7 +67,10 @@ impl InTheWay {
 impl fmt::Display for InTheWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Holder(holder) => write!(f, "held by {holder}"),
+            Self::Holder(holder, Some(ahead @ 1..)) => {
+                write!(f, "held by {holder}, and {ahead} waited before this one")
+            }
+            Self::Holder(holder, _) => write!(f, "held by {holder}"),
             Self::Quarantine(left) => {
                 f.write_str("the store may have lost locks and is in quarantine")?;
                 match left {

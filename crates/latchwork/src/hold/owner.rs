@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-/// Who may enter a [`ReentrantMutex`](crate::locks::reentrant::ReentrantMutex) that it holds.
+/// Who may enter a [`ReentrantMutex`](crate::ReentrantMutex) that it holds.
 ///
 /// Take a [name](Owner::named) of your own (a request, a job) where work moves between tasks and
 /// threads; the task or the thread where it does not.

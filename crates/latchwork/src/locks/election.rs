@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An election: of all candidates on the key, one leads.
 ///
 /// Use it where one process of a group does the work for all, for as long as it lives. Candidates
-/// line up as for a [mutex](crate::locks::manager::LockManager::mutex); a leader that dies is followed after its ttl
+/// line up as for a [mutex](crate::LockManager::mutex); a leader that dies is followed after its ttl
 /// at the latest.
 ///
 /// # Guarantees
@@ -43,7 +43,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// let leader = election.leader().await?.unwrap();
 /// assert_eq!((&*leader.candidate, leader.term), ("10.0.0.7:8080", leadership.term()));
 /// leadership.resign().await?;
-/// # Ok::<(), latchwork_store::Error>(())
+/// # Ok::<(), latchwork::Error>(())
 /// # }).unwrap();
 /// ```
 #[derive(Debug, Clone)]

@@ -18,16 +18,16 @@ use latchwork_store::{Error, ErrorKind, Key, Mode, Moment};
 ///
 /// | made by | admits |
 /// | --- | --- |
-/// | [`mutex`](crate::locks::manager::LockManager::mutex) | one holder |
-/// | [`rwlock`](crate::locks::manager::LockManager::rwlock), then [`read`](crate::locks::rwlock::RwLock::read) or [`write`](crate::locks::rwlock::RwLock::write) | many readers or one writer |
-/// | [`semaphore`](crate::locks::manager::LockManager::semaphore), then [`permits`](crate::locks::semaphore::Semaphore::permits) | holders of a number of permits together |
+/// | [`mutex`](crate::LockManager::mutex) | one holder |
+/// | [`rwlock`](crate::LockManager::rwlock), then [`read`](crate::RwLock::read) or [`write`](crate::RwLock::write) | many readers or one writer |
+/// | [`semaphore`](crate::LockManager::semaphore), then [`permits`](crate::Semaphore::permits) | holders of a number of permits together |
 ///
 /// A cheap value: making one does no I/O, and one key may have many. It is not reentrant: who holds
-/// it and acquires it again waits for itself ([`reentrant`](crate::locks::manager::LockManager::reentrant) is).
+/// it and acquires it again waits for itself ([`reentrant`](crate::LockManager::reentrant) is).
 ///
 /// Waiters of one process for a mutex share one place in the store's line, and a released hold
 /// passes between them without a trip to the store, for at most the manager's
-/// [`Handover`](crate::rules::handover::Handover) slice. [`fair`](Lock::fair) gives every waiter its own place.
+/// [`Handover`](crate::Handover) slice. [`fair`](Lock::fair) gives every waiter its own place.
 /// Readers, writers and permits always have their own.
 ///
 /// # Examples
@@ -78,7 +78,7 @@ impl Lock {
     }
 
     /// Lets the ttl follow the hold times of the key, within bounds; see
-    /// [`LockManager::adaptive_ttl`](crate::locks::manager::LockManager::adaptive_ttl).
+    /// [`LockManager::adaptive_ttl`](crate::LockManager::adaptive_ttl).
     pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
         self.settings = self.settings.with(|options| options.follow_holds(bounds));
         self

@@ -44,7 +44,7 @@ use latchwork_store::{Error, ErrorKind, FencingToken, Lost, Moment, NotHeld};
 ///     println!("{key}: {token}"); // each resource checks its own
 /// }
 /// guard.release().await?;
-/// # Ok::<(), latchwork_store::Error>(())
+/// # Ok::<(), latchwork::Error>(())
 /// # }).unwrap();
 /// ```
 #[derive(Debug, Clone)]

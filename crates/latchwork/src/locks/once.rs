@@ -65,8 +65,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// # Examples
 ///
 /// ```
-/// # use crate::locks::once::OnceOutcome;
-/// # use crate::locks::period::Period;
+/// # use latchwork::once::OnceOutcome;
+/// # use latchwork::Period;
 /// # use latchwork::{Driver, LockManager};
 /// # use latchwork::store::MemoryBackend;
 /// # let driver = Driver::start().unwrap();

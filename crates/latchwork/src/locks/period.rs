@@ -22,7 +22,7 @@ const EPOCH: Date = jiff::civil::date(1970, 1, 1);
 /// counted from 1970 in UTC. So all who say the same period mean the same stretches.
 ///
 /// ```
-/// use crate::locks::period::Period;
+/// use latchwork::Period;
 ///
 /// let daily = Period::parse("1d", Some("Europe/Berlin")).unwrap();
 /// let hourly = Period::parse("1h", None).unwrap();

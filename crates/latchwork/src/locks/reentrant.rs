@@ -14,7 +14,7 @@ use latchwork_store::{Error, Moment};
 /// A mutex whose owner may acquire it again while it holds it.
 ///
 /// Use it where a function that locks calls another one that locks the same key. Where you can pass
-/// the guard down instead, a plain [mutex](crate::locks::manager::LockManager::mutex) says more.
+/// the guard down instead, a plain [mutex](crate::LockManager::mutex) says more.
 ///
 /// The first acquire takes the lock at the store; each further one by the same [`Owner`] counts in
 /// this process, costs no trip and answers at once with a guard of its own. The lock is released
@@ -46,7 +46,7 @@ use latchwork_store::{Error, Moment};
 /// drop(outer);
 /// assert!(locks.mutex("account/9").try_acquire().await?.is_none(), "still held");
 /// inner.release().await?;
-/// # Ok::<(), latchwork_store::Error>(())
+/// # Ok::<(), latchwork::Error>(())
 /// # }).unwrap();
 /// ```
 #[derive(Debug, Clone)]

@@ -38,7 +38,7 @@ use latchwork_store::Mode;
 /// one.release().await?;
 /// two.release().await?;
 /// assert!(page.write().try_acquire().await?.is_some());
-/// # Ok::<(), latchwork_store::Error>(())
+/// # Ok::<(), latchwork::Error>(())
 /// # }).unwrap();
 /// ```
 #[derive(Debug, Clone)]

@@ -40,7 +40,7 @@ use latchwork_store::Mode;
 /// let large = exports.permits(4).acquire().await?;
 /// assert!(exports.permit().try_acquire().await?.is_none());
 /// # drop((small, large));
-/// # Ok::<(), latchwork_store::Error>(())
+/// # Ok::<(), latchwork::Error>(())
 /// # }).unwrap();
 /// ```
 #[derive(Debug, Clone)]

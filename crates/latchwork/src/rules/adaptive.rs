@@ -22,7 +22,7 @@ use latchwork_store::validity;
 ///
 /// ```
 /// use std::time::Duration;
-/// use crate::rules::adaptive::AdaptiveTtl;
+/// use latchwork::AdaptiveTtl;
 ///
 /// let bounds = AdaptiveTtl { shortest: Duration::from_secs(5), ..AdaptiveTtl::default() };
 /// assert_eq!(bounds.longest, Duration::from_secs(30));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, Blocked, FencingToken, Key, Lost};
 
-/// Is told what happens to locks. Give one to [`LockManager::observer`](crate::locks::manager::LockManager).
+/// Is told what happens to locks. Give one to [`LockManager::observer`](crate::LockManager).
 ///
 /// The calls come from the caller's task or from Latchwork's own thread and delay what they tell
 /// of, so they must be quick and must not block; they must not panic.

@@ -403,7 +403,7 @@ impl<'a> Pending<'a> {
         let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
         let lead = self.lead.take();
         if let Some(lead) = &lead {
-            lead.note(Some(InTheWay::Holder(self.claim.holder.clone())));
+            lead.note(Some(InTheWay::Holder(self.claim.holder.clone(), None)));
         }
         let watched = engine.watchdog.watch(lease);
         if let Some(lead) = lead {

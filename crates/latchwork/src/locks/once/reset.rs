@@ -40,7 +40,7 @@ impl Once {
     ///
     /// `Unsupported` on a store that cannot keep a key closed. `Unreachable` if the store did not answer,
     /// or too few servers of a majority did: the task may be open or closed, so call `reset` again.
-    /// `Denied`, `Closed`, `Forked` and `Invalid` as for [`Lock::try_acquire`](crate::locks::lock::Lock::try_acquire).
+    /// `Denied`, `Closed`, `Forked` and `Invalid` as for [`Lock::try_acquire`](crate::Lock::try_acquire).
     ///
     /// # Cancel safety
     ///
@@ -49,8 +49,8 @@ impl Once {
     /// # Examples
     ///
     /// ```
-    /// # use crate::locks::once::{OnceOutcome, Reset};
-    /// # use crate::locks::period::Period;
+    /// # use latchwork::once::{OnceOutcome, Reset};
+    /// # use latchwork::Period;
     /// # use latchwork::{Driver, LockManager};
     /// # use latchwork::store::MemoryBackend;
     /// # let driver = Driver::start().unwrap();
