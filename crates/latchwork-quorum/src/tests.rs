@@ -3,6 +3,7 @@
 mod cases;
 mod histories;
 mod lingers;
+mod tells;
 mod tokens;
 mod turns;
 mod world;

@@ -100,7 +100,7 @@ impl Backend for Tiny {
             });
             match seat {
                 Some(seat) => seat.notified().await,
-                // No place, so nobody can call it. Core's own timers look again.
+                // No place, so nobody can call it. The engine's own timers look again.
                 None if !claim.waits => std::future::pending().await,
                 // The place is gone: it has to be asked for anew.
                 None => {}

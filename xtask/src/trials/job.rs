@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::binaries::Binary;
+use super::plan::{Part, Run};
 
 /// A binary that takes longer than this hangs.
 const LONGEST: Duration = Duration::from_secs(8 * 60);
@@ -21,27 +21,32 @@ pub(crate) struct Ended {
     pub(crate) log: PathBuf,
 }
 
-pub(crate) fn run(binary: &Binary, threads: u32, logs: &Path) -> Ended {
-    let name = binary.name();
+pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
+    let name = run.name();
     let log = logs.join(format!("{}.txt", name.replace(' ', "-")));
     let start = Instant::now();
-    let ended = within_its_limit(binary, threads, &log);
+    let ended = within_its_limit(run, &log);
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let trials = passed(&said);
     let failure = match ended {
         Err(why) => Some(format!("{why}\n{}", failures(&said))),
-        // A library or a program without unit tests has none.
         Ok(()) if trials.is_none() => Some("it did not say what came of its tests".into()),
+        // A crowd that was renamed must not get lost.
+        Ok(()) if trials == Some(0) && matches!(run.part, Part::Crowds(_)) => {
+            Some("none of its tests was found: look at the names in plan.rs".into())
+        }
         Ok(()) => None,
     };
     Ended { name, trials: trials.unwrap_or(0), took: start.elapsed(), failure, log }
 }
 
-fn within_its_limit(binary: &Binary, threads: u32, log: &Path) -> Result<(), String> {
+fn within_its_limit(run: &Run, log: &Path) -> Result<(), String> {
     let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
     let err = out.try_clone().map_err(|e| e.to_string())?;
+    let (binary, threads) = (&run.binary, run.needs().threads);
     let mut child = Command::new(&binary.program)
         .args(["--test-threads", &threads.to_string()])
+        .args(run.arguments())
         .current_dir(&binary.folder)
         .env("CARGO_MANIFEST_DIR", &binary.folder)
         // A group of its own: if it hangs, what it has started ends with it.

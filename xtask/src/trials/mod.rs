@@ -29,17 +29,16 @@ pub(crate) fn build() -> Result<Vec<Binary>, String> {
 pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let start = Instant::now();
-    let queue = Mutex::new(plan::in_order(binaries));
+    let queue = Mutex::new(plan::runs(binaries));
     let room = plan::Room::new();
     let ended = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..plan::SIDE_BY_SIDE {
             scope.spawn(|| {
                 loop {
-                    let Some(binary) = lock(&queue).pop_front() else { return };
-                    let needs = plan::of(&binary);
-                    let place = room.enter(needs.weight);
-                    let result = job::run(&binary, needs.threads, logs);
+                    let Some(run) = lock(&queue).pop_front() else { return };
+                    let place = room.enter(run.needs().weight);
+                    let result = job::run(&run, logs);
                     drop(place);
                     tell(&result, start.elapsed());
                     lock(&ended).push(result);
@@ -51,7 +50,7 @@ pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
     ended.sort_by_key(|job| std::cmp::Reverse(job.took));
     let trials: usize = ended.iter().map(|job| job.trials).sum();
     let (took, count) = (start.elapsed(), ended.len());
-    println!("{trials} trials of {count} binaries in {:.1} min; the longest:", minutes(took));
+    println!("{trials} trials in {count} runs, in {:.1} min; the longest:", minutes(took));
     for job in ended.iter().take(SLOWEST) {
         println!("{:>8.1} s  {} ({} trials)", job.took.as_secs_f64(), job.name, job.trials);
     }

@@ -6,11 +6,11 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use super::binaries::Binary;
 
 /// So many binaries run at a time at the most.
-pub(crate) const SIDE_BY_SIDE: usize = 6;
+pub(crate) const SIDE_BY_SIDE: usize = 4;
 
 /// So much weight runs at a time: tests that wait for a real clock must get the processor when they
 /// wake up.
-const CAPACITY: u32 = 8;
+const CAPACITY: u32 = 6;
 
 /// What a binary needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,17 +45,90 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-quorum", "lib", Needs { threads: 2, weight: 2, rank: 3 }),
 ];
 
-pub(crate) fn of(binary: &Binary) -> Needs {
+/// Tests that hold or wait for thousands of locks, or set up as much: they take both processors for
+/// their time, and what is answered late there fails. They run one at a time, when the others are
+/// through.
+const CROWDS: &[(&str, &[&str])] = &[
+    (
+        "latchwork-etcd",
+        &[
+            "a_thousand_claims_are_renewed",
+            "h98_a_thousand_quiet_holds",
+            "h99_many_holds",
+            "h111_a_list_of_many_locks",
+        ],
+    ),
+    ("latchwork-redis", &["ten_thousand_held_locks", "long_lines::"]),
+    ("latchwork-zookeeper", &["h105_two_hundred_ttls", "storm::"]),
+    ("latchwork-file", &["h100_", "verbs::hostile_names"]),
+    ("latchwork", &["many_waiters::", "h97_a_busy_child"]),
+];
+
+/// One run of a binary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) binary: Binary,
+    pub(crate) part: Part,
+}
+
+/// Which of its tests are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    All,
+    /// Without the crowds.
+    Without(&'static [&'static str]),
+    Crowds(&'static [&'static str]),
+}
+
+impl Run {
+    pub(crate) fn name(&self) -> String {
+        match self.part {
+            Part::All | Part::Without(_) => self.binary.name(),
+            Part::Crowds(_) => format!("{} crowds", self.binary.name()),
+        }
+    }
+
+    /// The arguments that choose its tests.
+    pub(crate) fn arguments(&self) -> Vec<&'static str> {
+        match self.part {
+            Part::All => Vec::new(),
+            Part::Without(names) => names.iter().flat_map(|name| ["--skip", name]).collect(),
+            Part::Crowds(names) => names.to_vec(),
+        }
+    }
+
+    pub(crate) fn needs(&self) -> Needs {
+        match self.part {
+            Part::All | Part::Without(_) => of(&self.binary),
+            // Beside what little is still to be done.
+            Part::Crowds(_) => Needs { threads: 1, weight: CAPACITY / 2, rank: 0 },
+        }
+    }
+}
+
+/// All runs of the binaries: the longest first, the crowds last. No test is in two of them.
+pub(crate) fn runs(binaries: Vec<Binary>) -> VecDeque<Run> {
+    let (mut runs, mut crowds) = (Vec::new(), Vec::new());
+    for binary in binaries {
+        let names = CROWDS.iter().find(|(package, _)| *package == binary.package);
+        match names {
+            Some((_, names)) if binary.target == "it" => {
+                crowds.push(Run { binary: binary.clone(), part: Part::Crowds(names) });
+                runs.push(Run { binary, part: Part::Without(names) });
+            }
+            _ => runs.push(Run { binary, part: Part::All }),
+        }
+    }
+    runs.sort_by_key(|run| std::cmp::Reverse(run.needs().rank));
+    runs.extend(crowds);
+    runs.into()
+}
+
+fn of(binary: &Binary) -> Needs {
     let plan = PLANS
         .iter()
         .find(|(package, target, _)| *package == binary.package && *target == binary.target);
     plan.map_or(SHORT, |(_, _, needs)| *needs)
-}
-
-/// The longest first.
-pub(crate) fn in_order(mut binaries: Vec<Binary>) -> VecDeque<Binary> {
-    binaries.sort_by_key(|binary| std::cmp::Reverse(of(binary).rank));
-    binaries.into()
 }
 
 /// The machine: takes in no more than it has room for.
@@ -109,9 +182,18 @@ mod tests {
     #[test]
     fn the_longest_comes_first_and_nothing_is_lost() {
         let all = vec![binary("xtask", "xtask"), binary("latchwork-etcd", "it")];
-        let order: Vec<_> = in_order(all).into_iter().map(|b| b.package).collect();
-        assert_eq!(order, ["latchwork-etcd", "xtask"]);
+        let order: Vec<_> = runs(all).iter().map(Run::name).collect();
+        assert_eq!(order, ["latchwork-etcd it", "xtask xtask", "latchwork-etcd it crowds"]);
         assert_eq!(of(&binary("new", "lib")), SHORT);
+    }
+
+    #[test]
+    fn each_test_is_in_one_run() {
+        let runs = runs(vec![binary("latchwork-file", "it")]);
+        let [rest, crowds] = [&runs[0], &runs[1]].map(Run::arguments);
+        let skipped: Vec<_> = rest.iter().filter(|word| **word != "--skip").collect();
+        assert_eq!(skipped, crowds.iter().collect::<Vec<_>>());
+        assert_eq!(rest.len(), 2 * crowds.len());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::*;
+use crate::verbs::dir;
+use latchwork::{Driver, LockManager};
 use latchwork_file::FileBackend;
 use latchwork_store::*;
 
@@ -79,4 +81,50 @@ fn the_reading_task_ends_whoever_reads_the_wake_file() {
         };
         assert!(io().within(10 * SEC, ended).await.is_some(), "a task outlives its backend");
     });
+}
+
+#[tokio::test]
+async fn tasks_on_many_threads_exclude_each_other() {
+    let dir = dir();
+    let backends = [connect(dir.path()), connect(dir.path())];
+    let counter = dir.path().join("counter");
+    std::fs::write(&counter, "0").unwrap();
+    let tasks = (0..8).map(|task| {
+        let (backend, counter) = (backends[task % 2].clone(), counter.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async move {
+                for _ in 0..100 {
+                    let claim = claim("counter");
+                    acquire(&backend, &claim).await;
+                    let count: u32 = std::fs::read_to_string(&counter).unwrap().parse().unwrap();
+                    std::fs::write(&counter, (count + 1).to_string()).unwrap();
+                    release(&backend, &claim).await;
+                }
+            });
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.join().unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&counter).unwrap(), "800");
+}
+
+#[tokio::test]
+async fn the_core_runs_on_it() {
+    let dir = dir();
+    let managers = [0, 1].map(|_| {
+        let driver = Driver::start().unwrap();
+        let backend = FileBackend::connect(dir.path(), driver.io()).unwrap();
+        LockManager::new(backend, driver)
+    });
+    let mut last = None;
+    for round in 0..20 {
+        let guard = managers[round % 2].mutex("k").acquire().await.unwrap();
+        assert!(Some(guard.token()) > last);
+        last = Some(guard.token());
+        let other = managers[(round + 1) % 2].mutex("k").try_acquire().await.unwrap();
+        assert!(other.is_none());
+        guard.release().await.unwrap();
+    }
 }

@@ -11,7 +11,6 @@
 mod clock;
 mod cluster;
 mod etcd;
-mod nothing_is_left;
 mod postgres;
 mod proxy;
 mod redis;

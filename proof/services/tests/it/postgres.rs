@@ -32,7 +32,7 @@ fn a_killed_test_takes_its_server_along() -> Test {
         }
     }
     let mut killed = Command::new(std::env::current_exe()?)
-        .args(["--exact", "a_killed_test_takes_its_server_along", "--nocapture"])
+        .args(["--exact", "postgres::a_killed_test_takes_its_server_along", "--nocapture"])
         .env(ROLE, "be killed")
         .stdout(Stdio::piped())
         .spawn()?;
