@@ -18,7 +18,7 @@ use crate::config::Endpoint;
 use crate::connect::Access;
 use crate::facts::Facts;
 use crate::link::Link;
-use crate::locked::lock;
+use crate::lock;
 use crate::names::{Cache, SLOTS};
 use crate::node::{Node, Target, Use};
 use crate::push::{Ears, Pushes};

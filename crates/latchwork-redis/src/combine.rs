@@ -15,7 +15,7 @@ use std::time::Duration;
 use latchwork_store::{BackendError, Io, Verb};
 use tokio::sync::oneshot;
 
-use crate::locked::lock;
+use crate::lock;
 
 /// How many commands of one kind may be under way before others gather.
 const LANES: usize = 4;
@@ -96,11 +96,6 @@ impl<C: Combined> Combiner<C> {
         let (reply, answer) = oneshot::channel();
         state.gathered.push_back(Gathered { request, reply });
         Entered::Gathers(answer)
-    }
-
-    /// Sends a request alone, whatever is under way.
-    pub(crate) async fn alone(&self, request: &C::Request) -> Result<C::Answer, BackendError> {
-        self.kind.alone(request).await
     }
 
     /// What sends, for requests that must go out in a way of their own.

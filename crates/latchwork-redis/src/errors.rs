@@ -7,13 +7,25 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;
-use crate::probe::is_missing;
+use crate::facts::is_missing;
 
 /// An error with what follows from it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: BackendError,
     pub(crate) reaction: Reaction,
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self { error, reaction: Reaction::None }
+    }
+}
+
+impl From<Failure> for BackendError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
 }
 
 /// What has to happen before the next try.

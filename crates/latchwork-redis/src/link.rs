@@ -12,15 +12,14 @@ use tokio::sync::Notify;
 
 use crate::answers::text;
 use crate::config::Endpoint;
-use crate::confirm::Confirming;
 use crate::connect::{Access, CONNECT_LIMIT, Probe, client, connect, refuses_hello, unreachable};
 use crate::drive::Drive;
+use crate::drive::Gone;
 use crate::errors::{Failure, Reaction, failure, strange};
-use crate::facts::Facts;
-use crate::gone::Gone;
-use crate::locked::lock;
-use crate::probe::{Scripts, probe};
+use crate::facts::{Facts, Scripts, probe};
+use crate::lock;
 use crate::push::Ears;
+use crate::replicas::Confirming;
 
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.

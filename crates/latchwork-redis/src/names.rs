@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Key};
 
-use crate::locked::lock;
+use crate::lock;
 
 /// What every helper's name ends with, after the lock's own name.
 const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"];
@@ -31,9 +31,6 @@ pub(crate) struct Names {
     slot: Option<u16>,
     token: String,
     helpers: [String; 4],
-    /// Made when they are asked for: most keys never need them.
-    guard: OnceLock<String>,
-    channel_parts: OnceLock<(String, String)>,
 }
 
 impl Names {
@@ -58,15 +55,8 @@ impl Names {
 
     fn new(lock: &str, namespace: usize, slot: Option<u16>) -> Self {
         let helpers = std::array::from_fn(|n| format!("{lock}:lw:{}", HELPERS[n]));
-        let mut names = Self {
-            lock: lock.to_owned(),
-            namespace,
-            slot,
-            token: String::new(),
-            helpers,
-            guard: OnceLock::new(),
-            channel_parts: OnceLock::new(),
-        };
+        let (lock, token) = (lock.to_owned(), String::new());
+        let mut names = Self { lock, namespace, slot, token, helpers };
         names.token = names.shared("token");
         names
     }
@@ -124,14 +114,20 @@ impl Names {
         &self.helpers[place.expect("a helper of a lock")]
     }
 
+    /// The keys of the whole scripts.
+    pub(crate) fn whole(&self) -> [&str; 6] {
+        let [line, claims, held, marks] = &self.helpers;
+        [&self.lock, &self.token, line, claims, held, marks]
+    }
+
     /// The counter of tokens: one for a namespace, on Cluster one for each of its slots.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
     /// The marker of the guard, one for as many keys as the counter of tokens.
-    pub(crate) fn guard(&self) -> &str {
-        self.guard.get_or_init(|| self.shared("guard"))
+    pub(crate) fn guard(&self) -> String {
+        self.shared("guard")
     }
 
     /// The channel of a process.
@@ -141,10 +137,8 @@ impl Names {
     }
 
     /// What the channels of all processes start and end with.
-    pub(crate) fn channel_parts(&self) -> (&str, &str) {
-        let make = || (format!("{}lw:push:", self.namespace()), self.slot_tag());
-        let (start, end) = self.channel_parts.get_or_init(make);
-        (start, end)
+    pub(crate) fn channel_parts(&self) -> (String, String) {
+        (format!("{}lw:push:", self.namespace()), self.slot_tag())
     }
 
     /// A name that all keys of the namespace (and slot) share.
@@ -338,11 +332,11 @@ mod tests {
         assert_eq!(names.lock(), "shop:stock/42");
         assert_eq!(names.helper("line"), "shop:stock/42:lw:line");
         assert_eq!(names.token(), "shop:lw:token");
-        assert_eq!(names.channel_parts(), ("shop:lw:push:", ""));
+        assert_eq!(names.channel_parts(), ("shop:lw:push:".into(), String::new()));
         for other in ["job", "shop", "shopping:x", "order-1:stock", "order-2:stock"] {
             let names = Names::plain(&key(other), &shop()).unwrap();
-            assert_eq!((names.token(), names.guard()), ("lw:token", "lw:guard"), "{other}");
-            assert_eq!(names.channel_parts(), ("lw:push:", ""));
+            assert_eq!((names.token(), &*names.guard()), ("lw:token", "lw:guard"), "{other}");
+            assert_eq!(names.channel_parts(), ("lw:push:".into(), String::new()));
         }
     }
 

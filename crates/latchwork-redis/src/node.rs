@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::config::Endpoint;
 use crate::connect::Access;
 use crate::link::{Link, Replaced};
-use crate::locked::lock;
+use crate::lock;
 use crate::names::slot_of;
 use crate::push::Pushes;
 use crate::sentinel::Sentinels;
