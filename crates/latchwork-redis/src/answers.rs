@@ -61,7 +61,7 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
             Value::Int(1) => {
                 let [_, token, ttl, seconds, micros] = &parts[..] else { return None };
                 Some(Ok(Attempt::Granted(Grant {
-                    token: number(token)?,
+                    token: self::token(token)?,
                     ttl: Duration::from_millis(number(ttl)?),
                     store_time: Some(time(seconds, micros)?),
                 })))
@@ -139,7 +139,7 @@ pub(crate) fn renewals(answer: &Value, claims: &[&Claim]) -> Result<Vec<Renewal>
         }
         let renewal = |(token, claim): (&Value, &&Claim)| match text(token)?.as_str() {
             "" => Some(Renewal::Lost),
-            token => Some(Renewal::Held { ttl: claim.ttl, token: token.parse().ok()?, store_time }),
+            _ => Some(Renewal::Held { ttl: claim.ttl, token: self::token(token)?, store_time }),
         };
         tokens.iter().zip(claims).map(renewal).collect()
     };
@@ -153,6 +153,11 @@ fn shape(text: &str) -> Option<Shape> {
         ("p", of) => Some(Shape::Semaphore { of: of.parse().ok()? }),
         _ => None,
     }
+}
+
+/// A token: zero is none. The store alone makes tokens, by the rule in `token.lua`.
+pub(crate) fn token(value: &Value) -> Option<u64> {
+    number(value).filter(|token| *token > 0)
 }
 
 /// A number, given as such or as text; `None` below zero.

@@ -22,32 +22,19 @@ use crate::topology::Topology;
 /// A [`Backend`] over Redis.
 pub struct RedisBackend {
     pub(crate) store: Arc<Store>,
-    verbs: Arc<dyn Verbs>,
+    verbs: Verbs,
     /// Asked once, so that what was promised stays true to the letter.
     capabilities: Capabilities,
 }
 
-/// What a claim can ask of a store: by one script for each verb ([`Scripted`]), the same confirmed
-/// by replicas ([`Replicated`]), or by scripts of one key ([`Plain`]).
-pub(crate) trait Verbs: Send + Sync {
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>>;
-
-    fn wait<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Wake, BackendError>>;
-
-    fn renew_all<'a>(&'a self, claims: &'a [Claim])
-    -> Verb<'a, Vec<Result<Renewal, BackendError>>>;
-
-    fn release<'a>(
-        &'a self,
-        claim: &'a Claim,
-        linger: Linger,
-    ) -> Verb<'a, Result<Released, BackendError>>;
-
-    fn snapshot<'a>(
-        &'a self,
-        key: &'a Key,
-        names: &'a Names,
-    ) -> Verb<'a, Result<Snapshot, BackendError>>;
+/// How the store does what claims ask of it.
+pub(crate) enum Verbs {
+    /// By one script for each verb.
+    Scripted(Arc<Scripted>),
+    /// The same, confirmed by replicas.
+    Replicated(Replicated),
+    /// By scripts of one key.
+    Plain(Plain),
 }
 
 /// What all verbs work with.
@@ -91,6 +78,17 @@ impl Store {
     }
 }
 
+impl Verbs {
+    /// What there is of one key.
+    pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
+        match self {
+            Self::Scripted(verbs) => verbs.look_at(key, names).await,
+            Self::Replicated(verbs) => verbs.inner.look_at(key, names).await,
+            Self::Plain(verbs) => verbs.look_at(key, names).await,
+        }
+    }
+}
+
 impl RedisBackend {
     /// Connects, and finds out what the server can do.
     ///
@@ -107,17 +105,13 @@ impl RedisBackend {
     /// leaves nothing out.
     pub(crate) fn new(store: Arc<Store>, facts: Option<&Facts>) -> Self {
         let (name, replicas) = (store.config.shown(), store.config.min_replicas);
-        let (verbs, can): (Arc<dyn Verbs>, _) = if facts.is_some_and(|facts| store.is_plain(facts))
-        {
-            (Arc::new(Plain::new(store.clone())), Capabilities::least(name))
-        } else {
-            let mut can = Capabilities::full(name);
-            can.push = facts.is_none_or(|facts| facts.pushes);
-            let scripted = Scripted::new(store.clone());
-            match replicas {
-                0 => (scripted, can),
-                _ => (Arc::new(Replicated::new(scripted, replicas)), can),
-            }
+        let plain = facts.is_some_and(|facts| store.is_plain(facts));
+        let mut can = if plain { Capabilities::least(name) } else { Capabilities::full(name) };
+        can.push = !plain && facts.is_none_or(|facts| facts.pushes);
+        let verbs = match replicas {
+            _ if plain => Verbs::Plain(Plain::new(store.clone())),
+            0 => Verbs::Scripted(Scripted::new(store.clone())),
+            _ => Verbs::Replicated(Replicated::new(Scripted::new(store.clone()), replicas)),
         };
         let longest = Duration::from_secs(24 * 60 * 60);
         let longest = store.guard.as_ref().map_or(longest, |guard| guard.max_ttl);
@@ -134,7 +128,11 @@ impl Backend for RedisBackend {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        self.verbs.try_acquire(claim)
+        match &self.verbs {
+            Verbs::Scripted(verbs) => Box::pin(verbs.try_acquire(claim)),
+            Verbs::Replicated(verbs) => Box::pin(verbs.try_acquire(claim)),
+            Verbs::Plain(verbs) => Box::pin(verbs.try_acquire(claim)),
+        }
     }
 
     fn wait<'a>(
@@ -142,14 +140,22 @@ impl Backend for RedisBackend {
         claim: &'a Claim,
         _blocked: &'a Blocked,
     ) -> Verb<'a, Result<Wake, BackendError>> {
-        self.verbs.wait(claim)
+        match &self.verbs {
+            Verbs::Scripted(verbs) => Box::pin(verbs.wait(claim)),
+            Verbs::Replicated(verbs) => Box::pin(verbs.wait(claim)),
+            Verbs::Plain(verbs) => Box::pin(verbs.wait(claim)),
+        }
     }
 
     fn renew_all<'a>(
         &'a self,
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
-        self.verbs.renew_all(claims)
+        match &self.verbs {
+            Verbs::Scripted(verbs) => Box::pin(verbs.renew_all(claims, &|route, _| route)),
+            Verbs::Replicated(verbs) => Box::pin(verbs.renew_all(claims)),
+            Verbs::Plain(verbs) => Box::pin(verbs.renew_all(claims)),
+        }
     }
 
     fn release<'a>(
@@ -157,7 +163,11 @@ impl Backend for RedisBackend {
         claim: &'a Claim,
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
-        self.verbs.release(claim, linger)
+        match &self.verbs {
+            Verbs::Scripted(verbs) => Box::pin(verbs.release(claim, linger)),
+            Verbs::Replicated(verbs) => Box::pin(verbs.release(claim, linger)),
+            Verbs::Plain(verbs) => Box::pin(verbs.release(claim, linger)),
+        }
     }
 
     fn ttl_may_change(&self) -> bool {
@@ -165,7 +175,7 @@ impl Backend for RedisBackend {
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        Box::pin(self.store.inspect(&*self.verbs, query))
+        Box::pin(self.store.inspect(&self.verbs, query))
     }
 }
 

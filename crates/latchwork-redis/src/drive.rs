@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::FutureExt;
 use latchwork_store::Io;
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 
 use crate::lock;
 
@@ -188,35 +188,23 @@ impl Wake for Drive {
 /// would be waited for as long as anybody has the connection
 /// (<https://github.com/tokio-rs/tokio/issues/7714>).
 #[derive(Debug, Default)]
-pub(crate) struct Gone {
-    by_now: AtomicBool,
-    news: Notify,
-}
+pub(crate) struct Gone(SetOnce<()>);
 
 impl Gone {
     /// All that will ever be answered has been.
     pub(crate) fn set(&self) {
-        self.by_now.store(true, Ordering::SeqCst);
-        self.news.notify_waiters();
+        let _ = self.0.set(());
     }
 
     /// The answer, or `None` if the connection has ended without one.
     pub(crate) async fn unless<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let mut answer = std::pin::pin!(answer);
-        {
-            let mut told = std::pin::pin!(self.news.notified());
-            // Enlist before looking, or word in between would go unnoticed.
-            told.as_mut().enable();
-            if !self.by_now.load(Ordering::SeqCst) {
-                tokio::select! {
-                    biased;
-                    answer = answer.as_mut() => return Some(answer),
-                    () = told => {}
-                }
-            }
+        tokio::select! {
+            biased;
+            answer = answer.as_mut() => Some(answer),
+            // It may have been answered before the end.
+            _ = self.0.wait() => answer.as_mut().now_or_never(),
         }
-        // It may have been answered before the end.
-        answer.as_mut().now_or_never()
     }
 }
 

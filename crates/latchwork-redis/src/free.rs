@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use latchwork_store::{Attempt, BackendError, BackendErrorKind, Claim, Effect, Grant, Verb};
 use redis::{Cmd, Value};
 
-use crate::answers::{attempt, blocked_by, text};
+use crate::answers::{attempt, blocked_by, text, token};
 use crate::backend::Store;
-use crate::combine::{Combined, LIMIT};
+use crate::combine::Combined;
 use crate::errors::{Failure, strange};
 use crate::guard::Chosen;
 use crate::link::Link;
@@ -42,8 +42,8 @@ impl Scripted {
             self.take.kind().one(&request, route).await?
         };
         match answer {
-            Value::Int(token) => {
-                let token = u64::try_from(token).unwrap_or_default();
+            Value::Int(_) => {
+                let token = token(&answer).ok_or_else(|| strange(&answer))?;
                 self.store.pushes.note(token);
                 Ok(Some(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None })))
             }
@@ -100,7 +100,7 @@ impl Crowds {
 
     /// The count of all keys that share a place.
     fn place(&self, names: &Names) -> &AtomicU8 {
-        &self.0[(hash(0, names.lock()) >> 32) as usize % self.0.len()]
+        &self.0[(hash(names.lock()) >> 32) as usize % self.0.len()]
     }
 
     pub(crate) fn note(&self, names: &Names) {
@@ -142,18 +142,15 @@ impl Combined for Take {
     type Request = TakeRequest;
     type Answer = Value;
 
-    fn alone<'a>(&'a self, request: &'a TakeRequest) -> Verb<'a, Result<Value, BackendError>> {
-        Box::pin(async move {
-            let mut route = self.store.topology.route_on(None, request.link.clone());
-            Ok(self.one(request, &mut route).await?)
-        })
-    }
-
-    fn together<'a>(
+    fn send<'a>(
         &'a self,
         requests: &'a [TakeRequest],
     ) -> Verb<'a, Vec<Result<Value, BackendError>>> {
         Box::pin(async move {
+            if let [only] = requests {
+                let mut route = self.store.topology.route_on(None, only.link.clone());
+                return vec![self.one(only, &mut route).await.map_err(BackendError::from)];
+            }
             // A namespace has a counter of its own, so it needs a command of its own.
             let mut groups: Vec<Vec<usize>> = Vec::new();
             for (index, request) in requests.iter().enumerate() {
@@ -163,7 +160,7 @@ impl Combined for Take {
                     None => groups.push(vec![index]),
                 }
             }
-            let commands = groups.iter().map(|g| Box::pin(self.take_group(requests, g)));
+            let commands = groups.iter().map(|g| self.several(requests, g));
             let mut answers = vec![Ok(Value::Nil); requests.len()];
             for (group, taken) in groups.iter().zip(join_all(commands).await) {
                 // What one namespace is refused says nothing of what another has got.
@@ -180,15 +177,16 @@ impl Take {
     /// Takes one key.
     async fn one(&self, request: &TakeRequest, route: &mut Route<'_>) -> Result<Value, Failure> {
         let names = &request.names;
+        let keys = [names.lock().to_owned(), names.token(), names.helper("line")];
         let run = route.run(self.scripts.try_, |command, link| {
-            self.scripts.keys(command, names, &[names.lock(), names.token(), names.helper("line")]);
+            self.scripts.keys(command, names, &keys);
             request.fill(command);
             self.scripts.fill(command, link);
         });
         run.await
     }
 
-    async fn take_group(
+    async fn several(
         &self,
         requests: &[TakeRequest],
         group: &[usize],
@@ -196,7 +194,7 @@ impl Take {
         let members = || group.iter().map(|index| &requests[*index]);
         let first = &requests[group[0]];
         let mut keys = vec![first.names.token()];
-        keys.extend(members().map(|request| request.names.lock()));
+        keys.extend(members().map(|request| request.names.lock().to_owned()));
         keys.extend(members().map(|request| request.names.helper("line")));
         let mut route = self.store.topology.route_on(None, first.link.clone());
         let run = route.run(self.scripts.take, |command, link| {
@@ -204,17 +202,11 @@ impl Take {
             members().for_each(|request| request.fill(command));
             self.scripts.fill(command, link);
         });
-        let run = async {
-            match run.await.map_err(BackendError::from) {
-                // Not by this script: each tries by itself.
-                Err(error) if is_refused(&error) => Ok(Value::Array(vec![Value::Nil; group.len()])),
-                answer => answer,
-            }
-        };
-        let answer = self.store.io.within(LIMIT, run).await;
-        match answer.unwrap_or_else(|| Err(BackendError::no_answer(LIMIT)))? {
-            Value::Array(answers) if answers.len() == group.len() => Ok(answers),
-            other => Err(strange(&other)),
+        match run.await.map_err(BackendError::from) {
+            Ok(Value::Array(answers)) if answers.len() == group.len() => Ok(answers),
+            // Not by this script: each tries by itself.
+            Err(error) if is_refused(&error) => Ok(vec![Value::Nil; group.len()]),
+            answer => Err(strange(&answer?)),
         }
     }
 }
@@ -236,18 +228,17 @@ impl Combined for Free {
     type Request = FreeRequest;
     type Answer = bool;
 
-    fn alone<'a>(&'a self, request: &'a FreeRequest) -> Verb<'a, Result<bool, BackendError>> {
-        Box::pin(async move {
-            let mut route = self.store.topology.route_on(None, request.link.clone());
-            self.one(request, &mut route).await
-        })
-    }
-
-    fn together<'a>(
+    fn send<'a>(
         &'a self,
         requests: &'a [FreeRequest],
     ) -> Verb<'a, Vec<Result<bool, BackendError>>> {
-        Box::pin(async move { each(self.free_all(requests).await, requests.len()) })
+        Box::pin(async move {
+            let mut route = self.store.topology.route_on(None, requests[0].link.clone());
+            match requests {
+                [only] => vec![self.one(only, &mut route).await],
+                several => each(self.several(several, &mut route).await, several.len()),
+            }
+        })
     }
 }
 
@@ -270,8 +261,11 @@ impl Free {
         }
     }
 
-    async fn free_all(&self, requests: &[FreeRequest]) -> Result<Vec<bool>, BackendError> {
-        let mut route = self.store.topology.route_on(None, requests[0].link.clone());
+    async fn several(
+        &self,
+        requests: &[FreeRequest],
+        route: &mut Route<'_>,
+    ) -> Result<Vec<bool>, BackendError> {
         let run = route.run(&FREE, |command, _| {
             command.arg(requests.len());
             for request in requests {
@@ -281,16 +275,10 @@ impl Free {
                 command.arg(&request.value);
             }
         });
-        let run = async {
-            match run.await.map_err(BackendError::from) {
-                // One of the names is not for this user: each is released by itself.
-                Err(error) if is_refused(&error) => Ok(None),
-                answer => answer.map(Some),
-            }
-        };
-        let answer = self.store.io.within(LIMIT, run).await;
-        let Some(answer) = answer.unwrap_or_else(|| Err(BackendError::no_answer(LIMIT)))? else {
-            return Ok(vec![false; requests.len()]);
+        let answer = match run.await.map_err(BackendError::from) {
+            // One of the names is not for this user: each is released by itself.
+            Err(error) if is_refused(&error) => return Ok(vec![false; requests.len()]),
+            answer => answer?,
         };
         match text(&answer) {
             Some(letters) if letters.len() == requests.len() => {

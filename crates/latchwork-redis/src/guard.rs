@@ -58,7 +58,7 @@ impl Chosen {
     }
 
     /// Appends the keys of a script, and the marker while the guard is on.
-    pub(crate) fn keys(&self, command: &mut Cmd, names: &Names, keys: &[&str]) {
+    pub(crate) fn keys(&self, command: &mut Cmd, names: &Names, keys: &[String]) {
         command.arg(keys.len() + usize::from(self.rule.is_some())).arg(keys);
         if self.rule.is_some() {
             command.arg(names.guard());

@@ -50,11 +50,11 @@ impl Scripted {
 impl Store {
     pub(crate) async fn inspect(
         &self,
-        verbs: &dyn Verbs,
+        verbs: &Verbs,
         query: &Query,
     ) -> Result<Vec<Snapshot>, BackendError> {
         match query {
-            Query::Key(key) => Ok(vec![verbs.snapshot(key, &*self.topology.names(key)?).await?]),
+            Query::Key(key) => Ok(vec![verbs.look_at(key, &*self.topology.names(key)?).await?]),
             Query::Prefix(prefix) => self.list(verbs, prefix).await,
         }
     }
@@ -79,7 +79,7 @@ impl Store {
 
     /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
     /// it longer than one step takes.
-    async fn list(&self, verbs: &dyn Verbs, prefix: &str) -> Result<Vec<Snapshot>, BackendError> {
+    async fn list(&self, verbs: &Verbs, prefix: &str) -> Result<Vec<Snapshot>, BackendError> {
         let mut locks = BTreeSet::new();
         let pattern = self.pattern(prefix);
         for node in self.topology.nodes().await? {
@@ -106,7 +106,7 @@ impl Store {
                 continue;
             }
             let Ok(key) = Key::new(&text) else { continue };
-            let snapshot = match verbs.snapshot(&key, &names).await {
+            let snapshot = match verbs.look_at(&key, &names).await {
                 Err(error) if is_out_of_bounds(&error) => continue,
                 snapshot => snapshot?,
             };

@@ -10,11 +10,9 @@
 //! each namespace that the address names, and one for all other keys: were it cut from the text of
 //! the key, keys such as `order-1:stock` and `order-2:stock` would leave one each.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Key};
-
-use crate::lock;
 
 /// What every helper's name ends with, after the lock's own name.
 const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"];
@@ -29,8 +27,6 @@ pub(crate) struct Names {
     /// How much of `lock` is the namespace with its separator.
     namespace: usize,
     slot: Option<u16>,
-    token: String,
-    helpers: [String; 4],
 }
 
 impl Names {
@@ -54,11 +50,7 @@ impl Names {
     }
 
     fn new(lock: &str, namespace: usize, slot: Option<u16>) -> Self {
-        let helpers = std::array::from_fn(|n| format!("{lock}:lw:{}", HELPERS[n]));
-        let (lock, token) = (lock.to_owned(), String::new());
-        let mut names = Self { lock, namespace, slot, token, helpers };
-        names.token = names.shared("token");
-        names
+        Self { lock: lock.to_owned(), namespace, slot }
     }
 
     /// The names of `key` on Cluster.
@@ -80,7 +72,7 @@ impl Names {
         let names = Self::of_stored_tagged(&lock, spaces);
         // A brace that opens in the namespace can pull a helper into another slot.
         let slot = slot_of(&lock);
-        if slot_of(names.token()) != slot || slot_of(names.helper("line")) != slot {
+        if slot_of(&names.token()) != slot || slot_of(&names.helper("line")) != slot {
             return Err(invalid(format!(
                 "key: the brace in the namespace of {text:?} keeps its helpers from its slot"
             ))
@@ -109,20 +101,20 @@ impl Names {
     }
 
     /// The name of a helper that belongs to this lock alone.
-    pub(crate) fn helper(&self, kind: &str) -> &str {
-        let place = HELPERS[..4].iter().position(|helper| *helper == kind);
-        &self.helpers[place.expect("a helper of a lock")]
+    pub(crate) fn helper(&self, kind: &str) -> String {
+        format!("{}:lw:{kind}", self.lock)
     }
 
     /// The keys of the whole scripts.
-    pub(crate) fn whole(&self) -> [&str; 6] {
-        let [line, claims, held, marks] = &self.helpers;
-        [&self.lock, &self.token, line, claims, held, marks]
+    pub(crate) fn whole(&self) -> [String; 6] {
+        let [line, claims, held, marks] =
+            ["line", "claims", "held", "marks"].map(|kind| self.helper(kind));
+        [self.lock.clone(), self.token(), line, claims, held, marks]
     }
 
     /// The counter of tokens: one for a namespace, on Cluster one for each of its slots.
-    pub(crate) fn token(&self) -> &str {
-        &self.token
+    pub(crate) fn token(&self) -> String {
+        self.shared("token")
     }
 
     /// The marker of the guard, one for as many keys as the counter of tokens.
@@ -171,48 +163,9 @@ impl Namespaces {
     }
 }
 
-/// The names of keys that were asked for lately.
-pub(crate) struct Cache {
-    places: Box<[Place; 256]>,
-    pub(crate) spaces: Namespaces,
-}
-
-/// Where the names of one key are at hand.
-type Place = Mutex<Option<(Key, Arc<Names>)>>;
-
-impl Cache {
-    pub(crate) fn new(spaces: Namespaces) -> Self {
-        Self { places: Box::new([const { Mutex::new(None) }; 256]), spaces }
-    }
-
-    /// The names of a key, made by `make` if they are not at hand.
-    pub(crate) fn get(
-        &self,
-        key: &Key,
-        make: impl FnOnce(&Key, &Namespaces) -> Result<Names, BackendError>,
-    ) -> Result<Arc<Names>, BackendError> {
-        let place = &self.places[hash(0, key.as_str()) as usize % self.places.len()];
-        let at_hand = || lock(place);
-        if let Some((of, names)) = &*at_hand()
-            && of == key
-        {
-            return Ok(names.clone());
-        }
-        let names = Arc::new(make(key, &self.spaces)?);
-        *at_hand() = Some((key.clone(), names.clone()));
-        Ok(names)
-    }
-}
-
-impl std::fmt::Debug for Cache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Cache")
-    }
-}
-
 /// FNV-1a, with its halves mixed.
-pub(crate) fn hash(seed: u64, text: &str) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
+pub(crate) fn hash(text: &str) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325_u64;
     let hash = text
         .bytes()
         .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
@@ -335,7 +288,7 @@ mod tests {
         assert_eq!(names.channel_parts(), ("shop:lw:push:".into(), String::new()));
         for other in ["job", "shop", "shopping:x", "order-1:stock", "order-2:stock"] {
             let names = Names::plain(&key(other), &shop()).unwrap();
-            assert_eq!((names.token(), &*names.guard()), ("lw:token", "lw:guard"), "{other}");
+            assert_eq!((&*names.token(), &*names.guard()), ("lw:token", "lw:guard"), "{other}");
             assert_eq!(names.channel_parts(), ("lw:push:".into(), String::new()));
         }
     }
@@ -371,9 +324,9 @@ mod tests {
             let slot = names.slot().unwrap();
             assert_eq!(slot_of(names.lock()), slot);
             for helper in ["line", "claims", "held", "marks"] {
-                assert_eq!(slot_of(names.helper(helper)), slot, "{text}");
+                assert_eq!(slot_of(&names.helper(helper)), slot, "{text}");
             }
-            assert_eq!(slot_of(names.token()), slot, "{text}");
+            assert_eq!(slot_of(&names.token()), slot, "{text}");
             assert_eq!(slot_of(&names.channel("0123")), slot, "{text}");
         }
     }

@@ -16,12 +16,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Claim, Effect, Grant, Key, Linger, Mode,
-    Released, Renewal, Snapshot, Verb, Wake, random_between,
+    Released, Renewal, Snapshot, Wake, random_between,
 };
 use redis::{Value, cmd};
 
-use crate::answers::{blocked_by, number, text};
-use crate::backend::{Store, Verbs};
+use crate::answers::{blocked_by, number, text, token};
+use crate::backend::Store;
 use crate::errors::strange;
 use crate::facts::only_plain;
 use crate::inspect::read_plain;
@@ -59,7 +59,7 @@ impl Plain {
         Self { store }
     }
 
-    async fn take(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+    pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         if claim.mode != Mode::Exclusive {
             return Err(only_plain(format_args!("no {}", claim.mode.shape())));
         }
@@ -106,8 +106,8 @@ impl Plain {
         // From here on nothing is certainly not applied: the key is taken.
         let unknown = |error| BackendError { effect: Effect::Unknown, ..error };
         let counter = names.token();
-        let drawn = self.one_key(names, &TOKEN, counter, &[]).await.map_err(unknown)?;
-        let token = number(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
+        let drawn = self.one_key(names, &TOKEN, &counter, &[]).await.map_err(unknown)?;
+        let token = token(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
         let confirmed = self.one_key(names, CONFIRM, names.lock(), &[id, &token]).await;
         let confirmed = confirmed.map_err(unknown)?;
         text(&confirmed).ok_or_else(|| strange(&confirmed))
@@ -131,7 +131,7 @@ impl Plain {
         })
     }
 
-    async fn pause(&self, claim: &Claim) -> Result<Wake, BackendError> {
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
         if !claim.waits {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
@@ -162,7 +162,11 @@ impl Plain {
         }
     }
 
-    async fn give_back(&self, claim: &Claim, linger: Linger) -> Result<Released, BackendError> {
+    pub(crate) async fn release(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
         if linger != Linger::None {
             return Err(only_plain("no linger"));
         }
@@ -177,6 +181,15 @@ impl Plain {
             Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(Released::NotHeld),
             Err(error) => Err(error),
         }
+    }
+
+    pub(crate) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        join_all(claims.iter().map(|claim| Box::pin(self.renew(claim)))).await
+    }
+
+    pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
+        let answer = self.one_key(names, INSPECT, names.lock(), &[]).await?;
+        read_plain(&answer, key, names).ok_or_else(|| strange(&answer))
     }
 
     /// Runs a script of one key. It is sent whole: a proxy may lead each key to another server, and
@@ -194,41 +207,5 @@ impl Plain {
             command
         };
         Ok(self.store.topology.route(names.slot()).await?.send(eval).await?)
-    }
-}
-
-impl Verbs for Plain {
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        Box::pin(self.take(claim))
-    }
-
-    fn wait<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Wake, BackendError>> {
-        Box::pin(self.pause(claim))
-    }
-
-    fn renew_all<'a>(
-        &'a self,
-        claims: &'a [Claim],
-    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
-        Box::pin(join_all(claims.iter().map(|claim| Box::pin(self.renew(claim)))))
-    }
-
-    fn release<'a>(
-        &'a self,
-        claim: &'a Claim,
-        linger: Linger,
-    ) -> Verb<'a, Result<Released, BackendError>> {
-        Box::pin(self.give_back(claim, linger))
-    }
-
-    fn snapshot<'a>(
-        &'a self,
-        key: &'a Key,
-        names: &'a Names,
-    ) -> Verb<'a, Result<Snapshot, BackendError>> {
-        Box::pin(async move {
-            let answer = self.one_key(names, INSPECT, names.lock(), &[]).await?;
-            read_plain(&answer, key, names).ok_or_else(|| strange(&answer))
-        })
     }
 }

@@ -32,7 +32,7 @@ impl Calls {
 }
 
 impl Scripted {
-    pub(crate) async fn release_claim(
+    pub(crate) async fn release(
         &self,
         claim: &Claim,
         linger: Linger,
@@ -111,9 +111,9 @@ impl Scripted {
             Linger::For(length) => millis(length).to_string(),
             Linger::End => "end".to_owned(),
         };
-        let (start, end) = names.channel_parts();
+        let (keys, (start, end)) = (names.whole(), names.channel_parts());
         let run = route.run(self.scripts.release, |command, link| {
-            self.scripts.keys(command, names, &names.whole());
+            self.scripts.keys(command, names, &keys);
             command.arg("").arg(id).arg(&linger);
             for _ in 4..=12 {
                 command.arg("");

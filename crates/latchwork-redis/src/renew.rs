@@ -38,7 +38,7 @@ pub(crate) type Prepare<'a> = &'a (dyn for<'r> Fn(Route<'r>, Duration) -> Route<
 
 impl Scripted {
     /// Renews claims, each group on a route that `prepare` has prepared.
-    pub(crate) async fn renew_by(
+    pub(crate) async fn renew_all(
         &self,
         claims: &[Claim],
         prepare: Prepare<'_>,
@@ -162,7 +162,7 @@ impl Scripted {
                 }
             }
             let names = &group[0].1;
-            command.arg(if bare { names.lock() } else { names.token() });
+            command.arg(if bare { names.lock().to_owned() } else { names.token() });
             for claim in &members {
                 command.arg(claim.id.to_string()).arg(letter(claim.mode));
                 command.arg(millis(claim.ttl)).arg(claim.floor);
@@ -173,7 +173,7 @@ impl Scripted {
         Ok(renewals(&answer, &members)?)
     }
 
-    /// Renews one claim, as [`Self::renew_by`] does.
+    /// Renews one claim, as [`Self::renew_all`] does.
     pub(crate) async fn renew_one(
         &self,
         claim: &Claim,

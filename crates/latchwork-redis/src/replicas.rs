@@ -12,19 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Claim, ClaimId, Effect, Grant, Key, Linger, Released,
-    Renewal, Snapshot, Stamp, Verb, Wake,
+    Attempt, BackendError, BackendErrorKind, Claim, ClaimId, Effect, Grant, Linger, Released,
+    Renewal, Stamp, Wake,
 };
 use redis::{Cmd, PushInfo, Value, cmd};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::answers::number;
-use crate::backend::Verbs;
 use crate::connect::Access;
 use crate::errors::Failure;
 use crate::link::Link;
 use crate::lock;
-use crate::names::Names;
 use crate::renew::Prepare;
 use crate::scripted::Scripted;
 
@@ -35,7 +33,7 @@ const MOST: usize = 64;
 
 /// The scripted verbs, confirmed by replicas.
 pub(crate) struct Replicated {
-    inner: Arc<Scripted>,
+    pub(crate) inner: Arc<Scripted>,
     replicas: u32,
     /// Claims that were taken back without an answer. A release of theirs may still be under way,
     /// and would hit a new grant to one of them.
@@ -55,7 +53,7 @@ impl Replicated {
         Confirm { replicas: self.replicas, limit: limit(ttl) }
     }
 
-    async fn try_confirmed(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+    pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         if self.undone().contains(&claim.id) {
             self.take_back(claim).await?;
         }
@@ -84,7 +82,7 @@ impl Replicated {
         released.unwrap_or_else(|| Err(BackendError::no_answer(limit))).map(drop)
     }
 
-    async fn release_and_forget(
+    pub(crate) async fn release(
         &self,
         claim: &Claim,
         linger: Linger,
@@ -98,13 +96,13 @@ impl Replicated {
         Ok(released)
     }
 
-    async fn renew_confirmed(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        self.inner.renew_by(claims, &|route, ttl| route.confirmed_by(self.confirm(ttl))).await
+    pub(crate) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        self.inner.renew_all(claims, &|route, ttl| route.confirmed_by(self.confirm(ttl))).await
     }
 
     /// Confirms a grant that a releaser has pushed. If that fails the claim tries by itself, and
     /// then it is told why or taken back.
-    async fn wait_confirmed(&self, claim: &Claim) -> Result<Wake, BackendError> {
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
         let wake = self.inner.wait(claim).await?;
         if !matches!(wake, Wake::Admitted { .. }) {
             return Ok(wake);
@@ -120,39 +118,6 @@ impl Replicated {
             },
             Ok(Renewal::Lost) | Err(_) => Wake::Look,
         })
-    }
-}
-
-impl Verbs for Replicated {
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        Box::pin(self.try_confirmed(claim))
-    }
-
-    fn wait<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Wake, BackendError>> {
-        Box::pin(self.wait_confirmed(claim))
-    }
-
-    fn renew_all<'a>(
-        &'a self,
-        claims: &'a [Claim],
-    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
-        Box::pin(self.renew_confirmed(claims))
-    }
-
-    fn release<'a>(
-        &'a self,
-        claim: &'a Claim,
-        linger: Linger,
-    ) -> Verb<'a, Result<Released, BackendError>> {
-        Box::pin(self.release_and_forget(claim, linger))
-    }
-
-    fn snapshot<'a>(
-        &'a self,
-        key: &'a Key,
-        names: &'a Names,
-    ) -> Verb<'a, Result<Snapshot, BackendError>> {
-        self.inner.snapshot(key, names)
     }
 }
 
@@ -232,7 +197,7 @@ impl Link {
         pipeline.cmd("WAIT").arg(confirm.replicas).arg(millis);
         let mut given_up = GivenUp { of: self, client_id: own.client_id() };
         let answers = own.send_together(&pipeline, usize::from(asking), 2);
-        let answers = self.unless_succeeded(answers).await;
+        let answers = self.unless_superseded(answers).await;
         given_up.client_id = None;
         let (value, replicas) = match answers {
             Ok(answers) => {

@@ -4,13 +4,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use latchwork_store::{
-    Attempt, BackendError, Claim, Effect, Key, Linger, Mode, Order, Released, Renewal, Snapshot,
-    Verb, Wake,
-};
+use latchwork_store::{Attempt, BackendError, Claim, Effect, Mode, Order, Wake};
 
 use crate::answers::{attempt, goes_on, stands_at};
-use crate::backend::{Store, Verbs};
+use crate::backend::Store;
 use crate::combine::Combiner;
 use crate::free::{Crowds, Free, Take};
 use crate::guard::Chosen;
@@ -65,6 +62,12 @@ impl Scripted {
         Ok(names)
     }
 
+    pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        let names = self.names(claim)?;
+        let mut route = self.store.topology.route(names.slot()).await?;
+        self.try_on(&mut route, &names, claim).await
+    }
+
     /// Tries on a route: first as for a free key, unless somebody seems to wait for it.
     pub(crate) async fn try_on(
         &self,
@@ -116,11 +119,12 @@ impl Scripted {
             Mode::Permits { take, of } => (take, of),
             _ => (0, 0),
         };
+        let keys = names.whole();
         let (mut from, mut is_known) = (None, known.is_some());
         let mut calls = Calls::default();
         let attempt = loop {
             let run = route.run(self.scripts.try_, |command, link| {
-                self.scripts.keys(command, names, &names.whole());
+                self.scripts.keys(command, names, &keys);
                 command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
                 command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
                 command.arg(kind).arg(claim.floor).arg(nonce.to_string()).arg(process);
@@ -167,7 +171,7 @@ impl Scripted {
         attempt
     }
 
-    async fn wait_for_word(&self, claim: &Claim) -> Result<Wake, BackendError> {
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
         if !claim.waits {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
@@ -203,43 +207,6 @@ impl Scripted {
 
     pub(crate) fn publish(&self) -> &'static str {
         if self.store.topology.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
-    }
-}
-
-impl Verbs for Scripted {
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        Box::pin(async move {
-            let names = self.names(claim)?;
-            let mut route = self.store.topology.route(names.slot()).await?;
-            self.try_on(&mut route, &names, claim).await
-        })
-    }
-
-    fn wait<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Wake, BackendError>> {
-        Box::pin(self.wait_for_word(claim))
-    }
-
-    fn renew_all<'a>(
-        &'a self,
-        claims: &'a [Claim],
-    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
-        Box::pin(self.renew_by(claims, &|route, _| route))
-    }
-
-    fn release<'a>(
-        &'a self,
-        claim: &'a Claim,
-        linger: Linger,
-    ) -> Verb<'a, Result<Released, BackendError>> {
-        Box::pin(self.release_claim(claim, linger))
-    }
-
-    fn snapshot<'a>(
-        &'a self,
-        key: &'a Key,
-        names: &'a Names,
-    ) -> Verb<'a, Result<Snapshot, BackendError>> {
-        Box::pin(self.look_at(key, names))
     }
 }
 

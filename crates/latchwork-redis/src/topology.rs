@@ -16,7 +16,7 @@ use crate::connect::{Access, Probe};
 use crate::errors::{Failure, Reaction};
 use crate::facts::Facts;
 use crate::link::Link;
-use crate::names::{Cache, Names, Namespaces};
+use crate::names::{Names, Namespaces};
 use crate::node::{Node, Target, Use};
 use crate::push::{Ears, Pushes};
 use crate::replicas::Confirm;
@@ -38,7 +38,7 @@ pub(crate) enum Topology {
         io: Io,
         /// Another server may take over.
         fails_over: bool,
-        names: Cache,
+        spaces: Namespaces,
     },
     /// The masters of a Cluster.
     Cluster(Arc<Cluster>),
@@ -66,7 +66,7 @@ impl Topology {
             node,
             io: io.clone(),
             fails_over,
-            names: Cache::new(Namespaces::new(&config.namespaces)),
+            spaces: Namespaces::new(&config.namespaces),
         };
         match &config.deployment {
             Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
@@ -79,9 +79,9 @@ impl Topology {
                 one(node, true)
             }
             Deployment::Cluster(seeds) => {
-                let names = Cache::new(Namespaces::new(&config.namespaces));
+                let spaces = Namespaces::new(&config.namespaces);
                 let (io, pushes) = (io.clone(), pushes.clone());
-                Self::Cluster(Cluster::new(seeds.clone(), servers, io, pushes, names))
+                Self::Cluster(Cluster::new(seeds.clone(), servers, io, pushes, spaces))
             }
         }
     }
@@ -92,17 +92,17 @@ impl Topology {
 
     /// What a key is called here.
     pub(crate) fn names(&self, key: &Key) -> Result<Arc<Names>, BackendError> {
-        match self {
-            Self::One { names, .. } => names.get(key, Names::plain),
-            Self::Cluster(cluster) => cluster.names.get(key, Names::tagged),
-        }
+        Ok(Arc::new(match self {
+            Self::One { spaces, .. } => Names::plain(key, spaces)?,
+            Self::Cluster(cluster) => Names::tagged(key, &cluster.spaces)?,
+        }))
     }
 
     /// The names of a lock that is called so here.
     pub(crate) fn names_of_stored(&self, lock: &str) -> Names {
         match self {
-            Self::One { names, .. } => Names::of_stored(lock, &names.spaces),
-            Self::Cluster(cluster) => Names::of_stored_tagged(lock, &cluster.names.spaces),
+            Self::One { spaces, .. } => Names::of_stored(lock, spaces),
+            Self::Cluster(cluster) => Names::of_stored_tagged(lock, &cluster.spaces),
         }
     }
 
@@ -114,8 +114,8 @@ impl Topology {
     /// The namespaces that the address names.
     pub(crate) fn namespaces(&self) -> &Namespaces {
         match self {
-            Self::One { names, .. } => &names.spaces,
-            Self::Cluster(cluster) => &cluster.names.spaces,
+            Self::One { spaces, .. } => spaces,
+            Self::Cluster(cluster) => &cluster.spaces,
         }
     }
 
