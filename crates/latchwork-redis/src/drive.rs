@@ -4,6 +4,10 @@
 //! that a connection lives whatever the user's runtime does. But a thread that sends would have to
 //! wake that thread only to have its bytes written: whoever sends polls the future once itself, and
 //! the write happens right there. The answer is read by Latchwork's thread.
+//!
+//! Measured: without it 1 task makes 0.85 of the cycles in the same time with 1.15 times the switches of
+//! threads, and 8 clients with one key make 0.88. 64 tasks make 1.16 times as many, for they write
+//! together anyway (`--example cycle_cost`, with and without in turns).
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

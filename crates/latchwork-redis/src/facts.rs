@@ -19,6 +19,8 @@ use crate::link::{Link, command};
 pub(crate) struct Facts {
     /// Major and minor version, if it says.
     pub(crate) version: Option<(u32, u32)>,
+    /// `SET` takes `NX` and `GET` together, which a free key is taken with.
+    pub(crate) set_nx_get: bool,
     pub(crate) run_id: String,
     pub(crate) role: String,
     pub(crate) maxmemory_policy: String,
@@ -30,11 +32,6 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Whether `SET` takes `NX` and `GET` together, which a free key is taken with.
-    pub(crate) fn set_nx_get(&self) -> bool {
-        self.version.is_some_and(|version| version >= (7, 0))
-    }
-
     /// Reads the answer to INFO.
     pub(crate) fn read(info: &str) -> Self {
         let field = |wanted: &str| {
@@ -49,6 +46,7 @@ impl Facts {
         };
         Self {
             version,
+            set_nx_get: version.is_some_and(|version| version >= (7, 0)),
             run_id: field("run_id"),
             role: field("role"),
             maxmemory_policy: field("maxmemory_policy"),
@@ -246,7 +244,7 @@ mod tests {
             maxmemory_policy:noeviction\r\n";
         assert_eq!(Facts::read(str::from_utf8(sample).unwrap()).version, Some((7, 0)));
         survives("INFO", &[sample], |bytes| {
-            Facts::read(&String::from_utf8_lossy(bytes)).set_nx_get();
+            let _ = Facts::read(&String::from_utf8_lossy(bytes));
         });
     }
 }

@@ -14,9 +14,7 @@ use crate::config::{Deployment, RedisConfig};
 use crate::errors::strange;
 use crate::link::Link;
 use crate::names::Names;
-use crate::scripts::{
-    GUARD_LOOK, RELEASE, RELEASE_GUARDED, Script, TAKE, TAKE_GUARDED, TRY, TRY_GUARDED,
-};
+use crate::scripts::GUARD_LOOK;
 use crate::topology::Route;
 
 /// The longest ttl where the address names none.
@@ -36,41 +34,6 @@ pub(crate) struct Rule {
     pub(crate) deposed: Duration,
     via_proxy: bool,
     database: i64,
-}
-
-/// The scripts that grant, with the guard in them or not: chosen once.
-#[derive(Clone)]
-pub(crate) struct Chosen {
-    pub(crate) try_: &'static Script,
-    pub(crate) take: &'static Script,
-    pub(crate) release: &'static Script,
-    rule: Option<Rule>,
-}
-
-impl Chosen {
-    pub(crate) fn by(rule: Option<Rule>) -> Self {
-        match rule {
-            None => Self { try_: &TRY, take: &TAKE, release: &RELEASE, rule },
-            Some(_) => {
-                Self { try_: &TRY_GUARDED, take: &TAKE_GUARDED, release: &RELEASE_GUARDED, rule }
-            }
-        }
-    }
-
-    /// Appends the keys of a script, and the marker while the guard is on.
-    pub(crate) fn keys(&self, command: &mut Cmd, names: &Names, keys: &[String]) {
-        command.arg(keys.len() + usize::from(self.rule.is_some())).arg(keys);
-        if self.rule.is_some() {
-            command.arg(names.guard());
-        }
-    }
-
-    /// Appends what the guard reads, while it is on.
-    pub(crate) fn fill(&self, command: &mut Cmd, link: &Link) {
-        if let Some(rule) = &self.rule {
-            rule.fill(command, link);
-        }
-    }
 }
 
 /// What the marker of a namespace says.

@@ -10,13 +10,13 @@ use crate::answers::{attempt, goes_on, stands_at};
 use crate::backend::Store;
 use crate::combine::Combiner;
 use crate::free::{Crowds, Free, Take};
-use crate::guard::Chosen;
 use crate::link::Link;
 use crate::message::Nonce;
 use crate::names::Names;
 use crate::plain;
 use crate::push::{Expected, Mailbox, Unclaimed};
 use crate::release::Calls;
+use crate::scripts::Chosen;
 use crate::topology::Route;
 use crate::value::{head, is_alone, letter, stored};
 
@@ -78,7 +78,7 @@ impl Scripted {
         let known = self.store.pushes.find(claim.id);
         if known.is_none()
             && is_alone(claim.mode)
-            && route.link().facts.set_nx_get()
+            && route.link().facts.set_nx_get
             && !self.crowds.is_crowded(names)
             && let Some(attempt) = self.take_free(route, names, claim).await?
         {
