@@ -1,86 +1,15 @@
 //! The answers of servers and scripts, read.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Mode, Released,
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Released,
     Renewal, Shape,
 };
 use redis::Value;
 
 use crate::errors::strange;
-use crate::holder;
-
-/// The letter of a mode in the scripts.
-pub(crate) fn letter(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "x",
-        Mode::Write => "w",
-        Mode::Read => "r",
-        Mode::Permits { .. } => "p",
-    }
-}
-
-/// Whether claims of this mode hold their key alone.
-pub(crate) fn is_alone(mode: Mode) -> bool {
-    matches!(mode, Mode::Exclusive | Mode::Write)
-}
-
-/// What a key's own value says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// One claim alone.
-    Alone { mode: Mode, id: String, token: u64, holder: Arc<str>, since: Option<Duration> },
-    /// Readers; nobody joins them until then (ms since 1970).
-    Readers { closed: u64 },
-    /// Permits of a limit, closed in the same way.
-    Permits { of: u32, closed: u64 },
-    /// Nobody; it is kept closed.
-    Closed,
-    /// A client of another kind.
-    Foreign,
-}
-
-impl Held {
-    pub(crate) fn read(value: &[u8]) -> Self {
-        Self::parse(value).unwrap_or(Self::Foreign)
-    }
-
-    fn parse(value: &[u8]) -> Option<Self> {
-        let text = String::from_utf8_lossy(value);
-        let rest = text.strip_prefix("lw:")?;
-        let (kind, rest) = (rest.get(..1)?, rest.get(1..)?);
-        let rest = rest.strip_prefix(':')?.get(2..)?;
-        match kind {
-            "x" | "w" => {
-                let mode = if kind == "x" { Mode::Exclusive } else { Mode::Write };
-                let mut parts = rest.splitn(3, ':');
-                let id = parts.next()?.to_owned();
-                let token = parts.next()?.parse().ok()?;
-                let (holder, since) = holder::read(parts.next()?);
-                Some(Self::Alone { mode, id, token, holder, since })
-            }
-            "r" => Some(Self::Readers { closed: rest.parse().ok()? }),
-            "p" => {
-                let mut parts = rest.split(':');
-                let closed = parts.next()?.parse().ok()?;
-                Some(Self::Permits { of: parts.next()?.parse().ok()?, closed })
-            }
-            "c" => Some(Self::Closed),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn shape(&self) -> Option<Shape> {
-        match self {
-            Self::Alone { mode, .. } => Some(mode.shape()),
-            Self::Readers { .. } => Some(Shape::ReadWrite),
-            Self::Permits { of, .. } => Some(Shape::Semaphore { of: *of }),
-            Self::Closed | Self::Foreign => None,
-        }
-    }
-}
+use crate::value::{Held, read_holder};
 
 /// What to tell a claim that leaves nothing behind, by the value that is in its way.
 pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {
@@ -132,7 +61,7 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
             Value::Int(1) => {
                 let [_, token, ttl, seconds, micros] = &parts[..] else { return None };
                 Some(Ok(Attempt::Granted(Grant {
-                    token: number(token)?,
+                    token: self::token(token)?,
                     ttl: Duration::from_millis(number(ttl)?),
                     store_time: Some(time(seconds, micros)?),
                 })))
@@ -155,7 +84,7 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                     cause,
                     holder: Some(text(holder)?)
                         .filter(|stored| !stored.is_empty())
-                        .map(|stored| holder::read(&stored).0),
+                        .map(|stored| read_holder(&stored).0),
                     resume: None,
                     store_time: Some(time(seconds, micros)?),
                 })))
@@ -210,7 +139,7 @@ pub(crate) fn renewals(answer: &Value, claims: &[&Claim]) -> Result<Vec<Renewal>
         }
         let renewal = |(token, claim): (&Value, &&Claim)| match text(token)?.as_str() {
             "" => Some(Renewal::Lost),
-            token => Some(Renewal::Held { ttl: claim.ttl, token: token.parse().ok()?, store_time }),
+            _ => Some(Renewal::Held { ttl: claim.ttl, token: self::token(token)?, store_time }),
         };
         tokens.iter().zip(claims).map(renewal).collect()
     };
@@ -224,6 +153,11 @@ fn shape(text: &str) -> Option<Shape> {
         ("p", of) => Some(Shape::Semaphore { of: of.parse().ok()? }),
         _ => None,
     }
+}
+
+/// A token: zero is none. The store alone makes tokens, by the rule in `token.lua`.
+pub(crate) fn token(value: &Value) -> Option<u64> {
+    number(value).filter(|token| *token > 0)
 }
 
 /// A number, given as such or as text; `None` below zero.
@@ -266,29 +200,6 @@ pub(crate) fn time(seconds: &Value, micros: &Value) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn reads_the_values_of_keys() {
-        let id = "0".repeat(31) + "7";
-        let value = format!("lw:x:+:{id}:1790000000000001:1790000000007|host:pid 7");
-        let held = Held::read(value.as_bytes());
-        assert_eq!(
-            held,
-            Held::Alone {
-                mode: Mode::Exclusive,
-                id,
-                token: 1_790_000_000_000_001,
-                holder: "host:pid 7".into(),
-                since: Some(Duration::from_millis(1_790_000_000_007)),
-            }
-        );
-        assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers { closed: 0 });
-        assert_eq!(Held::read(b"lw:p:-:77:5:2"), Held::Permits { of: 5, closed: 77 });
-        assert_eq!(Held::read(b"lw:c:-:"), Held::Closed);
-        for foreign in [&b""[..], b"lw:", b"lw:x:-:zz", b"0123456789abcdef", b"\xff\xfe"] {
-            assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");
-        }
-    }
-
     /// An answer made of bytes: parts between `|`, numbers as such, and lists of parts in brackets.
     fn answer_of(bytes: &[u8]) -> Value {
         fn part(bytes: &[u8]) -> Value {
@@ -330,25 +241,6 @@ mod tests {
             if let Value::Array(parts) = &answer {
                 let _ = parts.windows(2).filter_map(|two| time(&two[0], &two[1])).count();
             }
-        });
-    }
-
-    #[test]
-    fn hostile_values_of_keys_are_read_without_harm() {
-        let id = "0".repeat(31) + "7";
-        let samples = [
-            format!("lw:x:+:{id}:1790000000000001:1790000000007|host:pid 7"),
-            "lw:r:-:1790000000007".into(),
-            "lw:p:-:77:5:2".into(),
-            "lw:c:-:".into(),
-            "lw:x:\u{e9}:zz".into(),
-        ];
-        let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
-        latchwork_services::hostile::survives("values of keys", &samples, |bytes| {
-            let _ = Held::read(bytes);
-            let text = String::from_utf8_lossy(bytes);
-            let _ = holder::read(&text);
-            let _ = fields(&text).count();
         });
     }
 }

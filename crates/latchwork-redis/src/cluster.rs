@@ -18,8 +18,8 @@ use crate::config::Endpoint;
 use crate::connect::Access;
 use crate::facts::Facts;
 use crate::link::Link;
-use crate::locked::lock;
-use crate::names::{Cache, SLOTS};
+use crate::lock;
+use crate::names::{Namespaces, SLOTS};
 use crate::node::{Node, Target, Use};
 use crate::push::{Ears, Pushes};
 
@@ -40,7 +40,7 @@ pub(crate) struct Cluster {
     io: Io,
     pushes: Arc<Pushes>,
     me: Weak<Self>,
-    pub(crate) names: Cache,
+    pub(crate) spaces: Namespaces,
     map: Mutex<Map>,
     /// Held by whoever asks: the others wait for what it learns.
     turn: tokio::sync::Mutex<()>,
@@ -78,7 +78,7 @@ impl Cluster {
         access: Arc<Access>,
         io: Io,
         pushes: Arc<Pushes>,
-        names: Cache,
+        spaces: Namespaces,
     ) -> Arc<Self> {
         let map = Map {
             nodes: HashMap::new(),
@@ -89,7 +89,7 @@ impl Cluster {
         };
         Arc::new_cyclic(|me| Self {
             seeds,
-            names,
+            spaces,
             access,
             io,
             pushes,
@@ -341,7 +341,7 @@ impl Cluster {
             self.io.spawn(async move {
                 // If it lives, it says itself where to go.
                 pause.await;
-                succeeded.iter().flatten().for_each(|node| node.is_succeeded());
+                succeeded.iter().flatten().for_each(|node| node.mark_superseded());
             });
         }
         // Messages about these keys come from elsewhere now.

@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Endpoint, Tls};
 use crate::drive::Drive;
+use crate::drive::Gone;
 use crate::errors::failure;
-use crate::gone::Gone;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);

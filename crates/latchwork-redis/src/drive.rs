@@ -4,6 +4,10 @@
 //! that a connection lives whatever the user's runtime does. But a thread that sends would have to
 //! wake that thread only to have its bytes written: whoever sends polls the future once itself, and
 //! the write happens right there. The answer is read by Latchwork's thread.
+//!
+//! Measured: without it 1 task makes 0.85 of the cycles in the same time with 1.15 times the switches of
+//! threads, and 8 clients with one key make 0.88. 64 tasks make 1.16 times as many, for they write
+//! together anyway (`--example cycle_cost`, with and without in turns).
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -12,10 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use futures_util::FutureExt;
 use latchwork_store::Io;
+use tokio::sync::SetOnce;
 
-use crate::gone::Gone;
-use crate::locked::lock;
+use crate::lock;
 
 /// How often a thread polls at most because others have something to move.
 const ROUNDS: u32 = 8;
@@ -180,6 +185,33 @@ impl Wake for Drive {
     }
 }
 
+/// Tells those who wait for answers on a connection that none will come any more.
+///
+/// The library answers, with an error, what it has taken from its queue. A request that enters the
+/// queue at the moment at which the library lets go of it is neither taken nor dropped: its answer
+/// would be waited for as long as anybody has the connection
+/// (<https://github.com/tokio-rs/tokio/issues/7714>).
+#[derive(Debug, Default)]
+pub(crate) struct Gone(SetOnce<()>);
+
+impl Gone {
+    /// All that will ever be answered has been.
+    pub(crate) fn set(&self) {
+        let _ = self.0.set(());
+    }
+
+    /// The answer, or `None` if the connection has ended without one.
+    pub(crate) async fn unless<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let mut answer = std::pin::pin!(answer);
+        tokio::select! {
+            biased;
+            answer = answer.as_mut() => Some(answer),
+            // It may have been answered before the end.
+            _ = self.0.wait() => answer.as_mut().now_or_never(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -295,5 +327,15 @@ mod tests {
             }
         };
         driver.io().within(Duration::from_secs(5), gone).await.expect("it has ended");
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_also_after_the_end_and_none_is_waited_for_then() {
+        let gone = Gone::default();
+        assert_eq!(gone.unless(std::future::ready(1)).await, Some(1));
+        let ends = async { gone.set() };
+        assert_eq!(tokio::join!(gone.unless(std::future::pending::<u8>()), ends).0, None);
+        assert_eq!(gone.unless(std::future::ready(2)).await, Some(2));
+        assert_eq!(gone.unless(std::future::pending::<u8>()).await, None);
     }
 }

@@ -3,17 +3,30 @@
 //! Two questions are answered for each error: may the command have taken effect (B9), and what has
 //! to happen before the next try.
 
-use latchwork_store::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::BackendErrorKind::{self, Denied, Mismatch, Unreachable, Unsupported};
+use latchwork_store::{BackendError, Effect};
 use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;
-use crate::probe::is_missing;
+use crate::facts::is_missing;
 
 /// An error with what follows from it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: BackendError,
     pub(crate) reaction: Reaction,
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self { error, reaction: Reaction::None }
+    }
+}
+
+impl From<Failure> for BackendError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
 }
 
 /// What has to happen before the next try.
@@ -35,9 +48,43 @@ pub(crate) enum Reaction {
     Reconnect,
 }
 
+/// Codes with which a server refuses a command before it has done anything.
+const CODES: [(&str, BackendErrorKind, &str, Reaction); 9] = [
+    ("NOSCRIPT", Unsupported, "", Reaction::SendScript),
+    ("TRYAGAIN", Unreachable, "wait for the resharding", Reaction::Again),
+    (
+        "CLUSTERDOWN",
+        Unreachable,
+        "look at CLUSTER INFO: a slot has no master, or the nodes do not agree yet",
+        Reaction::Again,
+    ),
+    ("LOADING", Unreachable, "wait until the server has read its data", Reaction::Again),
+    ("BUSY", Unreachable, "a script blocks the server: SCRIPT KILL ends it", Reaction::Again),
+    ("WRONGPASS", Denied, "look at the user and the password", Reaction::None),
+    ("NOAUTH", Denied, "look at the user and the password", Reaction::None),
+    ("LWGUARD", Unsupported, GUARD_NEEDS, Reaction::None),
+    ("CROSSSLOT", Unsupported, "use redis+cluster:// for a Cluster", Reaction::None),
+];
+const GUARD_NEEDS: &str =
+    "the guard needs INFO (run_id, master_replid): let the user call it, or leave guard out";
+
+/// States in which a server refuses writes. Redis below 7 packs the error of a command inside a
+/// script into a text of its own.
+const STATES: [(&str, &str, Reaction); 5] = [
+    ("READONLY", IS_REPLICA, Reaction::FindMaster),
+    ("MASTERDOWN", IS_REPLICA, Reaction::FindMaster),
+    ("OOM", "the server is full (maxmemory): free memory or raise the limit", Reaction::None),
+    (
+        "MISCONF",
+        "the server cannot save its data and refuses writes: look at its disk",
+        Reaction::None,
+    ),
+    ("NOREPLICAS", "too few replicas are connected (min-replicas-to-write)", Reaction::None),
+];
+const IS_REPLICA: &str = "this server is a replica: connect to the master, or by redis+sentinel://";
+
 /// Reads an error. `from` is the server that the command was sent to.
 pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
-    use BackendErrorKind::{Denied, Mismatch, Unreachable, Unsupported};
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     let is_missing = || is_missing(&format!("{code} {detail}"));
@@ -49,8 +96,6 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         },
         reaction,
     };
-    let refused = |kind, step: &str, reaction| make(kind, Effect::NotApplied, step, reaction);
-    // Redis below 7 packs the error of a command inside a script into a text of its own.
     let says = |word: &str| code == word || (code == "ERR" && detail.contains(word));
     if matches!(error.kind(), ErrorKind::Io) || error.is_unrecoverable_error() {
         return Failure {
@@ -63,51 +108,12 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             reaction: Reaction::Reconnect,
         };
     }
-    match code {
-        "NOSCRIPT" => return refused(Unsupported, "", Reaction::SendScript),
-        "MOVED" | "ASK" => {
-            if let Some(to) = redirected_to(detail, from) {
-                let reaction =
-                    if code == "MOVED" { Reaction::Moved(to) } else { Reaction::Ask(to) };
-                return refused(Unreachable, "", reaction);
-            }
-        }
-        "TRYAGAIN" => return refused(Unreachable, "wait for the resharding", Reaction::Again),
-        "CLUSTERDOWN" => {
-            return refused(
-                Unreachable,
-                "look at CLUSTER INFO: a slot has no master, or the nodes do not agree yet",
-                Reaction::Again,
-            );
-        }
-        "LOADING" => {
-            return refused(
-                Unreachable,
-                "wait until the server has read its data",
-                Reaction::Again,
-            );
-        }
-        "BUSY" => {
-            return refused(
-                Unreachable,
-                "a script blocks the server: SCRIPT KILL ends it",
-                Reaction::Again,
-            );
-        }
-        "WRONGPASS" | "NOAUTH" => {
-            return refused(Denied, "look at the user and the password", Reaction::None);
-        }
-        "LWGUARD" => {
-            return refused(
-                Unsupported,
-                "the guard needs INFO (run_id, master_replid): let the user call it, or leave guard out",
-                Reaction::None,
-            );
-        }
-        "CROSSSLOT" => {
-            return refused(Unsupported, "use redis+cluster:// for a Cluster", Reaction::None);
-        }
-        _ => {}
+    if let ("MOVED" | "ASK", Some(to)) = (code, redirected_to(detail, from)) {
+        let reaction = if code == "MOVED" { Reaction::Moved(to) } else { Reaction::Ask(to) };
+        return make(Unreachable, Effect::NotApplied, "", reaction);
+    }
+    if let Some((_, kind, step, reaction)) = CODES.iter().find(|(one, ..)| *one == code) {
+        return make(*kind, Effect::NotApplied, step, reaction.clone());
     }
     // A script that may not do one of its steps says so without the code.
     if code == "NOPERM" || detail.contains("user executing the script") {
@@ -116,13 +122,6 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         let step = "give the user the commands, keys and channels that docs/redis.md lists; name its \
                     namespace (namespaces=app for ~app:*) in the address";
         return make(Denied, effect, step, Reaction::None);
-    }
-    if says("READONLY") || says("MASTERDOWN") {
-        return refused(
-            Unreachable,
-            "this server is a replica: connect to the master, or by redis+sentinel://",
-            Reaction::FindMaster,
-        );
     }
     if says("WRONGTYPE") {
         let message = format!(
@@ -135,26 +134,8 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             reaction: Reaction::None,
         };
     }
-    if says("OOM") {
-        return refused(
-            Unreachable,
-            "the server is full (maxmemory): free memory or raise the limit",
-            Reaction::None,
-        );
-    }
-    if says("MISCONF") {
-        return refused(
-            Unreachable,
-            "the server cannot save its data and refuses writes: look at its disk",
-            Reaction::None,
-        );
-    }
-    if says("NOREPLICAS") {
-        return refused(
-            Unreachable,
-            "too few replicas are connected (min-replicas-to-write)",
-            Reaction::None,
-        );
+    if let Some((_, step, reaction)) = STATES.iter().find(|(one, ..)| says(one)) {
+        return make(Unreachable, Effect::NotApplied, step, reaction.clone());
     }
     if is_missing() {
         let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
@@ -202,7 +183,6 @@ mod tests {
 
     #[test]
     fn every_word_of_the_server_has_a_kind_an_effect_and_a_reaction() {
-        use BackendErrorKind::*;
         for (code, detail, kind, reaction) in [
             ("NOSCRIPT", "No matching script", Unsupported, Reaction::SendScript),
             ("TRYAGAIN", "Multiple keys", Unreachable, Reaction::Again),

@@ -1,13 +1,26 @@
-//! What a server says of itself when a connection is made.
+//! What a server says of itself, and what it can do: found out while the connection is made.
+//!
+//! Proxies and hosted services leave commands out: scripts over several keys, pub/sub, `INFO`. What
+//! is missing is asked for once, beside the other questions of a new connection, with names that no
+//! lock can have. A user whose rights do not cover these names is refused by the server itself, which
+//! proves that the command is there.
+
+use std::fmt;
+
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
+use redis::Value;
 
 use crate::answers::fields;
-use crate::probe::Scripts;
+use crate::errors::{Failure, Reaction, is_about_a_command};
+use crate::link::{Link, command};
 
 /// What a server says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Major and minor version, if it says.
     pub(crate) version: Option<(u32, u32)>,
+    /// `SET` takes `NX` and `GET` together, which a free key is taken with.
+    pub(crate) set_nx_get: bool,
     pub(crate) run_id: String,
     pub(crate) role: String,
     pub(crate) maxmemory_policy: String,
@@ -19,11 +32,6 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Whether `SET` takes `NX` and `GET` together, which a free key is taken with.
-    pub(crate) fn set_nx_get(&self) -> bool {
-        self.version.is_some_and(|version| version >= (7, 0))
-    }
-
     /// Reads the answer to INFO.
     pub(crate) fn read(info: &str) -> Self {
         let field = |wanted: &str| {
@@ -38,6 +46,7 @@ impl Facts {
         };
         Self {
             version,
+            set_nx_get: version.is_some_and(|version| version >= (7, 0)),
             run_id: field("run_id"),
             role: field("role"),
             maxmemory_policy: field("maxmemory_policy"),
@@ -48,11 +57,186 @@ impl Facts {
     }
 }
 
+/// The scripts that a store runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Scripts {
+    /// Of several keys.
+    #[default]
+    Whole,
+    /// Of one key: plain mode.
+    OneKey,
+}
+
+/// What the store answered to the probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Probed {
+    pub(crate) scripts: Scripts,
+    /// It takes subscriptions.
+    pub(crate) channels: bool,
+}
+
+/// Asks. With `sharded` the subscription is that of a Cluster.
+///
+/// # Errors
+///
+/// `Denied` if the user may not run scripts, `Unsupported` if nobody may, and why the connection broke.
+pub(crate) async fn probe(link: &Link, sharded: bool) -> Result<Probed, BackendError> {
+    let channel = "lw:push:probe";
+    let (subscribe, unsubscribe) = match sharded {
+        true => (command(&["SSUBSCRIBE", channel]), command(&["SUNSUBSCRIBE", channel])),
+        false => (command(&["SUBSCRIBE", channel]), command(&["UNSUBSCRIBE", channel])),
+    };
+    // In the older protocol a subscription would take the whole connection.
+    let listen = async {
+        if !link.facts.pushes {
+            return (Answer::Cannot(String::new()), None);
+        }
+        let (subscribed, unsubscribed) =
+            tokio::join!(link.send(&subscribe), link.send(&unsubscribe));
+        (Answer::of(subscribed), Some(Answer::of(unsubscribed)))
+    };
+    let two = command(&["EVAL", "return 1", "2", "{lw:probe}:1", "{lw:probe}:2"]);
+    let one = command(&["EVAL", "return 1", "1", "{lw:probe}:1"]);
+    let (two, one, (subscribed, unsubscribed)) =
+        tokio::join!(link.send(&two), link.send(&one), listen);
+    let (two, one) = (Answer::of(two), Answer::of(one));
+    for answer in [&two, &one, &subscribed].into_iter().chain(&unsubscribed) {
+        if let Answer::Broken(error) = answer {
+            return Err(error.clone());
+        }
+    }
+    let scripts = match (two, one) {
+        (Answer::Can, _) => Scripts::Whole,
+        (Answer::Cannot(_), Answer::Can) => Scripts::OneKey,
+        (Answer::Denied(error), _) | (_, Answer::Denied(error)) => return Err(error),
+        (_, Answer::Cannot(said)) => return Err(no_scripts(&said)),
+        (Answer::Broken(error), _) | (_, Answer::Broken(error)) => return Err(error),
+    };
+    Ok(Probed { scripts, channels: subscribed == Answer::Can })
+}
+
+/// Whether an error says that a command, or this form of it, is not there at all.
+pub(crate) fn is_missing(said: &str) -> bool {
+    const SIGNS: [&str; 14] = [
+        "unknown command",
+        "unknown redis command",
+        "invalid command",
+        "invalid request",
+        "unsupported",
+        "not supported",
+        "not support",
+        "not allowed",
+        "disabled",
+        "forbidden",
+        "number of keys",
+        "multi-key",
+        "multiple keys",
+        "same slot",
+    ];
+    let said = said.to_ascii_lowercase();
+    SIGNS.iter().any(|sign| said.contains(sign))
+}
+
+/// Why plain mode cannot do something.
+pub(crate) fn only_plain(what: impl fmt::Display) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        Effect::NotApplied,
+        format!(
+            "{what}: this store, or a proxy before it, refuses scripts of several keys, so it has \
+             mutexes without a line and nothing else (plain mode)"
+        ),
+    )
+    .next_step("connect to the servers themselves, or use another store for this lock")
+}
+
+fn no_scripts(said: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        Effect::NotApplied,
+        format!(
+            "the store refuses EVAL ({said}): without a script of one key a release cannot \
+             compare and delete in one step, and could free the lock of another"
+        ),
+    )
+    .next_step("allow EVAL, or connect to the servers without the proxy")
+}
+
+#[derive(Debug, Clone)]
+enum Answer {
+    Can,
+    Cannot(String),
+    /// This user may not run the command at all.
+    Denied(BackendError),
+    /// The connection is gone.
+    Broken(BackendError),
+}
+
+impl PartialEq for Answer {
+    fn eq(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl Answer {
+    fn of(answer: Result<Value, Failure>) -> Self {
+        let Err(failure) = answer else { return Self::Can };
+        if failure.reaction == Reaction::Reconnect {
+            return Self::Broken(failure.error);
+        }
+        let said = &failure.error.message;
+        match failure.error.kind {
+            // A user who may run the command, but not with these names, is told of a key or channel.
+            BackendErrorKind::Denied if is_about_a_command(said) => Self::Denied(failure.error),
+            BackendErrorKind::Denied => Self::Can,
+            BackendErrorKind::Unsupported => Self::Cannot(said.clone()),
+            // A server that loads, is busy or full, or whose slots are elsewhere, knows the command.
+            _ => Self::Can,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use latchwork_services::hostile::survives;
 
     use super::*;
+    use crate::config::Endpoint;
+    use crate::errors::failure;
+
+    fn said(code: &str, detail: &str) -> Answer {
+        let from = Endpoint { host: "h".into(), port: 7 };
+        let error = redis::make_extension_error(code.into(), Some(detail.into()));
+        Answer::of(Err(failure(&error, &from)))
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_from_what_is_not_allowed_or_not_now() {
+        for (code, detail) in [
+            ("ERR", "unknown command 'EVAL', with args beginning with: 'return 1'"),
+            ("ERR", "unknown command `SUBSCRIBE`, with args beginning with: `x`"),
+            ("ERR", "EVAL is not supported"),
+            ("ERR", "unsupported command 'INFO'"),
+            ("ERR", "handle response: command 'EVAL' is not allowed"),
+            ("ERR", "wrong number of keys for 'EVAL'"),
+            ("CROSSSLOT", "Keys in request don't hash to the same slot"),
+            ("ERR", "invalid request"),
+        ] {
+            assert!(matches!(said(code, detail), Answer::Cannot(_)), "{code} {detail}");
+        }
+        for (code, detail) in [
+            ("NOPERM", "this user has no permissions to access one of the keys used as arguments"),
+            ("NOPERM", "No permissions to access a channel"),
+            ("LOADING", "Redis is loading the dataset in memory"),
+            ("BUSY", "Redis is busy running a script"),
+            ("MOVED", "3999 10.0.0.1:6381"),
+            ("OOM", "command not allowed when used memory > 'maxmemory'."),
+        ] {
+            assert_eq!(said(code, detail), Answer::Can, "{code} {detail}");
+        }
+        let denied = said("NOPERM", "this user has no permissions to run the 'eval' command");
+        assert!(matches!(denied, Answer::Denied(_)));
+    }
 
     #[test]
     fn hostile_words_about_a_server_are_read_or_left() {
@@ -60,7 +244,7 @@ mod tests {
             maxmemory_policy:noeviction\r\n";
         assert_eq!(Facts::read(str::from_utf8(sample).unwrap()).version, Some((7, 0)));
         survives("INFO", &[sample], |bytes| {
-            Facts::read(&String::from_utf8_lossy(bytes)).set_nx_get();
+            let _ = Facts::read(&String::from_utf8_lossy(bytes));
         });
     }
 }

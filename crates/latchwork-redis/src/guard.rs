@@ -15,7 +15,7 @@ use crate::errors::strange;
 use crate::link::Link;
 use crate::names::Names;
 use crate::scripts::GUARD_LOOK;
-use crate::topology::Topology;
+use crate::topology::Route;
 
 /// The longest ttl where the address names none.
 const MAX_TTL: Duration = Duration::from_secs(60);
@@ -105,10 +105,10 @@ impl Rule {
     /// What the marker of a key's namespace says.
     pub(crate) async fn look(
         &self,
-        topology: &Topology,
+        route: &mut Route<'_>,
         names: &Names,
     ) -> Result<Look, BackendError> {
-        let run = topology.run_at(names.slot(), &GUARD_LOOK, |command, link| {
+        let run = route.run(&GUARD_LOOK, |command, link| {
             command.arg(1).arg(names.guard());
             self.fill(command, link);
         });

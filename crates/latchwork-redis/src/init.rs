@@ -10,7 +10,7 @@ use latchwork_store::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
 
 use crate::answers::number;
-use crate::backend::{RedisBackend, Shared};
+use crate::backend::{RedisBackend, Store};
 use crate::config::RedisConfig;
 use crate::guard::Rule;
 use crate::names::{Names, SLOTS};
@@ -48,7 +48,7 @@ pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
             .store(store)
             .next_step("stop all who use them, or leave the quarantine to end by itself"));
     }
-    let shared = &backend.0;
+    let shared = &*backend.store;
     let cluster = shared.topology.is_cluster();
     let mut namespaces: BTreeSet<String> = named.into_iter().map(|name| name + ":").collect();
     namespaces.insert(String::new());
@@ -81,13 +81,14 @@ pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
 
 /// Marks a namespace (and a slot of it) as whole; gives the `max_ttl` that it had, if another.
 async fn mark(
-    shared: &Shared,
+    shared: &Store,
     rule: &Rule,
     namespace: &str,
     slot: u16,
 ) -> Result<Option<Duration>, BackendError> {
     let names = shared.topology.names_within(namespace, slot);
-    let run = shared.topology.run_at(names.slot(), &GUARD_INIT, |command, link| {
+    let mut route = shared.topology.route(names.slot()).await?;
+    let run = route.run(&GUARD_INIT, |command, link| {
         command.arg(1).arg(names.guard());
         rule.fill(command, link);
     });

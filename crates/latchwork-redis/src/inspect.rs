@@ -10,40 +10,29 @@ use latchwork_store::{
 };
 use redis::{Value, cmd};
 
-use crate::answers::{Held, number, pairs, text, time};
-use crate::backend::{Shared, keys};
+use crate::answers::{number, pairs, text, time};
+use crate::backend::{Store, Verbs};
 use crate::errors::{is_about_a_command, strange};
-use crate::holder;
 use crate::init::Marker;
 use crate::link::Link;
 use crate::names::{Names, key_text_of_tagged, lock_of, slot_of};
+use crate::scripted::Scripted;
 use crate::scripts::INSPECT;
+use crate::topology::Route;
+use crate::value::{Held, read_holder};
 
 /// How many holders and how many waiters of one key are shown at most.
 const MOST: usize = 1_000;
 /// How many keys the server looks at in one step of a listing.
 const STEP: u32 = 1_000;
 
-impl Shared {
-    pub(crate) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
-        match query {
-            Query::Key(key) => {
-                let names = self.topology.names(key)?;
-                Ok(vec![self.snapshot(key, &names).await?])
-            }
-            Query::Prefix(prefix) => self.list(prefix).await,
-        }
-    }
-
-    async fn snapshot(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
-        if self.is_plain() {
-            return self.inspect_plain(key, names).await;
-        }
-        let run = self.topology.run(names.slot(), &INSPECT, |command| {
-            keys(command, names);
-            command.arg(MOST);
+impl Scripted {
+    pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
+        let mut route = self.store.topology.route(names.slot()).await?;
+        let run = route.run(&INSPECT, |command, _| {
+            command.arg(names.whole().len()).arg(&names.whole()).arg(MOST);
         });
-        let answer = match run.await {
+        let answer = match run.await.map_err(BackendError::from) {
             Ok(answer) => answer,
             Err(error) if error.kind == BackendErrorKind::Mismatch => {
                 let mut snapshot = Snapshot::free(key.clone());
@@ -53,14 +42,31 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let mut snapshot = read(&answer, key, names).ok_or_else(|| strange(&answer))?;
-        snapshot.notes.extend(self.quarantine(names).await?);
+        snapshot.notes.extend(self.store.quarantine(&mut route, names).await?);
         Ok(snapshot)
+    }
+}
+
+impl Store {
+    pub(crate) async fn inspect(
+        &self,
+        verbs: &Verbs,
+        query: &Query,
+    ) -> Result<Vec<Snapshot>, BackendError> {
+        match query {
+            Query::Key(key) => Ok(vec![verbs.look_at(key, &*self.topology.names(key)?).await?]),
+            Query::Prefix(prefix) => self.list(verbs, prefix).await,
+        }
     }
 
     /// What a person should know of the guard.
-    async fn quarantine(&self, names: &Names) -> Result<Option<String>, BackendError> {
+    async fn quarantine(
+        &self,
+        route: &mut Route<'_>,
+        names: &Names,
+    ) -> Result<Option<String>, BackendError> {
         let Some(guard) = &self.guard else { return Ok(None) };
-        let look = guard.look(&self.topology, names).await?;
+        let look = guard.look(route, names).await?;
         if look.left.is_zero() || !look.marked {
             return Ok(None);
         }
@@ -73,7 +79,7 @@ impl Shared {
 
     /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
     /// it longer than one step takes.
-    async fn list(&self, prefix: &str) -> Result<Vec<Snapshot>, BackendError> {
+    async fn list(&self, verbs: &Verbs, prefix: &str) -> Result<Vec<Snapshot>, BackendError> {
         let mut locks = BTreeSet::new();
         let pattern = self.pattern(prefix);
         for node in self.topology.nodes().await? {
@@ -100,7 +106,7 @@ impl Shared {
                 continue;
             }
             let Ok(key) = Key::new(&text) else { continue };
-            let snapshot = match self.snapshot(&key, &names).await {
+            let snapshot = match verbs.look_at(&key, &names).await {
                 Err(error) if is_out_of_bounds(&error) => continue,
                 snapshot => snapshot?,
             };
@@ -129,7 +135,7 @@ impl Shared {
                     let (namespace, slot) = stored.split_once(&ending)?;
                     let slot = slot_of(slot.strip_prefix(':').unwrap_or_default());
                     let names = self.topology.names_within(namespace, slot);
-                    let is_one = [names.guard(), names.token()].contains(&stored.as_str());
+                    let is_one = names.guard() == stored || names.token() == stored;
                     is_one.then_some(Marker { names, stored })
                 }));
             }
@@ -389,7 +395,7 @@ fn member(id: &str, detail: &str, of: u32, now: u64, ends: u64) -> Option<Party>
     let mut words = detail.splitn(5, ' ');
     let (_, mode, take) = (words.next()?, words.next()?, words.next()?);
     let token = words.next()?.parse().ok()?;
-    let (holder, since) = holder::read(words.next()?);
+    let (holder, since) = read_holder(words.next()?);
     Some(Party {
         id: ClaimId::parse(id),
         mode: mode_of(mode, take, of)?,
@@ -406,7 +412,7 @@ fn waiting(entry: &str, now: u64) -> Option<Party> {
     let words: Vec<&str> = entry.splitn(12, ' ').collect();
     let [id, _, ends, mode, take, of, .., holder] = &words[..] else { return None };
     let left = ends.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
-    let (holder, since) = holder::read(holder);
+    let (holder, since) = read_holder(holder);
     Some(Party {
         id: ClaimId::parse(id),
         mode: mode_of(mode, take, of.parse().ok()?)?,

@@ -5,42 +5,45 @@ mod backend;
 mod cluster;
 mod combine;
 mod config;
-mod confirm;
 mod connect;
-mod crowds;
 mod doctor;
 mod drive;
-mod durable;
 mod errors;
 mod facts;
 pub mod fence;
-mod free_path;
-mod gone;
+mod free;
 mod guard;
-mod holder;
 mod init;
 mod inspect;
 mod link;
-mod locked;
 mod message;
 mod names;
 mod node;
 mod plain;
-mod probe;
 mod push;
 pub mod redlock;
 mod release;
 mod renew;
+mod replicas;
+mod scripted;
 mod scripts;
 mod sentinel;
 mod topology;
+mod value;
 #[cfg(test)]
 mod values;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
 pub use doctor::doctor;
 pub use init::init;
+
+/// A mutex that a panic does not close: the other threads go on with what is inside.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[cfg(test)]
 #[global_allocator]

@@ -8,19 +8,18 @@ use std::time::Duration;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, Value, cmd};
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 
 use crate::answers::text;
 use crate::config::Endpoint;
-use crate::confirm::Confirming;
 use crate::connect::{Access, CONNECT_LIMIT, Probe, client, connect, refuses_hello, unreachable};
 use crate::drive::Drive;
+use crate::drive::Gone;
 use crate::errors::{Failure, Reaction, failure, strange};
-use crate::facts::Facts;
-use crate::gone::Gone;
-use crate::locked::lock;
-use crate::probe::{Scripts, probe};
+use crate::facts::{Facts, Scripts, probe};
+use crate::lock;
 use crate::push::Ears;
+use crate::replicas::Confirming;
 
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.
@@ -58,14 +57,8 @@ pub(crate) struct Link {
     /// The channels that the server has confirmed (true) or refused.
     channels: Mutex<HashMap<String, bool>>,
     pub(crate) confirming: Confirming,
-    /// Whether another server has taken over. `None` where none can.
-    succeeded: Option<Succeeded>,
-}
-
-#[derive(Debug, Default)]
-struct Succeeded {
-    by_now: AtomicBool,
-    news: Notify,
+    /// Set when another server has taken over. `None` where none can.
+    superseded: Option<SetOnce<()>>,
 }
 
 impl Link {
@@ -133,7 +126,7 @@ impl Link {
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
                         confirming: Confirming::new(access),
-                        succeeded: None,
+                        superseded: None,
                         io,
                     };
                     link.introduce(replaces, access.probe).await?;
@@ -217,9 +210,9 @@ impl Link {
         let answer = match &self.drive {
             Some(drive) => {
                 let sent = async { drive.send(sending).await.unwrap_or_else(ended) };
-                self.unless_succeeded(sent).await
+                self.unless_superseded(sent).await
             }
-            None => self.unless_succeeded(self.unless_gone(sending)).await,
+            None => self.unless_superseded(self.unless_gone(sending)).await,
         };
         waiting.answered();
         self.read(answer)
@@ -243,23 +236,22 @@ impl Link {
         let waiting = Waiting::new(self);
         let mut conn = self.conn.clone();
         let answers = self.unless_gone(conn.send_packed_commands(pipeline, skip, count));
-        let answers = self.unless_succeeded(answers).await;
+        let answers = self.unless_superseded(answers).await;
         waiting.answered();
         answers
     }
 
-    /// From now on another server may take over: see [`Self::is_succeeded`].
-    pub(crate) fn may_be_succeeded(&mut self) {
-        self.succeeded = Some(Succeeded::default());
+    /// From now on another server may take over: see [`Self::mark_superseded`].
+    pub(crate) fn may_be_superseded(&mut self) {
+        self.superseded = Some(SetOnce::new());
     }
 
     /// Another server has taken over. What this one answers from now on does not count: it may have
     /// been stopped, and grant what its successor has granted to others.
-    pub(crate) fn is_succeeded(&self) {
+    pub(crate) fn mark_superseded(&self) {
         self.give_up();
-        if let Some(Succeeded { by_now, news }) = &self.succeeded {
-            by_now.store(true, Ordering::SeqCst);
-            news.notify_waiters();
+        if let Some(superseded) = &self.superseded {
+            let _ = superseded.set(());
         }
     }
 
@@ -270,25 +262,20 @@ impl Link {
         self.gone.unless(answer).await.unwrap_or_else(ended)
     }
 
-    pub(crate) async fn unless_succeeded<T>(
+    pub(crate) async fn unless_superseded<T>(
         &self,
         answer: impl Future<Output = redis::RedisResult<T>>,
     ) -> redis::RedisResult<T> {
-        let mut answer = std::pin::pin!(answer);
-        let Some(Succeeded { by_now, news }) = &self.succeeded else { return answer.await };
-        let told = news.notified();
-        tokio::pin!(told);
-        // Enlist before looking, or word in between would go unnoticed.
-        told.as_mut().enable();
-        if !by_now.load(Ordering::SeqCst) {
-            tokio::select! {
-                biased;
-                () = told => {}
-                answer = answer.as_mut() => return answer,
+        let Some(superseded) = &self.superseded else { return answer.await };
+        tokio::select! {
+            // What a master of the past answers does not count, be it here already.
+            biased;
+            _ = superseded.wait() => {
+                let gone = "another server has become the master meanwhile";
+                Err(std::io::Error::other(gone).into())
             }
+            answer = answer => answer,
         }
-        let gone = std::io::Error::other("another server has become the master meanwhile");
-        Err(gone.into())
     }
 
     pub(crate) fn io(&self) -> &Io {

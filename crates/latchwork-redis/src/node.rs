@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::config::Endpoint;
 use crate::connect::Access;
 use crate::link::{Link, Replaced};
-use crate::locked::lock;
+use crate::lock;
 use crate::names::slot_of;
 use crate::push::Pushes;
 use crate::sentinel::Sentinels;
@@ -189,7 +189,7 @@ impl Node {
             Link::open(endpoint, &self.access, self.io.clone(), on_push, replaces).await?;
         link.ears = ears;
         if !matches!((&self.target, &self.usage), (Target::Fixed(_), Use::All)) {
-            link.may_be_succeeded();
+            link.may_be_superseded();
         }
         if let Target::Master(sentinels) = &self.target {
             sentinels.check(&link)?;
@@ -239,15 +239,15 @@ impl Node {
         *lock(&self.named) = Some(master.clone());
         let made: Vec<_> = lock(&self.made).iter().filter_map(Weak::upgrade).collect();
         for link in made.iter().filter(|link| link.endpoint() != master) {
-            link.is_succeeded();
+            link.mark_superseded();
         }
         self.disconnected();
     }
 
     /// Other servers have all that this one had.
-    pub(crate) fn is_succeeded(&self) {
+    pub(crate) fn mark_superseded(&self) {
         let made: Vec<_> = lock(&self.made).iter().filter_map(Weak::upgrade).collect();
-        made.iter().for_each(|link| link.is_succeeded());
+        made.iter().for_each(|link| link.mark_superseded());
     }
 
     /// The server says that a channel is elsewhere now, with its slot.

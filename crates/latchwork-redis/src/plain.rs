@@ -10,7 +10,7 @@
 //! for the key was not free before: its token is greater. The price is three round trips for a free
 //! key instead of one.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,16 +20,16 @@ use latchwork_store::{
 };
 use redis::{Value, cmd};
 
-use crate::answers::{blocked_by, number, text};
-use crate::backend::{Shared, millis};
+use crate::answers::{blocked_by, number, text, token};
+use crate::backend::Store;
 use crate::errors::strange;
-use crate::holder;
+use crate::facts::only_plain;
 use crate::inspect::read_plain;
 use crate::link::Link;
 use crate::names::Names;
-use crate::probe::only_plain;
+use crate::scripted::millis;
 use crate::scripts::whole;
-use crate::topology::Sending;
+use crate::value::stored;
 
 const TAKE: &str = include_str!("scripts/plain/take.lua");
 static TOKEN: LazyLock<String> = LazyLock::new(|| whole(include_str!("scripts/plain/token.lua")));
@@ -49,17 +49,26 @@ pub(crate) fn pause() -> Duration {
     random_between(Duration::from_millis(50), Duration::from_millis(250))
 }
 
-impl Shared {
-    pub(crate) async fn try_plain(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+/// The verbs by scripts of one key.
+pub(crate) struct Plain {
+    store: Arc<Store>,
+}
+
+impl Plain {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        Self { store }
+    }
+
+    pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         if claim.mode != Mode::Exclusive {
             return Err(only_plain(format_args!("no {}", claim.mode.shape())));
         }
         if claim.floor != 0 {
             return Err(only_plain("no floor for tokens"));
         }
-        let names = self.topology.names(&claim.key)?;
+        let names = self.store.topology.names(&claim.key)?;
         // The flag says that this holder can tell nobody when it goes.
-        let holder = holder::stored(self.io.clock().wall(), &claim.holder);
+        let holder = stored(self.store.io.clock().wall(), &claim.holder);
         let value = format!("lw:x:.:{}:{NONE}:{holder}", claim.id);
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
         for _ in 0..TRIES {
@@ -80,7 +89,7 @@ impl Shared {
                 Some(token) => token.to_owned(),
             };
             if let Ok(token) = token.parse() {
-                self.pushes.close(claim.id);
+                self.store.pushes.close(claim.id);
                 return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
             }
         }
@@ -97,8 +106,8 @@ impl Shared {
         // From here on nothing is certainly not applied: the key is taken.
         let unknown = |error| BackendError { effect: Effect::Unknown, ..error };
         let counter = names.token();
-        let drawn = self.one_key(names, &TOKEN, counter, &[]).await.map_err(unknown)?;
-        let token = number(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
+        let drawn = self.one_key(names, &TOKEN, &counter, &[]).await.map_err(unknown)?;
+        let token = token(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
         let confirmed = self.one_key(names, CONFIRM, names.lock(), &[id, &token]).await;
         let confirmed = confirmed.map_err(unknown)?;
         text(&confirmed).ok_or_else(|| strange(&confirmed))
@@ -113,7 +122,7 @@ impl Shared {
         let attempt = blocked_by(value, claim)?;
         if claim.waits {
             // Nothing of it is in the store; that it waits is known here alone.
-            self.pushes.open(claim.id, None);
+            self.store.pushes.open(claim.id, None);
         }
         let retry_after = number(left).map(|left| Duration::from_millis(left + 1));
         Ok(match attempt {
@@ -122,23 +131,19 @@ impl Shared {
         })
     }
 
-    pub(crate) async fn wait_plain(&self, claim: &Claim) -> Result<Wake, BackendError> {
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
         if !claim.waits {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
-        self.io.sleep(pause()).await;
+        self.store.io.sleep(pause()).await;
         Ok(Wake::Look)
     }
 
-    pub(crate) async fn renew_plain(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        join_all(claims.iter().map(|claim| Box::pin(self.renew_one_plain(claim)))).await
-    }
-
-    async fn renew_one_plain(&self, claim: &Claim) -> Result<Renewal, BackendError> {
+    async fn renew(&self, claim: &Claim) -> Result<Renewal, BackendError> {
         if claim.mode != Mode::Exclusive || claim.floor != 0 {
             return Err(only_plain("no such renewal"));
         }
-        let names = self.topology.names(&claim.key)?;
+        let names = self.store.topology.names(&claim.key)?;
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
         let renewed = match self.one_key(&names, RENEW, names.lock(), &[&id, &ttl]).await {
             Ok(renewed) => renewed,
@@ -157,7 +162,7 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn release_plain(
+    pub(crate) async fn release(
         &self,
         claim: &Claim,
         linger: Linger,
@@ -165,8 +170,8 @@ impl Shared {
         if linger != Linger::None {
             return Err(only_plain("no linger"));
         }
-        let names = self.topology.names(&claim.key)?;
-        let waited = self.pushes.close(claim.id);
+        let names = self.store.topology.names(&claim.key)?;
+        let waited = self.store.pushes.close(claim.id);
         let id = claim.id.to_string();
         match self.one_key(&names, RELEASE, names.lock(), &[&id]).await {
             Ok(Value::Int(1)) => Ok(Released::Yes),
@@ -178,11 +183,11 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn inspect_plain(
-        &self,
-        key: &Key,
-        names: &Names,
-    ) -> Result<Snapshot, BackendError> {
+    pub(crate) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
+        join_all(claims.iter().map(|claim| Box::pin(self.renew(claim)))).await
+    }
+
+    pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
         let answer = self.one_key(names, INSPECT, names.lock(), &[]).await?;
         read_plain(&answer, key, names).ok_or_else(|| strange(&answer))
     }
@@ -201,7 +206,6 @@ impl Shared {
             command.arg(script).arg(1).arg(key).arg(args);
             command
         };
-        let sent = self.topology.send(Sending::default(), names.slot(), eval).await;
-        sent.map(|answer| answer.value).map_err(|failure| failure.error)
+        Ok(self.store.topology.route(names.slot()).await?.send(eval).await?)
     }
 }

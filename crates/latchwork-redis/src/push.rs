@@ -22,7 +22,7 @@ use latchwork_store::{ClaimId, Grant, Io, Moment, Stamp, Wake, random_u128};
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
-use crate::locked::lock;
+use crate::lock;
 use crate::message::{Granted, Message, Nonce};
 
 /// A token is plausible if it is no further than this (in us) above the store's clock and all

@@ -6,12 +6,12 @@ use std::time::Duration;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released};
 use redis::Value;
 
-use crate::answers::{goes_on, is_alone, released};
-use crate::backend::{PROBATION, Shared, millis};
-use crate::free_path::up_to_id;
+use crate::answers::{goes_on, released};
 use crate::names::Names;
 use crate::push::Unclaimed;
-use crate::scripts::{RELEASE, RELEASE_GUARDED};
+use crate::scripted::{PROBATION, Scripted, millis};
+use crate::topology::Route;
+use crate::value::is_alone;
 
 /// How long a release waits for calls that serve the rest of the line.
 const REST_LIMIT: Duration = Duration::from_millis(200);
@@ -31,42 +31,42 @@ impl Calls {
     }
 }
 
-impl Shared {
-    pub(crate) async fn release_on_master(
+impl Scripted {
+    pub(crate) async fn release(
         &self,
         claim: &Claim,
         linger: Linger,
     ) -> Result<Released, BackendError> {
-        let names = self.topology.names(&claim.key)?;
-        if linger == Linger::End {
-            // It ends no claim, not even one of this id.
-            return Box::pin(self.release_in_line(&names, claim.id, -1, linger)).await;
+        let topology = &self.store.topology;
+        let names = topology.names(&claim.key)?;
+        let (mut place, mut waited) = (-1, false);
+        // What ends a linger ends no claim, not even one of this id.
+        if linger != Linger::End {
+            place = self.store.pushes.find(claim.id).map_or(-1, |mailbox| mailbox.place());
+            waited = self.store.pushes.close(claim.id);
         }
-        let place = self.pushes.find(claim.id).map_or(-1, |mailbox| mailbox.place());
-        let waited = self.pushes.close(claim.id);
+        let mut route = topology.route(names.slot()).await?;
         let simple = is_alone(claim.mode) && linger == Linger::None;
-        if simple && !waited && !self.crowds.is_crowded(&names) {
-            let request = (names.clone(), up_to_id(claim));
-            let freed = if self.topology.is_cluster() {
-                self.free.alone(&request).await?
-            } else {
-                self.free.send(request).await?
-            };
-            if freed {
-                return Ok(Released::Yes);
-            }
+        if simple
+            && !waited
+            && !self.crowds.is_crowded(&names)
+            && self.free(&mut route, &names, claim).await?
+        {
+            return Ok(Released::Yes);
         }
-        Box::pin(self.release_in_line(&names, claim.id, place, linger)).await
+        // Most releases do not come here: the room for it is made when it is needed.
+        Box::pin(self.release_in_line(&mut route, &names, claim.id, place, linger)).await
     }
 
     async fn release_in_line(
         &self,
+        route: &mut Route<'_>,
         names: &Names,
         id: ClaimId,
         place: i64,
         linger: Linger,
     ) -> Result<Released, BackendError> {
-        let answer = self.run_release(names, &id.to_string(), linger, (0, place)).await;
+        let answer = self.run_release(route, names, &id.to_string(), linger, (0, place)).await;
         let answer = match answer {
             Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Released::NotHeld),
             answer => answer?,
@@ -82,21 +82,25 @@ impl Shared {
     async fn serve_the_rest(&self, names: &Names, from: u64) {
         let (Some(this), names) = (self.me.upgrade(), names.clone()) else { return };
         let (done, is_done) = tokio::sync::oneshot::channel::<()>();
-        self.io.spawn(async move {
+        self.store.io.spawn(async move {
             let (mut from, mut calls) = (from, Calls::default());
+            let Ok(mut route) = this.store.topology.route(names.slot()).await else { return };
             while calls.may_go_on() {
-                let answer = this.run_release(&names, "", Linger::None, (from, -1)).await;
+                let run = this.run_release(&mut route, &names, "", Linger::None, (from, -1));
                 // Whoever is left in line looks by itself.
-                let Some(more) = answer.ok().and_then(|answer| goes_on(&answer, 3)) else { break };
+                let Some(more) = run.await.ok().and_then(|answer| goes_on(&answer, 3)) else {
+                    break;
+                };
                 from = more;
             }
             drop(done);
         });
-        let _ = self.io.within(REST_LIMIT, is_done).await;
+        let _ = self.store.io.within(REST_LIMIT, is_done).await;
     }
 
     async fn run_release(
         &self,
+        route: &mut Route<'_>,
         names: &Names,
         id: &str,
         linger: Linger,
@@ -107,32 +111,33 @@ impl Shared {
             Linger::For(length) => millis(length).to_string(),
             Linger::End => "end".to_owned(),
         };
-        let (start, end) = names.channel_parts();
-        let script = if self.guard.is_some() { &RELEASE_GUARDED } else { &RELEASE };
-        let run = self.topology.run_at(names.slot(), script, |command, link| {
-            self.keys(command, names);
+        let (keys, (start, end)) = (names.whole(), names.channel_parts());
+        let run = route.run(self.scripts.release, |command, link| {
+            self.scripts.keys(command, names, &keys);
             command.arg("").arg(id).arg(&linger);
             for _ in 4..=12 {
                 command.arg("");
             }
-            command.arg(start).arg(end).arg(self.publish());
+            command.arg(&start).arg(&end).arg(self.publish());
             command.arg("").arg(self.count_listeners(link)).arg(from).arg(place);
-            if let Some(guard) = &self.guard {
-                guard.fill(command, link);
-            }
+            self.scripts.fill(command, link);
         });
-        run.await
+        Ok(run.await?)
     }
 }
 
-impl Unclaimed for Shared {
+impl Unclaimed for Scripted {
     fn give_back(self: Arc<Self>, id: ClaimId, lock: String) {
         let this = self.clone();
-        self.io.spawn(async move {
-            let names = this.topology.names_of_stored(&lock);
+        self.store.io.spawn(async move {
+            let topology = &this.store.topology;
+            let names = topology.names_of_stored(&lock);
+            let release = async {
+                let mut route = topology.route(names.slot()).await?;
+                this.release_in_line(&mut route, &names, id, -1, Linger::None).await
+            };
             // It is on probation: if this fails, it ends by itself soon.
-            let release = this.release_in_line(&names, id, -1, Linger::None);
-            let _ = this.io.within(PROBATION, release).await;
+            let _ = this.store.io.within(PROBATION, release).await;
         });
     }
 }

@@ -8,12 +8,13 @@ use latchwork_store::{BackendError, Claim, Renewal};
 use redis::Value;
 use tokio::sync::watch;
 
-use crate::answers::{is_alone, letter, renewals};
-use crate::backend::{Shared, millis};
+use crate::answers::renewals;
 use crate::errors::{Failure, Reaction, strange};
 use crate::names::Names;
+use crate::scripted::{Scripted, millis};
 use crate::scripts::RENEW;
-use crate::topology::Sending;
+use crate::topology::Route;
+use crate::value::{is_alone, letter};
 
 /// How much longer than the first of several nodes the others may take to answer a renewal.
 const GRACE: Duration = Duration::from_millis(250);
@@ -32,19 +33,20 @@ struct Group {
     claims: Vec<(usize, Arc<Names>)>,
 }
 
-impl Shared {
-    pub(crate) async fn renew_all(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
-        if self.is_plain() {
-            return self.renew_plain(claims).await;
-        }
+/// Prepares the route of some renewals, of which the shortest ttl is given.
+pub(crate) type Prepare<'a> = &'a (dyn for<'r> Fn(Route<'r>, Duration) -> Route<'r> + Sync);
+
+impl Scripted {
+    /// Renews claims, each group on a route that `prepare` has prepared.
+    pub(crate) async fn renew_all(
+        &self,
+        claims: &[Claim],
+        prepare: Prepare<'_>,
+    ) -> Vec<Result<Renewal, BackendError>> {
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
         let mut groups: Vec<Group> = Vec::new();
         for (index, claim) in claims.iter().enumerate() {
-            let names = match &self.guard {
-                Some(guard) => guard.check(claim).and_then(|()| self.topology.names(&claim.key)),
-                None => self.topology.names(&claim.key),
-            };
-            match names {
+            match self.names(claim) {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();
@@ -71,13 +73,13 @@ impl Shared {
         for Group { slot, claims: group, .. } in &groups {
             let (several, first) = (groups.len() > 1, &first);
             running.push(Box::pin(async move {
-                let renewal = self.renew_group(*slot, group, claims);
+                let renewal = self.renew_group(*slot, group, claims, prepare);
                 if !several {
                     return renewal.await;
                 }
                 let late = async {
                     let _ = first.subscribe().wait_for(|answered| *answered).await;
-                    self.io.sleep(GRACE).await;
+                    self.store.io.sleep(GRACE).await;
                 };
                 tokio::select! {
                     biased;
@@ -94,8 +96,8 @@ impl Shared {
         for (group, renewals) in groups.iter().zip(join_all(running).await) {
             for ((index, _), renewal) in group.claims.iter().zip(renewals) {
                 match renewal {
-                    Ok(Renewal::Lost) => drop(self.pushes.close(claims[*index].id)),
-                    Ok(Renewal::Held { token, .. }) => self.pushes.note(token),
+                    Ok(Renewal::Lost) => drop(self.store.pushes.close(claims[*index].id)),
+                    Ok(Renewal::Held { token, .. }) => self.store.pushes.note(token),
                     Err(_) => {}
                 }
                 answers[*index] = Some(renewal);
@@ -110,9 +112,15 @@ impl Shared {
         slot: Option<u16>,
         group: &[(usize, Arc<Names>)],
         claims: &[Claim],
+        prepare: Prepare<'_>,
     ) -> Vec<Result<Renewal, BackendError>> {
         let all = |error: BackendError| vec![Err(error); group.len()];
-        match self.renew_together(true, slot, group, claims, false).await {
+        let mut route = match self.store.topology.route(slot).await {
+            Ok(route) => prepare(route, shortest(group, claims)),
+            Err(error) => return all(error),
+        };
+        route.set_impatient(true);
+        match self.renew_together(&mut route, group, claims, false).await {
             Ok(renewals) => renewals.into_iter().map(Ok).collect(),
             Err(failure) if failure.reaction != Reaction::Again || slot.is_none() => {
                 all(failure.error)
@@ -120,16 +128,14 @@ impl Shared {
             // The slot is on its way, with some of the keys here and some there: one key alone is
             // always found, and a claim that holds alone needs no other.
             Err(_) => {
+                route.set_impatient(false);
                 let mut renewals = Vec::new();
                 for member in group {
                     let claim = &claims[member.0];
                     let bare = is_alone(claim.mode) && claim.floor == 0;
                     let one = std::slice::from_ref(member);
-                    let renewal = self.renew_together(false, slot, one, claims, bare).await;
-                    let renewal = renewal.map_err(|failure| failure.error);
-                    renewals.push(
-                        renewal.and_then(|mut one| one.pop().ok_or_else(|| strange(&Value::Nil))),
-                    );
+                    let renewal = self.renew_together(&mut route, one, claims, bare).await;
+                    renewals.push(renewal.map_err(BackendError::from).and_then(only));
                 }
                 renewals
             }
@@ -139,16 +145,13 @@ impl Shared {
     /// Renews claims by one script; if `bare`, by their own keys alone.
     async fn renew_together(
         &self,
-        impatient: bool,
-        slot: Option<u16>,
+        route: &mut Route<'_>,
         group: &[(usize, Arc<Names>)],
         claims: &[Claim],
         bare: bool,
     ) -> Result<Vec<Renewal>, Failure> {
         let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
-        let shortest = members.iter().map(|claim| claim.ttl).min().unwrap_or_default();
-        let sending = Sending { impatient, ..self.sending(shortest) };
-        let run = self.topology.run_as(sending, slot, &RENEW, |command, _| {
+        let run = route.run(&RENEW, |command, _| {
             command.arg(group.len() * 3 + 1);
             for (_, names) in group {
                 let lock = names.lock();
@@ -159,20 +162,15 @@ impl Shared {
                 }
             }
             let names = &group[0].1;
-            if bare {
-                command.arg(names.lock());
-            } else {
-                command.arg(names.token());
-            }
+            command.arg(if bare { names.lock().to_owned() } else { names.token() });
             for claim in &members {
                 command.arg(claim.id.to_string()).arg(letter(claim.mode));
                 command.arg(millis(claim.ttl)).arg(claim.floor);
             }
         });
-        let refused = |error| Failure { error, reaction: Reaction::None };
         let answer = run.await?;
-        self.is_kept(&answer).map_err(refused)?;
-        renewals(&answer.value, &members).map_err(refused)
+        route.check_replicas()?;
+        Ok(renewals(&answer, &members)?)
     }
 
     /// Renews one claim, as [`Self::renew_all`] does.
@@ -180,9 +178,18 @@ impl Shared {
         &self,
         claim: &Claim,
         names: &Arc<Names>,
+        prepare: Prepare<'_>,
     ) -> Result<Renewal, BackendError> {
-        let group = [(0, names.clone())];
-        let mut one = self.renew_group(names.slot(), &group, std::slice::from_ref(claim)).await;
+        let (group, claims) = ([(0, names.clone())], std::slice::from_ref(claim));
+        let mut one = self.renew_group(names.slot(), &group, claims, prepare).await;
         one.pop().unwrap_or_else(|| Err(strange(&Value::Nil)))
     }
+}
+
+fn shortest(group: &[(usize, Arc<Names>)], claims: &[Claim]) -> Duration {
+    group.iter().map(|(index, _)| claims[*index].ttl).min().unwrap_or_default()
+}
+
+fn only(mut renewals: Vec<Renewal>) -> Result<Renewal, BackendError> {
+    renewals.pop().ok_or_else(|| strange(&Value::Nil))
 }

@@ -2,6 +2,12 @@
 
 use std::sync::LazyLock;
 
+use redis::Cmd;
+
+use crate::guard::Rule;
+use crate::link::Link;
+use crate::names::Names;
+
 /// What scripts share.
 const INCLUDED: [(&str, &str); 3] = [
     ("--#include common.lua\n", include_str!("scripts/common.lua")),
@@ -76,6 +82,41 @@ pub(crate) static GUARD_LOOK: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_look.lua")));
 pub(crate) static GUARD_INIT: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_init.lua")));
+
+/// The scripts that grant, with the guard in them or not: chosen once.
+#[derive(Clone)]
+pub(crate) struct Chosen {
+    pub(crate) try_: &'static Script,
+    pub(crate) take: &'static Script,
+    pub(crate) release: &'static Script,
+    rule: Option<Rule>,
+}
+
+impl Chosen {
+    pub(crate) fn by(rule: Option<Rule>) -> Self {
+        match rule {
+            None => Self { try_: &TRY, take: &TAKE, release: &RELEASE, rule },
+            Some(_) => {
+                Self { try_: &TRY_GUARDED, take: &TAKE_GUARDED, release: &RELEASE_GUARDED, rule }
+            }
+        }
+    }
+
+    /// Appends the keys of a script, and the marker while the guard is on.
+    pub(crate) fn keys(&self, command: &mut Cmd, names: &Names, keys: &[String]) {
+        command.arg(keys.len() + usize::from(self.rule.is_some())).arg(keys);
+        if self.rule.is_some() {
+            command.arg(names.guard());
+        }
+    }
+
+    /// Appends what the guard reads, while it is on.
+    pub(crate) fn fill(&self, command: &mut Cmd, link: &Link) {
+        if let Some(rule) = &self.rule {
+            rule.fill(command, link);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

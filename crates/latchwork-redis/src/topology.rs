@@ -1,4 +1,8 @@
-//! Which node a key lives on, and what happens when it is not there any more.
+//! Which server a key is on, and the route of one verb to it.
+//!
+//! A verb resolves its connection once ([`Topology::route`]) and hands the [`Route`] down to
+//! everything that it sends. The route finds another connection only if the key has moved, the
+//! server is no longer the master, or the connection has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +12,14 @@ use redis::{Cmd, Value};
 
 use crate::cluster::Cluster;
 use crate::config::{Deployment, RedisConfig};
-use crate::confirm::{Answer, Confirm};
 use crate::connect::{Access, Probe};
 use crate::errors::{Failure, Reaction};
 use crate::facts::Facts;
 use crate::link::Link;
-use crate::names::{Cache, Names, Namespaces};
+use crate::names::{Names, Namespaces};
 use crate::node::{Node, Target, Use};
 use crate::push::{Ears, Pushes};
+use crate::replicas::Confirm;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
 
@@ -34,7 +38,7 @@ pub(crate) enum Topology {
         io: Io,
         /// Another server may take over.
         fails_over: bool,
-        names: Cache,
+        spaces: Namespaces,
     },
     /// The masters of a Cluster.
     Cluster(Arc<Cluster>),
@@ -62,7 +66,7 @@ impl Topology {
             node,
             io: io.clone(),
             fails_over,
-            names: Cache::new(Namespaces::new(&config.namespaces)),
+            spaces: Namespaces::new(&config.namespaces),
         };
         match &config.deployment {
             Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
@@ -75,9 +79,9 @@ impl Topology {
                 one(node, true)
             }
             Deployment::Cluster(seeds) => {
-                let names = Cache::new(Namespaces::new(&config.namespaces));
+                let spaces = Namespaces::new(&config.namespaces);
                 let (io, pushes) = (io.clone(), pushes.clone());
-                Self::Cluster(Cluster::new(seeds.clone(), servers, io, pushes, names))
+                Self::Cluster(Cluster::new(seeds.clone(), servers, io, pushes, spaces))
             }
         }
     }
@@ -88,17 +92,17 @@ impl Topology {
 
     /// What a key is called here.
     pub(crate) fn names(&self, key: &Key) -> Result<Arc<Names>, BackendError> {
-        match self {
-            Self::One { names, .. } => names.get(key, Names::plain),
-            Self::Cluster(cluster) => cluster.names.get(key, Names::tagged),
-        }
+        Ok(Arc::new(match self {
+            Self::One { spaces, .. } => Names::plain(key, spaces)?,
+            Self::Cluster(cluster) => Names::tagged(key, &cluster.spaces)?,
+        }))
     }
 
     /// The names of a lock that is called so here.
     pub(crate) fn names_of_stored(&self, lock: &str) -> Names {
         match self {
-            Self::One { names, .. } => Names::of_stored(lock, &names.spaces),
-            Self::Cluster(cluster) => Names::of_stored_tagged(lock, &cluster.names.spaces),
+            Self::One { spaces, .. } => Names::of_stored(lock, spaces),
+            Self::Cluster(cluster) => Names::of_stored_tagged(lock, &cluster.spaces),
         }
     }
 
@@ -110,8 +114,8 @@ impl Topology {
     /// The namespaces that the address names.
     pub(crate) fn namespaces(&self) -> &Namespaces {
         match self {
-            Self::One { names, .. } => &names.spaces,
-            Self::Cluster(cluster) => &cluster.names.spaces,
+            Self::One { spaces, .. } => spaces,
+            Self::Cluster(cluster) => &cluster.spaces,
         }
     }
 
@@ -168,130 +172,156 @@ impl Topology {
         }
     }
 
-    /// Runs a script by its hash, with keys and arguments appended by `fill`. A server that does
-    /// not know the script is sent the script.
+    /// The route to the server of a slot.
+    pub(crate) async fn route(&self, slot: Option<u16>) -> Result<Route<'_>, BackendError> {
+        Ok(self.route_on(slot, self.link(slot).await?))
+    }
+
+    /// The route to the server of a slot on a connection that was resolved before.
+    pub(crate) fn route_on(&self, slot: Option<u16>, link: Arc<Link>) -> Route<'_> {
+        let confirmed = Ok(0);
+        Route { topology: self, slot, link, impatient: false, confirm: None, confirmed }
+    }
+}
+
+/// The way of one verb to the server of its key.
+pub(crate) struct Route<'a> {
+    topology: &'a Topology,
+    slot: Option<u16>,
+    link: Arc<Link>,
+    impatient: bool,
+    confirm: Option<Confirm>,
+    /// How many replicas have what was sent last.
+    confirmed: Result<u32, BackendError>,
+}
+
+impl Route<'_> {
+    /// The same for commands that replicas have to confirm.
+    pub(crate) fn confirmed_by(mut self, confirm: Confirm) -> Self {
+        self.confirm = Some(confirm);
+        self
+    }
+
+    /// Whether to give up while a slot is being moved, instead of waiting for the end of that.
+    pub(crate) fn set_impatient(&mut self, impatient: bool) {
+        self.impatient = impatient;
+    }
+
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Whether the requests of other claims may share a command with those on this route. On a
+    /// Cluster each slot is a place of its own, and replicas confirm one command at a time.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.confirm.is_none() && !self.topology.is_cluster()
+    }
+
+    /// Checks that enough replicas have what was sent last.
+    pub(crate) fn check_replicas(&self) -> Result<(), BackendError> {
+        self.confirm.map_or(Ok(()), |confirm| confirm.check(&self.confirmed))
+    }
+
+    /// Runs a script by its hash, with keys and arguments appended by `fill` for the connection that
+    /// it is sent on. A server that does not know the script is sent the script.
     pub(crate) async fn run(
-        &self,
-        slot: Option<u16>,
-        script: &Script,
-        fill: impl Fn(&mut Cmd),
-    ) -> Result<Value, BackendError> {
-        self.run_at(slot, script, |command, _| fill(command)).await
-    }
-
-    /// As [`Self::run`], with what `fill` makes of the connection that it is sent on.
-    pub(crate) async fn run_at(
-        &self,
-        slot: Option<u16>,
+        &mut self,
         script: &Script,
         fill: impl Fn(&mut Cmd, &Link),
-    ) -> Result<Value, BackendError> {
-        let answer = self.run_as(Sending::default(), slot, script, fill).await;
-        answer.map(|answer| answer.value).map_err(|failure| failure.error)
-    }
-
-    /// As [`Self::run_at`], in a way of its own.
-    pub(crate) async fn run_as(
-        &self,
-        sending: Sending,
-        slot: Option<u16>,
-        script: &Script,
-        fill: impl Fn(&mut Cmd, &Link),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Value, Failure> {
         let make = |link: &Link, whole: bool| {
-            // Room for the hash, the names and the values of one lock, so that it need not grow.
-            let mut command = Cmd::with_capacity(24, 768);
+            let mut command = Cmd::new();
             command.arg(if whole { "EVAL" } else { "EVALSHA" });
             command.arg(if whole { &script.source } else { &script.hash });
             fill(&mut command, link);
             command
         };
-        self.send(sending, slot, make).await
+        self.send(make).await
     }
 
-    /// Sends a command to the node of a slot and follows it to where the slot is. `make` makes it
-    /// for the connection, as a whole script if the server does not know the hash.
+    /// Sends a command and follows it to where the slot is. `make` makes it for the connection, as
+    /// a whole script if the server does not know the hash.
     ///
     /// It is sent again only when it was certainly not applied.
     pub(crate) async fn send(
-        &self,
-        sending: Sending,
-        slot: Option<u16>,
+        &mut self,
         make: impl Fn(&Link, bool) -> Cmd,
-    ) -> Result<Answer, Failure> {
-        let refused = |error| Failure { error, reaction: Reaction::None };
-        let mut whole = false;
-        let mut asking = None;
+    ) -> Result<Value, Failure> {
+        let topology = self.topology;
+        let io = topology.io();
+        let (mut whole, mut asking) = (false, None);
         let mut trouble: Option<Trouble> = None;
         loop {
             let (link, ask) = match asking.take() {
                 Some(link) => (link, true),
-                None => (self.link(slot).await.map_err(refused)?, false),
+                None => {
+                    if trouble.is_some() || !self.link.is_alive() {
+                        self.link = topology.link(self.slot).await?;
+                    }
+                    (self.link.clone(), false)
+                }
             };
-            let command = make(&link, whole);
-            // What is rare has its room elsewhere: every try carries this future.
-            let sent = match sending.confirm {
-                Some(confirm) => Box::pin(link.send_confirmed(&command, ask, confirm)).await,
-                None if ask => Box::pin(link.send_asking(&command)).await.map(Answer::of_master),
-                None => link.send(&command).await.map(Answer::of_master),
-            };
-            let failure = match sent {
+            let failure = match self.send_on(&link, &make(&link, whole), ask).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let trouble = trouble.get_or_insert_with(|| Trouble::new(self.io()));
-            if failure.error.effect == Effect::Unknown || trouble.is_too_much(self.io()) {
+            let trouble = trouble.get_or_insert_with(|| Trouble::new(io));
+            if failure.error.effect == Effect::Unknown || trouble.is_too_much(io) {
                 return Err(failure);
             }
-            match (&failure.reaction, self) {
+            match (&failure.reaction, topology) {
                 (Reaction::SendScript, _) => {
                     whole = true;
                     if ask {
                         asking = Some(link);
                     }
                 }
-                (Reaction::Moved(to), Self::Cluster(cluster)) => {
-                    cluster.moved(slot.unwrap_or_default(), to.clone());
+                (Reaction::Moved(to), Topology::Cluster(cluster)) => {
+                    cluster.moved(self.slot.unwrap_or_default(), to.clone());
                     if trouble.times > 2 {
-                        trouble.pause(self.io()).await;
+                        trouble.pause(io).await;
                     }
                 }
-                (Reaction::Ask(to), Self::Cluster(cluster)) => {
-                    asking = Some(cluster.at(to).link().await.map_err(refused)?);
+                (Reaction::Ask(to), Topology::Cluster(cluster)) => {
+                    asking = Some(cluster.at(to).link().await?);
                 }
-                (Reaction::Again, Self::Cluster(cluster)) if !sending.impatient => {
-                    trouble.pause(self.io()).await;
+                (Reaction::Again, Topology::Cluster(cluster)) if !self.impatient => {
+                    trouble.pause(io).await;
                     if trouble.times > 2 {
                         // If nobody answers, the next try tells.
                         let _ = cluster.refresh().await;
                     }
                 }
-                (Reaction::FindMaster, Self::One { node, fails_over, .. }) => {
+                (Reaction::FindMaster, Topology::One { node, fails_over, .. }) => {
                     node.leave();
                     if !fails_over && trouble.times > 1 {
                         return Err(failure);
                     }
                     if trouble.times > 1 {
-                        trouble.pause(self.io()).await;
+                        trouble.pause(io).await;
                     }
                 }
-                (Reaction::FindMaster, Self::Cluster(cluster)) => {
-                    trouble.pause(self.io()).await;
+                (Reaction::FindMaster, Topology::Cluster(cluster)) => {
+                    trouble.pause(io).await;
                     let _ = cluster.refresh().await;
                 }
                 _ => return Err(failure),
             }
         }
     }
-}
 
-/// How a script is sent.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sending {
-    /// Does not wait for the end of a resharding.
-    pub(crate) impatient: bool,
-    /// Asks the replicas as well.
-    pub(crate) confirm: Option<Confirm>,
+    async fn send_on(&mut self, link: &Link, command: &Cmd, ask: bool) -> Result<Value, Failure> {
+        match self.confirm {
+            Some(confirm) => {
+                let sent = Box::pin(link.send_confirmed(command, ask, confirm)).await;
+                let (value, replicas) = sent?;
+                self.confirmed = replicas;
+                Ok(value)
+            }
+            None if ask => Box::pin(link.send_asking(command)).await,
+            None => link.send(command).await,
+        }
+    }
 }
 
 /// A request that was refused and sent again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use latchwork_store::doctor::Finding;
 use latchwork_store::{Backend as _, BackendError, Io, Query};
 
-use crate::backend::{RedisBackend, Shared};
+use crate::backend::{RedisBackend, Store};
 use crate::config::RedisConfig;
 use crate::init::Marker;
 
@@ -20,8 +20,8 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
         let store = backend.capabilities().store;
         let failed = |error| latchwork_store::Error::from_backend(error, None, &store);
         let all = backend.inspect(&everything).await.map_err(failed)?;
-        let mut more = guard(&backend.0).await.map_err(failed)?;
-        more.push(namespaces(&backend.0).await.map_err(failed)?);
+        let mut more = guard(&backend.store).await.map_err(failed)?;
+        more.push(namespaces(&backend.store).await.map_err(failed)?);
         Ok::<_, latchwork_store::Error>((all, more))
     };
     let (all, guard) = match io.within(LOOK, look).await {
@@ -67,7 +67,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
 }
 
 /// Whether what may be forgotten is waited for, and how long that takes yet.
-async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
+async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
     let markers = shared.markers().await?;
     let Some(rule) = &shared.guard else {
         let Some(first) = markers.first() else { return Ok(Vec::new()) };
@@ -82,7 +82,8 @@ async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
     let mut otherwise = None;
     let mut closed: BTreeMap<String, (Duration, usize, bool)> = BTreeMap::new();
     for marker in &markers {
-        let look = rule.look(&shared.topology, &marker.names).await?;
+        let mut route = shared.topology.route(marker.names.slot()).await?;
+        let look = rule.look(&mut route, &marker.names).await?;
         if look.lengths.is_some_and(|lengths| lengths != rule.lengths()) {
             otherwise = otherwise.or(look.lengths.map(|lengths| (marker, lengths)));
         }
@@ -130,7 +131,7 @@ async fn guard(shared: &Shared) -> Result<Vec<Finding>, BackendError> {
 
 /// How many counters, markers and namespaces there are, and whether others name namespaces that
 /// this address does not.
-async fn namespaces(shared: &Shared) -> Result<Finding, BackendError> {
+async fn namespaces(shared: &Store) -> Result<Finding, BackendError> {
     let counters = shared.shared_helpers("token").await?;
     let markers = shared.markers().await?;
     let mut strange: Vec<String> = counters

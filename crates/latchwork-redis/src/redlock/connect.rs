@@ -8,7 +8,7 @@ use latchwork_store::{Backend, Error, ErrorKind, Io};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::config::{Config, endpoint};
-use crate::backend::RedisBackend;
+use crate::backend::{RedisBackend, Store};
 use crate::facts::Facts;
 
 /// When a majority is reached, the others have so much longer; then they are connected when they
@@ -27,27 +27,32 @@ const GRACE: Duration = Duration::from_millis(50);
 ///
 /// May be dropped at any time.
 pub async fn connect(config: Config, io: Io) -> Result<Arc<Quorum>, Error> {
-    let nodes: Vec<Arc<RedisBackend>> = config
-        .nodes
-        .iter()
-        .map(|node| RedisBackend::unconnected(node.clone(), io.clone()))
-        .collect();
-    reach(&config, &nodes, &io).await?;
-    let nodes = nodes.into_iter().map(|node| node as Arc<dyn Backend>).collect();
+    let stores = config.nodes.iter().map(|node| Store::new(node.clone(), io.clone()));
+    let stores: Vec<Arc<Store>> = stores.collect();
+    let reached = reach(&config, &stores, &io).await?;
+    let node = |(index, store)| {
+        let facts = reached.iter().find(|(reached, _)| *reached == index).map(|(_, facts)| facts);
+        Arc::new(RedisBackend::new(store, facts)) as Arc<dyn Backend>
+    };
+    let nodes = stores.into_iter().enumerate().map(node).collect();
     Quorum::named(config.shown(), nodes, io)
 }
 
-/// Waits until a majority is reached or cannot be.
-async fn reach(config: &Config, nodes: &[Arc<RedisBackend>], io: &Io) -> Result<(), Error> {
+/// Waits until a majority is reached or cannot be; gives those that are.
+async fn reach(
+    config: &Config,
+    stores: &[Arc<Store>],
+    io: &Io,
+) -> Result<Vec<(usize, Facts)>, Error> {
     let (sender, mut reached) = unbounded_channel();
-    for (index, node) in nodes.iter().enumerate() {
-        let (node, sender) = (node.clone(), sender.clone());
+    for (index, store) in stores.iter().enumerate() {
+        let (store, sender) = (store.clone(), sender.clone());
         io.spawn(async move {
-            let _ = sender.send((index, node.reach().await));
+            let _ = sender.send((index, store.reach().await));
         });
     }
     drop(sender);
-    let majority = nodes.len() / 2 + 1;
+    let majority = stores.len() / 2 + 1;
     let mut usable: Vec<(usize, Facts)> = Vec::new();
     let mut failures: Vec<(usize, Error)> = Vec::new();
     loop {
@@ -68,7 +73,7 @@ async fn reach(config: &Config, nodes: &[Arc<RedisBackend>], io: &Io) -> Result<
             None => break,
         }
     }
-    if usable.len() >= majority { Ok(()) } else { Err(too_few(config, failures)) }
+    if usable.len() >= majority { Ok(usable) } else { Err(too_few(config, failures)) }
 }
 
 fn one_server(config: &Config, one: usize, other: usize) -> Error {

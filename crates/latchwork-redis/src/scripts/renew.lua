@@ -22,18 +22,6 @@ local function look(...)
   return answer
 end
 
--- Raises the token that is remembered to the floor that a quorum has agreed on.
-local function raised(token, floor)
-  if tonumber(floor) <= tonumber(token) then
-    return token
-  end
-  local last = last_token(TOKEN)
-  if last < tonumber(floor) then
-    keep_token(TOKEN, last, tonumber(floor), now_us)
-  end
-  return floor
-end
-
 local function renew_alone(key, id, ttl, floor)
   local value = look('GET', key)
   if not value or string.sub(value, 8, 39) ~= id then
@@ -42,7 +30,7 @@ local function renew_alone(key, id, ttl, floor)
   call('PEXPIRE', key, ttl)
   local token = string.sub(value, 41, 56)
   if floor ~= '0' then
-    local new = raised(token, floor)
+    local new = raised(TOKEN, token, floor, now_us)
     if new ~= token then
       call('SETRANGE', key, 40, new)
       token = new
@@ -75,7 +63,7 @@ local function renew_member(key, details, members, id, mode, ttl, floor)
     end
   end
   call('ZADD', members, 'XX', now + ttl, id)
-  local new = raised(token, floor)
+  local new = raised(TOKEN, token, floor, now_us)
   if new ~= token then
     call('HSET', details, id, head .. new .. tail)
   end

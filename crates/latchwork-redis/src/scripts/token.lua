@@ -1,4 +1,4 @@
--- The rule of tokens, see docs/redis.md#tokens: no script has another one. A token is above the last
+-- The rule of tokens, see docs/redis.md#tokens: all of it is here, and no script has another one. A token is above the last
 -- one of its counter, and not below the clock. So a server that lacks the last tokens of another one
 -- gives larger ones all the same. A floor by a clock of today, which several servers are given,
 -- takes the place of each one's own clock.
@@ -26,4 +26,17 @@ local function draw_token(counter, floor, now_us)
   local token = token_above(last, floor, now_us)
   keep_token(counter, last, token, now_us)
   return token
+end
+
+-- The token of a held claim after a renewal: raised, with its counter, to the floor that a quorum has
+-- agreed on.
+local function raised(counter, token, floor, now_us)
+  if tonumber(floor) <= tonumber(token) then
+    return token
+  end
+  local last = last_token(counter)
+  if last < tonumber(floor) then
+    keep_token(counter, last, tonumber(floor), now_us)
+  end
+  return floor
 end

@@ -1,0 +1,220 @@
+//! The verbs of a server that runs whole scripts: tries and waits. Renewals are in `renew.rs`, releases
+//! in `release.rs`, looks in `inspect.rs`; a free key is taken and freed in `free.rs`.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use latchwork_store::{Attempt, BackendError, Claim, Effect, Mode, Order, Wake};
+
+use crate::answers::{attempt, goes_on, stands_at};
+use crate::backend::Store;
+use crate::combine::Combiner;
+use crate::free::{Crowds, Free, Take};
+use crate::link::Link;
+use crate::message::Nonce;
+use crate::names::Names;
+use crate::plain;
+use crate::push::{Expected, Mailbox, Unclaimed};
+use crate::release::Calls;
+use crate::scripts::Chosen;
+use crate::topology::Route;
+use crate::value::{head, is_alone, letter, stored};
+
+/// A pushed grant lasts at least so long until it is renewed.
+pub(crate) const PROBATION: Duration = Duration::from_secs(2);
+
+/// The verbs by one script each.
+pub(crate) struct Scripted {
+    pub(crate) store: Arc<Store>,
+    /// The scripts, with the guard in them or not.
+    pub(crate) scripts: Chosen,
+    pub(crate) crowds: Crowds,
+    pub(crate) take: Arc<Combiner<Take>>,
+    pub(crate) free: Arc<Combiner<Free>>,
+    pub(crate) me: Weak<Self>,
+}
+
+impl Scripted {
+    pub(crate) fn new(store: Arc<Store>) -> Arc<Self> {
+        let scripts = Chosen::by(store.guard.clone());
+        let take = Take { store: store.clone(), scripts: scripts.clone() };
+        let (take, free) = (Combiner::new(take, store.io.clone()), Free { store: store.clone() });
+        let free = Combiner::new(free, store.io.clone());
+        let this = Arc::new_cyclic(|me| Self {
+            store,
+            scripts,
+            crowds: Crowds::default(),
+            take,
+            free,
+            me: me.clone(),
+        });
+        let taker: Arc<dyn Unclaimed> = this.clone();
+        this.store.pushes.unclaimed_go_to(Arc::downgrade(&taker));
+        this
+    }
+
+    /// What a claim's key is called, if the guard allows its ttl.
+    pub(crate) fn names(&self, claim: &Claim) -> Result<Arc<Names>, BackendError> {
+        let names = self.store.topology.names(&claim.key)?;
+        if let Some(guard) = &self.store.guard {
+            guard.check(claim)?;
+        }
+        Ok(names)
+    }
+
+    pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        let names = self.names(claim)?;
+        let mut route = self.store.topology.route(names.slot()).await?;
+        self.try_on(&mut route, &names, claim).await
+    }
+
+    /// Tries on a route: first as for a free key, unless somebody seems to wait for it.
+    pub(crate) async fn try_on(
+        &self,
+        route: &mut Route<'_>,
+        names: &Arc<Names>,
+        claim: &Claim,
+    ) -> Result<Attempt, BackendError> {
+        let known = self.store.pushes.find(claim.id);
+        if known.is_none()
+            && is_alone(claim.mode)
+            && route.link().facts.set_nx_get
+            && !self.crowds.is_crowded(names)
+            && let Some(attempt) = self.take_free(route, names, claim).await?
+        {
+            return Ok(attempt);
+        }
+        // Most tries do not come here: the room for it is made when it is needed.
+        Box::pin(self.try_whole(route, names, claim, known)).await
+    }
+
+    /// Tries with the whole script.
+    async fn try_whole(
+        &self,
+        route: &mut Route<'_>,
+        names: &Names,
+        claim: &Claim,
+        known: Option<Arc<Mailbox>>,
+    ) -> Result<Attempt, BackendError> {
+        let Store { topology, pushes, io, .. } = &*self.store;
+        let (start, end) = names.channel_parts();
+        let channel = names.channel(&pushes.process);
+        let ears = topology.hears(route.link(), names.slot(), &channel);
+        let process = if ears.is_some() { pushes.process.as_str() } else { "-" };
+        let probation = PROBATION.min(claim.ttl);
+        let nonce = Nonce::random();
+        let (mut since, mut place) = (io.clock().wall(), -1);
+        if claim.waits || known.is_some() {
+            let mailbox = pushes.open(claim.id, names.slot());
+            mailbox.tries(Expected { nonce, stamp: claim.stamp, longest: probation, ears });
+            (since, place) = (mailbox.since, mailbox.place());
+        }
+        let holder = stored(since, &claim.holder);
+        let kind = match (claim.waits, claim.order) {
+            (false, _) => "n",
+            (true, Order::Fifo) => "f",
+            (true, Order::Barging) => "b",
+        };
+        let (take, of) = match claim.mode {
+            Mode::Permits { take, of } => (take, of),
+            _ => (0, 0),
+        };
+        let keys = names.whole();
+        let (mut from, mut is_known) = (None, known.is_some());
+        let mut calls = Calls::default();
+        let attempt = loop {
+            let run = route.run(self.scripts.try_, |command, link| {
+                self.scripts.keys(command, names, &keys);
+                command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
+                command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
+                command.arg(kind).arg(claim.floor).arg(nonce.to_string()).arg(process);
+                command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+                command.arg(u8::from(is_known)).arg(self.count_listeners(link));
+                command.arg(from.unwrap_or(0)).arg(place);
+                self.scripts.fill(command, link);
+            });
+            let answer = run.await.map_err(BackendError::from);
+            let more = answer.as_ref().ok().and_then(|answer| goes_on(answer, 7));
+            if more.is_none() || !calls.may_go_on() {
+                if let (Ok(answer), Some(mailbox)) = (&answer, pushes.find(claim.id)) {
+                    mailbox.stands_at(stands_at(answer));
+                }
+                break answer.and_then(|answer| attempt(&answer, claim));
+            }
+            // It has its place by now.
+            (from, is_known) = (more, claim.waits);
+            place = answer.as_ref().map_or(-1, stands_at);
+        };
+        match &attempt {
+            Ok(Attempt::Granted(grant)) => {
+                pushes.note(grant.token.max(micros(grant.store_time)));
+                if let Some(mailbox) = pushes.find(claim.id) {
+                    mailbox.hold();
+                }
+                if known.is_none() {
+                    // It has never stood in line, so nothing will be told to it.
+                    pushes.close(claim.id);
+                }
+            }
+            Ok(Attempt::Blocked(blocked)) => {
+                pushes.note(micros(blocked.store_time));
+                if claim.waits {
+                    self.crowds.note(names);
+                }
+            }
+            // It left nothing behind, so nothing will release it.
+            Err(error) if known.is_none() && error.effect == Effect::NotApplied => {
+                pushes.close(claim.id);
+            }
+            Err(_) => {}
+        }
+        attempt
+    }
+
+    pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
+        if !claim.waits {
+            return std::future::pending().await; // only core's own timer can tell it to look
+        }
+        let Store { topology, pushes, io, .. } = &*self.store;
+        let names = topology.names(&claim.key)?;
+        let Some(mailbox) = pushes.find(claim.id) else { return Ok(Wake::Look) };
+        let link = topology.ears(names.slot()).await?;
+        let channel = names.channel(&pushes.process);
+        if !link.hears(&channel) {
+            let may = link.facts.pushes && !link.refuses(&channel);
+            if may && link.subscribe(&channel, topology.is_cluster()).await.is_ok() {
+                // Whatever happened before the server took it was not told: look again.
+                return Ok(Wake::Look);
+            }
+            // Nobody can tell: look now and then.
+            io.sleep(plain::pause()).await;
+            return Ok(Wake::Look);
+        }
+        if !mailbox.is_reachable_by(link.ears) && !mailbox.is_admitted() {
+            return Ok(Wake::Look); // the next try says where to reach it
+        }
+        Ok(mailbox.wait(io).await)
+    }
+
+    /// What PUBSUB calls the number of those who listen; nothing where it may not be asked.
+    pub(crate) fn count_listeners(&self, link: &Link) -> &'static str {
+        match (link.facts.counts_listeners, self.store.topology.is_cluster()) {
+            (false, _) => "",
+            (true, false) => "NUMSUB",
+            (true, true) => "SHARDNUMSUB",
+        }
+    }
+
+    pub(crate) fn publish(&self) -> &'static str {
+        if self.store.topology.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
+    }
+}
+
+/// A length in whole milliseconds, never shorter than asked for (B4).
+pub(crate) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn micros(time: Option<Duration>) -> u64 {
+    time.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,164 @@
+//! The value of a key: what a claim writes there, and what is read of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_store::{Claim, Mode, Shape};
+
+/// The digits of a time in milliseconds, from 2001 to 2286.
+const DIGITS: usize = 13;
+
+/// The value of a claim that holds alone, up to its id.
+pub(crate) fn up_to_id(claim: &Claim) -> String {
+    format!("lw:{}:-:{}", letter(claim.mode), claim.id)
+}
+
+/// The same up to its token.
+pub(crate) fn head(claim: &Claim) -> String {
+    up_to_id(claim) + ":"
+}
+
+/// What is kept of a claim for people: `<since when it has asked, ms since 1970>|<text>`.
+pub(crate) fn stored(since: Duration, text: &str) -> String {
+    format!("{:0DIGITS$}|{text}", since.as_millis() as u64)
+}
+
+/// The text for people, and since when the claim has asked, on the wall clock of its process.
+pub(crate) fn read_holder(stored: &str) -> (Arc<str>, Option<Duration>) {
+    match stored.split_once('|') {
+        Some((since, text))
+            if since.len() == DIGITS && since.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            (text.into(), since.parse().ok().map(Duration::from_millis))
+        }
+        _ => (stored.into(), None),
+    }
+}
+
+/// The letter of a mode in the scripts.
+pub(crate) fn letter(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "x",
+        Mode::Write => "w",
+        Mode::Read => "r",
+        Mode::Permits { .. } => "p",
+    }
+}
+
+/// Whether claims of this mode hold their key alone.
+pub(crate) fn is_alone(mode: Mode) -> bool {
+    matches!(mode, Mode::Exclusive | Mode::Write)
+}
+
+/// What a key's own value says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// One claim alone.
+    Alone { mode: Mode, id: String, token: u64, holder: Arc<str>, since: Option<Duration> },
+    /// Readers; nobody joins them until then (ms since 1970).
+    Readers { closed: u64 },
+    /// Permits of a limit, closed in the same way.
+    Permits { of: u32, closed: u64 },
+    /// Nobody; it is kept closed.
+    Closed,
+    /// A client of another kind.
+    Foreign,
+}
+
+impl Held {
+    pub(crate) fn read(value: &[u8]) -> Self {
+        Self::parse(value).unwrap_or(Self::Foreign)
+    }
+
+    fn parse(value: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(value);
+        let rest = text.strip_prefix("lw:")?;
+        let (kind, rest) = (rest.get(..1)?, rest.get(1..)?);
+        let rest = rest.strip_prefix(':')?.get(2..)?;
+        match kind {
+            "x" | "w" => {
+                let mode = if kind == "x" { Mode::Exclusive } else { Mode::Write };
+                let mut parts = rest.splitn(3, ':');
+                let id = parts.next()?.to_owned();
+                let token = parts.next()?.parse().ok()?;
+                let (holder, since) = read_holder(parts.next()?);
+                Some(Self::Alone { mode, id, token, holder, since })
+            }
+            "r" => Some(Self::Readers { closed: rest.parse().ok()? }),
+            "p" => {
+                let mut parts = rest.split(':');
+                let closed = parts.next()?.parse().ok()?;
+                Some(Self::Permits { of: parts.next()?.parse().ok()?, closed })
+            }
+            "c" => Some(Self::Closed),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        match self {
+            Self::Alone { mode, .. } => Some(mode.shape()),
+            Self::Readers { .. } => Some(Shape::ReadWrite),
+            Self::Permits { of, .. } => Some(Shape::Semaphore { of: *of }),
+            Self::Closed | Self::Foreign => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_text_comes_back() {
+        let since = Duration::from_millis(1_790_000_000_123);
+        for text in ["", "host pid 7", "a|b", "1790000000000|x", "\u{e9}:\n"] {
+            assert_eq!(read_holder(&stored(since, text)), (text.into(), Some(since)));
+        }
+        for text in ["", "host pid 7", "a|b", "12|x", "179000000000x|y"] {
+            assert_eq!(read_holder(text), (text.into(), None));
+        }
+    }
+
+    #[test]
+    fn reads_the_values_of_keys() {
+        let id = "0".repeat(31) + "7";
+        let value = format!("lw:x:+:{id}:1790000000000001:1790000000007|host:pid 7");
+        let held = Held::read(value.as_bytes());
+        assert_eq!(
+            held,
+            Held::Alone {
+                mode: Mode::Exclusive,
+                id,
+                token: 1_790_000_000_000_001,
+                holder: "host:pid 7".into(),
+                since: Some(Duration::from_millis(1_790_000_000_007)),
+            }
+        );
+        assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers { closed: 0 });
+        assert_eq!(Held::read(b"lw:p:-:77:5:2"), Held::Permits { of: 5, closed: 77 });
+        assert_eq!(Held::read(b"lw:c:-:"), Held::Closed);
+        for foreign in [&b""[..], b"lw:", b"lw:x:-:zz", b"0123456789abcdef", b"\xff\xfe"] {
+            assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn hostile_values_of_keys_are_read_without_harm() {
+        let id = "0".repeat(31) + "7";
+        let samples = [
+            format!("lw:x:+:{id}:1790000000000001:1790000000007|host:pid 7"),
+            "lw:r:-:1790000000007".into(),
+            "lw:p:-:77:5:2".into(),
+            "lw:c:-:".into(),
+            "lw:x:\u{e9}:zz".into(),
+        ];
+        let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
+        latchwork_services::hostile::survives("values of keys", &samples, |bytes| {
+            let _ = Held::read(bytes);
+            let text = String::from_utf8_lossy(bytes);
+            let _ = read_holder(&text);
+            let _ = crate::answers::fields(&text).count();
+        });
+    }
+}
