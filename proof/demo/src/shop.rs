@@ -17,8 +17,8 @@ use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
 use serde_json::{Value, json};
 
-use super::redis_shop::RedisShop;
-use super::words::Place;
+use crate::redis_shop::RedisShop;
+use crate::words::Place;
 
 /// What the buyers share.
 pub(crate) trait Shop: Debug {

@@ -1,9 +1,33 @@
-//! `latchwork bench`: counts, times, a picture, and nobody's keys but its own.
+//! `latchwork-bench store`: counts, times, a picture, and nobody's keys but its own.
 
-#![allow(clippy::disallowed_methods, reason = "tests")]
+use std::process::{Command, Stdio};
 
-use crate::common::{Running, Store};
+use latchwork::{BlockOn, LockManager};
+use latchwork_services::program::{Finished, Running};
 use latchwork_services::{RedisOptions, RedisServer};
+
+/// The measurement of a store.
+fn start(url: &str, words: &[&str]) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork-bench"));
+    command.args(["store", "--store", url]).args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(command)
+}
+
+fn output(url: &str, words: &[&str]) -> Finished {
+    start(url, words).finish()
+}
+
+fn connect(url: &str) -> LockManager {
+    latchwork::connect(url).block_on().unwrap()
+}
+
+/// A directory of its own, and its address.
+fn directory() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("locks").display());
+    (dir, url)
+}
 
 /// What a program reads of a workload.
 fn number(json: &str, workload: &str, field: &str) -> f64 {
@@ -13,10 +37,11 @@ fn number(json: &str, workload: &str, field: &str) -> f64 {
     found.as_f64().unwrap_or_else(|| panic!("{field} of {workload} is {found}"))
 }
 
-fn measures(store: &Store, url: &str) {
-    let svg = store.file("bench.svg");
-    let words = ["--store", url, "--json", "bench", "--for", "700ms", "--processes", "3", "--svg"];
-    let done = store.output(&[&words[..], &[svg.to_str().unwrap()]].concat());
+fn measures(url: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("bench.svg");
+    let words = ["--json", "--for", "700ms", "--processes", "3", "--svg", svg.to_str().unwrap()];
+    let done = output(url, &words);
     assert_eq!(done.code(), 0, "{done:?}");
     for workload in ["free", "free, 64 tasks", "contended", "hand-off"] {
         assert!(number(&done.stdout, workload, "pairs_per_second") > 1.0, "{}", done.stdout);
@@ -33,26 +58,26 @@ fn measures(store: &Store, url: &str) {
     assert!(number(&done.stdout, "hand-off", "pairs_per_second") < 1_000.0 / 43.0);
     let picture = std::fs::read_to_string(svg).unwrap();
     assert!(picture.contains("contended: from a release to the next hold"));
-    let left = store.output(&["--store", url, "ls", "latchwork-bench"]);
-    assert_eq!(left.stdout, "", "nothing is left");
+    let left = connect(url).list("latchwork-bench").block_on().unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
 fn measures_a_directory() {
-    let store = Store::new();
-    measures(&store, &store.url());
+    let (_dir, url) = directory();
+    measures(&url);
 }
 
 #[test]
 fn measures_a_server() {
     let server = RedisServer::start(&RedisOptions::new()).unwrap();
-    measures(&Store::new(), &format!("redis://127.0.0.1:{}", server.port()));
+    measures(&server.url());
 }
 
 #[test]
 fn a_table_for_people() {
-    let store = Store::new();
-    let done = store.output(&["bench", "--for", "200ms", "--processes", "2"]);
+    let (_dir, url) = directory();
+    let done = output(&url, &["--for", "200ms", "--processes", "2"]);
     assert_eq!(done.code(), 0, "{done:?}");
     for word in ["WORKLOAD", "hand-off", "FAIRNESS", "times of free; free, 64 tasks"] {
         assert!(done.stdout.contains(word), "{word}: {}", done.stdout);
@@ -61,23 +86,21 @@ fn a_table_for_people() {
 
 #[test]
 fn keys_of_others_are_not_touched() {
-    let store = Store::new();
-    let words = ["run", "shop:stock", "--", "sh", "-c", "echo ready; exec sleep 300"];
-    let holder = Running::start(store.latchwork(&words));
-    assert_eq!(holder.stdout.next().as_deref(), Some("ready"));
-    let done = store.output(&["bench", "--for", "200ms", "--namespace", "shop"]);
+    let (_dir, url) = directory();
+    let _held = connect(&url).mutex("shop:stock").acquire().block_on().unwrap();
+    let done = output(&url, &["--for", "200ms", "--namespace", "shop"]);
     assert_eq!(done.code(), 78, "{done:?}");
     assert!(done.stderr.contains("shop:stock"), "{done:?}");
     // Elsewhere on the same store it may.
-    let done = store.output(&["bench", "--for", "200ms", "--processes", "2"]);
+    let done = output(&url, &["--for", "200ms", "--processes", "2"]);
     assert_eq!(done.code(), 0, "{done:?}");
 }
 
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
-    let store = Store::new();
+    let (_dir, url) = directory();
     for words in [["--for", "1ms"], ["--for", "1h"], ["--processes", "1"], ["--namespace", ""]] {
-        let done = store.output(&[&["bench"][..], &words].concat());
+        let done = output(&url, &words);
         assert_eq!(done.code(), 64, "{done:?}");
     }
 }
@@ -85,10 +108,8 @@ fn numbers_that_make_no_sense_are_refused() {
 /// Somebody takes the lock away from its holders all the time: they overlap, and the bench fails.
 #[test]
 fn a_lock_that_is_broken_is_an_error() {
-    let (store, server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
-    let url = server.url();
-    let words = ["--store", &url, "--json", "bench", "--for", "1500ms", "--processes", "3"];
-    let mut bench = Running::start(store.latchwork(&words));
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let mut bench = start(&server.url(), &["--json", "--for", "1500ms", "--processes", "3"]);
     while bench.child.try_wait().unwrap().is_none() {
         server.command(&["DEL", "latchwork-bench:hand-off"]).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));

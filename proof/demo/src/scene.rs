@@ -7,12 +7,11 @@ use latchwork::LockManager;
 use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
 
-use super::buyer::SLOW;
-use super::crowd::{Crowd, Processes, Tasks};
-use super::shop::Shop;
-use super::tally::Tally;
-use super::words::{Event, Invitation, Order, Place, Said, Scene};
-use crate::process::timer::Naps;
+use crate::buyer::SLOW;
+use crate::crowd::{Crowd, Processes, Tasks};
+use crate::shop::Shop;
+use crate::tally::Tally;
+use crate::words::{Event, Invitation, Order, Place, Said, Scene};
 
 /// How long a scene may take, beside what its leases take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -41,11 +40,10 @@ impl Stage<'_> {
         let orders: Vec<_> = (1..=self.buyers).map(|buyer| self.order(scene, buyer)).collect();
         let crowd = self.invite(&orders)?;
         let limit = LIMIT + 10 * self.ttl;
-        let naps = Naps::new()?;
         let said = tokio::select! {
             biased;
             said = Play { stage: self, crowd, said: Vec::new() }.run(scene) => said?,
-            _ = naps.nap(limit) => {
+            () = tokio::time::sleep(limit) => {
                 let message = format!("scene {} did not end within {limit:?}", scene.number());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }

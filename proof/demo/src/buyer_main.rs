@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use latchwork::store::clock::boot_time;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::buyer::{Buyer, Desk, Trouble};
-use super::shop;
-use super::words::{Event, Invitation, Said};
+use crate::buyer::{Buyer, Desk, Trouble};
+use crate::shop;
+use crate::words::{Event, Invitation, Said};
 
 /// The first argument that makes this binary a buyer.
 pub(crate) const ROLE: &str = "__buyer";
@@ -67,7 +67,7 @@ fn take_part(invitation: &Invitation) -> Result<(), Trouble> {
             true => Some(latchwork::connect(store).await?),
             false => None,
         };
-        Buyer::new(order, &*shop, locks.as_ref(), Pipes)?.buy().await?;
+        Buyer::new(order, &*shop, locks.as_ref(), Pipes).buy().await?;
         if let Some(locks) = &locks {
             locks.close().await;
         }

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, Write as _};
 use std::process::ExitCode;
+use std::thread::sleep;
 use std::time::Duration;
 
 use latchwork::store::clock::boot_time;
@@ -15,10 +16,9 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use super::section::Section;
-use crate::process::timer::Naps;
 
 /// The first argument that makes this binary a worker.
-pub(crate) const ROLE: &str = "__bench-worker";
+pub(crate) const ROLE: &str = "store-worker";
 
 /// The line of a hold that was lost.
 const LOST: &str = "lost";
@@ -96,10 +96,10 @@ fn take_part() -> Result<(), Trouble> {
     let sections = runtime.block_on(async {
         let locks = latchwork::connect(&order.store).await?.namespace(&order.namespace);
         let lock = locks.clone().handover(Handover::OFF).mutex(&order.name);
-        let naps = Naps::new()?;
         say("ready\n")?;
         let start = Moment::from_nanos(line()?.trim().parse()?);
-        naps.nap(start.since(boot_time())).await?;
+        // This thread has nothing else to do: leases are renewed on one of Latchwork's.
+        sleep(start.since(boot_time()));
         let end = start.plus(order.length);
         let mut sections = Vec::new();
         loop {
@@ -115,9 +115,7 @@ fn take_part() -> Result<(), Trouble> {
             let from = boot_time();
             if order.holds.1 > 0 {
                 let (least, most) = order.holds;
-                let hold =
-                    random_between(Duration::from_micros(least), Duration::from_micros(most));
-                naps.nap(hold).await?;
+                sleep(random_between(Duration::from_micros(least), Duration::from_micros(most)));
             }
             let section = held_until_now(&guard, from);
             match guard.release().await {

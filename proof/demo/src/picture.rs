@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use latchwork::store::Moment;
 
-use super::tally::Tally;
-use super::words::Scene;
+use crate::tally::Tally;
+use crate::words::Scene;
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 84.0;
@@ -206,8 +206,8 @@ fn legend(svg: &mut String, y: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::{Event, Said};
     use super::*;
+    use crate::words::{Event, Said};
 
     fn said(buyer: u32, millis: u64, event: Event) -> Said {
         Said { buyer, at: Moment::from_nanos(1_000_000 * (millis + 5_000)), event }

@@ -1,11 +1,10 @@
-//! What a bench has measured.
+//! What was measured, for people and for programs.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Output, line, table};
-use crate::bench::{Measured, Plan, Workload};
+use super::{Measured, Plan, Workload};
 
 const HEAD: [&str; 9] = [
     "WORKLOAD",
@@ -19,34 +18,39 @@ const HEAD: [&str; 9] = [
     "OVERLAPS",
 ];
 
-impl Output {
-    /// All workloads. Says with which code to exit.
-    pub(crate) fn measured(&self, store: &str, plan: &Plan, all: &[(Workload, Measured)]) -> u8 {
-        if self.json {
-            let workloads =
-                Value::from_iter(all.iter().map(|(workload, m)| workload_json(*workload, m)));
-            return self.print(&line(&json!({
-                "store": store,
-                "seconds": plan.length.as_secs_f64(),
-                "processes": plan.processes,
-                "workloads": workloads,
-            })));
-        }
-        let rows = all.iter().map(|(workload, measured)| row(*workload, measured));
-        let mut text = format!("{store}, {} processes\n", plan.processes);
-        text.push_str(&table(&HEAD.map(str::to_owned), rows));
-        for times in ["acquire and release", "from a release to the next hold"] {
-            let of: Vec<_> =
-                all.iter().filter(|(w, _)| w.times() == times).map(|(w, _)| w.name()).collect();
-            if !of.is_empty() {
-                text.push_str(&format!("\ntimes of {}: {times}", of.join("; ")));
-            }
-        }
-        self.print(&text)
+/// A table of all workloads, with columns as wide as their widest cell.
+pub(super) fn text(store: &str, plan: &Plan, all: &[(Workload, Measured)]) -> String {
+    let mut text = format!("{store}, {} processes", plan.processes);
+    let rows = all.iter().map(|(workload, measured)| row(*workload, measured));
+    let rows: Vec<_> = std::iter::once(HEAD.map(str::to_owned)).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: [usize; HEAD.len()] = std::array::from_fn(width);
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  "));
+        text.push('\n');
+        text.push_str(cells.collect::<String>().trim_end());
     }
+    for times in ["acquire and release", "from a release to the next hold"] {
+        let of: Vec<_> =
+            all.iter().filter(|(w, _)| w.times() == times).map(|(w, _)| w.name()).collect();
+        if !of.is_empty() {
+            text.push_str(&format!("\ntimes of {}: {times}", of.join("; ")));
+        }
+    }
+    text
 }
 
-fn row(workload: Workload, measured: &Measured) -> [String; 9] {
+/// All workloads as one value.
+pub(super) fn json(store: &str, plan: &Plan, all: &[(Workload, Measured)]) -> Value {
+    json!({
+        "store": store,
+        "seconds": plan.length.as_secs_f64(),
+        "processes": plan.processes,
+        "workloads": Value::from_iter(all.iter().map(|(workload, m)| workload_json(*workload, m))),
+    })
+}
+
+fn row(workload: Workload, measured: &Measured) -> [String; HEAD.len()] {
     let none = || "-".to_owned();
     [
         workload.name().to_owned(),

@@ -39,7 +39,7 @@ fn draw_on(
     let least = times().min().map_or(1.0, |least| *least as f64 / 1e3 / 1.2).max(0.01);
     let most = times().max().map_or(1_000.0, |most| *most as f64 / 1e3 * 1.2).max(least * 10.0);
     let mut chart = ChartBuilder::on(area)
-        .caption(format!("latchwork bench, {store}"), ("sans-serif", 18))
+        .caption(format!("latchwork-bench store, {store}"), ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(52)

@@ -1,4 +1,4 @@
-//! What the demo of the stock has counted.
+//! What was counted, for people and for programs.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,8 @@ use std::time::Duration;
 use latchwork::FencingToken;
 use serde_json::{Value, json};
 
-use super::{Output, coarse, line, millis, plain};
-use crate::demo::tally::{Refusal, Tally};
-use crate::demo::words::Scene;
+use crate::tally::{Refusal, Tally};
+use crate::words::Scene;
 
 /// All scenes, and under which conditions they were played.
 pub(crate) struct Outcome<'a> {
@@ -58,55 +57,50 @@ impl Outcome<'_> {
 const HEAD: [&str; 7] =
     ["SCENE", "SOLD", "OVERSOLD", "TWO AT ONCE", "EXPIRED", "FREED BY OTHERS", "LATE, REFUSED"];
 
-impl Output {
-    /// `demo stock`: the table.
-    pub(crate) fn stock(&self, outcome: &Outcome<'_>) -> u8 {
-        if self.json {
-            return self.print(&line(&outcome_json(outcome)));
+/// A table, and a sentence for each write that was refused.
+pub(crate) fn text(outcome: &Outcome<'_>) -> String {
+    let framework = &outcome.framework;
+    let mut text = format!(
+        "{} units, {} buyers ({}), ttl {}\nlocks  {}\nstock  {}\n\n",
+        outcome.stock,
+        outcome.buyers,
+        framework.buyers(),
+        humantime::format_duration(outcome.ttl),
+        outcome.store,
+        framework.stock(),
+    );
+    let rows: Vec<_> = outcome.tallies.iter().map(row).collect();
+    let head = HEAD.map(str::to_owned);
+    for row in std::iter::once(&head).chain(&rows) {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let all = std::iter::once(&head).chain(&rows);
+            let width = all.map(|row| row[column].chars().count()).max().unwrap_or(0);
+            let _ = match column {
+                0 => write!(line, "{cell:width$}  "),
+                _ => write!(line, "{cell:>width$}  "),
+            };
         }
-        let framework = &outcome.framework;
-        let mut text = format!(
-            "{} units, {} buyers ({}), ttl {}\nlocks  {}\nstock  {}\n\n",
-            outcome.stock,
-            outcome.buyers,
-            framework.buyers(),
-            coarse(outcome.ttl),
-            plain(outcome.store),
-            plain(&framework.stock()),
-        );
-        let rows: Vec<_> = outcome.tallies.iter().map(row).collect();
-        let head = HEAD.map(str::to_owned);
-        for row in std::iter::once(&head).chain(&rows) {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let all = std::iter::once(&head).chain(&rows);
-                let width = all.map(|row| row[column].chars().count()).max().unwrap_or(0);
-                let _ = match column {
-                    0 => write!(line, "{cell:width$}  "),
-                    _ => write!(line, "{cell:>width$}  "),
-                };
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        for tally in outcome.tallies {
-            for refusal in &tally.refused {
-                let _ = write!(text, "\n{}", late(tally, refusal, framework));
-            }
-        }
-        let holds: usize = outcome.tallies.iter().map(Tally::holds).sum();
-        if outcome.tallies.iter().all(|tally| tally.tokens_rise != Some(false)) {
-            let _ = write!(text, "\nEach of {holds} holds had a larger token than the one before.");
-        } else {
-            text.push_str("\nA hold had NO larger token than the one before.");
-        }
-        let verdict = if outcome.is_as_promised() { "exact" } else { "NOT exact" };
-        let _ = write!(text, "\nWith latchwork: {verdict}.");
-        if let Some(file) = outcome.svg {
-            let _ = write!(text, "\nDrawn in {}", plain(&file.to_string_lossy()));
-        }
-        self.print(&text)
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
+    for tally in outcome.tallies {
+        for refusal in &tally.refused {
+            let _ = write!(text, "\n{}", late(tally, refusal, framework));
+        }
+    }
+    let holds: usize = outcome.tallies.iter().map(Tally::holds).sum();
+    if outcome.tallies.iter().all(|tally| tally.tokens_rise != Some(false)) {
+        let _ = write!(text, "\nEach of {holds} holds had a larger token than the one before.");
+    } else {
+        text.push_str("\nA hold had NO larger token than the one before.");
+    }
+    let verdict = if outcome.is_as_promised() { "exact" } else { "NOT exact" };
+    let _ = write!(text, "\nWith latchwork: {verdict}.");
+    if let Some(file) = outcome.svg {
+        let _ = write!(text, "\nDrawn in {}", file.display());
+    }
+    text
 }
 
 fn row(tally: &Tally) -> [String; 7] {
@@ -153,7 +147,8 @@ fn late(tally: &Tally, refusal: &Refusal, framework: &Framework) -> String {
     )
 }
 
-fn outcome_json(outcome: &Outcome<'_>) -> Value {
+/// All of it as one value.
+pub(crate) fn json(outcome: &Outcome<'_>) -> Value {
     json!({
         "store": outcome.store,
         "buyers": outcome.buyers,
@@ -165,6 +160,10 @@ fn outcome_json(outcome: &Outcome<'_>) -> Value {
         "exact": outcome.is_as_promised(),
         "svg": outcome.svg.map(Path::to_string_lossy),
     })
+}
+
+fn millis(length: Duration) -> u64 {
+    length.as_millis() as u64
 }
 
 fn tally_json(tally: &Tally) -> Value {

@@ -1,33 +1,33 @@
-//! `latchwork demo stock`: shows what goes wrong without a lock, and what does not with one.
+//! All scenes, one after the other.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use latchwork::store::random_u128;
 use latchwork::{Error, ErrorKind};
-use rustix::process::Signal;
+use serde_json::json;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::args::{DemoArgs, StockArgs};
-use crate::demo::picture;
-use crate::demo::scene::Stage;
-use crate::demo::shop::{self, FileShop, MemoryShop, Shop};
-use crate::demo::tally::Tally;
-use crate::demo::words::{EXPIRY, Place, Scene};
-use crate::exit;
-use crate::output::Output;
-use crate::output::stock::{Framework, Outcome};
-use crate::process::signals::{Signals, be_hit_by};
+use crate::args::Args;
+use crate::picture;
+use crate::report::{self, Framework, Outcome};
+use crate::say::{self, Say};
+use crate::scene::Stage;
+use crate::shop::{self, FileShop, MemoryShop, Shop};
+use crate::tally::Tally;
+use crate::words::{EXPIRY, Place, Scene};
 
-/// Shows something.
-pub(crate) async fn run(args: &DemoArgs, store: &str, output: &Output) -> Result<u8, Error> {
-    let DemoArgs::Stock(args) = args;
-    stock(args, store, output).await
-}
+/// How long what the locks leave to the background may take at the end.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// Plays the four scenes, prints what was counted, and tells by the exit code whether the two with
 /// a lock of Latchwork were exact.
-async fn stock(args: &StockArgs, store: &str, output: &Output) -> Result<u8, Error> {
-    let mut signals = Signals::ending().map_err(broken)?;
+pub(crate) async fn run(args: &Args, say: &Say) -> Result<u8, Error> {
+    let mut signals = Signals::new().map_err(broken)?;
+    let store = args.store.clone().map_or_else(latchwork::default_store, Ok)?;
+    let store = store.as_str();
     let manager = latchwork::connect(store).await?;
     let name = format!("latchwork-demo-{:016x}", random_u128() as u64);
     let ttls = manager.capabilities().ttl.clone();
@@ -46,14 +46,14 @@ async fn stock(args: &StockArgs, store: &str, output: &Output) -> Result<u8, Err
     };
     let played = tokio::select! {
         biased;
-        played = play(&stage, output) => Ok(played),
+        played = play(&stage, say) => Ok(played),
         signal = signals.next() => Err(signal),
     };
     let removed = shop.remove();
-    super::close(&manager).await;
+    let _ = tokio::time::timeout(CLOSING, manager.close()).await;
     let tallies = match played {
         Ok(tallies) => tallies.map_err(broken)?,
-        Err(signal) => return Ok(give_up(signal)),
+        Err(signal) => return Ok(end_by(signal)),
     };
     removed.map_err(broken)?;
     let drawn =
@@ -68,22 +68,26 @@ async fn stock(args: &StockArgs, store: &str, output: &Output) -> Result<u8, Err
         tallies: &tallies,
         svg: drawn.as_ref().ok().copied().flatten(),
     };
-    let code = output.stock(&outcome);
+    let code = match say.json {
+        true => say.print(&report::json(&outcome).to_string()),
+        false => say.print(&report::text(&outcome)),
+    };
     // What was counted is not lost with the picture.
     drawn?;
     if outcome.is_as_promised() {
         return Ok(code);
     }
-    output.fail("Inexact", "with the lock the stock was not sold exactly, or no late write came");
-    Ok(exit::BROKEN)
+    say.fail("Inexact", "with the lock the stock was not sold exactly, or no late write came");
+    Ok(say::BROKEN)
 }
 
-async fn play(stage: &Stage<'_>, output: &Output) -> io::Result<Vec<Tally>> {
+async fn play(stage: &Stage<'_>, say: &Say) -> io::Result<Vec<Tally>> {
     let mut tallies = Vec::new();
     for scene in Scene::ALL {
         let (number, of) = (scene.number(), Scene::ALL.len());
         let message = format!("scene {number} of {of}: {}", scene.name());
-        output.note("scene", &message, &[("scene", &number.to_string())]);
+        let event = json!({"event": "scene", "message": message, "scene": number.to_string()});
+        say.note(&message, event);
         tallies.push(stage.play(scene).await?);
     }
     Ok(tallies)
@@ -122,11 +126,44 @@ fn write(file: &Path, picture: &str) -> Result<(), Error> {
     })
 }
 
-fn give_up(signal: Signal) -> u8 {
-    be_hit_by(signal, false);
-    exit::code_of_signal(signal.as_raw())
+/// What ends the demo early, as long as this value lives.
+struct Signals {
+    interrupt: Stream,
+    terminate: Stream,
+    hangup: Stream,
 }
 
-fn broken(error: io::Error) -> Error {
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Completes with the next one.
+    async fn next(&mut self) -> libc::c_int {
+        tokio::select! {
+            _ = self.interrupt.recv() => libc::SIGINT,
+            _ = self.terminate.recv() => libc::SIGTERM,
+            _ = self.hangup.recv() => libc::SIGHUP,
+        }
+    }
+}
+
+/// Ends this process by a signal that it has listened to, so that a shell learns what ended it.
+#[expect(unsafe_code, reason = "a handled signal has to be unhandled")]
+fn end_by(number: libc::c_int) -> u8 {
+    // SAFETY: the default action needs no handler, and both calls only read their arguments.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        libc::raise(number);
+    }
+    // It is blocked: what a shell would have made of it.
+    u8::try_from(128 + number).unwrap_or(u8::MAX)
+}
+
+pub(crate) fn broken(error: impl Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("demo: {error}"))
 }

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
@@ -13,16 +12,16 @@ use std::time::Duration;
 
 use latchwork::LockManager;
 use latchwork::store::clock::boot_time;
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::unix::pipe::Receiver;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::sleep;
 
-use super::buyer::{Buyer, Channels};
-use super::buyer_main::ROLE;
-use super::shop::Shop;
-use super::words::{Event, GO, Invitation, Order, Said};
-use crate::process::timer::{Naps, watch};
+use crate::buyer::{Buyer, Channels};
+use crate::buyer_main::ROLE;
+use crate::shop::Shop;
+use crate::words::{Event, GO, Invitation, Order, Said};
 
 /// The buyers of one scene.
 pub(crate) enum Crowd<'a> {
@@ -70,18 +69,15 @@ impl Crowd<'_> {
 /// Buyers as processes: this binary, started again. Killed when dropped.
 pub(crate) struct Processes {
     children: Vec<Child>,
-    says: AsyncFd<OwnedFd>,
-    heard: Vec<u8>,
-    naps: Naps,
+    says: Lines<BufReader<Receiver>>,
 }
 
 impl Processes {
     /// Starts a process for each.
     pub(crate) fn start(invitations: &[Invitation]) -> io::Result<Self> {
-        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(read.as_fd(), true)?;
-        let says = watch(read)?;
-        let mut all = Self { children: Vec::new(), says, heard: Vec::new(), naps: Naps::new()? };
+        let (read, write) = io::pipe()?;
+        let says = BufReader::new(Receiver::from_owned_fd(read.into())?).lines();
+        let mut all = Self { children: Vec::new(), says };
         for invitation in invitations {
             // The running file, also when its name is gone or has another file by now.
             let mut command = Command::new("/proc/self/exe");
@@ -95,23 +91,9 @@ impl Processes {
     }
 
     async fn next(&mut self) -> io::Result<Option<Said>> {
-        loop {
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.heard.drain(..=end).collect();
-                let line = String::from_utf8_lossy(&line[..end]).into_owned();
-                let strange = || io::Error::other(format!("a buyer says {line:?}"));
-                return Said::decode(&line).map(Some).ok_or_else(strange);
-            }
-            let mut ready = self.says.readable().await?;
-            let mut piece = [0; 4096];
-            match rustix::io::read(self.says.get_ref(), &mut piece) {
-                Ok(0) => return Ok(None),
-                Ok(count) => self.heard.extend_from_slice(&piece[..count]),
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let Some(line) = self.says.next_line().await? else { return Ok(None) };
+        let strange = || io::Error::other(format!("a buyer says {line:?}"));
+        Said::decode(&line).map(Some).ok_or_else(strange)
     }
 
     fn tell(&mut self, buyer: u32, word: &str) -> io::Result<()> {
@@ -133,7 +115,7 @@ impl Processes {
         kill_process(pid, Signal::STOP)?;
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         while waitid(WaitId::Pid(pid), options)?.is_none() {
-            self.naps.nap(Duration::from_millis(1)).await?;
+            sleep(Duration::from_millis(1)).await;
         }
         Ok(())
     }
@@ -171,7 +153,7 @@ impl<'a> Tasks<'a> {
             let (word, hears) = unbounded_channel();
             all.words.push(word);
             let desk = Channels { says: says.clone(), hears: RefCell::new(hears) };
-            let buyer = Buyer::new(order, shop, Some(locks), desk)?;
+            let buyer = Buyer::new(order, shop, Some(locks), desk);
             let says = says.clone();
             all.lives.push_back(Box::pin(async move {
                 if let Err(trouble) = buyer.buy().await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork::store::Moment;
 
-use super::words::{Event, Said, Scene};
+use crate::words::{Event, Said, Scene};
 
 /// What happened in a scene.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,31 +1,52 @@
-//! `demo stock`: without the lock too much is sold, with it exactly what there was, and a late
+//! Without the lock too much is sold, with it exactly what there was, and a late
 //! write is refused.
-
-#![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::common::{Finished, Running, Store, eventually, processes, state};
+use latchwork::{BlockOn, LockManager};
+use latchwork_services::program::{Finished, Running, eventually, processes, state};
 use latchwork_services::{RedisOptions, RedisServer};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
+
+/// A folder of its own: for locks, for temporary files, and to tell this test's buyers by.
+struct Store(tempfile::TempDir);
+
+impl Store {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}", self.file("locks").display())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
 
 /// The demo at a store, with a folder for temporary files of its own.
 fn demo(store: &Store, url: &str, args: &[&str]) -> Command {
-    let mut command = store.latchwork(args);
     fs::create_dir_all(temporary(store)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork-demo"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.env("LATCHWORK_STORE", url).env("TMPDIR", temporary(store));
     command
+}
+
+fn connect(url: &str) -> LockManager {
+    latchwork::connect(url).block_on().unwrap()
 }
 
 fn temporary(store: &Store) -> PathBuf {
     store.file("tmp")
 }
 
-const SMALL: [&str; 7] = ["--json", "demo", "stock", "--buyers", "3", "--stock", "10"];
+const SMALL: [&str; 5] = ["--json", "--buyers", "3", "--stock", "10"];
 
 /// Plays all scenes, and checks what has to come of them on any store.
 fn plays(store: &Store, url: &str) -> Value {
@@ -73,13 +94,12 @@ fn leaves_nothing(store: &Store) {
 
 /// The buyers of a test's demo that run: they have its environment.
 fn buyers(store: &Store) -> Vec<i32> {
-    let trace = format!("TRACE={}\0", store.file("").display());
-    let trace = trace.replace("/\0", "\0");
+    let own = format!("TMPDIR={}\0", temporary(store).display());
     let has = |pid: i32, file: &str, text: &str| {
         let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         bytes.windows(text.len()).any(|window| window == text.as_bytes())
     };
-    let is_one = |&pid: &i32| has(pid, "cmdline", "\0__buyer\0") && has(pid, "environ", &trace);
+    let is_one = |&pid: &i32| has(pid, "cmdline", "\0__buyer\0") && has(pid, "environ", &own);
     processes().into_iter().filter(is_one).collect()
 }
 
@@ -93,8 +113,8 @@ fn on_files() {
     let store = Store::new();
     let value = plays(&store, &store.url());
     assert_eq!(value["buyers_are"], "processes");
-    let listed = Running::start(store.latchwork(&["--json", "ls"])).finish();
-    assert_eq!(listed.stdout, "[]\n");
+    let left = connect(&store.url()).list("").block_on().unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -124,7 +144,7 @@ fn in_memory_with_tasks() {
 #[test]
 fn for_people_there_are_a_table_and_a_picture() {
     let store = Store::new();
-    let args = ["demo", "stock", "--buyers", "2", "--stock", "2", "--svg"];
+    let args = ["--buyers", "2", "--stock", "2", "--svg"];
     let mut command = demo(&store, &store.url(), &args);
     command.current_dir(store.file(""));
     let done = Running::start(command).finish();
@@ -148,10 +168,9 @@ fn a_stock_that_is_not_sold_exactly_is_an_error() {
     run.stderr.until("scene 3 of 4");
     // Held while the first unit is packed, which takes a second.
     let lock = eventually("a lock", || keys(&server).into_iter().find(|key| !key.contains(':')));
-    let (port, stock) = (server.port().to_string(), format!("{lock}:stock"));
-    let take = ["run", &lock, "--", "redis-cli", "-p", &port, "SET", &stock, "2"];
-    let taken = Running::start(demo(&store, &server.url(), &take)).finish();
-    assert_eq!(taken.code(), 0, "{taken:?}");
+    let guard = connect(&server.url()).mutex(&lock).acquire().block_on().unwrap();
+    server.command(&["SET", &format!("{lock}:stock"), "2"]).unwrap();
+    guard.release().block_on().unwrap();
     let done = run.finish();
     assert_eq!(done.code(), 70, "{done:?}");
     let value: Value = serde_json::from_str(&done.stdout).unwrap();
@@ -182,7 +201,7 @@ fn ctrl_c_leaves_nothing() {
 #[test]
 fn a_demo_that_is_killed_takes_its_buyers_along_also_the_stopped_one() {
     let store = Store::new();
-    let args = ["--json", "demo", "stock", "--buyers", "3", "--stock", "100"];
+    let args = ["--json", "--buyers", "3", "--stock", "100"];
     let mut run = Running::start(demo(&store, &store.url(), &args));
     run.stderr.until("scene 4 of 4");
     let left = || {
@@ -191,7 +210,7 @@ fn a_demo_that_is_killed_takes_its_buyers_along_also_the_stopped_one() {
         // It may be in the middle of being written.
         serde_json::from_str::<Value>(&stock).ok()?["stock"].as_u64()
     };
-    let stopped = |pid: &i32| state(crate::common::pid(*pid)) == 'T';
+    let stopped = |pid: &i32| state(Pid::from_raw(*pid).unwrap()) == 'T';
     eventually("sales beside a stopped buyer", || {
         (left().is_some_and(|left| left < 100) && buyers(&store).iter().any(stopped)).then_some(())
     });
@@ -205,11 +224,11 @@ fn a_demo_that_is_killed_takes_its_buyers_along_also_the_stopped_one() {
 fn what_cannot_be_done_is_said() {
     let store = Store::new();
     for args in [&["--buyers", "1"][..], &["--buyers", "21"], &["--stock", "0"]] {
-        let args = [&["demo", "stock"], args].concat();
-        assert_eq!(store.output(&args).code(), 64, "{args:?}");
+        let done = Running::start(demo(&store, &store.url(), args)).finish();
+        assert_eq!(done.code(), 64, "{args:?}");
     }
     let nowhere = Path::new("/nonexistent/stock.svg").display().to_string();
-    let args = ["demo", "stock", "--stock", "1", "--svg", &nowhere];
+    let args = ["--stock", "1", "--svg", &nowhere];
     let done = Running::start(demo(&store, &store.url(), &args)).finish();
     assert_eq!(done.code(), 64, "{done:?}");
     assert!(done.stderr.contains("svg: cannot write"), "{done:?}");

@@ -1,24 +1,29 @@
-//! `latchwork bench`: a store measured from where its locks are used.
+//! `latchwork-bench store`: a store measured from where its locks are used.
 //!
 //! | file | job |
 //! | --- | --- |
+//! | `command.rs`, `table.rs` | what the command line may say; what is printed |
 //! | `free.rs` | locks that nobody else wants, by tasks of this process |
 //! | `crowd.rs` `worker.rs` | one lock that several processes want |
 //! | `section.rs` | what was measured of each hold, and what follows from all of them |
 //! | `plot.rs` | the picture |
 
+mod command;
 mod crowd;
 mod free;
 mod plot;
+#[path = "../../../demo/src/say.rs"]
+mod say;
 mod section;
+mod table;
 pub(crate) mod worker;
 
 use std::time::Duration;
 
 use latchwork::{Error, LockManager};
 
-pub(crate) use self::plot::draw;
-pub(crate) use self::section::Measured;
+pub(crate) use self::command::main;
+use self::section::Measured;
 
 /// What to measure.
 #[derive(Debug, Clone)]

@@ -2,17 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
-use std::io;
 use std::time::Duration;
 
 use latchwork::store::clock::boot_time;
 use latchwork::store::{Moment, random_between};
 use latchwork::{ErrorKind, FencingToken, Guard, HoldState, LockManager};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::sleep;
 
-use super::shop::Shop;
-use super::words::{EXPIRY, Event, Order, Said, Scene};
-use crate::process::timer::Naps;
+use crate::shop::Shop;
+use crate::words::{EXPIRY, Event, Order, Said, Scene};
 
 /// How long a unit takes to pack.
 const QUICK: Duration = Duration::from_millis(10);
@@ -63,7 +62,6 @@ pub(crate) struct Buyer<'a, D> {
     /// Where the lock of Latchwork is, in the scenes that have one.
     locks: Option<&'a LockManager>,
     desk: D,
-    naps: Naps,
     /// How often it has come: the marks of its locks differ.
     visits: Cell<u32>,
     waits_at_till: Cell<bool>,
@@ -86,9 +84,9 @@ impl<'a, D: Desk> Buyer<'a, D> {
         shop: &'a dyn Shop,
         locks: Option<&'a LockManager>,
         desk: D,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let (visits, waits_at_till) = (Cell::new(0), Cell::new(order.waits_at_till));
-        Ok(Self { order, shop, locks, desk, naps: Naps::new()?, visits, waits_at_till })
+        Self { order, shop, locks, desk, visits, waits_at_till }
     }
 
     /// Buys until nothing is left.
@@ -100,7 +98,7 @@ impl<'a, D: Desk> Buyer<'a, D> {
             let hold = self.enter().await?;
             let left = self.shop.read()?;
             if left > 0 {
-                self.naps.nap(self.packing(left)).await?;
+                sleep(self.packing(left)).await;
                 self.pay(&hold, left - 1).await?;
             }
             self.leave(hold).await?;
@@ -123,7 +121,7 @@ impl<'a, D: Desk> Buyer<'a, D> {
             Scene::Naive => {
                 let mark = format!("{}/{}", order.buyer, self.visits.get());
                 while !self.shop.lock(&mark, EXPIRY)? {
-                    self.naps.nap(random_between(ASK_AGAIN.0, ASK_AGAIN.1)).await?;
+                    sleep(random_between(ASK_AGAIN.0, ASK_AGAIN.1)).await;
                 }
                 (Hold::Mark { mark, since: boot_time() }, None)
             }

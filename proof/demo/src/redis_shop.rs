@@ -10,7 +10,7 @@ use latchwork::fence::Fenced;
 use latchwork_redis::fence;
 use redis::{Cmd, Connection, FromRedisValue, Pipeline, RedisError, Value, cmd, pipe};
 
-use super::shop::Shop;
+use crate::shop::Shop;
 
 /// After this the keys go by themselves, should nobody be left to remove them.
 const LIFE: Duration = Duration::from_secs(600);
