@@ -5,6 +5,9 @@ use std::process::Command;
 
 use crate::package::{self, Package, cargo};
 
+/// What is tried: its name, and how.
+type Step<'a> = (&'a str, &'a dyn Fn() -> Result<(), String>);
+
 /// Tries, and lists what is missing.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if args != ["--dry-run"] {
@@ -13,7 +16,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         return Err(message.into());
     }
     let packages = package::published()?;
-    let steps: [(&str, &dyn Fn() -> Result<(), String>); 7] = [
+    let steps: [Step; 7] = [
         ("the tree is clean", &clean),
         ("all packages have one version", &|| one_version(&packages)),
         ("the changelog has the version", &|| changelog(&packages)),
