@@ -3,10 +3,16 @@
 #![expect(clippy::print_stdout, reason = "a command for people")]
 #![expect(clippy::disallowed_methods, reason = "times its own stages; no lock depends on it")]
 
+#[cfg(test)]
+mod front_page;
 mod house;
+mod licences;
 mod mutations;
+mod package;
+mod readme;
 #[cfg(test)]
 mod readmes;
+mod release;
 mod setup;
 mod stages;
 mod trials;
@@ -25,6 +31,12 @@ cargo xtask COMMAND
                      --record, --out and --svg
   etcd PATH          tests etcd with this program instead of the system's
   stubs              makes the stubs of etcd's API anew from its protocol file
+  package            packs each published crate and builds it from its package
+  licences           checks the licences of all dependencies, and that none is
+                     there in two versions without a reason
+  readme             makes the library's README from that of the repository
+  release --dry-run  tries a release up to the publishing; docs/releasing.md
+                     has the rest
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
 ";
@@ -41,6 +53,10 @@ fn main() -> ExitCode {
         Some("bench") => stages::bench(&rest),
         Some("etcd") => stages::etcd(&rest),
         Some("stubs") => stages::stubs(),
+        Some("package") => package::run(),
+        Some("licences") => licences::run(),
+        Some("readme") => readme::write(),
+        Some("release") => release::run(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

@@ -1,4 +1,7 @@
-//! The README in two languages says the same: that much of it a test can see.
+//! The READMEs and pages: both languages say the same, links lead somewhere, packages stand alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// What a README is made of, whatever its language: headings by level, code without its comments,
 /// rows of tables by their number of cells, links, and numbers.
@@ -57,14 +60,133 @@ fn numbers(line: &str) -> impl Iterator<Item = String> {
 
 #[test]
 fn the_readme_in_chinese_has_what_the_english_one_has() {
-    let of = |name: &str| {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-        Shape::of(&std::fs::read_to_string(format!("{path}/{name}")).unwrap())
-    };
-    let (english, chinese) = (of("README.md"), of("README.zh-CN.md"));
+    let (english, chinese) = (Shape::of(&read("README.md")), Shape::of(&read("README.zh-CN.md")));
     assert_eq!(english.headings, chinese.headings, "headings");
     assert_eq!(english.code, chinese.code, "code");
     assert_eq!(english.rows, chinese.rows, "rows of tables");
     assert_eq!(english.links, chinese.links, "links");
     assert_eq!(english.numbers, chinese.numbers, "numbers");
+}
+
+/// The root of the workspace.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All pages in Markdown, relative to the root.
+fn pages() -> Vec<PathBuf> {
+    let mut folders = vec![root().to_owned()];
+    let mut pages = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !name.starts_with('.') && name != "target" {
+                folders.push(path);
+            } else if name.ends_with(".md") {
+                pages.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// Lines with whether they are code.
+fn lines(text: &str) -> impl Iterator<Item = (&str, bool)> {
+    let mut in_code = false;
+    text.lines().map(move |line| {
+        let fence = line.starts_with("```");
+        in_code ^= fence;
+        (line, in_code || fence)
+    })
+}
+
+/// Where a line of text links to, without what is elsewhere in the web or on the same page.
+fn files(line: &str) -> impl Iterator<Item = &str> {
+    let links = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    links.filter(|link| is_file(link)).filter_map(|link| link.split('#').next())
+}
+
+fn is_file(link: &str) -> bool {
+    !link.starts_with("https://") && !link.starts_with('#')
+}
+
+#[test]
+fn every_link_leads_to_a_file() {
+    let mut broken = Vec::new();
+    // Notes are read on the page above them, bench/RESULTS.md.
+    for page in pages().iter().filter(|page| !page.starts_with("bench/notes")) {
+        let folder = root().join(page).parent().unwrap().to_owned();
+        for (line, _) in lines(&read(page)).filter(|(_, is_code)| !is_code) {
+            let missing = files(line).filter(|file| !folder.join(file).exists());
+            broken.extend(missing.map(|file| format!("{}: {file}", page.display())));
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// rustdoc hides lines that begin with `# `; a forge shows them.
+#[test]
+fn no_readme_hides_lines_from_rustdoc_alone() {
+    for page in pages().iter().filter(|page| page.to_string_lossy().contains("README")) {
+        let text = read(page);
+        let mut rust = false;
+        for line in text.lines() {
+            if let Some(language) = line.strip_prefix("```") {
+                rust = language.starts_with("rust");
+            }
+            let hidden = rust && (line.trim() == "#" || line.trim().starts_with("# "));
+            assert!(!hidden, "{}: {line:?}", page.display());
+        }
+    }
+}
+
+/// A package is read without the repository: on docs.rs and in a registry.
+#[test]
+fn readmes_of_packages_link_to_no_file() {
+    for package in crate::package::published().unwrap() {
+        let page = package.folder.join("README.md");
+        for (line, _) in lines(&read(&page)).filter(|(_, is_code)| !is_code) {
+            assert_eq!(files(line).next(), None, "{}: {line}", page.display());
+        }
+    }
+}
+
+#[test]
+fn the_readme_of_the_library_is_that_of_the_repository() {
+    let (page, made) = (read(crate::readme::COPY), crate::readme::of_package(&read("README.md")));
+    assert!(page == made, "{} is not made from README.md: cargo xtask readme", crate::readme::COPY);
+}
+
+#[test]
+fn packages_have_what_a_registry_shows() {
+    let packages = crate::package::published().unwrap();
+    assert_eq!(packages.len(), 9, "{packages:?}");
+    for package in packages {
+        let manifest = read(package.folder.join("Cargo.toml"));
+        let name = &package.name;
+        for line in [
+            "description = ",
+            "version.workspace = true",
+            "rust-version.workspace = true",
+            "license.workspace = true",
+            "keywords.workspace = true",
+            "categories",
+            "repository.workspace = true",
+            "readme = \"README.md\"",
+            &format!("documentation = \"https://docs.rs/{name}\""),
+            "[package.metadata.docs.rs]\nall-features = true",
+        ] {
+            assert!(manifest.contains(line), "{name} has no {line}");
+        }
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(read(package.folder.join(licence)) == read(licence), "{licence} of {name}");
+        }
+    }
 }

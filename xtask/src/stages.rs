@@ -29,6 +29,8 @@ const BESIDE: &[Stage] = &[
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
     ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),
+    ("packages", &["xtask", "package"], &[]),
+    ("licences", &["xtask", "licences"], &[]),
 ];
 
 const FIX: &[Stage] = &[

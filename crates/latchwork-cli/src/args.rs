@@ -1,7 +1,6 @@
 //! What the command line may say.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -18,8 +17,6 @@ Examples:
   latchwork show nightly                        who holds it, who waits
   latchwork ls                                  all locks in use
   latchwork doctor                              is the store fit for locks
-  latchwork bench                               how fast is it from here
-  latchwork demo stock                          see what a lock prevents
 
 Exit codes:
   64 usage, 69 store unreachable, 70 broken, 71 store not fit for locks (doctor),
@@ -91,37 +88,6 @@ LATCHWORK_TOKEN is the term: what the leader writes should carry it.
 Examples:
   latchwork elect --candidate 10.0.0.7:8080 scheduler -- ./scheduler
   latchwork elect --observe scheduler            who leads, and each change";
-
-const BENCH_HELP: &str = "\
-Four workloads, a few seconds each: a lock that nobody else wants, by one task and by
-64 with a key each; a lock that several processes want all the time; and one that
-each of them holds for 43 to 61 ms. A handover is a change of process. All holds are
-stamped on one clock; one that begins before the one before it has ended is an
-overlap, which must not be (exit 70). One that its process knows to have lost is
-counted as lost, not as an overlap. Uses keys of its own namespace only, refuses to run if
-somebody has a lock there, and leaves none.
-
-Examples:
-  latchwork --store redis://127.0.0.1:6379 bench
-  latchwork --store etcd://h1,h2,h3 bench --for 10s --svg bench.svg
-  latchwork --json bench --processes 4";
-
-const STOCK_HELP: &str = "\
-Buyers read how many units are left, pack one, and write one less. Four scenes, a
-few seconds each:
-  1  without a lock
-  2  with a key that expires after a second and is deleted by whoever is done
-  3  with a lock of latchwork
-  4  the same, with one buyer stopped (SIGSTOP) before it writes, and a fence that
-     refuses its late write
-All numbers are counted. Exits with 0 if scenes 3 and 4 sold exactly what there was.
-The stock is kept in the Redis server of the locks (redis://), else in a file of the
-folder for temporary files. What the demo makes is removed when it ends.
-
-Examples:
-  latchwork demo stock
-  latchwork --store redis://127.0.0.1:6379 demo stock --svg stock.svg
-  latchwork --json demo stock --buyers 8 --stock 50";
 
 /// Runs commands under a lock, and shows and frees locks.
 #[derive(Debug, Parser)]
@@ -195,12 +161,6 @@ no preparation.
 Examples:
   latchwork --store file:///srv/locks init")]
     Init,
-    /// Measure this store from here: free, contended and handed-off locks
-    #[command(after_help = BENCH_HELP)]
-    Bench(BenchArgs),
-    /// Show what goes wrong without a lock, and what does not with one
-    #[command(subcommand)]
-    Demo(DemoArgs),
     /// Print shell completions
     #[command(after_help = "\
 Examples:
@@ -355,50 +315,6 @@ pub(crate) struct ReleaseArgs {
     pub(crate) force: bool,
 }
 
-/// `bench`
-#[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    /// How long to measure each workload
-    #[arg(long = "for", value_name = "TIME", default_value = "3s", value_parser = bench_length)]
-    pub(crate) length: Duration,
-
-    /// How many processes contend
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
-    pub(crate) processes: u32,
-
-    /// Where the keys of the bench are; nobody else may use it
-    #[arg(long, value_name = "TEXT", default_value = "latchwork-bench", value_parser = namespace)]
-    pub(crate) namespace: String,
-
-    /// Draw which part of all took how long
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "latchwork-bench.svg", value_hint = ValueHint::FilePath)]
-    pub(crate) svg: Option<PathBuf>,
-}
-
-/// `demo`
-#[derive(Debug, Subcommand)]
-pub(crate) enum DemoArgs {
-    /// Sell an inventory: without a lock, with SET NX PX and DEL, and with latchwork
-    #[command(after_help = STOCK_HELP)]
-    Stock(StockArgs),
-}
-
-/// `demo stock`
-#[derive(Debug, Args)]
-pub(crate) struct StockArgs {
-    /// How many buyers there are, each a process of its own
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=20))]
-    pub(crate) buyers: u32,
-
-    /// How many units there are
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) stock: u32,
-
-    /// Draw who was at the stock when
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "latchwork-stock.svg", value_hint = ValueHint::FilePath)]
-    pub(crate) svg: Option<PathBuf>,
-}
-
 /// `completions`
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
@@ -421,24 +337,6 @@ fn permits(text: &str) -> Result<Permits, String> {
         Some((take, of)) if (1..=of).contains(&take) => Ok(Permits { take, of }),
         Some(_) => Err("take at least 1 and at most all of them".into()),
         None => Err("write how many of how many, such as 2/5".into()),
-    }
-}
-
-/// A time in which something happens, and that ends.
-fn bench_length(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        fits if (Duration::from_millis(100)..=Duration::from_secs(600)).contains(&fits) => Ok(fits),
-        _ => Err("choose 100ms to 10m".into()),
-    }
-}
-
-/// A namespace that is one: without it the keys of the bench would be among all others.
-fn namespace(text: &str) -> Result<String, String> {
-    match text {
-        "" => {
-            Err("the bench needs a namespace of its own; leave it out for latchwork-bench".into())
-        }
-        some => Ok(some.to_owned()),
     }
 }
 

@@ -4,9 +4,7 @@
 compile_error!("the latchwork command supports Linux only; the library works elsewhere");
 
 mod args;
-mod bench;
 mod commands;
-mod demo;
 mod exit;
 mod output;
 mod process;
@@ -15,11 +13,8 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     // Before anything else: a guardian reads no arguments of people and starts no runtime.
-    match std::env::args_os().nth(1) {
-        Some(word) if word == process::guardian::ROLE => return process::guardian_main::main(),
-        Some(word) if word == bench::worker::ROLE => return bench::worker::main(),
-        Some(word) if word == demo::buyer_main::ROLE => return demo::buyer_main::main(),
-        _ => {}
+    if std::env::args_os().nth(1).is_some_and(|word| word == process::guardian::ROLE) {
+        return process::guardian_main::main();
     }
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,

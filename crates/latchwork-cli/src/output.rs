@@ -1,8 +1,6 @@
 //! The only place that prints: text for people, JSON for programs, names made harmless.
 
-mod bench;
 mod report;
-pub(crate) mod stock;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -70,13 +68,6 @@ impl Output {
     pub(crate) fn detail(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
         if self.verbose {
             self.note(event, message, fields);
-        }
-    }
-
-    /// What long work is at, for who waits for it.
-    pub(crate) fn progress(&self, message: &str) {
-        if self.tells_waiting() {
-            self.note("progress", message, &[]);
         }
     }
 

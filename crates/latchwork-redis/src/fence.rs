@@ -3,7 +3,7 @@
 //! Use it when what the lock protects is written to Redis: the server keeps the largest token that
 //! has written and refuses smaller ones, in the same script as the write. Then a holder that was
 //! stopped past its validity cannot write over its successor, whatever it still believes. For data
-//! elsewhere there are [`latchwork::fence::Fence`] and the statements for databases beside it.
+//! elsewhere there are `latchwork::fence::Fence` and the statements for databases beside it.
 //!
 //! The scripts are plain text for any client. `KEYS[1]` keeps the largest token: a key of your own
 //! for each thing that is protected, on a Cluster with the same hash tag as the data. It must live

@@ -16,7 +16,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A place to run and a clock, given to a backend when it connects.
 ///
-/// With a [`Driver`](crate::Driver) the tasks run on Latchwork's own thread, inside a tokio
+/// With a [`Driver`](https://docs.rs/latchwork/latest/latchwork/struct.Driver.html) the tasks run on Latchwork's own thread, inside a tokio
 /// runtime with I/O enabled, so that a user runtime that blocks starves none of them. Tests give
 /// an `Io` over one paused runtime instead.
 #[derive(Clone)]

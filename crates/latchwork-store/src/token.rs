@@ -9,7 +9,7 @@ const HANDOVER_BITS: u32 = 10;
 /// A number that grows with every grant on a key.
 ///
 /// Give it to the resource that the lock protects and let the resource refuse a smaller one than
-/// it has already seen ([`Fence`](crate::Fence)): then a holder that was paused past its validity
+/// it has already seen ([`Fence`](https://docs.rs/latchwork/latest/latchwork/fence/struct.Fence.html)): then a holder that was paused past its validity
 /// cannot write over its successor. No lease can prevent that pause (Kleppmann 2016, "How to do
 /// distributed locking"); Chubby calls the number a sequencer (Burrows, OSDI 2006).
 ///

@@ -1,4 +1,43 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Connect
+//!
+//! - [`connect`] opens a store by its address. It gives a [`LockManager`], which hands out locks and
+//!   has the settings that they share. [`default_store`] is the address to use if there is none.
+//! - [`block_on`] and [`BlockOn`] are for programs without async code.
+//! - [`doctor`] reports whether a store is fit for locks, and [`init`] prepares a new one.
+//! - [`Driver`] and [`store`] are for programs that build a store themselves.
+//!
+//! # Locks
+//!
+//! - [`Lock`] is a mutex. [`RwLock`] and [`Semaphore`] hand out locks that are shared.
+//! - [`ReentrantMutex`] can be acquired again by its [`Owner`].
+//! - [`MultiLock`] acquires several locks, all or none.
+//! - [`Election`] makes one of many lead: [`Leadership`] is held by the winner, [`Leader`] is what
+//!   others see.
+//! - [`Once`] runs a task once in each [`Period`]; its outcomes are in the module [`once`](mod@once).
+//!
+//! # Holds
+//!
+//! - [`Guard`] is a lock that is held, and [`MultiGuard`] several. [`HoldState`] is what a guard
+//!   answers when asked.
+//! - [`FencingToken`] grows with every holder. [`fence`] lets a resource refuse smaller ones.
+//! - [`ForceReleased`] reports what was taken away from its holders.
+//!
+//! # Settings
+//!
+//! - [`AdaptiveTtl`] follows the [`HoldTimes`] of a key.
+//! - [`Handover`] limits how long one process passes a lock on among its own waiters.
+//!
+//! # Errors and events
+//!
+//! - [`Error`] has an [`ErrorKind`] to match on.
+//! - [`NotHeld`] and [`Lost`] say that a hold is over, with a [`LostReason`].
+//! - [`Observer`] receives each [`Event`].
+#![cfg_attr(
+    any(feature = "metrics", feature = "tracing"),
+    doc = "- [`observers`] counts and traces events."
+)]
 
 mod address;
 mod connect;

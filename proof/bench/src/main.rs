@@ -27,6 +27,7 @@ mod installing;
 mod local;
 mod lock_child;
 mod machine;
+mod one_store;
 mod peers;
 mod push_and_pop;
 mod quantiles;
@@ -260,6 +261,11 @@ const BENCHES: &[Bench] = &[
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("store") => return one_store::main(),
+        Some(one_store::worker::ROLE) => return one_store::worker::main(),
+        _ => {}
+    }
     if let Some((role, rest)) = args.split_first().filter(|(role, _)| role.starts_with("child-")) {
         return child::run(role, rest);
     }

@@ -19,6 +19,7 @@ pub(crate) const ROLE: &str = "bench";
 
 const HELP: &str = "\
 cargo xtask bench [OPTIONS] all | NAME...
+cargo xtask bench store [--store URL]     one store, from here: `store --help`
 
 Measures, and prints tables. Without a name, or with `list`, says what can be
 measured. What is not installed is fetched at its first use, and is named as

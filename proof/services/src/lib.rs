@@ -28,6 +28,7 @@ mod node;
 mod port;
 mod postgres;
 mod process;
+pub mod program;
 mod proxy;
 mod redis;
 mod resp;

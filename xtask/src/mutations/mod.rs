@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use list::{Mutation, Test, read_all};
-use place::apply;
+use place::Sources;
 
 /// How many seconds a test may take. One that takes longer waits for what does not happen any more.
 const LIMIT: u32 = 150;
@@ -41,9 +41,9 @@ pub(crate) fn page(write: bool) -> Result<(), String> {
     let mutations = read_all(&root.join("mutations"))?;
     page += &format!("There are {} of them.\n\n", mutations.len());
     page += "| mutation | place | caught by |\n| --- | --- | --- |\n";
-    let mut lost = Vec::new();
+    let (mut lost, mut sources) = (Vec::new(), Sources::below(root));
     for mutation in &mutations {
-        if let Err(why) = apply(root, mutation) {
+        if let Err(why) = sources.apply(mutation) {
             lost.push(why);
         }
         let Mutation { id, krate, function, test, .. } = mutation;
@@ -117,7 +117,7 @@ fn baselines<'a>(
 
 /// `Ok(Err(why))` if the tests did not notice.
 fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, String> {
-    let (path, text) = apply(copy, mutation)?;
+    let (path, text) = Sources::below(copy).apply(mutation)?;
     fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(run_in(copy, &mutation.test)?.has_caught(&mutation.test.name))
 }

@@ -1,37 +1,62 @@
 //! Where a mutation belongs: by package, function and text, so that neither a move of the file nor
 //! another line break loses it.
 
+use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::list::Mutation;
 
-/// The file with the one place of the mutation, and its text with the mutation in it.
-pub(crate) fn apply(root: &Path, mutation: &Mutation) -> Result<(PathBuf, String), String> {
-    let folder = folder_of(root, &mutation.krate)?;
-    let mut found = Vec::new();
-    for path in sources(&folder)? {
-        if mutation.file.as_ref().is_some_and(|file| !path.ends_with(file)) {
-            continue;
+/// The sources of the workspace below a folder, each read once.
+pub(crate) struct Sources {
+    root: PathBuf,
+    by_crate: HashMap<String, Vec<Source>>,
+}
+
+struct Source {
+    path: PathBuf,
+    text: String,
+    packed: Packed,
+}
+
+impl Sources {
+    pub(crate) fn below(root: &Path) -> Self {
+        Self { root: root.into(), by_crate: HashMap::new() }
+    }
+
+    /// The file with the one place of the mutation, and its text with the mutation in it.
+    pub(crate) fn apply(&mut self, mutation: &Mutation) -> Result<(PathBuf, String), String> {
+        let Mutation { id, krate, function, .. } = mutation;
+        if !self.by_crate.contains_key(krate) {
+            self.by_crate.insert(krate.clone(), read(&folder_of(&self.root, krate)?)?);
         }
+        let mut found = Vec::new();
+        for source in &self.by_crate[krate] {
+            if mutation.file.as_ref().is_none_or(|file| source.path.ends_with(file)) {
+                found.extend(places(source, mutation).into_iter().map(|place| (source, place)));
+            }
+        }
+        let [(source, place)] = &found[..] else {
+            let within =
+                function.as_ref().map_or(String::new(), |name| format!(" within fn {name}"));
+            return Err(format!(
+                "{id}: {krate} has the text {} times{within}; mend the list",
+                found.len()
+            ));
+        };
+        let mut mutated = source.text.clone();
+        mutated.replace_range(place.clone(), mutation.replace.trim());
+        Ok((source.path.clone(), mutated))
+    }
+}
+
+fn read(folder: &Path) -> Result<Vec<Source>, String> {
+    let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        for place in places(&text, mutation) {
-            found.push((path.clone(), text.clone(), place));
-        }
-    }
-    let Mutation { id, krate, function, .. } = mutation;
-    let within = function.as_ref().map_or(String::new(), |name| format!(" within fn {name}"));
-    match <[_; 1]>::try_from(found) {
-        Ok([(path, text, place)]) => {
-            let mut mutated = text;
-            mutated.replace_range(place, mutation.replace.trim());
-            Ok((path, mutated))
-        }
-        Err(found) => {
-            Err(format!("{id}: {krate} has the text {} times{within}; mend the list", found.len()))
-        }
-    }
+        Ok(Source { packed: Packed::of(&text), path, text })
+    };
+    sources(folder)?.into_iter().map(read).collect()
 }
 
 /// The folder of a package: `crates/NAME`, or `proof/NAME` without the prefix.
@@ -63,17 +88,21 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// Every place of the mutation's text, within its function if it names one.
-fn places(text: &str, mutation: &Mutation) -> Vec<Range<usize>> {
-    let (haystack, needle) = (Packed::of(text), Packed::of(&mutation.find));
+fn places(source: &Source, mutation: &Mutation) -> Vec<Range<usize>> {
+    let (haystack, needle) = (&source.packed, Packed::of(&mutation.find));
     let needle = needle.text.trim_end_matches(',');
-    let bodies = mutation.function.as_ref().map(|name| functions(text, name));
+    let found: Vec<_> = haystack.text.match_indices(needle).collect();
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let bodies = mutation.function.as_ref().map(|name| functions(&source.text, name));
     let is_inside = |place: &Range<usize>| {
         bodies.as_ref().is_none_or(|bodies| {
             bodies.iter().any(|body| body.start <= place.start && place.end <= body.end)
         })
     };
-    let found = haystack.text.match_indices(needle);
-    found.map(|(at, _)| haystack.place(at, needle.len())).filter(is_inside).collect()
+    let places = found.into_iter().map(|(at, _)| haystack.place(at, needle.len()));
+    places.filter(is_inside).collect()
 }
 
 /// A text without white space, and without commas before a closing bracket: how it is broken into
@@ -171,7 +200,8 @@ impl A {
 
     fn found(code: &str, function: Option<&str>, find: &str) -> Vec<String> {
         let mutation = mutation(function, find);
-        places(code, &mutation).into_iter().map(|place| code[place].to_owned()).collect()
+        let source = Source { path: "a.rs".into(), text: code.into(), packed: Packed::of(code) };
+        places(&source, &mutation).into_iter().map(|place| code[place].to_owned()).collect()
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! The commands, one file each, and what they share.
 
-mod bench;
 mod completions;
-mod demo;
 mod doctor;
 mod elect;
 mod init;
@@ -51,9 +49,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Show(args) => show::run(args, &store, &output).await,
             Command::Release(args) => release::run(args, &store, &output).await,
             Command::Doctor => doctor::run(&store, &output).await,
-            Command::Bench(args) => bench::run(args, &store, &output).await,
             Command::Init => init::run(&store, &output).await,
-            Command::Demo(args) => demo::run(args, &store, &output).await,
             Command::Completions(_) => Ok(0),
         }
     });
@@ -69,7 +65,7 @@ fn refuse_a_store_of_one_process(store: &str, command: &Command) -> Result<(), E
     let takes_or_sees_locks = match command {
         Command::Run(_) | Command::Once(_) | Command::Elect(_) => true,
         Command::Ls(_) | Command::Show(_) | Command::Release(_) => true,
-        Command::Doctor | Command::Init | Command::Bench(_) | Command::Demo(_) => false,
+        Command::Doctor | Command::Init => false,
         Command::Completions(_) => false,
     };
     if !store.starts_with("mem:") || !takes_or_sees_locks {

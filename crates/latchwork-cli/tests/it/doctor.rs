@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{Finished, Running, Store};
+use crate::common::{Finished, Holder, Running, Store};
 use latchwork_services::{RedisOptions, RedisServer};
 use serde_json::Value;
 

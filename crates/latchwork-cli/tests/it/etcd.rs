@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Running, SOON, Store, alive, eventually};
+use crate::common::{Holder, Running, SOON, Store, alive, eventually};
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
 
 fn server() -> EtcdServer {

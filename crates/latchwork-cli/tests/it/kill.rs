@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 
-use crate::common::{Ready, Running, Store, alive, kill, kill_group, state};
+use crate::common::{Holder, Ready, Running, Store, alive, kill, kill_group, state};
 use rustix::process::Signal;
 
 /// A shell with a child of its own, and one that ignores what it can.

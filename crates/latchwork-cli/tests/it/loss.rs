@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Running, SOON, Store, alive, eventually};
+use crate::common::{Holder, Running, SOON, Store, alive, eventually};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Signal, kill_process};
 

@@ -8,9 +8,7 @@
     reason = "tests measure, sleep and print"
 )]
 
-mod bench;
 mod common;
-mod demo;
 mod doctor;
 mod elect;
 mod etcd;

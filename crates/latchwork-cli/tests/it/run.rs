@@ -7,7 +7,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Running, SOON, Store, alive, eventually, exists};
+use crate::common::{Holder, Running, SOON, Store, alive, eventually, exists};
 use rustix::process::Signal;
 
 #[test]

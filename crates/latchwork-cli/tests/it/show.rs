@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use crate::common::{Running, Store};
+use crate::common::{Holder, Running, Store};
 use serde_json::Value;
 
 fn json(store: &Store, args: &[&str]) -> Value {
@@ -147,7 +147,6 @@ fn completions_name_every_command() {
             "release",
             "doctor",
             "init",
-            "demo",
             "completions",
             "wait",
             "max-hold",

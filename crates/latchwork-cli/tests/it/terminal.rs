@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use crate::common::pty::{CTRL_C, CTRL_Z, Terminal};
-use crate::common::{Store, alive, eventually, state};
+use crate::common::{Holder, Store, alive, eventually, state};
 use rustix::process::Pid;
 
 const LOOP: &str = "latchwork run x -- sh -c 'echo pg=$$; sleep 300; echo'";

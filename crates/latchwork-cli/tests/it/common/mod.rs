@@ -7,18 +7,13 @@
 pub mod pty;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
+pub use latchwork_services::program::{
+    Finished, Running, SOON, eventually, processes, stat, state,
+};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-
-/// An upper bound for what should come at once, on a machine that may be very busy. Far below the
-/// default ttl of 30 s, so a lock that passes on by expiry is told from one that is released.
-pub const SOON: Duration = Duration::from_secs(15);
 
 /// A store of its own, and a place for traces.
 pub struct Store {
@@ -108,77 +103,17 @@ impl Store {
     }
 }
 
-/// Lines that a process writes, as they come.
-pub struct Lines {
-    lines: Receiver<String>,
-}
-
-impl Lines {
-    fn of(stream: impl Read + Send + 'static) -> Self {
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stream).split(b'\n') {
-                let Ok(line) = line else { break };
-                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { lines }
-    }
-
-    /// The next line; `None` at the end.
-    pub fn next(&self) -> Option<String> {
-        match self.lines.recv_timeout(2 * SOON) {
-            Ok(line) => Some(line),
-            Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("no line and no end"),
-        }
-    }
-
-    /// Skips to the line that holds `text`.
-    pub fn until(&self, text: &str) -> String {
-        let mut seen = Vec::new();
-        while let Some(line) = self.next() {
-            if line.contains(text) {
-                return line;
-            }
-            seen.push(line);
-        }
-        panic!("ended without {text:?}: {seen:?}")
-    }
-
-    fn rest(&self) -> String {
-        let mut text = String::new();
-        while let Some(line) = self.next() {
-            text.push_str(&line);
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// A `latchwork` that runs. Killed when dropped.
-pub struct Running {
-    pub child: Child,
-    pub stdout: Lines,
-    pub stderr: Lines,
-}
-
-impl Running {
-    pub fn start(mut command: Command) -> Self {
-        let mut child = command.spawn().unwrap();
-        let stdout = Lines::of(child.stdout.take().unwrap());
-        let stderr = Lines::of(child.stderr.take().unwrap());
-        Self { child, stdout, stderr }
-    }
-
-    pub fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
+/// What a run of the holder's script tells of itself.
+pub trait Holder {
     /// Reads the holder script's word.
-    pub fn ready(&self) -> Ready {
+    fn ready(&self) -> Ready;
+
+    /// The guardian of this run.
+    fn guardian(&self) -> Pid;
+}
+
+impl Holder for Running {
+    fn ready(&self) -> Ready {
         let line = self.stdout.next().expect("the command did not start");
         assert!(!line.contains("OVERLAP"), "an earlier command still runs");
         let words: Vec<_> = line.split(' ').collect();
@@ -186,42 +121,15 @@ impl Running {
         Ready { token: words[1].parse().unwrap(), group: pid(words[2].parse().unwrap()) }
     }
 
-    pub fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
-    }
-
-    /// The guardian of this run.
-    pub fn guardian(&self) -> Pid {
+    fn guardian(&self) -> Pid {
         let own = self.child.id().to_string();
-        eventually("a guardian", || {
+        pid(eventually("a guardian", || {
             processes().into_iter().find(|&process| {
                 stat(process).is_some_and(|stat| stat[1] == own)
                     && fs::read(format!("/proc/{process}/cmdline"))
                         .is_ok_and(|line| line.ends_with(b"\0__guardian\0"))
             })
-        })
-        .pipe(pid)
-    }
-
-    /// Waits for its end, and for everything that it and its command wrote.
-    pub fn finish(mut self) -> Finished {
-        let status = self.wait();
-        Finished { status, stdout: self.stdout.rest(), stderr: self.stderr.rest() }
-    }
-
-    /// Waits for its end.
-    pub fn wait(&mut self) -> ExitStatus {
-        eventually("the end of latchwork", || self.child.try_wait().unwrap())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Not waited for yet, so the number is still its own.
-        if let Ok(None) = self.child.try_wait() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        }))
     }
 }
 
@@ -231,62 +139,8 @@ pub struct Ready {
     pub group: Pid,
 }
 
-#[derive(Debug)]
-pub struct Finished {
-    pub status: ExitStatus,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Finished {
-    #[track_caller]
-    pub fn code(&self) -> i32 {
-        self.status.code().unwrap_or_else(|| panic!("{self:?}"))
-    }
-}
-
-trait Pipe: Sized {
-    fn pipe<T>(self, f: impl FnOnce(Self) -> T) -> T {
-        f(self)
-    }
-}
-
-impl<T> Pipe for T {}
-
 pub fn pid(number: i32) -> Pid {
     Pid::from_raw(number).unwrap()
-}
-
-/// Asks again and again until there is an answer.
-#[track_caller]
-pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(start.elapsed() < 2 * SOON, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-pub fn processes() -> Vec<i32> {
-    fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
-/// State, parent, group, session, terminal, foreground group and so on.
-pub fn stat(process: i32) -> Option<Vec<String>> {
-    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let rest = &line[line.rfind(')')? + 2..];
-    Some(rest.split(' ').map(str::to_owned).collect())
-}
-
-/// The state letter of a process, `-` if there is none.
-pub fn state(process: Pid) -> char {
-    stat(process.as_raw_nonzero().get()).and_then(|stat| stat[0].chars().next()).unwrap_or('-')
 }
 
 /// Members of a group that run.

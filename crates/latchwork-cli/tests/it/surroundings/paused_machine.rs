@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use latchwork_services::{RedisOptions, RedisServer, ServerClock, ring_for_step, step_timers};
 use rustix::process::Signal;
 
-use crate::common::{Finished, Ready, Running, Store, alive, eventually};
+use crate::common::{Finished, Holder, Ready, Running, Store, alive, eventually};
 
 /// Ends only by SIGKILL.
 const DEAF: &str = "trap '' TERM; echo \"ready 0 $$\"; while :; do sleep 0.05; done";

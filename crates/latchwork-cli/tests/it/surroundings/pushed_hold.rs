@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use latchwork_services::{RedisOptions, RedisServer};
 
-use crate::common::{Running, Store, alive, eventually};
+use crate::common::{Holder, Running, Store, alive, eventually};
 
 /// Says when it is asked to end, and ends only by SIGKILL.
 const SCRIPT: &str = "trap 'echo asked' TERM; echo \"ready 0 $$\"; while :; do sleep 0.05; done";
