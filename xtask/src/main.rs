@@ -37,6 +37,7 @@ cargo xtask COMMAND
   readme             makes the library's README from that of the repository
   release --dry-run  tries a release up to the publishing; docs/releasing.md
                      has the rest
+  trials             writes the list of all trials anew, from the last run
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
 ";
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Some("licences") => licences::run(),
         Some("readme") => readme::write(),
         Some("release") => release::run(&rest),
+        Some("trials") => trials::names::write(),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

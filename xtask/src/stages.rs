@@ -103,7 +103,7 @@ fn timed<T>(
     done
 }
 
-/// Compiles what no test runs, one job at a time and only with what the tests leave.
+/// Compiles what no test runs, only with what the tests leave.
 fn beside(logs: &Path) -> Result<Vec<(&'static str, Duration)>, String> {
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let mut table = Vec::new();
@@ -113,7 +113,7 @@ fn beside(logs: &Path) -> Result<Vec<(&'static str, Duration)>, String> {
         let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let err = log.try_clone().map_err(|e| e.to_string())?;
         let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(program()).args(*args).env("CARGO_BUILD_JOBS", "1");
+        command.args(["-n", "19"]).arg(program()).args(*args);
         command.envs(env.iter().copied()).stdout(log).stderr(err);
         // The same compiler as for the tests, or the libraries would be built once more.
         crate::trials::lint(&mut command)?;

@@ -1,5 +1,6 @@
 //! One test binary from its start to its end.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ const LONGEST: Duration = Duration::from_secs(8 * 60);
 pub(crate) struct Ended {
     pub(crate) name: String,
     pub(crate) trials: usize,
+    /// The trials that passed.
+    pub(crate) names: BTreeSet<String>,
     pub(crate) took: Duration,
     /// Why it did not pass, with what it said of it.
     pub(crate) failure: Option<String>,
@@ -32,12 +35,13 @@ pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
         Err(why) => Some(format!("{why}\n{}", failures(&said))),
         Ok(()) if trials.is_none() => Some("it did not say what came of its tests".into()),
         // A crowd that was renamed must not get lost.
-        Ok(()) if trials == Some(0) && matches!(run.part, Part::Crowds(_)) => {
+        Ok(()) if trials == Some(0) && matches!(run.part, Part::Crowds(_) | Part::Tight(_)) => {
             Some("none of its tests was found: look at the names in plan.rs".into())
         }
         Ok(()) => None,
     };
-    Ended { name, trials: trials.unwrap_or(0), took: start.elapsed(), failure, log }
+    let names = super::names::passed(&run.binary.name(), &said);
+    Ended { name, trials: trials.unwrap_or(0), names, took: start.elapsed(), failure, log }
 }
 
 fn within_its_limit(run: &Run, log: &Path) -> Result<(), String> {

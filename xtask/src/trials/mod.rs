@@ -7,6 +7,7 @@
 
 mod binaries;
 mod job;
+pub(crate) mod names;
 mod plan;
 
 use std::path::Path;
@@ -54,13 +55,15 @@ pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
     for job in ended.iter().take(SLOWEST) {
         println!("{:>8.1} s  {} ({} trials)", job.took.as_secs_f64(), job.name, job.trials);
     }
+    let names = ended.iter().flat_map(|job| job.names.iter().cloned()).collect();
+    names::keep(&names)?;
     let failed: Vec<&Ended> = ended.iter().filter(|job| job.failure.is_some()).collect();
     for job in &failed {
         println!("\n==> {} failed: {}", job.name, job.failure.as_deref().unwrap_or_default());
         println!("    all of its output: {}", job.log.display());
     }
     if failed.is_empty() {
-        return Ok(());
+        return names::compare(&names);
     }
     let names: Vec<&str> = failed.iter().map(|job| job.name.as_str()).collect();
     Err(format!("tests failed in {}", names.join(", ")))

@@ -27,17 +27,17 @@ const SHORT: Needs = Needs { threads: 2, weight: 1, rank: 0 };
 const PLANS: &[(&str, &str, Needs)] = &[
     // Servers that start slowly, elections, ttls.
     ("latchwork-zookeeper", "it", Needs { threads: 6, weight: 3, rank: 10 }),
-    ("latchwork-etcd", "it", Needs { threads: 10, weight: 2, rank: 9 }),
-    ("latchwork-redis", "it", Needs { threads: 12, weight: 2, rank: 8 }),
-    ("latchwork-redis", "contract", Needs { threads: 16, weight: 2, rank: 7 }),
+    ("latchwork-etcd", "it", Needs { threads: 8, weight: 2, rank: 9 }),
+    ("latchwork-redis", "it", Needs { threads: 6, weight: 2, rank: 9 }),
+    ("latchwork-redis", "contract", Needs { threads: 10, weight: 3, rank: 7 }),
     // Workers that are as busy as they can.
-    ("latchwork-nemesis", "it", Needs { threads: 3, weight: 3, rank: 7 }),
+    ("latchwork-nemesis", "it", Needs { threads: 2, weight: 3, rank: 7 }),
     ("latchwork-cli", "it", Needs { threads: 10, weight: 2, rank: 6 }),
     ("latchwork-demo", "it", Needs { threads: 4, weight: 1, rank: 6 }),
     ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-file", "it", Needs { threads: 6, weight: 2, rank: 5 }),
-    ("latchwork-zookeeper", "contract", Needs { threads: 16, weight: 2, rank: 5 }),
-    ("latchwork-etcd", "contract", Needs { threads: 16, weight: 2, rank: 4 }),
+    ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 2, rank: 5 }),
+    ("latchwork-etcd", "contract", Needs { threads: 10, weight: 2, rank: 4 }),
     ("latchwork-file", "contract", Needs { threads: 16, weight: 1, rank: 3 }),
     ("latchwork-services", "it", Needs { threads: 4, weight: 2, rank: 3 }),
     // These compute.
@@ -48,21 +48,43 @@ const PLANS: &[(&str, &str, Needs)] = &[
 /// Tests that hold or wait for thousands of locks, or set up as much: they take both processors for
 /// their time, and what is answered late there fails. They run one at a time, when the others are
 /// through.
-const CROWDS: &[(&str, &[&str])] = &[
+const CROWDS: &[Named] = &[
     (
         "latchwork-etcd",
+        "it",
         &[
             "a_thousand_claims_are_renewed",
+            "a_claim_under_a_lease_with_time",
+            "d8_a_lease_from_the_pool",
             "h98_a_thousand_quiet_holds",
             "h99_many_holds",
             "h111_a_list_of_many_locks",
         ],
     ),
-    ("latchwork-redis", &["ten_thousand_held_locks", "long_lines::"]),
-    ("latchwork-zookeeper", &["h105_two_hundred_ttls", "storm::"]),
-    ("latchwork-file", &["h100_", "verbs::hostile_names"]),
-    ("latchwork", &["many_waiters::", "h97_a_busy_child"]),
+    (
+        "latchwork-redis",
+        "it",
+        &[
+            "ten_thousand_held_locks",
+            "long_lines::",
+            "many_names::",
+            "server_clock::",
+            "h19_lost_answers_of_renewals",
+            "h41_a_hold_outlives",
+        ],
+    ),
+    ("latchwork-zookeeper", "it", &["h105_two_hundred_ttls", "storm::"]),
+    ("latchwork-file", "it", &["h100_", "verbs::hostile_names"]),
+    ("latchwork", "it", &["many_waiters::", "h97_a_busy_child"]),
 ];
+
+/// Tests whose nodes have a few hundred milliseconds to answer, and sync each write: not many at a
+/// time.
+const TIGHT: &[Named] =
+    &[("latchwork-redis", "it", &["redlock::"]), ("latchwork-redis", "contract", &["redlock::"])];
+
+/// Tests of a package's program, by parts of their names.
+type Named = (&'static str, &'static str, &'static [&'static str]);
 
 /// One run of a binary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,16 +97,18 @@ pub(crate) struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     All,
-    /// Without the crowds.
-    Without(&'static [&'static str]),
+    /// Without those of the other parts.
+    Without(&'static [&'static str], &'static [&'static str]),
     Crowds(&'static [&'static str]),
+    Tight(&'static [&'static str]),
 }
 
 impl Run {
     pub(crate) fn name(&self) -> String {
         match self.part {
-            Part::All | Part::Without(_) => self.binary.name(),
+            Part::All | Part::Without(..) => self.binary.name(),
             Part::Crowds(_) => format!("{} crowds", self.binary.name()),
+            Part::Tight(_) => format!("{} tight", self.binary.name()),
         }
     }
 
@@ -92,32 +116,45 @@ impl Run {
     pub(crate) fn arguments(&self) -> Vec<&'static str> {
         match self.part {
             Part::All => Vec::new(),
-            Part::Without(names) => names.iter().flat_map(|name| ["--skip", name]).collect(),
-            Part::Crowds(names) => names.to_vec(),
+            Part::Without(crowds, tight) => {
+                crowds.iter().chain(tight).flat_map(|name| ["--skip", name]).collect()
+            }
+            Part::Crowds(names) | Part::Tight(names) => names.to_vec(),
         }
     }
 
     pub(crate) fn needs(&self) -> Needs {
         match self.part {
-            Part::All | Part::Without(_) => of(&self.binary),
+            Part::All | Part::Without(..) => of(&self.binary),
+            Part::Tight(_) => Needs { threads: 3, weight: CAPACITY / 2, rank: 8 },
             // Beside what little is still to be done.
             Part::Crowds(_) => Needs { threads: 1, weight: CAPACITY / 2, rank: 0 },
         }
     }
 }
 
-/// All runs of the binaries: the longest first, the crowds last. No test is in two of them.
+/// All runs of the binaries: the longest first, the crowds last. No test is in two of them, unless it
+/// has a crowd's and a tight one's name.
 pub(crate) fn runs(binaries: Vec<Binary>) -> VecDeque<Run> {
     let (mut runs, mut crowds) = (Vec::new(), Vec::new());
+    let named = |list: &'static [Named], binary: &Binary| {
+        let is_it =
+            |(package, target, _): &&Named| *package == binary.package && *target == binary.target;
+        list.iter().find(is_it).map_or(&[][..], |(_, _, names)| *names)
+    };
     for binary in binaries {
-        let names = CROWDS.iter().find(|(package, _)| *package == binary.package);
-        match names {
-            Some((_, names)) if binary.target == "it" => {
-                crowds.push(Run { binary: binary.clone(), part: Part::Crowds(names) });
-                runs.push(Run { binary, part: Part::Without(names) });
-            }
-            _ => runs.push(Run { binary, part: Part::All }),
+        let (crowd, tight) = (named(CROWDS, &binary), named(TIGHT, &binary));
+        if crowd.is_empty() && tight.is_empty() {
+            runs.push(Run { binary, part: Part::All });
+            continue;
         }
+        if !crowd.is_empty() {
+            crowds.push(Run { binary: binary.clone(), part: Part::Crowds(crowd) });
+        }
+        if !tight.is_empty() {
+            runs.push(Run { binary: binary.clone(), part: Part::Tight(tight) });
+        }
+        runs.push(Run { binary, part: Part::Without(crowd, tight) });
     }
     runs.sort_by_key(|run| std::cmp::Reverse(run.needs().rank));
     runs.extend(crowds);
