@@ -22,6 +22,9 @@ pub(crate) struct Ended {
     /// Why it did not pass, with what it said of it.
     pub(crate) failure: Option<String>,
     pub(crate) log: PathBuf,
+    /// The trials that failed.
+    pub(crate) failed: Vec<String>,
+    pub(crate) run: Run,
 }
 
 pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
@@ -41,16 +44,38 @@ pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
         Ok(()) => None,
     };
     let names = super::names::passed(&run.binary.name(), &said);
-    Ended { name, trials: trials.unwrap_or(0), names, took: start.elapsed(), failure, log }
+    Ended {
+        name,
+        trials: trials.unwrap_or(0),
+        names,
+        took: start.elapsed(),
+        failure,
+        log,
+        failed: failed(&said),
+        run: run.clone(),
+    }
+}
+
+/// Runs one trial by itself, on a machine that has nothing else to do; whether it passed.
+pub(crate) fn alone(run: &Run, trial: &str, logs: &Path) -> bool {
+    let log = logs.join(format!("alone-{}.txt", trial.replace("::", "-")));
+    within(run, &["--test-threads", "1", "--exact", trial], &log).is_ok()
+        && std::fs::read_to_string(&log).is_ok_and(|said| passed(&said) == Some(1))
 }
 
 fn within_its_limit(run: &Run, log: &Path) -> Result<(), String> {
+    let threads = run.needs().threads.to_string();
+    let mut arguments = vec!["--test-threads", &*threads];
+    arguments.extend(run.arguments());
+    within(run, &arguments, log)
+}
+
+fn within(run: &Run, arguments: &[&str], log: &Path) -> Result<(), String> {
     let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
     let err = out.try_clone().map_err(|e| e.to_string())?;
-    let (binary, threads) = (&run.binary, run.needs().threads);
+    let binary = &run.binary;
     let mut child = Command::new(&binary.program)
-        .args(["--test-threads", &threads.to_string()])
-        .args(run.arguments())
+        .args(arguments)
         .current_dir(&binary.folder)
         .env("CARGO_MANIFEST_DIR", &binary.folder)
         // A group of its own: if it hangs, what it has started ends with it.
@@ -82,6 +107,13 @@ fn passed(said: &str) -> Option<usize> {
     before.rsplit(' ').next()?.parse().ok()
 }
 
+/// The trials that failed, by the list at the end; none if there is no such list.
+fn failed(said: &str) -> Vec<String> {
+    let list = said.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
+    let names = list.lines().take_while(|line| !line.starts_with("test result"));
+    names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 /// What is said of the failures, or the end of all that was said.
 fn failures(said: &str) -> String {
     let from = said.find("\nfailures:\n").unwrap_or_else(|| {
@@ -101,5 +133,9 @@ mod tests {
         assert_eq!(passed("killed"), None);
         assert!(failures("x\n\nfailures:\n\n---- a stdout ----\nb").contains("---- a"));
         assert_eq!(failures("only this"), "only this");
+        let said =
+            "\nfailures:\n\n---- a ----\nx\n\nfailures:\n    m::a\n    b\n\ntest result: FAILED. 1";
+        assert_eq!(failed(said), ["m::a", "b"]);
+        assert_eq!(failed("killed"), [""; 0]);
     }
 }

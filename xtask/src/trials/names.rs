@@ -52,7 +52,7 @@ pub(crate) fn write() -> Result<(), String> {
     fs::write(path(), said).map_err(|e| format!("{}: {e}", path().display()))
 }
 
-/// Keeps what ran, for [`write`].
+/// Keeps what ran, for [`write()`].
 pub(crate) fn keep(ran: &BTreeSet<String>) -> Result<(), String> {
     let path = root().join("target").join("trials").join("names.txt");
     let text: String = ran.iter().map(|name| format!("{name}\n")).collect();
