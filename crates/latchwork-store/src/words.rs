@@ -37,7 +37,7 @@ pub struct Blocked {
     pub cause: Cause,
     /// The text of a holder in the way, where known. A store may ask for it with a later look only.
     pub holder: Option<Arc<str>>,
-    /// Where [`Backend::wait`] should resume: opaque to everyone but the backend.
+    /// Where [`Backend::wait`](crate::Backend::wait) should resume: opaque to everyone but the backend.
     pub resume: Option<Arc<str>>,
     /// The store's own clock at the answer, where it has one.
     pub store_time: Option<Duration>,
@@ -81,7 +81,7 @@ pub enum Renewal {
     Held {
         /// How long the store keeps the claim from the arrival of this request.
         ttl: Duration,
-        /// The claim's token, after [`Claim::floor`] was respected.
+        /// The claim's token, after [`Claim::floor`](crate::Claim::floor) was respected.
         token: u64,
         /// The store's own clock at the answer, where it has one.
         store_time: Option<Duration>,

@@ -2,7 +2,7 @@
 //!
 //! # Connect
 //!
-//! - [`connect`] opens a store by its address. It gives a [`LockManager`], which hands out locks and
+//! - [`connect`](fn@connect) opens a store by its address. It gives a [`LockManager`], which hands out locks and
 //!   has the settings that they share. [`default_store`] is the address to use if there is none.
 //! - [`block_on`] and [`BlockOn`] are for programs without async code.
 //! - [`doctor`] reports whether a store is fit for locks, and [`init`] prepares a new one.

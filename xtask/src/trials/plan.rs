@@ -31,7 +31,7 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-redis", "it", Needs { threads: 6, weight: 2, rank: 9 }),
     ("latchwork-redis", "contract", Needs { threads: 10, weight: 3, rank: 7 }),
     // Workers that are as busy as they can.
-    ("latchwork-nemesis", "it", Needs { threads: 2, weight: 3, rank: 7 }),
+    ("latchwork-nemesis", "it", Needs { threads: 2, weight: 5, rank: 7 }),
     ("latchwork-cli", "it", Needs { threads: 10, weight: 2, rank: 6 }),
     ("latchwork-demo", "it", Needs { threads: 4, weight: 1, rank: 6 }),
     ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 5 }),

@@ -6,7 +6,7 @@ use latchwork_store::Moment;
 
 /// Compares the clock of a store with ours over the life of a hold.
 ///
-/// The allowance of [`drift`](super::drift) covers 1 %. A store whose clock runs faster than that
+/// The allowance of [`drift`](latchwork_store::validity::drift) covers 1 %. A store whose clock runs faster than that
 /// ends leases before the holder expects it, so the ttl that the holder counts on shrinks by the
 /// ratio. A clock that was set once is another matter: it casts doubt on the hold once, and what is
 /// counted on afterwards is the whole ttl again.
@@ -80,7 +80,7 @@ struct Suspicion {
 
 /// A difference beyond this that came about within one interval is a step, in seconds.
 const STEP: f64 = 0.1;
-/// What [`drift`](super::drift) allows for.
+/// What [`drift`](latchwork_store::validity::drift) allows for.
 const ALLOWED: f64 = 0.01;
 /// By how much two good clocks may differ: twice the 500 ppm that a time service corrects.
 const USUAL: f64 = 0.001;
