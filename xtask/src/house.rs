@@ -20,6 +20,8 @@ const MAPPED: &[&str] = &[
     "crates/latchwork-cli",
 ];
 
+const RUST: &[&str] = &["rs"];
+
 const BEGIN: &str = "<!-- The tables below are written by `cargo xtask fix`. -->\n";
 
 /// Writes the map of the files anew, or tells that it is not as it should be.
@@ -45,7 +47,7 @@ fn tables() -> Result<String, String> {
     for krate in MAPPED {
         text += &format!("\n### `{krate}`\n\n| file | what is in it |\n| --- | --- |\n");
         let folder = root().join(krate).join("src");
-        for file in files(&folder)? {
+        for file in files(&folder, RUST)? {
             let name = file.strip_prefix(&folder).unwrap_or(&file).display().to_string();
             let is_test = name.ends_with("tests.rs") || name.contains("tests/");
             if is_test || name.starts_with("proto/") {
@@ -91,8 +93,8 @@ fn unlinked(text: &str) -> String {
     out + rest
 }
 
-/// All Rust files below a folder, by name; a module before what is in its folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+/// All files below a folder whose names end so, by name; a module before what is in its folder.
+pub(crate) fn files(folder: &Path, ends: &[&str]) -> Result<Vec<PathBuf>, String> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
     while let Some(folder) = folders.pop() {
         let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -100,7 +102,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
             let path = entry.map_err(|e| e.to_string())?.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs") {
+            } else if path.extension().is_some_and(|end| ends.iter().any(|wanted| end == *wanted)) {
                 found.push(path);
             }
         }
@@ -148,7 +150,7 @@ mod tests {
         let source = root().join("crates/latchwork/src");
         let mut wrong = Vec::new();
         for (n, room) in ROOMS.iter().enumerate() {
-            for file in files(&source.join(room)).unwrap() {
+            for file in files(&source.join(room), RUST).unwrap() {
                 let code = code(&file);
                 for above in &ROOMS[n + 1..] {
                     if code.contains(&format!("crate::{above}")) {
@@ -180,7 +182,7 @@ mod tests {
                 let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
                 assert!(may.contains(&name), "{krate} depends on {name}");
             }
-            for file in files(&root().join("crates").join(krate).join("src")).unwrap() {
+            for file in files(&root().join("crates").join(krate).join("src"), RUST).unwrap() {
                 let imports_engine = code(&file).contains("use latchwork::");
                 assert!(!imports_engine, "{}: imports the engine", file.display());
             }
@@ -191,7 +193,7 @@ mod tests {
     fn no_file_is_longer_than_its_limit() {
         let mut long = Vec::new();
         for folder in ["crates", "proof", "xtask/src"] {
-            for file in files(&root().join(folder)).unwrap() {
+            for file in files(&root().join(folder), RUST).unwrap() {
                 let lines = read(&file).lines().count();
                 let is_made = file.components().any(|part| part.as_os_str() == "proto");
                 if lines > LINES && !is_made {

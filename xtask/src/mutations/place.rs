@@ -7,6 +7,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::list::Mutation;
+use crate::house::files;
+
+/// How the names of files end that are written by hand.
+const WRITTEN: &[&str] = &["rs", "lua", "c", "txt"];
 
 /// The sources of the workspace below a folder, each read once.
 pub(crate) struct Sources {
@@ -56,7 +60,7 @@ fn read(folder: &Path) -> Result<Vec<Source>, String> {
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Source { packed: Packed::of(&text), path, text })
     };
-    sources(folder)?.into_iter().map(read).collect()
+    files(folder, WRITTEN)?.into_iter().map(read).collect()
 }
 
 /// The folder of a package: `crates/NAME`, or `proof/NAME` without the prefix.
@@ -66,25 +70,6 @@ fn folder_of(root: &Path, krate: &str) -> Result<PathBuf, String> {
         .into_iter()
         .find(|folder| folder.is_dir())
         .ok_or_else(|| format!("there is no crate {krate}"))
-}
-
-/// All files of a package that are written by hand.
-fn sources(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let (mut files, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        for entry in entries {
-            let path = entry.map_err(|e| e.to_string())?.path();
-            let end = path.extension().unwrap_or_default();
-            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-                folders.push(path);
-            } else if ["rs", "lua", "c", "txt"].iter().any(|written| end == *written) {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// Every place of the mutation's text, within its function if it names one.
