@@ -314,6 +314,14 @@ impl SentinelSet {
         let sentinels: Vec<&Sentinel> =
             self.sentinels.iter().filter(|s| s.process.is_running()).collect();
         let replicas = self.nodes.iter().filter(running).count() - 1;
+        // After a copy without a disk the master sends its writes only when the replica has first
+        // acknowledged, up to a second after both call it online.
+        for replica in 0..replicas {
+            let state = self.nodes[master].info(&format!("slave{replica}"))?;
+            if !state.contains("state=online") || state.contains(",offset=0,") {
+                return Err(Error::new(format!("a replica has acknowledged nothing: {state}")));
+            }
+        }
         for sentinel in &sentinels {
             for (what, flags, least) in
                 [("REPLICAS", "slave", replicas), ("SENTINELS", "sentinel", sentinels.len() - 1)]
