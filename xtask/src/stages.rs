@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
+
+use crate::trials::processor_time;
 
 /// A test run that takes longer than this has to be made faster.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -117,15 +119,29 @@ fn beside(logs: &Path) -> Result<Vec<(&'static str, Duration)>, String> {
         command.envs(env.iter().copied()).stdout(log).stderr(err);
         // The same compiler as for the tests, or the libraries would be built once more.
         crate::trials::lint(&mut command)?;
-        let status = command.status().map_err(|e| format!("{name}: {e}"))?;
+        let (status, cpu) = wait(&mut command).map_err(|e| format!("{name}: {e}"))?;
         if !status.success() {
             let said = std::fs::read_to_string(&path).unwrap_or_default();
             return Err(format!("{name} failed: cargo {}\n{said}", args.join(" ")));
         }
-        println!("       ok      {name} in {}", minutes(start.elapsed()));
+        println!("       ok      {name} in {}, {} of CPU", minutes(start.elapsed()), minutes(cpu));
         table.push((*name, start.elapsed()));
     }
     Ok(table)
+}
+
+/// Runs a command to its end: how it ended, and its processor time.
+fn wait(command: &mut Command) -> std::io::Result<(ExitStatus, Duration)> {
+    let mut child = command.spawn()?;
+    let mut cpu = Duration::ZERO;
+    loop {
+        // A process that has ended keeps its times until it is waited for.
+        cpu = processor_time(child.id()).unwrap_or(cpu);
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, cpu));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Measures with what was built here: the program that measures, and the command that it measures.

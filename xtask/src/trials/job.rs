@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::plan::{Part, Run};
@@ -19,6 +19,8 @@ pub(crate) struct Ended {
     /// The trials that passed.
     pub(crate) names: BTreeSet<String>,
     pub(crate) took: Duration,
+    /// Processor time of the binary and of what it started and waited for.
+    pub(crate) cpu: Duration,
     /// Why it did not pass, with what it said of it.
     pub(crate) failure: Option<String>,
     pub(crate) log: PathBuf,
@@ -31,14 +33,14 @@ pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
     let name = run.name();
     let log = logs.join(format!("{}.txt", name.replace(' ', "-")));
     let start = Instant::now();
-    let ended = within_its_limit(run, &log);
+    let (ended, cpu) = within_its_limit(run, &log);
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let trials = passed(&said);
     let failure = match ended {
         Err(why) => Some(format!("{why}\n{}", failures(&said))),
         Ok(()) if trials.is_none() => Some("it did not say what came of its tests".into()),
         // A crowd that was renamed must not get lost.
-        Ok(()) if trials == Some(0) && matches!(run.part, Part::Crowds(_) | Part::Tight(_)) => {
+        Ok(()) if trials == Some(0) && matches!(run.part, Part::Crowds(..) | Part::Tight(..)) => {
             Some("none of its tests was found: look at the names in plan.rs".into())
         }
         Ok(()) => None,
@@ -49,6 +51,7 @@ pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
         trials: trials.unwrap_or(0),
         names,
         took: start.elapsed(),
+        cpu,
         failure,
         log,
         failed: failed(&said),
@@ -59,22 +62,45 @@ pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
 /// Runs one trial by itself, on a machine that has nothing else to do; whether it passed.
 pub(crate) fn alone(run: &Run, trial: &str, logs: &Path) -> bool {
     let log = logs.join(format!("alone-{}.txt", trial.replace("::", "-")));
-    within(run, &["--test-threads", "1", "--exact", trial], &log).is_ok()
+    within(run, &["--test-threads", "1", "--exact", trial], &log).0.is_ok()
         && std::fs::read_to_string(&log).is_ok_and(|said| passed(&said) == Some(1))
 }
 
-fn within_its_limit(run: &Run, log: &Path) -> Result<(), String> {
+fn within_its_limit(run: &Run, log: &Path) -> (Result<(), String>, Duration) {
     let threads = run.needs().threads.to_string();
     let mut arguments = vec!["--test-threads", &*threads];
     arguments.extend(run.arguments());
     within(run, &arguments, log)
 }
 
-fn within(run: &Run, arguments: &[&str], log: &Path) -> Result<(), String> {
+/// How the program ended, and the processor time that it took.
+fn within(run: &Run, arguments: &[&str], log: &Path) -> (Result<(), String>, Duration) {
+    let mut cpu = Duration::ZERO;
+    let ended = begin(run, arguments, log).and_then(|mut child| {
+        let start = Instant::now();
+        loop {
+            // A process that has ended keeps its times until it is waited for.
+            cpu = processor_time(child.id()).unwrap_or(cpu);
+            if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
+                return if status.success() { Ok(()) } else { Err(status.to_string()) };
+            }
+            if start.elapsed() > LONGEST {
+                let group = format!("-{}", child.id());
+                let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+                let _ = child.wait();
+                return Err(format!("it did not end within {LONGEST:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    (ended, cpu)
+}
+
+fn begin(run: &Run, arguments: &[&str], log: &Path) -> Result<Child, String> {
     let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
     let err = out.try_clone().map_err(|e| e.to_string())?;
     let binary = &run.binary;
-    let mut child = Command::new(&binary.program)
+    Command::new(&binary.program)
         .args(arguments)
         .current_dir(&binary.folder)
         .env("CARGO_MANIFEST_DIR", &binary.folder)
@@ -84,20 +110,17 @@ fn within(run: &Run, arguments: &[&str], log: &Path) -> Result<(), String> {
         .stdout(out)
         .stderr(err)
         .spawn()
-        .map_err(|e| format!("{}: {e}", binary.program.display()))?;
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
-            return if status.success() { Ok(()) } else { Err(status.to_string()) };
-        }
-        if start.elapsed() > LONGEST {
-            let group = format!("-{}", child.id());
-            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-            let _ = child.wait();
-            return Err(format!("it did not end within {LONGEST:?}"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        .map_err(|e| format!("{}: {e}", binary.program.display()))
+}
+
+/// Of a process and its children that have ended; from `/proc`, in ticks of 10 ms.
+pub(crate) fn processor_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in brackets, may contain spaces.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let times = fields.split_whitespace().skip(11).take(4);
+    let ticks: u64 = times.map(|ticks| ticks.parse().unwrap_or(0)).sum();
+    Some(Duration::from_millis(ticks * 10))
 }
 
 /// How many trials passed, by the words of the test harness.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use binaries::Binary;
 pub(crate) use binaries::lint;
 use job::Ended;
+pub(crate) use job::processor_time;
 
 /// How many of the slowest tests' binaries are named at the end.
 const SLOWEST: usize = 12;
@@ -55,7 +56,12 @@ pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
     ended.sort_by_key(|job| std::cmp::Reverse(job.took));
     let trials: usize = ended.iter().map(|job| job.trials).sum();
     let (took, count) = (start.elapsed(), ended.len());
-    println!("{trials} trials in {count} runs, in {:.1} min; the longest:", minutes(took));
+    let cpu = ended.iter().map(|job| job.cpu).sum::<Duration>();
+    println!(
+        "{trials} trials in {count} runs, in {:.1} min with {:.1} min of CPU; the longest:",
+        minutes(took),
+        minutes(cpu)
+    );
     for job in ended.iter().take(SLOWEST) {
         println!("{:>8.1} s  {} ({} trials)", job.took.as_secs_f64(), job.name, job.trials);
     }
@@ -98,8 +104,11 @@ fn again_alone(ended: &mut [Ended], logs: &Path) {
 
 fn tell(job: &Ended, since: Duration) {
     let state = if job.failure.is_some() { "FAILED" } else { "ok" };
-    let (at, took) = (since.as_secs(), job.took.as_secs_f64());
-    println!("{at:>5} s  {state:<6}  {:<34} {:>4} trials in {took:>6.1} s", job.name, job.trials);
+    let (at, took, cpu) = (since.as_secs(), job.took.as_secs_f64(), job.cpu.as_secs_f64());
+    let Ended { name, trials, .. } = job;
+    println!(
+        "{at:>5} s  {state:<6}  {name:<34} {trials:>4} trials in {took:>6.1} s, {cpu:>6.1} s of CPU"
+    );
 }
 
 fn minutes(took: Duration) -> f64 {

@@ -8,8 +8,8 @@ use super::binaries::Binary;
 /// So many binaries run at a time at the most.
 pub(crate) const SIDE_BY_SIDE: usize = 4;
 
-/// So much weight runs at a time: tests that wait for a real clock must get the processor when they
-/// wake up.
+/// So much weight runs at a time, where 3 is about one processor: tests that wait for a real clock
+/// must get it when they wake up.
 const CAPACITY: u32 = 6;
 
 /// What a binary needs.
@@ -31,7 +31,7 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-redis", "it", Needs { threads: 6, weight: 2, rank: 9 }),
     ("latchwork-redis", "contract", Needs { threads: 10, weight: 3, rank: 7 }),
     // Workers that are as busy as they can.
-    ("latchwork-nemesis", "it", Needs { threads: 2, weight: 5, rank: 7 }),
+    ("latchwork-nemesis", "it", Needs { threads: 2, weight: 4, rank: 12 }),
     ("latchwork-cli", "it", Needs { threads: 10, weight: 2, rank: 6 }),
     ("latchwork-demo", "it", Needs { threads: 4, weight: 1, rank: 6 }),
     ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 5 }),
@@ -45,43 +45,61 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-quorum", "lib", Needs { threads: 2, weight: 2, rank: 3 }),
 ];
 
-/// Tests that hold or wait for thousands of locks, or set up as much: they take both processors for
-/// their time, and what is answered late there fails. They run one at a time, when the others are
-/// through.
-const CROWDS: &[Named] = &[
+/// Tests that hold or wait for thousands of locks, or set up as much: each takes a processor for
+/// moments, and what is answered late then fails. Those of a package run one at a time, the long ones
+/// first.
+const CROWDS: &[(Named, Needs)] = &[
     (
-        "latchwork-etcd",
-        "it",
-        &[
-            "a_thousand_claims_are_renewed",
-            "a_claim_under_a_lease_with_time",
-            "d8_a_lease_from_the_pool",
-            "h98_a_thousand_quiet_holds",
-            "h99_many_holds",
-            "h111_a_list_of_many_locks",
-        ],
+        (
+            "latchwork-etcd",
+            "it",
+            &[
+                "a_thousand_claims_are_renewed",
+                "a_claim_under_a_lease_with_time",
+                "d8_a_lease_from_the_pool",
+                "h98_a_thousand_quiet_holds",
+                "h99_many_holds",
+                "h111_a_list_of_many_locks",
+            ],
+        ),
+        Needs { threads: 1, weight: 1, rank: 13 },
     ),
     (
-        "latchwork-redis",
-        "it",
-        &[
-            "ten_thousand_held_locks",
-            "long_lines::",
-            "many_names::",
-            "server_clock::",
-            "h19_lost_answers_of_renewals",
-            "h41_a_hold_outlives",
-        ],
+        ("latchwork-file", "it", &["h100_", "verbs::hostile_names"]),
+        Needs { threads: 1, weight: 1, rank: 11 },
     ),
-    ("latchwork-zookeeper", "it", &["h105_two_hundred_ttls", "storm::"]),
-    ("latchwork-file", "it", &["h100_", "verbs::hostile_names"]),
-    ("latchwork", "it", &["many_waiters::", "h97_a_busy_child"]),
+    (
+        ("latchwork-zookeeper", "it", &["h105_two_hundred_ttls", "storm::"]),
+        Needs { threads: 1, weight: 2, rank: 9 },
+    ),
+    (
+        (
+            "latchwork-redis",
+            "it",
+            &[
+                "ten_thousand_held_locks",
+                "long_lines::",
+                "many_names::",
+                "server_clock::",
+                "h19_lost_answers_of_renewals",
+                "h41_a_hold_outlives",
+            ],
+        ),
+        Needs { threads: 1, weight: 2, rank: 8 },
+    ),
+    (
+        ("latchwork", "it", &["many_waiters::", "h97_a_busy_child"]),
+        Needs { threads: 1, weight: 4, rank: 8 },
+    ),
 ];
 
 /// Tests whose nodes have a few hundred milliseconds to answer, and sync each write: not many at a
 /// time.
-const TIGHT: &[Named] =
-    &[("latchwork-redis", "it", &["redlock::"]), ("latchwork-redis", "contract", &["redlock::"])];
+const TIGHT: &[(Named, Needs)] = &[
+    (("latchwork-redis", "it", &["redlock::"]), TIGHTLY),
+    (("latchwork-redis", "contract", &["redlock::"]), TIGHTLY),
+];
+const TIGHTLY: Needs = Needs { threads: 3, weight: 3, rank: 8 };
 
 /// Tests of a package's program, by parts of their names.
 type Named = (&'static str, &'static str, &'static [&'static str]);
@@ -99,16 +117,16 @@ pub(crate) enum Part {
     All,
     /// Without those of the other parts.
     Without(&'static [&'static str], &'static [&'static str]),
-    Crowds(&'static [&'static str]),
-    Tight(&'static [&'static str]),
+    Crowds(&'static [&'static str], Needs),
+    Tight(&'static [&'static str], Needs),
 }
 
 impl Run {
     pub(crate) fn name(&self) -> String {
         match self.part {
             Part::All | Part::Without(..) => self.binary.name(),
-            Part::Crowds(_) => format!("{} crowds", self.binary.name()),
-            Part::Tight(_) => format!("{} tight", self.binary.name()),
+            Part::Crowds(..) => format!("{} crowds", self.binary.name()),
+            Part::Tight(..) => format!("{} tight", self.binary.name()),
         }
     }
 
@@ -119,45 +137,42 @@ impl Run {
             Part::Without(crowds, tight) => {
                 crowds.iter().chain(tight).flat_map(|name| ["--skip", name]).collect()
             }
-            Part::Crowds(names) | Part::Tight(names) => names.to_vec(),
+            Part::Crowds(names, _) | Part::Tight(names, _) => names.to_vec(),
         }
     }
 
     pub(crate) fn needs(&self) -> Needs {
         match self.part {
             Part::All | Part::Without(..) => of(&self.binary),
-            Part::Tight(_) => Needs { threads: 3, weight: CAPACITY / 2, rank: 8 },
-            // Beside what little is still to be done.
-            Part::Crowds(_) => Needs { threads: 1, weight: CAPACITY / 2, rank: 0 },
+            Part::Crowds(_, needs) | Part::Tight(_, needs) => needs,
         }
     }
 }
 
-/// All runs of the binaries: the longest first, the crowds last. No test is in two of them, unless it
-/// has a crowd's and a tight one's name.
+/// All runs of the binaries, the longest first. No test is in two of them, unless it has a crowd's and
+/// a tight one's name.
 pub(crate) fn runs(binaries: Vec<Binary>) -> VecDeque<Run> {
-    let (mut runs, mut crowds) = (Vec::new(), Vec::new());
-    let named = |list: &'static [Named], binary: &Binary| {
-        let is_it =
-            |(package, target, _): &&Named| *package == binary.package && *target == binary.target;
-        list.iter().find(is_it).map_or(&[][..], |(_, _, names)| *names)
+    let mut runs = Vec::new();
+    let named = |list: &'static [(Named, Needs)], binary: &Binary| {
+        let is_it = |((package, target, _), _): &&(Named, Needs)| {
+            *package == binary.package && *target == binary.target
+        };
+        list.iter().find(is_it).map_or((&[][..], SHORT), |((_, _, names), needs)| (*names, *needs))
     };
     for binary in binaries {
-        let (crowd, tight) = (named(CROWDS, &binary), named(TIGHT, &binary));
-        if crowd.is_empty() && tight.is_empty() {
-            runs.push(Run { binary, part: Part::All });
-            continue;
-        }
+        let ((crowd, for_crowd), (tight, for_tight)) =
+            (named(CROWDS, &binary), named(TIGHT, &binary));
         if !crowd.is_empty() {
-            crowds.push(Run { binary: binary.clone(), part: Part::Crowds(crowd) });
+            runs.push(Run { binary: binary.clone(), part: Part::Crowds(crowd, for_crowd) });
         }
         if !tight.is_empty() {
-            runs.push(Run { binary: binary.clone(), part: Part::Tight(tight) });
+            runs.push(Run { binary: binary.clone(), part: Part::Tight(tight, for_tight) });
         }
-        runs.push(Run { binary, part: Part::Without(crowd, tight) });
+        let is_whole = crowd.is_empty() && tight.is_empty();
+        let part = if is_whole { Part::All } else { Part::Without(crowd, tight) };
+        runs.push(Run { binary, part });
     }
     runs.sort_by_key(|run| std::cmp::Reverse(run.needs().rank));
-    runs.extend(crowds);
     runs.into()
 }
 
@@ -168,24 +183,39 @@ fn of(binary: &Binary) -> Needs {
     plan.map_or(SHORT, |(_, _, needs)| *needs)
 }
 
-/// The machine: takes in no more than it has room for.
+/// The machine: takes in no more than it has room for, in the order in which they came. So what
+/// needs much room gets it.
 pub(crate) struct Room {
-    taken: Mutex<u32>,
-    left: Condvar,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    taken: u32,
+    came: u64,
+    let_in: u64,
 }
 
 impl Room {
     pub(crate) fn new() -> Self {
-        Self { taken: Mutex::new(0), left: Condvar::new() }
+        Self { state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Waits until there is room for so much.
     pub(crate) fn enter(&self, weight: u32) -> Place<'_> {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |taken: &mut u32| *taken > 0 && *taken + weight > CAPACITY;
-        let mut taken =
-            self.left.wait_while(taken, is_full).unwrap_or_else(PoisonError::into_inner);
-        *taken += weight;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = state.came;
+        state.came += 1;
+        let must_wait = |state: &mut State| {
+            state.let_in < number || (state.taken > 0 && state.taken + weight > CAPACITY)
+        };
+        let mut state =
+            self.changed.wait_while(state, must_wait).unwrap_or_else(PoisonError::into_inner);
+        state.let_in += 1;
+        state.taken += weight;
+        drop(state);
+        self.changed.notify_all();
         Place { room: self, weight }
     }
 }
@@ -198,8 +228,8 @@ pub(crate) struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        *self.room.taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.weight;
-        self.room.left.notify_all();
+        self.room.state.lock().unwrap_or_else(PoisonError::into_inner).taken -= self.weight;
+        self.room.changed.notify_all();
     }
 }
 
@@ -220,14 +250,14 @@ mod tests {
     fn the_longest_comes_first_and_nothing_is_lost() {
         let all = vec![binary("xtask", "xtask"), binary("latchwork-etcd", "it")];
         let order: Vec<_> = runs(all).iter().map(Run::name).collect();
-        assert_eq!(order, ["latchwork-etcd it", "xtask xtask", "latchwork-etcd it crowds"]);
+        assert_eq!(order, ["latchwork-etcd it crowds", "latchwork-etcd it", "xtask xtask"]);
         assert_eq!(of(&binary("new", "lib")), SHORT);
     }
 
     #[test]
     fn each_test_is_in_one_run() {
         let runs = runs(vec![binary("latchwork-file", "it")]);
-        let [rest, crowds] = [&runs[0], &runs[1]].map(Run::arguments);
+        let [crowds, rest] = [&runs[0], &runs[1]].map(Run::arguments);
         let skipped: Vec<_> = rest.iter().filter(|word| **word != "--skip").collect();
         assert_eq!(skipped, crowds.iter().collect::<Vec<_>>());
         assert_eq!(rest.len(), 2 * crowds.len());
