@@ -58,10 +58,9 @@ impl Shared {
             _ => return Err(strange("a transaction")),
         };
         let is_foreign = first.as_ref().is_some_and(|first| first.id.is_none());
-        Ok(Some(Blocked {
-            cause: if is_foreign { Cause::Foreign } else { Cause::Held },
-            holder: first.map(|first| first.holder),
-            ..far.blocked
-        }))
+        Ok(Some(far.blocked.with(|it| {
+            it.cause = if is_foreign { Cause::Foreign } else { Cause::Held };
+            it.holder = first.map(|first| first.holder);
+        })))
     }
 }

@@ -140,14 +140,9 @@ impl Shared {
             }
         }
         // Others have joined all the time; whoever does not want a place cannot prevail.
-        Ok(Attempt::Blocked(Blocked {
-            retry_after: Some(Duration::from_millis(20)),
-            ahead: None,
-            cause: Cause::Queued,
-            holder: None,
-            resume: None,
-            store_time: None,
-        }))
+        Ok(Attempt::Blocked(
+            Blocked::by(Cause::Queued).with(|it| it.retry_after = Some(Duration::from_millis(20))),
+        ))
     }
 
     async fn round(
@@ -233,7 +228,7 @@ impl Shared {
                     self.claims.forget(claim.id, lease.id);
                 }
                 let effect = if nothing_was_put { Effect::NotApplied } else { Effect::Unknown };
-                return Err(BackendError { effect, ..error(failure) });
+                return Err(error(failure).with_effect(effect));
             }
         };
         let alive_at = if is_fresh { lease.alive_at } else { sent_at };

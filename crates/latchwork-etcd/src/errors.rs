@@ -44,7 +44,7 @@ impl Failure {
 
     /// As [`Self::error`] of the second request of a verb whose first one was applied.
     pub(crate) fn after_another(error: BackendError) -> BackendError {
-        BackendError { effect: Effect::Unknown, ..error }
+        error.with_effect(Effect::Unknown)
     }
 
     /// A stream has ended before it answered.

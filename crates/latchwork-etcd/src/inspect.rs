@@ -79,14 +79,13 @@ impl Shared {
             }
             let token = holds.then_some(place.revision as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
-            let party = Party {
-                id: place.id,
-                mode: place.mode,
-                holder: place.holder.clone(),
-                token,
-                remaining: left?,
-                age: place.since.map(|since| now.saturating_sub(since)),
-            };
+            let left = left?;
+            let party = Party::new(place.mode, place.holder.clone()).with(|it| {
+                it.id = place.id;
+                it.token = token;
+                it.remaining = left;
+                it.age = place.since.map(|since| now.saturating_sub(since));
+            });
             if place.lease == 0 {
                 let name = String::from_utf8_lossy(&place.key);
                 snapshot.notes.push(format!(

@@ -5,11 +5,10 @@
 //! with a linger stays, under a lease of its own, with `lwc` in front: it lets nobody pass who was
 //! not there before, and keeps its create revision, so that clients of all kinds respect it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::{self, Admission, Node};
-use latchwork_store::{Blocked, Cause, Claim, ClaimId, Mode, Shape};
+use latchwork_store::{Blocked, Cause, Claim, ClaimId, Holder, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::claims::Far;
@@ -36,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) mode: Mode,
     /// `None` for a client of another kind.
     pub(crate) id: Option<ClaimId>,
-    pub(crate) holder: Arc<str>,
+    pub(crate) holder: Holder,
     /// Since when it has asked, or until when it keeps the key closed, on the wall clock of its
     /// process.
     pub(crate) since: Option<Duration>,
@@ -60,7 +59,7 @@ fn written(kind: &str, claim: &Claim, at: Duration) -> Vec<u8> {
         Mode::Write => "w".into(),
         Mode::Permits { take, of } => format!("p{take}/{of}"),
     };
-    format!("{kind} {} {mode} {} {}", claim.id, at.as_millis(), claim.holder).into_bytes()
+    format!("{kind} {} {mode} {} {}", claim.id, at.as_millis(), claim.holder.stored()).into_bytes()
 }
 
 fn read_mode(text: &str) -> Option<Mode> {
@@ -88,10 +87,10 @@ impl Place {
             let id = ClaimId::parse(words.next()?)?;
             let mode = read_mode(words.next()?)?;
             let since = words.next()?.parse().ok().map(Duration::from_millis);
-            Some((Some(id), mode, Arc::from(words.next()?), since, closes))
+            Some((Some(id), mode, Holder::from_stored(words.next()?), since, closes))
         });
         let foreign =
-            || (None, Mode::Exclusive, Arc::from("a client of another kind"), None, false);
+            || (None, Mode::Exclusive, Holder::new("a client of another kind"), None, false);
         let (id, mode, holder, since, closes) = ours.unwrap_or_else(foreign);
         let closed = closes.then_some(entry.mod_revision);
         let KeyValue { key, create_revision: revision, lease, .. } = entry;
@@ -260,14 +259,12 @@ impl Line {
             Some(_) => Cause::Held,
             None => Cause::Foreign,
         };
-        Blocked {
-            retry_after: self.closed_until().map(|until| until.saturating_sub(wall)),
-            ahead: Some((me - self.holders_ahead_of(me)) as u32),
-            cause,
-            holder: first.closed.is_none().then(|| first.holder.clone()),
-            resume: Some(resume.collect::<Vec<_>>().join(" ").into()),
-            store_time: None,
-        }
+        Blocked::by(cause).with(|it| {
+            it.retry_after = self.closed_until().map(|until| until.saturating_sub(wall));
+            it.ahead = Some((me - self.holders_ahead_of(me)) as u32);
+            it.holder = first.closed.is_none().then(|| first.holder.clone());
+            it.resume = Some(resume.collect::<Vec<_>>().join(" ").into());
+        })
     }
 }
 
@@ -314,23 +311,23 @@ mod tests {
 
     #[test]
     fn claims_are_read_as_they_were_written() {
-        let claim = Claim {
-            key: latchwork_store::Key::new("k").unwrap(),
-            id: ClaimId::from_u128(7),
-            mode: Mode::Permits { take: 2, of: 5 },
-            order: latchwork_store::Order::Fifo,
-            ttl: Duration::from_secs(9),
-            holder: "host a, pid 7".into(),
-            waits: true,
-            floor: 0,
-            stamp: latchwork_store::Stamp::parse("0").unwrap(),
-        };
+        let claim = Claim::new(
+            latchwork_store::Key::new("k").unwrap(),
+            ClaimId::from_u128(7),
+            Mode::Permits { take: 2, of: 5 },
+            Duration::from_secs(9),
+            latchwork_store::Stamp::parse("0").unwrap(),
+        )
+        .with(|it| {
+            it.order = latchwork_store::Order::Fifo;
+            it.holder = "host a, pid 7".into();
+        });
         let value = value(&claim, Duration::from_millis(1_234));
         let place = Place::read(entry("k/1", 3, &value));
         assert_eq!((place.id, place.mode), (Some(claim.id), claim.mode));
         assert_eq!(
-            (&*place.holder, place.since),
-            (&*claim.holder, Some(Duration::from_millis(1_234)))
+            (&*place.holder.text, place.since),
+            (&*claim.holder.text, Some(Duration::from_millis(1_234)))
         );
     }
 

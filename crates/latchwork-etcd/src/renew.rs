@@ -164,7 +164,7 @@ impl Shared {
                 return;
             }
             // A lease may have been kept alive all the same.
-            let unknown = BackendError { effect: Effect::Unknown, ..error(failure) };
+            let unknown = error(failure).with_effect(Effect::Unknown);
             left.into_iter().for_each(|n| flight.tell(n, Err(unknown.clone())));
         })
     }

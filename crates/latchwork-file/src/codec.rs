@@ -1,12 +1,11 @@
 //! A record as bytes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::record::{Member, Record, Waiter};
-use latchwork_store::{ClaimId, Mode, Order};
+use latchwork_store::{ClaimId, Holder, Mode, Order};
 
-/// The longest text for people that a record keeps of one claim, in bytes.
+/// The longest text of a holder that a record keeps of one claim, in bytes.
 const MAX_HOLDER: usize = 1024;
 
 /// No record has a larger token: above it nothing could be counted.
@@ -31,7 +30,14 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record) {
     }
 }
 
-fn claim(out: &mut Vec<u8>, id: ClaimId, mode: Mode, expires: Duration, tag: u128, holder: &str) {
+fn claim(
+    out: &mut Vec<u8>,
+    id: ClaimId,
+    mode: Mode,
+    expires: Duration,
+    tag: u128,
+    holder: &Holder,
+) {
     out.extend_from_slice(&id.as_u128().to_le_bytes());
     let (kind, take, of) = match mode {
         Mode::Exclusive => (0u8, 0, 0),
@@ -44,11 +50,16 @@ fn claim(out: &mut Vec<u8>, id: ClaimId, mode: Mode, expires: Duration, tag: u12
     out.extend_from_slice(&of.to_le_bytes());
     time(out, expires);
     out.extend_from_slice(&tag.to_le_bytes());
-    let mut end = holder.len().min(MAX_HOLDER);
-    while !holder.is_char_boundary(end) {
+    let mut end = holder.text.len().min(MAX_HOLDER);
+    while !holder.text.is_char_boundary(end) {
         end -= 1;
     }
-    text(out, &holder[..end]);
+    if end < holder.text.len() {
+        let shorter = holder.clone().with(|it| it.text = it.text[..end].into());
+        text(out, &shorter.stored());
+    } else {
+        text(out, &holder.stored());
+    }
 }
 
 fn number(out: &mut Vec<u8>, value: u64) {
@@ -131,7 +142,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(length)?).ok()
     }
 
-    fn claim(&mut self) -> Option<(ClaimId, Mode, Duration, u128, Arc<str>)> {
+    fn claim(&mut self) -> Option<(ClaimId, Mode, Duration, u128, Holder)> {
         let id = ClaimId::from_u128(self.array().map(u128::from_le_bytes)?);
         let (kind, take, of) = (self.byte()?, self.count()?, self.count()?);
         let mode = match kind {
@@ -143,7 +154,7 @@ impl<'a> Reader<'a> {
         };
         let expires = self.time()?;
         let tag = self.array().map(u128::from_le_bytes)?;
-        Some((id, mode, expires, tag, self.text()?.into()))
+        Some((id, mode, expires, tag, Holder::from_stored(self.text()?)))
     }
 }
 
@@ -155,7 +166,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn sample() -> Record {
-        let holder: Arc<str> = "host:42 nightly".into();
+        let holder = Holder::new("host:42 nightly");
         let id = ClaimId::from_u128;
         let of = 7;
         Record {
@@ -202,7 +213,7 @@ pub(crate) mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, "k", &record);
         let (_, read) = decode(&bytes).unwrap();
-        assert_eq!(&*read.held[0].holder, "ä".repeat(512));
+        assert_eq!(read.held[0].holder, "ä".repeat(512).into());
         assert_eq!(read.closed_until, Duration::from_nanos(u64::MAX));
     }
 
@@ -226,22 +237,24 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn claim(key: &str) -> Claim {
-        Claim {
-            key: Key::new(key).unwrap(),
-            id: ClaimId::random(),
-            mode: Mode::Exclusive,
-            order: Order::Fifo,
-            ttl: Duration::from_secs(30),
-            holder: "x".into(),
-            waits: true,
-            floor: 0,
-            stamp: Stamp::new(Moment::from_nanos(0)),
-        }
+        Claim::new(
+            Key::new(key).unwrap(),
+            ClaimId::random(),
+            Mode::Exclusive,
+            Duration::from_secs(30),
+            Stamp::new(Moment::from_nanos(0)),
+        )
+        .with(|it| it.holder = "x".into())
     }
 
     fn use_it(key: &str, mut record: Record, now: Now, alive: Alive<'_>) {
         let Ok(key) = Key::new(key) else { return };
-        let named = |id, mode| Claim { id: ClaimId::from_u128(id), mode, ..claim(key.as_str()) };
+        let named = |id, mode| {
+            claim(key.as_str()).with(|it| {
+                it.id = ClaimId::from_u128(id);
+                it.mode = mode;
+            })
+        };
         record.snapshot(key.clone(), now, alive);
         for (id, mode) in [(1, Mode::Permits { take: 3, of: 7 }), (9, Mode::Exclusive)] {
             let claim = named(id, mode);

@@ -306,7 +306,7 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
         Ok(all) => {
             let damaged: Vec<_> = all
                 .iter()
-                .filter(|one| one.holders.iter().any(|party| &*party.holder == UNREADABLE))
+                .filter(|one| one.holders.iter().any(|party| &*party.holder.text == UNREADABLE))
                 .collect();
             match damaged.first() {
                 None => Finding::ok("records", format!("{} keys in use, all readable", all.len())),

@@ -100,14 +100,10 @@ fn unreadable(path: &Path, error: BackendError) -> Result<Snapshot, BackendError
         return Err(error);
     }
     let Ok(key) = Key::new(path.to_string_lossy()) else { return Err(error) };
-    let holder = Party {
-        id: None,
-        mode: Mode::Exclusive,
-        holder: UNREADABLE.into(),
-        token: None,
-        remaining: None,
-        age: None,
-    };
+    let holder = Party::new(Mode::Exclusive, UNREADABLE);
     let notes = [Some(error.message), error.next_step].into_iter().flatten().collect();
-    Ok(Snapshot { holders: vec![holder], notes, ..Snapshot::free(key) })
+    Ok(Snapshot::free(key).with(|it| {
+        it.holders = vec![holder];
+        it.notes = notes;
+    }))
 }

@@ -276,7 +276,7 @@ impl Vote<'_> {
     async fn confirm(&mut self, token: u64) -> bool {
         let knows = |(_, grant): &&(usize, Grant)| grant.token >= token;
         let mut known = self.grants.iter().filter(knows).count();
-        let claim = Claim { floor: token, ..self.round.claim.clone() };
+        let claim = self.round.claim.clone().with(|it| it.floor = token);
         let limit = node_limit(claim.ttl);
         let asks = self.grants.iter().filter(|g| !knows(g)).map(|(node, _)| {
             let (node, claims) = (self.shared.nodes[*node].clone(), [claim.clone()]);
@@ -367,14 +367,10 @@ impl Vote<'_> {
                 self.shared.size.within(free.chain(told))
             }
         };
-        Blocked {
-            retry_after,
-            ahead: None,
-            cause: most.map_or(Cause::Held, |b| b.cause),
-            holder: most.and_then(|b| b.holder.clone()),
-            resume: None,
-            store_time: None,
-        }
+        Blocked::by(most.map_or(Cause::Held, |b| b.cause)).with(|it| {
+            it.retry_after = retry_after;
+            it.holder = most.and_then(|b| b.holder.clone());
+        })
     }
 
     /// A pause by lot, long enough for one of the losers to finish before another begins.

@@ -81,10 +81,13 @@ impl Shared {
         let (round, asked) = match self.look_up(claim.id) {
             Some((round, State::Held(token))) => {
                 let floor = token.max(claim.floor);
-                let asked = Claim { floor, ttl: claim.ttl, ..round.claim.clone() };
+                let asked = round.claim.clone().with(|it| {
+                    it.floor = floor;
+                    it.ttl = claim.ttl;
+                });
                 (Some(round), asked)
             }
-            _ => (None, Claim { order: Order::Barging, ..claim.clone() }),
+            _ => (None, claim.clone().with(|it| it.order = Order::Barging)),
         };
         Ballot { id: claim.id, round, asked, held: vec![], lost: vec![], failures: vec![] }
     }
@@ -126,7 +129,10 @@ impl Shared {
     /// another under a long hold. It counts from the next renewal on: counted at once, a claim
     /// that had lapsed everywhere could slip back in after another's hold.
     fn plant(self: &Arc<Self>, node: usize, round: &Arc<Round>, token: u64) {
-        let claim = Claim { floor: token, waits: false, ..round.claim.clone() };
+        let claim = round.claim.clone().with(|it| {
+            it.floor = token;
+            it.waits = false;
+        });
         let (backend, limit) = (self.nodes[node].clone(), node_limit(claim.ttl));
         let ask = async move { backend.try_acquire(&claim).await };
         self.straggle(node, round, limited(self, limit, ask));
@@ -150,7 +156,7 @@ impl Shared {
                     }
                     _ => {}
                 }
-                Claim { ttl: claim.ttl.max(round.claim.ttl), ..round.claim.clone() }
+                round.claim.clone().with(|it| it.ttl = claim.ttl.max(round.claim.ttl))
             }
             None => claim.clone(),
         };

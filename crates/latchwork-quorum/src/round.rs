@@ -46,7 +46,11 @@ impl Round {
     pub(super) fn of(claim: &Claim, floor: u64, waited: bool) -> Arc<Self> {
         // Nodes neither queue nor push a grant: they would choose different heads.
         let id = ClaimId::random();
-        let claim = Claim { id, order: Order::Barging, floor, ..claim.clone() };
+        let claim = claim.clone().with(|it| {
+            it.id = id;
+            it.order = Order::Barging;
+            it.floor = floor;
+        });
         Arc::new(Self {
             claim,
             again: false,
@@ -58,7 +62,11 @@ impl Round {
 
     /// A round under the same name. No release of the name has been sent, so none can come late.
     pub(super) fn again(&self, claim: &Claim, floor: u64) -> Arc<Self> {
-        let claim = Claim { id: self.claim.id, order: Order::Barging, floor, ..claim.clone() };
+        let claim = claim.clone().with(|it| {
+            it.id = self.claim.id;
+            it.order = Order::Barging;
+            it.floor = floor;
+        });
         Arc::new(Self {
             claim,
             again: true,

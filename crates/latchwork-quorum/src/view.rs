@@ -64,7 +64,11 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
             let token = of.within(seen.iter().map(|p| p.token.unwrap_or(0)));
             let remaining = of.reached(seen.iter().filter_map(|p| p.remaining));
             let id = first.id.map(own);
-            holders.push(Party { id, token, remaining, ..first.clone() });
+            holders.push(first.clone().with(|it| {
+                it.id = id;
+                it.token = token;
+                it.remaining = remaining;
+            }));
         } else {
             let (votes, all) = (seen.len(), of.nodes);
             notes.push(format!("{:?} is on {votes} of {all} nodes: a vote, no hold", first.holder));
@@ -75,21 +79,20 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
         let id = seen[0].id.map(own);
         let holds = |party: &Party| party.id == id;
         if !holders.iter().any(holds) && !waiters.iter().any(holds) {
-            waiters.push(Party { id, ..seen[0].clone() });
+            waiters.push(seen[0].clone().with(|it| it.id = id));
         }
     }
     let missing = || std::iter::repeat_n(Default::default(), of.nodes - snapshots.len());
     let linger = snapshots.iter().map(|s| s.linger.unwrap_or_default()).chain(missing());
     let tokens = snapshots.iter().map(|s| s.token).chain((snapshots.len()..of.nodes).map(|_| 0));
-    Snapshot {
-        shape: holders.first().or(waiters.first()).map(|party| party.mode.shape()),
-        holders,
-        waiters,
-        token: of.reached(tokens).unwrap_or(0),
-        linger: of.reached(linger).filter(|left| !left.is_zero()),
-        notes,
-        ..Snapshot::free(key)
-    }
+    Snapshot::free(key).with(|it| {
+        it.shape = holders.first().or(waiters.first()).map(|party| party.mode.shape());
+        it.holders = holders;
+        it.waiters = waiters;
+        it.token = of.reached(tokens).unwrap_or(0);
+        it.linger = of.reached(linger).filter(|left| !left.is_zero());
+        it.notes = notes;
+    })
 }
 
 /// The same party at several nodes, by its name there or, without one, by its text.

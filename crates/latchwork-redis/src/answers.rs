@@ -23,8 +23,7 @@ pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, Backend
         Held::Closed => (Cause::Linger, None),
         Held::Foreign => (Cause::Foreign, None),
     };
-    let blocked =
-        Blocked { retry_after: None, ahead: None, cause, holder, resume: None, store_time: None };
+    let blocked = Blocked::by(cause).with(|it| it.holder = holder);
     Ok(Attempt::Blocked(blocked))
 }
 
@@ -78,16 +77,14 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                     "g" => Cause::Quarantine,
                     _ => return None,
                 };
-                Some(Ok(Attempt::Blocked(Blocked {
-                    retry_after: number(retry).map(Duration::from_millis),
-                    ahead: number(ahead).and_then(|n| u32::try_from(n).ok()),
-                    cause,
-                    holder: Some(text(holder)?)
-                        .filter(|stored| !stored.is_empty())
-                        .map(|stored| read_holder(&stored).0),
-                    resume: None,
-                    store_time: Some(time(seconds, micros)?),
-                })))
+                let stored = Some(text(holder)?).filter(|stored| !stored.is_empty());
+                let store_time = time(seconds, micros)?;
+                Some(Ok(Attempt::Blocked(Blocked::by(cause).with(|it| {
+                    it.retry_after = number(retry).map(Duration::from_millis);
+                    it.ahead = number(ahead).and_then(|n| u32::try_from(n).ok());
+                    it.holder = stored.map(|stored| read_holder(&stored).0);
+                    it.store_time = Some(store_time);
+                }))))
             }
             Value::Int(2) => Some(Err(mismatch(shape(&text(parts.get(1)?)?)?, claim))),
             Value::Int(3) => {

@@ -1,7 +1,6 @@
 //! Who holds and who waits, without changing anything and without `KEYS`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -265,14 +264,9 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
             let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
             let name = names.lock();
             snapshot.notes.push(format!("{name:?} is a {other} and no lock of this family{whose}"));
-            snapshot.holders.push(Party {
-                id: None,
-                mode: Mode::Exclusive,
-                holder: format!("a {other} that is no lock of this family").into(),
-                token: None,
-                remaining: left,
-                age: None,
-            });
+            let said = format!("a {other} that is no lock of this family");
+            let party = Party::new(Mode::Exclusive, said);
+            snapshot.holders.push(party.with(|it| it.remaining = left));
         }
     }
     let (Value::Array(line), Value::Array(marks)) = (line, marks) else { return None };
@@ -316,14 +310,8 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
             _ => Mode::Read,
         };
         snapshot.shape = held.shape();
-        snapshot.holders.push(Party {
-            id: None,
-            mode,
-            holder: "one or more that plain mode cannot name".into(),
-            token: None,
-            remaining: snapshot.linger.take(),
-            age: None,
-        });
+        let party = Party::new(mode, "one or more that plain mode cannot name");
+        snapshot.holders.push(party.with(|it| it.remaining = snapshot.linger.take()));
     }
     if snapshot.shape.is_some() {
         snapshot.notes.push("plain mode: those who wait are not shown".into());
@@ -341,14 +329,14 @@ fn hold(
 ) -> Option<()> {
     snapshot.shape = held.shape();
     match held {
-        Held::Alone { mode, id, token, holder, since } => snapshot.holders.push(Party {
-            id: ClaimId::parse(id),
-            mode: *mode,
-            holder: holder.clone(),
-            token: Some(*token),
-            remaining: left,
-            age: age(*since, now),
-        }),
+        Held::Alone { mode, id, token, holder, since } => {
+            snapshot.holders.push(Party::new(*mode, holder.clone()).with(|it| {
+                it.id = ClaimId::parse(id);
+                it.token = Some(*token);
+                it.remaining = left;
+                it.age = age(*since, now);
+            }))
+        }
         Held::Closed => snapshot.linger = left,
         Held::Foreign => {
             if left.is_none() {
@@ -359,14 +347,8 @@ fn hold(
                 );
             }
             snapshot.shape = Some(Shape::Mutex);
-            snapshot.holders.push(Party {
-                id: None,
-                mode: Mode::Exclusive,
-                holder: Arc::from("a client of another kind"),
-                token: None,
-                remaining: left,
-                age: None,
-            });
+            let party = Party::new(Mode::Exclusive, "a client of another kind");
+            snapshot.holders.push(party.with(|it| it.remaining = left));
         }
         Held::Readers { closed } | Held::Permits { closed, .. } => {
             let of = match held {
@@ -396,14 +378,12 @@ fn member(id: &str, detail: &str, of: u32, now: u64, ends: u64) -> Option<Party>
     let (_, mode, take) = (words.next()?, words.next()?, words.next()?);
     let token = words.next()?.parse().ok()?;
     let (holder, since) = read_holder(words.next()?);
-    Some(Party {
-        id: ClaimId::parse(id),
-        mode: mode_of(mode, take, of)?,
-        holder,
-        token: Some(token),
-        remaining: Some(Duration::from_millis(ends - now)),
-        age: age(since, now),
-    })
+    Some(Party::new(mode_of(mode, take, of)?, holder).with(|it| {
+        it.id = ClaimId::parse(id);
+        it.token = Some(token);
+        it.remaining = Some(Duration::from_millis(ends - now));
+        it.age = age(since, now);
+    }))
 }
 
 /// `<id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <tried> <stamp> <process>
@@ -413,14 +393,11 @@ fn waiting(entry: &str, now: u64) -> Option<Party> {
     let [id, _, ends, mode, take, of, .., holder] = &words[..] else { return None };
     let left = ends.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
     let (holder, since) = read_holder(holder);
-    Some(Party {
-        id: ClaimId::parse(id),
-        mode: mode_of(mode, take, of.parse().ok()?)?,
-        holder,
-        token: None,
-        remaining: Some(Duration::from_millis(left)),
-        age: age(since, now),
-    })
+    Some(Party::new(mode_of(mode, take, of.parse().ok()?)?, holder).with(|it| {
+        it.id = ClaimId::parse(id);
+        it.remaining = Some(Duration::from_millis(left));
+        it.age = age(since, now);
+    }))
 }
 
 /// How long ago that was, by the server's clock; in plain mode it does not tell its time.

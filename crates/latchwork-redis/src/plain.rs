@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Claim, Effect, Grant, Key, Linger, Mode,
-    Released, Renewal, Snapshot, Wake, random_between,
+    Attempt, BackendError, BackendErrorKind, Claim, Effect, Grant, Key, Linger, Mode, Released,
+    Renewal, Snapshot, Wake, random_between,
 };
 use redis::{Value, cmd};
 
@@ -104,7 +104,7 @@ impl Plain {
     /// Draws a token and writes it into the key; empty if the key is no longer the claim's.
     async fn confirm(&self, names: &Names, id: &str) -> Result<String, BackendError> {
         // From here on nothing is certainly not applied: the key is taken.
-        let unknown = |error| BackendError { effect: Effect::Unknown, ..error };
+        let unknown = |error: BackendError| error.with_effect(Effect::Unknown);
         let counter = names.token();
         let drawn = self.one_key(names, &TOKEN, &counter, &[]).await.map_err(unknown)?;
         let token = token(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
@@ -126,7 +126,9 @@ impl Plain {
         }
         let retry_after = number(left).map(|left| Duration::from_millis(left + 1));
         Ok(match attempt {
-            Attempt::Blocked(blocked) => Attempt::Blocked(Blocked { retry_after, ..blocked }),
+            Attempt::Blocked(blocked) => {
+                Attempt::Blocked(blocked.with(|it| it.retry_after = retry_after))
+            }
             granted => granted,
         })
     }

@@ -68,7 +68,7 @@ impl Replicated {
                 Ok(()) => Effect::NotApplied,
                 Err(_) => Effect::Unknown,
             };
-            return Err(BackendError { effect, ..short });
+            return Err(short.with_effect(effect));
         }
         Ok(attempt)
     }
@@ -145,7 +145,7 @@ impl Confirm {
                 format!("{confirmed} of {wanted} replicas confirmed the lock in time"),
             )
             .next_step("look at the replicas (INFO replication), or lower min_replicas")),
-            Err(error) => Err(BackendError { effect: Effect::Unknown, ..error.clone() }),
+            Err(error) => Err(error.clone().with_effect(Effect::Unknown)),
         }
     }
 }

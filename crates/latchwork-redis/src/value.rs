@@ -1,9 +1,8 @@
 //! The value of a key: what a claim writes there, and what is read of it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::{Claim, Mode, Shape};
+use latchwork_store::{Claim, Holder, Mode, Shape};
 
 /// The digits of a time in milliseconds, from 2001 to 2286.
 const DIGITS: usize = 13;
@@ -19,19 +18,19 @@ pub(crate) fn head(claim: &Claim) -> String {
 }
 
 /// What is kept of a claim for people: `<since when it has asked, ms since 1970>|<text>`.
-pub(crate) fn stored(since: Duration, text: &str) -> String {
-    format!("{:0DIGITS$}|{text}", since.as_millis() as u64)
+pub(crate) fn stored(since: Duration, holder: &Holder) -> String {
+    format!("{:0DIGITS$}|{}", since.as_millis() as u64, holder.stored())
 }
 
 /// The text for people, and since when the claim has asked, on the wall clock of its process.
-pub(crate) fn read_holder(stored: &str) -> (Arc<str>, Option<Duration>) {
+pub(crate) fn read_holder(stored: &str) -> (Holder, Option<Duration>) {
     match stored.split_once('|') {
         Some((since, text))
             if since.len() == DIGITS && since.bytes().all(|b| b.is_ascii_digit()) =>
         {
-            (text.into(), since.parse().ok().map(Duration::from_millis))
+            (Holder::from_stored(text), since.parse().ok().map(Duration::from_millis))
         }
-        _ => (stored.into(), None),
+        _ => (Holder::from_stored(stored), None),
     }
 }
 
@@ -54,7 +53,7 @@ pub(crate) fn is_alone(mode: Mode) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Held {
     /// One claim alone.
-    Alone { mode: Mode, id: String, token: u64, holder: Arc<str>, since: Option<Duration> },
+    Alone { mode: Mode, id: String, token: u64, holder: Holder, since: Option<Duration> },
     /// Readers; nobody joins them until then (ms since 1970).
     Readers { closed: u64 },
     /// Permits of a limit, closed in the same way.
@@ -113,7 +112,7 @@ mod tests {
     fn any_text_comes_back() {
         let since = Duration::from_millis(1_790_000_000_123);
         for text in ["", "host pid 7", "a|b", "1790000000000|x", "\u{e9}:\n"] {
-            assert_eq!(read_holder(&stored(since, text)), (text.into(), Some(since)));
+            assert_eq!(read_holder(&stored(since, &text.into())), (text.into(), Some(since)));
         }
         for text in ["", "host pid 7", "a|b", "12|x", "179000000000x|y"] {
             assert_eq!(read_holder(text), (text.into(), None));

@@ -1,14 +1,17 @@
 //! A claim: one attempt to hold a key, and what it asks for.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backoff;
 use crate::clock::Moment;
+use crate::holder::Holder;
 use crate::key::Key;
 
 /// One attempt to hold a key, from its first try to its release.
+///
+/// Make one with [`Claim::new`], and set what differs.
+#[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// What is locked.
@@ -21,14 +24,29 @@ pub struct Claim {
     pub order: Order,
     /// How long the store keeps the claim without hearing of it.
     pub ttl: Duration,
-    /// Who this is, for people: host, process, purpose.
-    pub holder: Arc<str>,
+    /// What the claim says of itself to people and to other clients.
+    pub holder: Holder,
     /// Whether a blocked try may leave anything behind (a place, or a waiter mark).
     pub waits: bool,
     /// The least token that the store must give and remember; 0 asks for nothing.
     pub floor: u64,
     /// The client's own send time. Opaque to the store, echoed by a pushed grant.
     pub stamp: Stamp,
+}
+
+impl Claim {
+    /// A claim that says nothing of itself, takes a place in line and waits, and asks for no token.
+    pub fn new(key: Key, id: ClaimId, mode: Mode, ttl: Duration, stamp: Stamp) -> Self {
+        let (holder, order) = (Holder::new(""), Order::Fifo);
+        Self { key, id, mode, order, ttl, holder, waits: true, floor: 0, stamp }
+    }
+
+    /// The same with this change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 /// The name of a claim: 128 random bits.

@@ -9,6 +9,7 @@ use crate::key::Key;
 
 /// What went wrong inside a backend's verb, and whether it may have taken effect.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct BackendError {
     /// What went wrong.
     pub kind: BackendErrorKind,
@@ -22,6 +23,7 @@ pub struct BackendError {
 
 /// The kinds of backend errors. Contention is not among them (B9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BackendErrorKind {
     /// The store did not answer, or not well enough.
     Unreachable,
@@ -57,6 +59,12 @@ impl BackendError {
     pub fn next_step(mut self, step: impl Into<String>) -> Self {
         self.next_step = Some(step.into());
         self
+    }
+
+    /// The same error, of a request that had this effect.
+    #[must_use]
+    pub fn with_effect(self, effect: Effect) -> Self {
+        Self { effect, ..self }
     }
 
     /// The verb gave no answer within core's time limit.
@@ -241,11 +249,19 @@ impl StdError for Error {
 
 /// The end of a hold that was not a release. Final, and not an [`Error`]: the lock worked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lost {
     /// Why.
     pub reason: LostReason,
     /// When, by the holder's own boot clock.
     pub at: Moment,
+}
+
+impl Lost {
+    /// An end for this reason, at this moment of the holder's boot clock.
+    pub const fn new(reason: LostReason, at: Moment) -> Self {
+        Self { reason, at }
+    }
 }
 
 /// Why a hold ended without a release.
@@ -280,6 +296,7 @@ impl StdError for Lost {}
 
 /// Why a guard does not vouch for its lock right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NotHeld {
     /// In doubt: the machine was paused, or a clock was set or ran at another rate, and the store
     /// has not confirmed the hold yet. May pass; do not touch the resource meanwhile.

@@ -20,6 +20,7 @@ mod doorbell;
 mod doubts;
 mod error;
 mod fork;
+mod holder;
 mod io;
 mod key;
 pub mod kit;
@@ -47,6 +48,7 @@ pub use error::{
 #[cfg(target_os = "linux")]
 pub use fork::CloseOnFork;
 pub use fork::Origin;
+pub use holder::Holder;
 pub use io::{Io, Task};
 pub use key::Key;
 pub use lifeline::Lifeline;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{ClaimId, Mode, Shape, Stamp};
+use crate::holder::Holder;
 use crate::key::Key;
 
 /// The answer to a try.
@@ -27,6 +28,9 @@ pub struct Grant {
 }
 
 /// Why a claim was not granted, and when looking again may pay.
+///
+/// Make one with [`Blocked::by`], and set what is known.
+#[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocked {
     /// When to look again if nothing else happens; `None` if the store cannot tell.
@@ -35,12 +39,27 @@ pub struct Blocked {
     pub ahead: Option<u32>,
     /// What is in the way.
     pub cause: Cause,
-    /// The text of a holder in the way, where known. A store may ask for it with a later look only.
-    pub holder: Option<Arc<str>>,
+    /// A holder in the way, where known. A store may ask for it with a later look only.
+    pub holder: Option<Holder>,
     /// Where [`Backend::wait`](crate::Backend::wait) should resume: opaque to everyone but the backend.
     pub resume: Option<Arc<str>>,
     /// The store's own clock at the answer, where it has one.
     pub store_time: Option<Duration>,
+}
+
+impl Blocked {
+    /// A claim that this is in the way of; nothing else is known.
+    pub fn by(cause: Cause) -> Self {
+        let (retry_after, ahead, holder, resume, store_time) = (None, None, None, None, None);
+        Self { retry_after, ahead, cause, holder, resume, store_time }
+    }
+
+    /// The same with this change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 /// What is in the way of a blocked claim.
@@ -123,6 +142,9 @@ pub enum Query {
 }
 
 /// What the store holds for a key.
+///
+/// Make one with [`Snapshot::free`], and set what differs.
+#[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The key.
@@ -155,6 +177,13 @@ impl Snapshot {
         }
     }
 
+    /// The same with this change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// Whether nobody holds the key or waits for it, and it is not kept closed.
     pub fn is_free(&self) -> bool {
         self.holders.is_empty() && self.waiters.is_empty() && self.linger.is_none()
@@ -162,14 +191,17 @@ impl Snapshot {
 }
 
 /// A claim as `inspect` sees it.
+///
+/// Make one with [`Party::new`], and set what is known.
+#[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Party {
     /// The claim's id; `None` for a holder of a foreign kind.
     pub id: Option<ClaimId>,
     /// Its mode.
     pub mode: Mode,
-    /// Its text for people.
-    pub holder: Arc<str>,
+    /// What it says of itself.
+    pub holder: Holder,
     /// Its token, for a holder.
     pub token: Option<u64>,
     /// What is left of its ttl by the store's clock; `None` if it never ends by itself.
@@ -177,4 +209,19 @@ pub struct Party {
     /// How long ago it first asked, by the wall clocks of its process and of whoever looks; `None`
     /// if the store does not keep that.
     pub age: Option<Duration>,
+}
+
+impl Party {
+    /// A claim of a foreign kind, without an id, that never ends by itself.
+    pub fn new(mode: Mode, holder: impl Into<Holder>) -> Self {
+        let holder = holder.into();
+        Self { id: None, mode, holder, token: None, remaining: None, age: None }
+    }
+
+    /// The same with this change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }

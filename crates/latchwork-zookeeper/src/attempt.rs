@@ -259,12 +259,11 @@ impl Shared {
         }
         let told = told_in(&mut landed);
         let is_foreign = told.as_ref().is_some_and(|told| !told.is_ours());
-        Ok(Round::Done(Attempt::Blocked(Blocked {
-            retry_after: None,
-            cause: if is_foreign { Cause::Foreign } else { Cause::Held },
-            holder: told.map(|told| told.holder),
-            ..far.blocked.clone()
-        })))
+        Ok(Round::Done(Attempt::Blocked(far.blocked.clone().with(|it| {
+            it.retry_after = None;
+            it.cause = if is_foreign { Cause::Foreign } else { Cause::Held };
+            it.holder = told.map(|told| told.holder);
+        }))))
     }
 
     /// Finds the node of a claim whose making was not answered. It was made, or never will be: what
@@ -337,14 +336,10 @@ impl Shared {
         let path = |name: &str| format!("{lock}/{name}");
         let first = line.places.first().map(|place| path(&place.name));
         let ahead = line.waiting_before(me);
-        let mut blocked = Blocked {
-            retry_after: None,
-            ahead: Some(ahead),
-            cause: Cause::Held,
-            holder: None,
-            resume: Some(targets.join("\n").into()),
-            store_time: None,
-        };
+        let mut blocked = Blocked::by(Cause::Held).with(|it| {
+            it.ahead = Some(ahead);
+            it.resume = Some(targets.join("\n").into());
+        });
         let told = if claim.waits && claim.order == Order::Fifo {
             let behind: Vec<_> = targets.iter().map(|name| path(name)).collect();
             let is_far = ahead > FAR && closed_until.is_none() && line.closed.is_empty();

@@ -114,16 +114,15 @@ impl Shared {
                 let end = "if its owner has died, only deleting it frees the key";
                 snapshot.notes.push(format!("{note}: {end}"));
             }
-            let party = Party {
-                // Curator's nodes carry such an id too; they are not ours to evict.
-                id: place.id().filter(|_| told.is_ours()),
-                mode: place.mode,
-                holder: told.holder,
-                token,
+            // Curator's nodes carry an id too; they are not ours to evict.
+            let id = place.id().filter(|_| told.is_ours());
+            let party = Party::new(place.mode, told.holder).with(|it| {
+                it.id = id;
+                it.token = token;
                 // So long at most, if its process dies now.
-                remaining: told.ttl.filter(|_| stat.owner != 0),
-                age: told.since.map(|since| now.saturating_sub(since)),
-            };
+                it.remaining = told.ttl.filter(|_| stat.owner != 0);
+                it.age = told.since.map(|since| now.saturating_sub(since));
+            });
             let parties = if holds { &mut snapshot.holders } else { &mut snapshot.waiters };
             parties.push(party);
         }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::{self, Admission, Node};
-use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Effect, Mode, Shape};
+use latchwork_store::{
+    BackendError, BackendErrorKind, Claim, ClaimId, Effect, Holder, Mode, Shape,
+};
 
 /// What the name of a claim's node starts with; the server appends a number.
 pub(crate) fn name_of(claim: &Claim) -> String {
@@ -269,13 +271,13 @@ pub(crate) struct Told {
     pub(crate) ttl: Option<Duration>,
     /// Since when it has asked, on the wall clock of its process.
     pub(crate) since: Option<Duration>,
-    pub(crate) holder: Arc<str>,
+    pub(crate) holder: Holder,
 }
 
 /// What is stored in the node of a claim.
 pub(crate) fn data_of(claim: &Claim, now: Duration) -> Vec<u8> {
     let (ttl, since) = (claim.ttl.as_millis(), now.as_millis());
-    format!("lw1 {ttl} {since} {}", claim.holder).into_bytes()
+    format!("lw1 {ttl} {since} {}", claim.holder.stored()).into_bytes()
 }
 
 impl Told {
@@ -285,7 +287,8 @@ impl Told {
             words.next().filter(|kind| *kind == "lw1")?;
             let mut ms = || words.next()?.parse().ok().map(Duration::from_millis);
             let (ttl, since) = (ms()?, ms()?);
-            Some(Self { ttl: Some(ttl), since: Some(since), holder: words.next()?.into() })
+            let holder = Holder::from_stored(words.next()?);
+            Some(Self { ttl: Some(ttl), since: Some(since), holder })
         });
         ours.unwrap_or_else(|| {
             // Others store the address of their host, or who they are.
@@ -302,22 +305,19 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use latchwork_store::{Key, Order, Stamp};
+    use latchwork_store::{Key, Stamp};
 
     use super::*;
 
     fn claim(mode: Mode) -> Claim {
-        Claim {
-            key: Key::new("k").unwrap(),
-            id: ClaimId::from_u128(0x1234_5678_9abc_def0_1122_3344_5566_7788),
+        Claim::new(
+            Key::new("k").unwrap(),
+            ClaimId::from_u128(0x1234_5678_9abc_def0_1122_3344_5566_7788),
             mode,
-            order: Order::Fifo,
-            ttl: Duration::from_secs(9),
-            holder: "host a, pid 7".into(),
-            waits: true,
-            floor: 0,
-            stamp: Stamp::parse("0").unwrap(),
-        }
+            Duration::from_secs(9),
+            Stamp::parse("0").unwrap(),
+        )
+        .with(|it| it.holder = "host a, pid 7".into())
     }
 
     fn line(names: &[&str]) -> Line {
@@ -491,7 +491,7 @@ mod tests {
         let told = Told::read(&data_of(&claim(Mode::Exclusive), Duration::from_millis(1_234)));
         assert_eq!(told.ttl, Some(Duration::from_secs(9)));
         assert_eq!(told.since, Some(Duration::from_millis(1_234)));
-        assert_eq!((&*told.holder, told.is_ours()), ("host a, pid 7", true));
+        assert_eq!((&*told.holder.text, told.is_ours()), ("host a, pid 7", true));
         for data in [&b""[..], b"10.0.0.1", b"lw1 x", b"\xff", b"lw2 1 1 x"] {
             assert!(!Told::read(data).is_ours());
         }

@@ -91,7 +91,7 @@ impl Shared {
         let access = self.access();
         let requests = [
             Request::delete(&format!("{lock}/{}", line.places[me].name)),
-            Request::create(Kind::Persistent, &closed, claim.holder.as_bytes(), access),
+            Request::create(Kind::Persistent, &closed, claim.holder.stored().as_bytes(), access),
         ];
         let body = match session.fly(vec![Request::together(&requests)]).await.next()? {
             Ok(body) => body,

@@ -69,7 +69,7 @@ impl Shared {
         group: &[Held<'_>],
     ) -> Result<Vec<Result<Renewal, BackendError>>, BackendError> {
         // An error tells nothing of what a heart-beat has kept alive meanwhile.
-        let unsure = |error: BackendError| BackendError { effect: Effect::Unknown, ..error };
+        let unsure = |error: BackendError| error.with_effect(Effect::Unknown);
         let up = session.up().await.map_err(unsure)?;
         let sent = Reading::now(&self.io);
         let paths: Vec<_> = group

@@ -172,17 +172,18 @@ impl Play {
             _ => Mode::Permits { take: 1 + self.random.below(3) as u32, of: 1 + kind as u32 },
         };
         let seconds = [1, 3, 10, 60][self.random.below(4) as usize];
-        Claim {
-            key: Key::new(format!("differential/{key}")).expect("a good key"),
-            id: ClaimId::from_u128(u128::from(self.random.next()) << 64 | slot as u128),
+        Claim::new(
+            Key::new(format!("differential/{key}")).expect("a good key"),
+            ClaimId::from_u128(u128::from(self.random.next()) << 64 | slot as u128),
             mode,
-            order: if self.random.one_in(4) { Order::Barging } else { Order::Fifo },
-            ttl: Duration::from_secs(seconds) + self.only_punctual(5),
-            holder: format!("slot {slot}").into(),
-            waits: !self.random.one_in(6),
-            floor: 0,
-            stamp: Stamp::new(Moment::from_nanos(0)),
-        }
+            Duration::from_secs(seconds) + self.only_punctual(5),
+            Stamp::new(Moment::from_nanos(0)),
+        )
+        .with(|it| {
+            it.order = if self.random.one_in(4) { Order::Barging } else { Order::Fifo };
+            it.holder = format!("slot {slot}").into();
+            it.waits = !self.random.one_in(6);
+        })
     }
 
     async fn step(&mut self) -> Result<(), String> {
@@ -307,7 +308,7 @@ impl Play {
     async fn let_them_listen(&mut self) {
         for (holder, waiter) in [(0, 1), (1, 0)] {
             let claims = [self.fresh_claim(0), self.fresh_claim(0)];
-            let [held, mut waits] = claims.map(|claim| Claim { mode: Mode::Exclusive, ..claim });
+            let [held, mut waits] = claims.map(|claim| claim.with(|it| it.mode = Mode::Exclusive));
             (waits.waits, waits.order) = (true, Order::Fifo);
             let _ = self.clients[holder].attempt(&held).await;
             let answer = self.clients[waiter].attempt(&waits).await;

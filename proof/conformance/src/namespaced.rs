@@ -64,7 +64,7 @@ impl Namespaced {
     }
 
     fn claim(&self, claim: &Claim) -> Claim {
-        Claim { key: self.namespace.inside(&claim.key), ..claim.clone() }
+        claim.clone().with(|it| it.key = self.namespace.inside(&claim.key))
     }
 
     /// Errors name the key, as the trial knows it.

@@ -141,27 +141,27 @@ impl Stage {
     /// A fresh claim on the key of the trial: long ttl, in line, waiting.
     pub(crate) fn claim(&self, mode: Mode) -> Claim {
         self.made.set(self.made.get() + 1);
-        Claim {
-            key: Key::new(NAME).expect("a good key"),
-            id: ClaimId::random(),
+        Claim::new(
+            Key::new(NAME).expect("a good key"),
+            ClaimId::random(),
             mode,
-            order: Order::Fifo,
-            ttl: self.harness.long_ttl(),
-            holder: format!("holder {}", self.made.get()).into(),
-            waits: true,
-            floor: 0,
-            stamp: Stamp::new(self.now()),
-        }
+            self.harness.long_ttl(),
+            Stamp::new(self.now()),
+        )
+        .with(|it| it.holder = format!("holder {}", self.made.get()).into())
     }
 
     /// A fresh claim that leaves nothing behind when it is blocked.
     pub(crate) fn passer(&self, mode: Mode) -> Claim {
-        Claim { waits: false, order: Order::Barging, ..self.claim(mode) }
+        self.claim(mode).with(|it| {
+            it.waits = false;
+            it.order = Order::Barging;
+        })
     }
 
     /// A fresh claim that is meant to run out.
     pub(crate) fn short_claim(&self, mode: Mode) -> Claim {
-        Claim { ttl: self.short(), ..self.claim(mode) }
+        self.claim(mode).with(|it| it.ttl = self.short())
     }
 
     /// All modes that the backend can do, each a claim that fills its key.

@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
     let task = Task {
         names: std::slice::from_ref(&args.name),
         command: &args.command,
-        holder: args.candidate.as_deref(),
+        holder: None,
         max_hold: args.max_hold,
         wait: None,
         store,
@@ -36,6 +36,9 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
     loop {
         let led = session.term(async |manager| {
             let mut election = manager.election(&args.name);
+            if let Some(candidate) = &args.candidate {
+                election = election.candidate(&**candidate);
+            }
             if let Some(ttl) = args.ttl {
                 election = election.ttl(ttl);
             }

@@ -112,7 +112,7 @@ impl Observer for News {
                 let quarantine = || "a store in quarantine, which may have lost locks".into();
                 let in_the_way = match blocked.cause {
                     Cause::Quarantine => Some(quarantine()),
-                    _ => blocked.holder.clone(),
+                    _ => blocked.holder.as_ref().map(|holder| holder.text.clone()),
                 };
                 let ahead = blocked.ahead.unwrap_or(0);
                 self.waits(key.as_str(), InTheWay { holder: in_the_way, ahead });
@@ -147,14 +147,7 @@ mod tests {
         let (news, mut lines) = News::new(tells_waiting, verbose);
         let key = Key::new("x").unwrap();
         for holder in holders {
-            let blocked = Blocked {
-                retry_after: None,
-                ahead: None,
-                cause: Cause::Held,
-                holder: holder.map(Into::into),
-                resume: None,
-                store_time: None,
-            };
+            let blocked = Blocked::by(Cause::Held).with(|it| it.holder = holder.map(Into::into));
             news.event(&Event::Waiting { key: &key, blocked: &blocked });
         }
         std::iter::from_fn(|| lines.try_recv().ok()).map(|line| line.message).collect()
@@ -164,14 +157,7 @@ mod tests {
     fn a_quarantine_is_told() {
         let (news, mut lines) = News::new(true, false);
         let key = Key::new("x").unwrap();
-        let blocked = Blocked {
-            retry_after: None,
-            ahead: None,
-            cause: Cause::Quarantine,
-            holder: None,
-            resume: None,
-            store_time: None,
-        };
+        let blocked = Blocked::by(Cause::Quarantine);
         news.event(&Event::Waiting { key: &key, blocked: &blocked });
         assert!(lines.try_recv().unwrap().message.contains("quarantine"));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use futures_util::future::join_all;
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
-use latchwork_store::{Backend, Claim, Renewal, Wake};
+use latchwork_store::{Backend, Renewal, Wake};
 
 fn server() -> EtcdServer {
     EtcdServer::start(&EtcdOptions::new()).unwrap()
@@ -55,7 +55,7 @@ fn a_claim_under_a_lease_with_time_to_spare_has_its_whole_ttl() {
     let server = server();
     run(async {
         let client = bare(&server.url()).await;
-        let at = || Claim { ttl: TTL, ..claim("k") };
+        let at = || claim("k").with(|it| it.ttl = TTL);
         let first = at();
         client.granted(&first).await;
         client.released(&first).await;
@@ -72,7 +72,7 @@ fn a_claim_under_a_lease_with_time_to_spare_has_its_whole_ttl() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         // And without time to spare there is a keep-alive in the same flight.
-        let short = || Claim { ttl: 5 * SEC, ..claim("short") };
+        let short = || claim("short").with(|it| it.ttl = 5 * SEC);
         for n in 0..3 {
             let before = Requests::of(&server);
             let next = short();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use latchwork_services::{Direction, EtcdOptions, EtcdServer, Proxy, etcdctl};
-use latchwork_store::{Attempt, Backend, Cause, Claim, LostReason, Mode, Wake};
+use latchwork_store::{Attempt, Backend, Cause, LostReason, Mode, Wake};
 
 fn server() -> EtcdServer {
     EtcdServer::start(&EtcdOptions::new()).unwrap()
@@ -130,8 +130,12 @@ fn h107_who_waits_for_two_hundred_holders_is_told_so_again() {
     let server = server();
     run(async {
         let client = bare(&server.url()).await;
-        let permit =
-            || Claim { mode: Mode::Permits { take: 1, of: 200 }, ttl: 60 * SEC, ..claim("k") };
+        let permit = || {
+            claim("k").with(|it| {
+                it.mode = Mode::Permits { take: 1, of: 200 };
+                it.ttl = 60 * SEC;
+            })
+        };
         let holders: Vec<_> = (0..200).map(|_| permit()).collect();
         for holder in &holders {
             client.granted(holder).await;

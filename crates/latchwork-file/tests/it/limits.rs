@@ -242,7 +242,7 @@ async fn descriptors(dir: &Path) {
     let backend = connect(dir);
     let mine = claim("k");
     // The stripe is open from now on, as in a program that has run for a while.
-    blocked(backend.try_acquire(&Claim { waits: false, ..claim("k") }).await);
+    blocked(backend.try_acquire(&claim("k").with(|it| it.waits = false)).await);
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     let limit = Some(used + 20);
     setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).unwrap();

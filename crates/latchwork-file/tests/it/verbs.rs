@@ -273,7 +273,7 @@ fn record_of(snapshot: &Snapshot) -> &str {
 async fn keys_used_once_leave_a_bounded_directory() {
     let dir = dir();
     let backend = connect(dir.path());
-    let kept = Claim { ttl: 600 * SEC, ..claim("kept") };
+    let kept = claim("kept").with(|it| it.ttl = 600 * SEC);
     granted(backend.try_acquire(&kept).await);
     let closed = claim("closed");
     granted(backend.try_acquire(&closed).await);
@@ -291,7 +291,7 @@ async fn keys_used_once_leave_a_bounded_directory() {
     // A stripe sweeps when it has 32, at the next release there.
     assert!(most < 64 * 34 + 70, "{most} files");
     assert!(matches!(renew(&backend, &kept).await, Renewal::Held { .. }));
-    blocked(backend.try_acquire(&Claim { waits: false, ..claim("closed") }).await);
+    blocked(backend.try_acquire(&claim("closed").with(|it| it.waits = false)).await);
     // The record of the first key is gone, its token is not forgotten.
     let again = claim("once 0");
     assert!(granted(backend.try_acquire(&again).await) > 0);
@@ -383,7 +383,7 @@ async fn a_linger_outlives_its_session() {
     let backend = connect(dir.path());
     let answer = blocked(backend.try_acquire(&claim("k")).await);
     assert_eq!(answer.cause, Cause::Linger);
-    let next = Claim { waits: false, ..claim("k") };
+    let next = claim("k").with(|it| it.waits = false);
     let token = loop {
         match backend.try_acquire(&next).await.unwrap() {
             Attempt::Granted(grant) => break grant.token,
@@ -423,10 +423,10 @@ async fn readers_share_and_permits_count() {
 async fn a_lost_claim_stays_lost() {
     let dir = dir();
     let backend = connect(dir.path());
-    let short = Claim { ttl: SEC, ..claim("k") };
+    let short = claim("k").with(|it| it.ttl = SEC);
     granted(backend.try_acquire(&short).await);
     let after = io().now();
-    let answer = blocked(backend.try_acquire(&Claim { waits: false, ..claim("k") }).await);
+    let answer = blocked(backend.try_acquire(&claim("k").with(|it| it.waits = false)).await);
     assert!(answer.retry_after.unwrap() <= short.ttl);
     io().clock().sleep_until(after.plus(short.ttl)).await;
     assert_eq!(renew(&backend, &short).await, Renewal::Lost);
@@ -452,7 +452,7 @@ async fn many_claims_are_renewed_in_order() {
         assert_eq!(lost, index % 3 == 0, "claim {index}");
     }
     // With a floor the token moves on, and so does the stripe's counter.
-    let raised = Claim { floor: 1 << 52, ..claims[1].clone() };
+    let raised = claims[1].clone().with(|it| it.floor = 1 << 52);
     assert!(
         matches!(renew(&backend, &raised).await, Renewal::Held { token, .. } if token == 1 << 52)
     );

@@ -84,7 +84,7 @@ async fn a_refusal_by_all_is_certain() {
     assert_eq!(error.effect, Effect::NotApplied);
     let other = Process::over(&nodes, &io);
     other.granted(other.quorum.try_acquire(&claim("k")).await);
-    let reader = Claim { mode: Mode::Read, ..claim("k") };
+    let reader = claim("k").with(|it| it.mode = Mode::Read);
     let error = other.quorum.try_acquire(&reader).await.unwrap_err();
     assert_eq!((error.kind, error.effect), (BackendErrorKind::Mismatch, Effect::NotApplied));
     assert!(error.message.starts_with("3 of 3 nodes refused"), "{error}");
@@ -133,7 +133,7 @@ async fn a_failed_try_leaves_nothing_for_longer_than_one_time_limit() {
     let held = claim("k");
     holder.granted(holder.quorum.try_acquire(&held).await);
     rival.links[2].next(Kind::Try, [Fault::LoseAnswer]);
-    let one = Claim { waits: false, ..claim("k") };
+    let one = claim("k").with(|it| it.waits = false);
     let blocked = rival.blocked(rival.quorum.try_acquire(&one).await);
     assert_eq!(blocked.cause, Cause::Held);
     assert_eq!(holders(&nodes).await, [1, 1, 1]);
@@ -269,7 +269,7 @@ async fn a_late_release_of_one_round_does_not_end_the_next() {
     for _ in 0..8 {
         io.sleep(SEC).await;
         assert!(matches!(process.renew(&one).await, Ok(Renewal::Held { .. })));
-        let rival = Claim { waits: false, ..claim("k") };
+        let rival = claim("k").with(|it| it.waits = false);
         holder.blocked(holder.quorum.try_acquire(&rival).await);
     }
     let names = |n: usize| process.links[n].sent.lock().unwrap().clone();
@@ -294,7 +294,7 @@ async fn a_waiter_is_woken_by_the_release_and_marks_are_taken_back() {
     waiter.links[0].next(Kind::Try, [Fault::Refuse]);
     let blocked = waiter.blocked(waiter.quorum.try_acquire(&one).await);
     assert_eq!(blocked.retry_after, Some(held.ttl));
-    assert_eq!(blocked.holder.as_deref(), Some("a test"));
+    assert_eq!(blocked.holder, Some("a test".into()));
     let (start, quorum) = (io.now(), holder.quorum.clone());
     let later = io.sleep(SEC);
     io.spawn(async move {
@@ -329,8 +329,10 @@ async fn after_a_split_vote_the_losers_draw_a_pause() {
             link.always(Fault::Delay(far, far));
         }
     }
-    let claims =
-        [Claim { holder: "a".into(), ..claim("k") }, Claim { holder: "b".into(), ..claim("k") }];
+    let claims = [
+        claim("k").with(|it| it.holder = "a".into()),
+        claim("k").with(|it| it.holder = "b".into()),
+    ];
     let (first, second) = tokio::join!(
         processes[0].quorum.try_acquire(&claims[0]),
         processes[1].quorum.try_acquire(&claims[1]),
@@ -361,7 +363,7 @@ async fn twenty_clients_all_get_their_turn() {
         let (io, done) = (io.clone(), done.clone());
         io.clone().spawn(async move {
             for _ in 0..3 {
-                let one = Claim { holder: format!("{n}").into(), ..claim("k") };
+                let one = claim("k").with(|it| it.holder = format!("{n}").into());
                 while let Attempt::Blocked(blocked) =
                     process.quorum.try_acquire(&one).await.unwrap()
                 {

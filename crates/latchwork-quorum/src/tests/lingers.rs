@@ -23,7 +23,7 @@ async fn a_linger_closes_the_key_on_a_majority() {
     let query = Query::Key(late.key.clone());
     assert_eq!(process.quorum.inspect(&query).await.unwrap()[0].linger, Some(30 * SEC));
     // Lost on a majority, it cannot be kept closed, and the answer says so.
-    let other = Claim { key: latchwork_store::Key::new("other").unwrap(), ..claim("k") };
+    let other = claim("k").with(|it| it.key = latchwork_store::Key::new("other").unwrap());
     process.granted(process.quorum.try_acquire(&other).await);
     nodes[0].forget();
     nodes[1].forget();

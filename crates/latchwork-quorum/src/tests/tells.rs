@@ -10,10 +10,10 @@ use latchwork_store::*;
 async fn inspect_shows_the_view_of_a_majority() {
     let (io, nodes) = world(3);
     let (process, other) = (Process::over(&nodes, &io), Process::over(&nodes, &io));
-    let (one, rival) = (claim("k"), Claim { holder: "rival".into(), ..claim("k") });
+    let (one, rival) = (claim("k"), claim("k").with(|it| it.holder = "rival".into()));
     let grant = process.granted(process.quorum.try_acquire(&one).await);
     process.blocked(process.quorum.try_acquire(&rival).await);
-    let stray = Claim { holder: "stray".into(), ..claim("stray") };
+    let stray = claim("stray").with(|it| it.holder = "stray".into());
     nodes[1].memory().try_acquire(&stray).await.unwrap();
     let list = process.quorum.inspect(&Query::Prefix("".into())).await.unwrap();
     assert_eq!(list.len(), 1, "a single vote is no hold: {list:?}");
@@ -29,7 +29,7 @@ async fn inspect_shows_the_view_of_a_majority() {
     // What another process sees can be released by that name.
     let query = Query::Key(one.key.clone());
     let seen = other.quorum.inspect(&query).await.unwrap().remove(0);
-    let forced = Claim { id: seen.holders[0].id.unwrap(), ..one.clone() };
+    let forced = one.clone().with(|it| it.id = seen.holders[0].id.unwrap());
     let released = other.quorum.release(&forced, Linger::None).await;
     assert_eq!(released.unwrap(), Released::Yes);
     assert_eq!(process.renew(&one).await.unwrap(), Renewal::Lost);
@@ -44,7 +44,7 @@ async fn says_what_it_can_do() {
     assert!(capabilities.shared && capabilities.linger && capabilities.push);
     assert!(!capabilities.permits && !capabilities.fifo);
     assert_eq!(capabilities.fencing, Fencing::WhileDataSurvives);
-    let permits = Claim { mode: Mode::Permits { take: 1, of: 2 }, ..claim("k") };
+    let permits = claim("k").with(|it| it.mode = Mode::Permits { take: 1, of: 2 });
     let error = process.quorum.try_acquire(&permits).await.unwrap_err();
     assert_eq!((error.kind, error.effect), (BackendErrorKind::Unsupported, Effect::NotApplied));
     assert_eq!(Quorum::new(vec![], io).unwrap_err().kind(), ErrorKind::Invalid);

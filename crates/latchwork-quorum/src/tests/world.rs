@@ -47,14 +47,7 @@ impl Node {
         if left.is_zero() || self.holds(claim).await {
             return memory.try_acquire(claim).await;
         }
-        Ok(Attempt::Blocked(Blocked {
-            retry_after: Some(left),
-            ahead: None,
-            cause: Cause::Quarantine,
-            holder: None,
-            resume: None,
-            store_time: None,
-        }))
+        Ok(Attempt::Blocked(Blocked::by(Cause::Quarantine).with(|it| it.retry_after = Some(left))))
     }
 
     async fn holds(&self, claim: &Claim) -> bool {

@@ -327,7 +327,7 @@ fn a_release_calls_one_of_those_who_wait_and_warns_the_next() {
         let mut waiters = Vec::new();
         for _ in 0..8 {
             let waiter = Bare::connect(&world.proxy.url()).await.unwrap();
-            let claim = Claim { order: Order::Barging, ..waiter.claim("k", Mode::Exclusive) };
+            let claim = waiter.claim("k", Mode::Exclusive).with(|it| it.order = Order::Barging);
             // The first wait subscribes; the second try says where to reach it.
             let blocked = waiter.blocked(&claim).await.unwrap();
             assert_eq!(waiter.backend.wait(&claim, &blocked).await.unwrap(), Wake::Look);

@@ -11,7 +11,7 @@ use crate::common::turning::Turning;
 use latchwork::{Driver, Guard, HoldState, LockManager};
 use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{Data, Direction, Persistence, Proxy, RedisOptions, RedisServer, Value};
-use latchwork_store::{Attempt, Cause, Claim, ClaimId, ErrorKind, Key, Mode, Moment, Order, Stamp};
+use latchwork_store::{Attempt, Cause, Claim, ClaimId, ErrorKind, Key, Mode, Moment, Stamp};
 
 /// Longer than any disaster here takes, so that the first holder believes to the end.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
@@ -297,17 +297,17 @@ async fn h52_a_proxy_that_turns_to_another_server() {
 }
 
 pub(crate) fn claim(id: u128, ttl: Duration) -> Claim {
-    Claim {
-        key: Key::new("k").unwrap(),
-        id: ClaimId::from_u128(id),
-        mode: Mode::Exclusive,
-        order: Order::Fifo,
+    Claim::new(
+        Key::new("k").unwrap(),
+        ClaimId::from_u128(id),
+        Mode::Exclusive,
         ttl,
-        holder: "test".into(),
-        waits: false,
-        floor: 0,
-        stamp: Stamp::new(Moment::from_nanos(1)),
-    }
+        Stamp::new(Moment::from_nanos(1)),
+    )
+    .with(|it| {
+        it.holder = "test".into();
+        it.waits = false;
+    })
 }
 
 #[track_caller]

@@ -12,8 +12,7 @@ use latchwork::{Driver, LockManager};
 use latchwork_redis::{RedisBackend, RedisConfig};
 use latchwork_services::{ClusterOptions, RedisCluster, RedisOptions, RedisServer, redis_cli};
 use latchwork_store::{
-    Attempt, Backend, Cause, Claim, ClaimId, ErrorKind, Key, Linger, Mode, Order, Query, Released,
-    Stamp,
+    Attempt, Backend, Cause, Claim, ClaimId, ErrorKind, Key, Linger, Mode, Query, Released, Stamp,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -36,17 +35,11 @@ async fn backend(url: &str) -> (Arc<RedisBackend>, Driver) {
 }
 
 fn claim(driver: &Driver, name: &str, mode: Mode, ttl: Duration) -> Claim {
-    Claim {
-        key: Key::new(name).unwrap(),
-        id: ClaimId::random(),
-        mode,
-        order: Order::Fifo,
-        ttl,
-        holder: "a test".into(),
-        waits: false,
-        floor: 0,
-        stamp: Stamp::new(driver.io().now()),
-    }
+    Claim::new(Key::new(name).unwrap(), ClaimId::random(), mode, ttl, Stamp::new(driver.io().now()))
+        .with(|it| {
+            it.holder = "a test".into();
+            it.waits = false;
+        })
 }
 
 /// redis-py's Lock in a process of its own.
@@ -162,7 +155,7 @@ async fn nobody_frees_what_is_anothers() {
         granted_soon(&ours, &late).await;
         assert_eq!(python.ask("acquire k 30 20"), "True");
         let left: i64 = cli(server.port(), "PTTL k").parse().unwrap();
-        let renewed = ours.renew_all(&[Claim { ttl: LONG * 10, ..late.clone() }]).await;
+        let renewed = ours.renew_all(&[late.clone().with(|it| it.ttl = LONG * 10)]).await;
         assert_eq!(renewed[0].as_ref().unwrap(), &latchwork_store::Renewal::Lost);
         assert_eq!(ours.release(&late, Linger::None).await.unwrap(), Released::NotHeld);
         assert!(cli(server.port(), "PTTL k").parse::<i64>().unwrap() <= left);
@@ -298,7 +291,7 @@ async fn a_lock_of_redisson_is_a_mismatch_that_says_so() {
         server.command(&["HSET", "k", owner, "1"]).unwrap().ok().unwrap();
         server.command(&["PEXPIRE", "k", "30000"]).unwrap().ok().unwrap();
         for waits in [false, true] {
-            let own = Claim { waits, ..claim(&driver, "k", Mode::Exclusive, LONG) };
+            let own = claim(&driver, "k", Mode::Exclusive, LONG).with(|it| it.waits = waits);
             let error = ours.try_acquire(&own).await.unwrap_err();
             assert_eq!(error.kind, latchwork_store::BackendErrorKind::Mismatch);
             assert!(error.message.contains("hash"), "{error:?}");

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use latchwork_store::{Attempt, Backend, Claim, Released};
+use latchwork_store::{Attempt, Backend, Released};
 
 use crate::common::*;
 
@@ -66,9 +66,8 @@ fn many_with_floors_of_their_own_get_them_as_tokens() {
         let warm = claim("warm", 10 * SEC);
         let first = granted(&backend, &warm).await;
         let claims: Vec<_> = (0..64)
-            .map(|n| Claim {
-                floor: first + 60_000_000 + 3 * n,
-                ..claim(&format!("k{n}"), 10 * SEC)
+            .map(|n| {
+                claim(&format!("k{n}"), 10 * SEC).with(|it| it.floor = first + 60_000_000 + 3 * n)
             })
             .collect();
         world.proxy.reset_counts();

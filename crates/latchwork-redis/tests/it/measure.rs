@@ -28,16 +28,19 @@ async fn every_lease_and_linger_has_its_full_measure() {
         let driver = Driver::start().unwrap();
         let config = RedisConfig::parse(&format!("{}{option}", server.url())).unwrap();
         let backend = RedisBackend::connect(config, driver.io()).await.unwrap();
-        let claim = |mode| Claim {
-            key: Key::new("k").unwrap(),
-            id: ClaimId::random(),
-            mode,
-            order: Order::Barging,
-            ttl: TTL,
-            holder: "a test".into(),
-            waits: false,
-            floor: 0,
-            stamp: Stamp::new(driver.io().now()),
+        let claim = |mode| {
+            Claim::new(
+                Key::new("k").unwrap(),
+                ClaimId::random(),
+                mode,
+                TTL,
+                Stamp::new(driver.io().now()),
+            )
+            .with(|it| {
+                it.order = Order::Barging;
+                it.holder = "a test".into();
+                it.waits = false;
+            })
         };
         let two = Mode::Permits { take: 2, of: 2 };
         let mut pairs = vec![(Mode::Exclusive, Mode::Exclusive)];

@@ -78,7 +78,7 @@ async fn plain_and_whole_clients_share_locks_and_tokens() {
             let shown = other.backend.inspect(&query).await.unwrap().remove(0);
             assert_eq!(shown.holders[0].id, Some(held.id));
             assert_eq!(shown.holders[0].token, Some(token));
-            assert_eq!(&*shown.holders[0].holder, "a test");
+            assert_eq!(&*shown.holders[0].holder.text, "a test");
             // The id is all that a release needs, in any mode.
             other.released(&held).await.unwrap();
         }
@@ -139,7 +139,7 @@ async fn what_plain_mode_cannot_do_is_refused_before_anything_is_sent() {
         let error = client.backend.try_acquire(&client.claim("k", mode)).await.unwrap_err();
         clear(&error, "plain mode");
     }
-    let floor = Claim { floor: 7, ..client.claim("k", Mode::Exclusive) };
+    let floor = client.claim("k", Mode::Exclusive).with(|it| it.floor = 7);
     clear(&client.backend.try_acquire(&floor).await.unwrap_err(), "plain mode");
     let linger = Linger::For(LONG);
     let own = client.claim("k", Mode::Exclusive);

@@ -6,9 +6,7 @@ use futures_util::future::join_all;
 use latchwork::Driver;
 use latchwork_redis::RedisConfig;
 use latchwork_services::{ClusterOptions, Data, Proxy, RedisCluster, RedisOptions, RedisServer};
-use latchwork_store::{
-    Attempt, Backend, BackendErrorKind, Claim, ClaimId, ErrorKind, Key, Renewal,
-};
+use latchwork_store::{Attempt, Backend, BackendErrorKind, ClaimId, ErrorKind, Key, Renewal};
 
 /// Longer than any disaster here takes, so that the first holder believes to the end.
 use crate::guard::*;
@@ -92,10 +90,11 @@ async fn of_many_at_once_nobody_is_let_in_after_a_loss() {
     let url = at(server.port(), true);
     init(&url).await;
     let (backend, _driver) = backend(&url).await;
-    let named = |n: u32| Claim {
-        key: Key::new(format!("k{n}")).unwrap(),
-        id: ClaimId::random(),
-        ..claim(0, TTL)
+    let named = |n: u32| {
+        claim(0, TTL).with(|it| {
+            it.key = Key::new(format!("k{n}")).unwrap();
+            it.id = ClaimId::random();
+        })
     };
     let claims: Vec<_> = (0..64).map(named).collect();
     let tries = || join_all(claims.iter().map(|claim| backend.try_acquire(claim)));
@@ -170,7 +169,7 @@ async fn on_a_cluster_each_slot_has_a_quarantine_of_its_own() {
     let mut cluster = RedisCluster::start(&ClusterOptions::default()).unwrap();
     let url = format!("{}?guard=true&max_ttl=4s&deposed=0s&namespaces=shop", cluster.url());
     let (backend, _driver) = backend(&url).await;
-    let on = |text: &str, id| Claim { key: Key::new(text).unwrap(), ..claim(id, TTL) };
+    let on = |text: &str, id| claim(id, TTL).with(|it| it.key = Key::new(text).unwrap());
     // The nodes are young; what is more, a slot's history is not that of its node.
     in_quarantine(&backend.try_acquire(&on("shop:a", 1)).await.unwrap());
     assert_eq!(init(&url).await.steps.len(), 2);

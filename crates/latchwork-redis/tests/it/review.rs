@@ -98,7 +98,7 @@ fn marks_are_called_past_a_dead_waiter_in_line() {
         granted(&backend, &holder).await;
         let dead = claim("k", 60 * SEC);
         in_line(&gone, &dead).await;
-        let mark = Claim { order: Order::Barging, ..claim("k", 60 * SEC) };
+        let mark = claim("k", 60 * SEC).with(|it| it.order = Order::Barging);
         let answer = in_line(&backend, &mark).await;
         drop(gone);
         let clients = || world.text(&["CLIENT", "LIST"]).matches("sub=1").count();

@@ -258,7 +258,7 @@ fn h77_the_last_reader_does_not_set_the_end_of_the_others() {
         let start = Instant::now();
         granted(&backend, &long).await;
         granted(&backend, &short).await;
-        let writer = Claim { waits: false, ..with_mode("k", SEC, Mode::Write) };
+        let writer = with_mode("k", SEC, Mode::Write).with(|it| it.waits = false);
         pause(600 * MS).await;
         // The short one is over, the long one is not.
         assert_eq!(renew(&backend, &short).await.unwrap(), Renewal::Lost);
@@ -285,7 +285,7 @@ fn h77_a_dead_reader_is_not_kept_by_a_living_one() {
             assert!(matches!(renew(&backend, &living).await, Ok(Renewal::Held { .. })));
         }
         assert_eq!(renew(&backend, &dead).await.unwrap(), Renewal::Lost);
-        let writer = Claim { waits: false, ..with_mode("k", SEC, Mode::Write) };
+        let writer = with_mode("k", SEC, Mode::Write).with(|it| it.waits = false);
         blocked(&backend, &writer).await;
         assert_eq!(release(&backend, &living).await, Released::Yes);
         granted(&backend, &writer).await;

@@ -145,7 +145,7 @@ async fn shared_and_permits(a: &Bare, b: &Bare) -> Result<(), BackendError> {
         a.released(&rival).await?;
     }
     // A member that has run out is cleared by who comes next.
-    let brief = Claim { ttl: Duration::from_millis(20), ..a.claim("app:shared", Mode::Read) };
+    let brief = a.claim("app:shared", Mode::Read).with(|it| it.ttl = Duration::from_millis(20));
     let lasting = b.claim("app:shared", Mode::Read);
     a.granted(&brief).await?;
     b.granted(&lasting).await?;
@@ -156,7 +156,7 @@ async fn shared_and_permits(a: &Bare, b: &Bare) -> Result<(), BackendError> {
 
 async fn marks_linger_and_lists(a: &Bare, b: &Bare) -> Result<(), BackendError> {
     let first = a.claim("app:other", Mode::Exclusive);
-    let barging = Claim { order: Order::Barging, ..b.claim("app:other", Mode::Exclusive) };
+    let barging = b.claim("app:other", Mode::Exclusive).with(|it| it.order = Order::Barging);
     a.granted(&first).await?;
     b.blocked(&barging).await?;
     let listed = a.backend.inspect(&Query::Prefix("".into())).await?;
@@ -167,7 +167,7 @@ async fn marks_linger_and_lists(a: &Bare, b: &Bare) -> Result<(), BackendError> 
     let (linger, start) = (Duration::from_millis(30), Instant::now());
     let closing = a.backend.release(&first, Linger::For(linger)).await?;
     assert_eq!(closing, Released::Yes);
-    let late = Claim { waits: false, ..b.claim("app:other", Mode::Exclusive) };
+    let late = b.claim("app:other", Mode::Exclusive).with(|it| it.waits = false);
     if let Attempt::Granted(_) = b.backend.try_acquire(&late).await? {
         assert!(start.elapsed() > linger, "it was to be closed");
         b.released(&late).await?;
@@ -247,7 +247,7 @@ async fn every_right_of_the_page_is_needed() {
         for shown in client.backend.inspect(&Query::Prefix("app:".into())).await.unwrap() {
             for party in shown.holders.iter().chain(&shown.waiters) {
                 let id = party.id.unwrap_or_else(|| panic!("{right}: nobody's: {shown:?}"));
-                let claim = Claim { id, ..client.claim(shown.key.as_str(), party.mode) };
+                let claim = client.claim(shown.key.as_str(), party.mode).with(|it| it.id = id);
                 // The mark of a process that has gone goes when the key is free.
                 client.backend.release(&claim, Linger::None).await.unwrap();
             }
@@ -277,7 +277,7 @@ async fn h29_without_the_channels_locks_work_and_nothing_is_held_by_nobody() {
     mute.granted(&holder).await.unwrap();
     // This one can hear, and is in line.
     let ttl = Duration::from_secs(3);
-    let waiter = Claim { ttl, ..able.claim("app:k", Mode::Exclusive) };
+    let waiter = able.claim("app:k", Mode::Exclusive).with(|it| it.ttl = ttl);
     let blocked = able.blocked(&waiter).await.unwrap();
     let subscribed = able.backend.wait(&waiter, &blocked).await.unwrap();
     assert_eq!(subscribed, Wake::Look);

@@ -15,11 +15,11 @@
 //! 6. Whoever could have come and did not within [`PATIENCE`] for each place is passed over, and
 //!    keeps the place.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{Claim, ClaimId, Mode, Order, Shape};
 use crate::error::{BackendError, BackendErrorKind, Effect};
+use crate::holder::Holder;
 use crate::key::Key;
 use crate::words::{Attempt, Blocked, Cause, Grant, Linger, Party, Released, Renewal, Snapshot};
 
@@ -49,7 +49,7 @@ pub struct Member {
     /// When it ends unless renewed, on the lease clock.
     pub expires: Duration,
     /// Its text for people.
-    pub holder: Arc<str>,
+    pub holder: Holder,
     /// The backend's own mark, for example the session that carries the claim.
     pub tag: u128,
 }
@@ -66,7 +66,7 @@ pub struct Waiter {
     /// When its place ends unless its try is repeated, on the lease clock.
     pub expires: Duration,
     /// Its text for people.
-    pub holder: Arc<str>,
+    pub holder: Holder,
     /// The backend's own mark.
     pub tag: u128,
     /// Whether it was told that it would be admitted and has not come yet.

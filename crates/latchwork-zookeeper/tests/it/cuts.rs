@@ -8,8 +8,7 @@ use std::sync::Arc;
 use crate::common::*;
 use latchwork::{Driver, LockManager};
 use latchwork_store::{
-    Attempt, Backend, Claim, ErrorKind, Io, Linger, LostReason, Moment, Query, Released, Stamp,
-    Wake,
+    Attempt, Backend, ErrorKind, Io, Linger, LostReason, Moment, Query, Released, Stamp, Wake,
 };
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 use rustix::process::{Pid, Signal, kill_process};
@@ -223,7 +222,7 @@ fn a_waiter_that_is_woken_by_a_follower_that_is_cut_off_counts_from_what_was_ans
         let (waiter, _driver) = backend(&at(follower)).await;
         let (holder, io) = client_and_clock(&at(leader)).await;
         let guard = holder.mutex("k").acquire().await.unwrap();
-        let waiting = Claim { stamp: Stamp::new(io.now()), ..claim(LONG) };
+        let waiting = claim(LONG).with(|it| it.stamp = Stamp::new(io.now()));
         let Attempt::Blocked(blocked) = waiter.try_acquire(&waiting).await.unwrap() else {
             panic!("it is held");
         };

@@ -253,7 +253,7 @@ fn child() {
         hear();
         say(match guard.ensure_held() {
             Err(NotHeld::Lost(_)) => "lost",
-            Err(NotHeld::Suspect) => "suspect",
+            Err(_) => "suspect",
             Ok(_) => "held",
         });
         say(format_args!("{:?}", guard.release().await.map_err(|error| error.kind())));

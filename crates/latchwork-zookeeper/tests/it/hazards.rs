@@ -27,10 +27,8 @@ fn h69_a_node_of_another_session_is_never_taken_for_ones_own() {
         let (before, _driver) = backend(&server.url()).await;
         let (backend, _driver) = backend(&url(proxy.port())).await;
         let claim = claim(20 * SEC);
-        let other = latchwork_store::Claim {
-            key: latchwork_store::Key::new("other").unwrap(),
-            ..crate::common::claim(20 * SEC)
-        };
+        let other = crate::common::claim(20 * SEC)
+            .with(|it| it.key = latchwork_store::Key::new("other").unwrap());
         assert!(is_granted(&backend.try_acquire(&other).await.unwrap()), "the session is up");
         assert!(is_granted(&before.try_acquire(&claim).await.unwrap()));
         // The try is lost on its way, so the claim may have a node, as far as it knows.
@@ -216,10 +214,7 @@ fn a_stranger_among_the_claims_is_named() {
         // The lock "k" of this chroot is a child of the lock "a" of the other.
         let nested = client(&format!("{}/a", server.url())).await;
         let guard = nested.mutex("k").acquire().await.unwrap();
-        let claim = latchwork_store::Claim {
-            key: latchwork_store::Key::new("a").unwrap(),
-            ..claim(2 * SEC)
-        };
+        let claim = claim(2 * SEC).with(|it| it.key = latchwork_store::Key::new("a").unwrap());
         let error = backend.try_acquire(&claim).await.expect_err("no order is known");
         assert_eq!(error.kind, BackendErrorKind::Mismatch, "{error:?}");
         assert!(error.message.contains("\"k\"") || error.message.contains(".latchwork"), "{error}");
@@ -284,10 +279,7 @@ fn a_permit_that_comes_back_admits_the_next() {
     let server = server();
     run(async {
         let (backend, _driver) = backend(&server.url()).await;
-        let permit = |take| latchwork_store::Claim {
-            mode: Mode::Permits { take, of: 3 },
-            ..claim(60 * SEC)
-        };
+        let permit = |take| claim(60 * SEC).with(|it| it.mode = Mode::Permits { take, of: 3 });
         let (one, two, all) = (permit(1), permit(2), permit(3));
         for claim in [&one, &two] {
             assert!(is_granted(&backend.try_acquire(claim).await.unwrap()));

@@ -26,8 +26,8 @@ async fn believe(guard: Guard, io: &Io, from: Moment, length: Duration) -> Belie
     let to = match guard.ensure_held() {
         // From here on it is given back.
         Ok(_) => io.now(),
-        Err(NotHeld::Suspect) => guard.valid_until(),
         Err(NotHeld::Lost(_)) => guard.lost().await.at,
+        Err(_) => guard.valid_until(),
     };
     // If the answer is lost it is released in the background.
     let _ = guard.release().await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::common::*;
 use latchwork::{Event, Handover, LockManager, Observer};
-use latchwork_store::{Attempt, Backend, Key, Linger, Released, Renewal};
+use latchwork_store::{Attempt, Backend, Holder, Key, Linger, Released, Renewal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -63,8 +63,7 @@ fn many_claims_are_renewed_by_one_write_and_a_look_at_each() {
         let (backend, _driver) = backend(&url(proxy.port())).await;
         let mut claims = Vec::new();
         for n in 0..20 {
-            let claim =
-                latchwork_store::Claim { key: Key::new(format!("k{n}")).unwrap(), ..claim(LONG) };
+            let claim = claim(LONG).with(|it| it.key = Key::new(format!("k{n}")).unwrap());
             let attempt = backend.try_acquire(&claim).await.unwrap();
             assert!(matches!(attempt, Attempt::Granted(_)));
             claims.push(claim);
@@ -160,7 +159,7 @@ fn who_waits_asks_twice_and_once_more_when_its_turn_comes() {
 }
 
 /// Tells who is in the way, each time a waiter is told.
-struct InTheWay(mpsc::UnboundedSender<Option<Arc<str>>>);
+struct InTheWay(mpsc::UnboundedSender<Option<Holder>>);
 
 impl Observer for InTheWay {
     fn event(&self, event: &Event<'_>) {
@@ -192,7 +191,7 @@ fn who_stands_further_behind_asks_for_the_holders_name_after_a_second() {
         let counts = proxy.counts();
         assert_eq!((counts["CREATE"], counts["CHILDREN"], counts["WATCH"]), (1, 1, 1));
         assert_eq!(counts.total(), 3, "{counts:?}");
-        assert_eq!(told.recv().await.unwrap().as_deref(), Some("the one in front"));
+        assert_eq!(told.recv().await.unwrap(), Some("the one in front".into()));
         let counts = proxy.counts();
         assert_eq!((counts["SET"], counts["CHILDREN"], counts["GET"]), (1, 2, 1), "{counts:?}");
         assert_eq!(counts.total(), 6, "{counts:?}");
@@ -222,7 +221,7 @@ fn who_finds_the_one_in_front_watched_is_told_its_name_as_well() {
         for _ in 0..2 {
             let locks = locks.clone();
             readers.spawn(async move { locks.rwlock("k").read().acquire().await.unwrap() });
-            assert_eq!(told.recv().await.unwrap().as_deref(), Some("the one in front"));
+            assert_eq!(told.recv().await.unwrap(), Some("the one in front".into()));
         }
         let counts = proxy.counts();
         assert_eq!((counts["WATCH"], counts["GET"], counts.total()), (1, 1, 6), "{counts:?}");

@@ -206,7 +206,7 @@ impl Engine {
 
     /// What a child is told of its parent's hold.
     pub(crate) fn left_behind(&self) -> Lost {
-        Lost { reason: LostReason::Forked, at: self.io.now() }
+        Lost::new(LostReason::Forked, self.io.now())
     }
 
     /// Gives the hold of a guard that is done to the next waiter of this process, if that is due.
@@ -302,6 +302,7 @@ impl Deref for Engine {
 }
 
 /// What became of a hold whose guard is done.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub(crate) enum Outcome {
     /// A waiter of this process has it now.
     HandedOver,

@@ -258,7 +258,7 @@ impl Guard {
                     Released::Yes => Ok(()),
                     Released::NotHeld => {
                         let at = self.engine.io.now();
-                        Err(self.lost_before(Lost { reason: LostReason::Taken, at }))
+                        Err(self.lost_before(Lost::new(LostReason::Taken, at)))
                     }
                 }
             }

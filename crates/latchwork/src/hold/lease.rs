@@ -144,7 +144,7 @@ impl Lease {
             Some(End::Lost(lost)) => return HoldState::Lost(lost),
             // Only a guard that is gone has released: nobody is left to ask.
             Some(End::Released) => {
-                return HoldState::Lost(Lost { reason: LostReason::Taken, at: now });
+                return HoldState::Lost(Lost::new(LostReason::Taken, now));
             }
             None => {}
         }
@@ -190,7 +190,7 @@ impl Lease {
 
     /// The claim with the longest ttl that the store may keep it for.
     pub(crate) fn claim_as_kept(&self) -> Claim {
-        Claim { ttl: self.lock().asked_ttl, ..self.claim.clone() }
+        self.claim.clone().with(|it| it.ttl = self.lock().asked_ttl)
     }
 
     /// Looks at the lease for the watchdog.
@@ -258,7 +258,7 @@ impl Lease {
         let mut state = self.lock();
         state.asked = false;
         let Renewal::Held { ttl, store_time, .. } = answer else {
-            let lost = Lost { reason: LostReason::Taken, at: now };
+            let lost = Lost::new(LostReason::Taken, now);
             state.end = Some(End::Lost(lost));
             drop(state);
             self.changed.notify_waiters();
@@ -311,7 +311,7 @@ impl Lease {
     pub(crate) fn was_lost(&self, now: Moment) -> Lost {
         match self.lock().end {
             Some(End::Lost(lost)) => lost,
-            _ => Lost { reason: LostReason::Taken, at: now },
+            _ => Lost::new(LostReason::Taken, now),
         }
     }
 
@@ -321,7 +321,7 @@ impl Lease {
         if state.end.is_some() {
             return None;
         }
-        let lost = Lost { reason, at: now };
+        let lost = Lost::new(reason, now);
         state.end = Some(End::Lost(lost));
         drop(state);
         self.changed.notify_waiters();
@@ -477,8 +477,8 @@ impl State {
     fn overdue(&self, now: Moment) -> Option<Lost> {
         let end = self.belief_end();
         if now >= self.hold_until && self.hold_until <= end {
-            return Some(Lost { reason: LostReason::MaxHold, at: now });
+            return Some(Lost::new(LostReason::MaxHold, now));
         }
-        (now >= end).then_some(Lost { reason: LostReason::Expired, at: now })
+        (now >= end).then_some(Lost::new(LostReason::Expired, now))
     }
 }

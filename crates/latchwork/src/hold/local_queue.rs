@@ -17,8 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::hold::guard::Guard;
 use crate::hold::reaper::{Job, Reaper};
-use crate::rules::adaptive;
-use crate::rules::options::Plan;
+use crate::rules::options::{Plan, is_same};
 use latchwork_store::{BackendError, Blocked, Cause, Claim, Key, Moment};
 
 /// All lines of a manager.
@@ -59,7 +58,10 @@ impl InTheWay {
     pub(crate) fn of(blocked: &Blocked) -> Option<Self> {
         match blocked.cause {
             Cause::Quarantine => Some(Self::Quarantine(blocked.retry_after)),
-            _ => blocked.holder.clone().map(|holder| Self::Holder(holder, blocked.ahead)),
+            _ => {
+                let text = blocked.holder.as_ref().map(|holder| holder.text.clone());
+                text.map(|text| Self::Holder(text, blocked.ahead))
+            }
         }
     }
 }
@@ -258,8 +260,7 @@ impl Lead {
             // A store keeps the text of the first try.
             let suits = inherited.as_ref().is_some_and(|left| {
                 let (claim, plan) = (&left.job.claim, &next.plan);
-                claim.ttl == plan.ttl
-                    && adaptive::unsaid(&claim.holder) == adaptive::unsaid(&plan.holder)
+                claim.ttl == plan.ttl && is_same(&claim.holder, &plan.holder)
             });
             let lead = Lead {
                 lines: self.lines.clone(),

@@ -11,8 +11,7 @@ use futures_util::stream::unfold;
 use crate::hold::guard::Guard;
 use crate::locks::lock::Lock;
 use crate::locks::manager::LockManager;
-use crate::rules::adaptive;
-use latchwork_store::{Error, ErrorKind, FencingToken, Snapshot};
+use latchwork_store::{Error, ErrorKind, FencingToken, Holder, Snapshot};
 
 /// How often an observer asks the store, unless it says otherwise.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -72,7 +71,7 @@ impl Election {
     /// What observers read about this candidate, an address for example; host, process and program
     /// if not set.
     pub fn candidate(self, text: impl Into<Arc<str>>) -> Self {
-        Self { lock: self.lock.holder(text), ..self }
+        Self { lock: self.lock.candidate(text), ..self }
     }
 
     /// How long the store keeps a leader that it does not hear of.
@@ -180,8 +179,8 @@ fn leader_of(seen: &Snapshot) -> Option<Leader> {
     let party = seen.holders.first()?;
     // A holder of another kind, that has no token, is no leader of ours.
     let term = FencingToken::from_grant(party.token?);
-    // What a holder says of its hold times is no part of an address.
-    let candidate = adaptive::unsaid(&party.holder).into();
+    let Holder { text, candidate, .. } = &party.holder;
+    let candidate = candidate.as_ref().unwrap_or(text).clone();
     Some(Leader { candidate, term })
 }
 

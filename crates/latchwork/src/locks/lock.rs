@@ -97,6 +97,12 @@ impl Lock {
         self
     }
 
+    /// What the holder is to be known by in an election.
+    pub(crate) fn candidate(mut self, text: impl Into<Arc<str>>) -> Self {
+        self.settings = self.settings.with(|options| options.candidate = Some(text.into()));
+        self
+    }
+
     /// The longest hold: after it the lock is given up, whatever the guard does.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings = self.settings.with(|options| options.max_hold = Some(longest));

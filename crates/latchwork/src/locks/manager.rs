@@ -328,17 +328,11 @@ impl LockManager {
     }
 
     fn claim(&self, key: &Key, id: ClaimId, mode: Mode, plan: &Plan) -> Claim {
-        Claim {
-            key: key.clone(),
-            id,
-            mode,
-            order: Order::Barging,
-            ttl: plan.ttl,
-            holder: plan.holder.clone(),
-            waits: false,
-            floor: 0,
-            stamp: Stamp::new(self.engine.io.now()),
-        }
+        Claim::new(key.clone(), id, mode, plan.ttl, Stamp::new(self.engine.io.now())).with(|it| {
+            it.order = Order::Barging;
+            it.holder = plan.holder.clone();
+            it.waits = false;
+        })
     }
 
     /// Shuts down: ends every hold, gives it back, and waits for the answers.

@@ -136,6 +136,7 @@ pub enum OnceOutcome<T, E> {
 
 /// Why a period could not be closed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum NotClosed {
     /// The lock was lost before.
     Lost,
@@ -331,7 +332,7 @@ impl Skipped {
             Some(Blocked { cause: Cause::Quarantine, retry_after, .. }) => {
                 Self::Quarantine { left: retry_after }
             }
-            Some(blocked) => Self::Running { holder: blocked.holder },
+            Some(blocked) => Self::Running { holder: blocked.holder.map(|holder| holder.text) },
             None => Self::Running { holder: None },
         }
     }

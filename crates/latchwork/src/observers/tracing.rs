@@ -62,7 +62,7 @@ impl Observer for Traces {
     fn event(&self, event: &Event<'_>) {
         match *event {
             Event::Waiting { key, blocked } => {
-                let holder = blocked.holder.as_deref().unwrap_or("unknown");
+                let holder = blocked.holder.as_ref().map_or("unknown", |holder| &*holder.text);
                 debug!(%key, holder, cause = ?blocked.cause, "waiting");
             }
             Event::TryFailed { key, error } => warn!(%key, %error, "try failed"),

@@ -9,7 +9,7 @@
 //! sometimes long a mean says nothing about either.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork_store::Key;
@@ -150,11 +150,9 @@ impl Habits {
         self.change(key, |habit| habit.own.record(held));
     }
 
-    /// Reads what a holder in the way says of itself.
-    pub(crate) fn hear(&self, key: &Key, holder: &str) {
-        if let Some(usual) = read(holder) {
-            self.change(key, |habit| habit.heard = Some(usual));
-        }
+    /// Notes what a holder in the way says of its holds.
+    pub(crate) fn hear(&self, key: &Key, usual_hold: Duration) {
+        self.change(key, |habit| habit.heard = Some(usual_hold));
     }
 
     fn change(&self, key: &Key, change: impl FnOnce(&mut Habit)) {
@@ -165,31 +163,6 @@ impl Habits {
         }
         change(by_key.entry(key.clone()).or_default());
     }
-}
-
-const BEFORE: &str = " [holds under ";
-const AFTER: &str = " ms]";
-
-/// Adds what is known to the text that others read about a holder, so that they know it as well.
-pub(crate) fn say(holder: &Arc<str>, usual: Option<Duration>) -> Arc<str> {
-    match usual {
-        Some(usual) => format!("{holder}{BEFORE}{}{AFTER}", usual.as_millis().max(1)).into(),
-        None => holder.clone(),
-    }
-}
-
-/// The text without what was added.
-pub(crate) fn unsaid(holder: &str) -> &str {
-    split(holder).map_or(holder, |(text, _)| text)
-}
-
-fn read(holder: &str) -> Option<Duration> {
-    split(holder).map(|(_, usual)| usual)
-}
-
-fn split(holder: &str) -> Option<(&str, Duration)> {
-    let (text, number) = holder.strip_suffix(AFTER)?.rsplit_once(BEFORE)?;
-    Some((text, Duration::from_millis(number.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -258,14 +231,8 @@ mod tests {
     #[test]
     fn holders_tell_each_other() {
         let (key, habits) = (Key::new("k").unwrap(), Habits::default());
-        let holder = say(&"host pid 7".into(), Some(1_300 * MS));
-        assert_eq!(&*holder, "host pid 7 [holds under 1300 ms]");
-        assert_eq!((unsaid(&holder), unsaid("x")), ("host pid 7", "x"));
-        habits.hear(&key, &holder);
+        habits.hear(&key, 1_300 * MS);
         assert_eq!(habits.usual(&key), Some(1_300 * MS));
-        for text in ["host pid 7", "", " [holds under x ms]", "[holds under 5 ms] and more"] {
-            assert_eq!(read(text), None, "{text:?}");
-        }
         for _ in 0..20 {
             habits.record(&key, MS);
         }

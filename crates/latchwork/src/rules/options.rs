@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::rules::adaptive::{self, AdaptiveTtl};
+use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::handover::Handover;
 use crate::rules::observe::{Event, Observer};
 use latchwork_store::validity;
-use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Moment};
+use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Holder, Key, Moment};
 
 /// The options of a manager or a handle, with what was made of them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +25,7 @@ struct Checked {
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) ttl: Duration,
-    pub(crate) holder: Arc<str>,
+    pub(crate) holder: Holder,
     pub(crate) rules: Arc<Rules>,
 }
 
@@ -34,15 +34,20 @@ impl Plan {
     pub(crate) fn suits(&self, other: &Plan) -> bool {
         // A ttl that follows the hold times is as good as the next one.
         let same_ttl = self.rules.adaptive_ttl.is_some() || self.ttl == other.ttl;
-        let same_holder = adaptive::unsaid(&self.holder) == adaptive::unsaid(&other.holder);
-        same_ttl && same_holder && self.rules.same_as(&other.rules)
+        same_ttl && is_same(&self.holder, &other.holder) && self.rules.same_as(&other.rules)
     }
 
     /// The same with what is known of the key's hold times.
     pub(crate) fn adapted(self, usual: Option<Duration>) -> Self {
         let Some(bounds) = self.rules.adaptive_ttl else { return self };
-        Self { ttl: bounds.ttl_for(usual), holder: adaptive::say(&self.holder, usual), ..self }
+        let holder = self.holder.with(|it| it.usual_hold = usual);
+        Self { ttl: bounds.ttl_for(usual), holder, ..self }
     }
+}
+
+/// Whether both say the same of themselves, but for what they have learned.
+pub(crate) fn is_same(one: &Holder, other: &Holder) -> bool {
+    (&one.text, &one.candidate) == (&other.text, &other.candidate)
 }
 
 impl Settings {
@@ -81,6 +86,7 @@ pub(crate) struct Options {
     pub(crate) adaptive_ttl: Option<AdaptiveTtl>,
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) holder: Option<Arc<str>>,
+    pub(crate) candidate: Option<Arc<str>>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) renew_every: Option<Duration>,
     pub(crate) op_timeout: Option<Duration>,
@@ -213,9 +219,10 @@ impl Options {
         }))
     }
 
-    /// The text for people: this machine and process, unless the user says better.
-    fn holder(&self) -> Arc<str> {
-        self.holder.clone().unwrap_or_else(default_holder)
+    /// The text for people is this machine and process, unless the user says better.
+    fn holder(&self) -> Holder {
+        let text = self.holder.clone().unwrap_or_else(default_holder);
+        Holder::new(text).with(|it| it.candidate.clone_from(&self.candidate))
     }
 }
 

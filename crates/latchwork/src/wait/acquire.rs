@@ -200,17 +200,18 @@ impl<'a> Pending<'a> {
         let blocked = touched || waited;
         let id = inherited.map_or_else(ClaimId::random, |claim| claim.id);
         let order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
-        let claim = Claim {
-            key: request.key.clone(),
+        let claim = Claim::new(
+            request.key.clone(),
             id,
-            mode: request.mode,
-            order,
-            ttl: request.plan.ttl,
-            holder: request.plan.holder.clone(),
-            waits: patience != Patience::Once,
-            floor: 0,
-            stamp: Stamp::new(engine.io.now()),
-        };
+            request.mode,
+            request.plan.ttl,
+            Stamp::new(engine.io.now()),
+        )
+        .with(|it| {
+            it.order = order;
+            it.holder = request.plan.holder.clone();
+            it.waits = patience != Patience::Once;
+        });
         let gate = if lead.is_none() { engine.gates.at(&claim.key) } else { None };
         Self {
             engine,
@@ -255,10 +256,11 @@ impl<'a> Pending<'a> {
                     failing_since = None;
                     self.blocked = true;
                     backoff.reset();
-                    if let (Some(_), Some(holder)) =
-                        (self.request.plan.rules.adaptive_ttl, &blocked.holder)
+                    let usual_hold = blocked.holder.as_ref().and_then(|it| it.usual_hold);
+                    if let (Some(_), Some(usual)) =
+                        (self.request.plan.rules.adaptive_ttl, usual_hold)
                     {
-                        engine.habits.hear(&self.claim.key, holder);
+                        engine.habits.hear(&self.claim.key, usual);
                     }
                     if self.patience == Patience::Once {
                         return Ok(Admission::Refused(Some(blocked)));
@@ -403,7 +405,7 @@ impl<'a> Pending<'a> {
         let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
         let lead = self.lead.take();
         if let Some(lead) = &lead {
-            lead.note(Some(InTheWay::Holder(self.claim.holder.clone(), None)));
+            lead.note(Some(InTheWay::Holder(self.claim.holder.text.clone(), None)));
         }
         let watched = engine.watchdog.watch(lease);
         if let Some(lead) = lead {

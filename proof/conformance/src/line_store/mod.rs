@@ -99,14 +99,11 @@ impl LineBackend {
             self.ask(|server| server.delete(key, *id)).await?;
         }
         let waiters = (0..me).filter(|place| admission(&line, *place) != Admission::Granted);
-        Ok(Attempt::Blocked(Blocked {
-            retry_after: None,
-            ahead: Some(waiters.count() as u32),
-            cause: Cause::Held,
-            holder: Some(nodes[0].holder.clone()),
-            resume: Some(to_text(&watch)),
-            store_time: None,
-        }))
+        Ok(Attempt::Blocked(Blocked::by(Cause::Held).with(|it| {
+            it.ahead = Some(waiters.count() as u32);
+            it.holder = Some(nodes[0].holder.clone());
+            it.resume = Some(to_text(&watch));
+        })))
     }
 
     async fn watch(&self, claim: &Claim, blocked: &Blocked) -> Result<Wake, BackendError> {
@@ -151,14 +148,11 @@ impl LineBackend {
         snapshot.shape = nodes.first().map(|node| node.mode.shape());
         for (place, node) in nodes.iter().enumerate() {
             let holds = admission(&line, place) == Admission::Granted;
-            let party = Party {
-                id: Some(node.id),
-                mode: node.mode,
-                holder: node.holder.clone(),
-                token: holds.then_some(node.revision),
-                remaining: Some(node.ends.since(self.io.now())),
-                age: None,
-            };
+            let party = Party::new(node.mode, node.holder.clone()).with(|it| {
+                it.id = Some(node.id);
+                it.token = holds.then_some(node.revision);
+                it.remaining = Some(node.ends.since(self.io.now()));
+            });
             if holds {
                 snapshot.token = node.revision;
                 snapshot.holders.push(party);

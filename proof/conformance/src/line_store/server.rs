@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_store::{ClaimId, Io, Key, Mode, Moment};
+use latchwork_store::{ClaimId, Holder, Io, Key, Mode, Moment};
 use tokio::sync::Notify;
 
 /// A node in a line.
@@ -16,7 +16,7 @@ pub(super) struct StoredNode {
     pub(super) revision: u64,
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
-    pub(super) holder: Arc<str>,
+    pub(super) holder: Holder,
     /// When its lease ends unless kept alive.
     pub(super) ends: Moment,
 }
@@ -46,7 +46,7 @@ impl Server {
         key: &Key,
         id: ClaimId,
         mode: Mode,
-        holder: &Arc<str>,
+        holder: &Holder,
         ttl: Duration,
     ) {
         let mut state = self.state();

@@ -27,6 +27,10 @@ async fn one_leads_and_its_term_is_larger(stage: Stage) {
     assert!(theirs.try_campaign().await.unwrap().is_none(), "somebody leads");
     let leader = theirs.leader().await.unwrap().expect("somebody leads");
     assert_eq!((&*leader.candidate, leader.term), ("a", first.term()));
+    let seen = b.locks.inspect(NAME).await.unwrap();
+    let holder = &seen.holders[0].holder;
+    assert_eq!(holder.candidate.as_deref(), Some("a"));
+    assert_ne!(&*holder.text, "a", "the text for people still names the machine");
     let term = first.term();
     let (second, resigned) = tokio::join!(theirs.campaign(), async {
         stage.settle().await;

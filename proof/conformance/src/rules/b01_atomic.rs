@@ -28,7 +28,7 @@ async fn exclusive_claims_exclude(stage: Stage) {
     stage.granted(&a, &first, "the key is free").await;
     for order in [Order::Fifo, Order::Barging] {
         for client in [&a, &b] {
-            let other = Claim { order, waits: false, ..stage.claim(Mode::Exclusive) };
+            let other = stage.claim(Mode::Exclusive).with(|it| { it.order = order; it.waits = false; });
             client.blocked(&other, "the key is held").await;
         }
     }
@@ -114,7 +114,7 @@ async fn contend(stage: &Stage, mode: impl Fn(u32) -> Mode) {
         for n in 0..3 {
             let claims = (0..8).map(|round| {
                 let order = if (n + round) % 4 == 0 { Order::Barging } else { Order::Fifo };
-                Claim { order, ..stage.claim(mode(n + round)) }
+                stage.claim(mode(n + round)).with(|it| it.order = order)
             });
             tasks.spawn(turns(stage.io(), client.clone(), claims.collect(), book.clone()));
         }

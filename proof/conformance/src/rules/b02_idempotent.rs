@@ -1,7 +1,7 @@
 //! B2: a try again with the same id gives the same place, or the same grant, same token, ttl
 //! counted anew.
 
-use latchwork_store::{Claim, Mode};
+use latchwork_store::Mode;
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -80,7 +80,7 @@ async fn a_try_after_a_wait_is_the_same_claim(stage: Stage) {
     b.blocked(&second, "the key is held").await;
     a.released(&first, "it was held").await;
     let token = stage.acquire(&b, &second).await.token;
-    let again = stage.granted(&b, &Claim { waits: false, ..second.clone() }, "it is held").await;
+    let again = stage.granted(&b, &second.clone().with(|it| it.waits = false), "it is held").await;
     assert_eq!(again.token, token);
     assert_eq!(b.show(&second.key).await.holders.len(), 1);
 }

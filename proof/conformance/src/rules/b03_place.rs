@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{Claim, Mode, Order};
+use latchwork_store::{Mode, Order};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -139,7 +139,7 @@ async fn a_barging_claim_does_not_overtake_the_line(stage: Stage) {
 async fn a_barging_claim_has_no_place(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let (held, later) = (stage.claim(Mode::Exclusive), stage.claim(Mode::Exclusive));
-    let barging = Claim { order: Order::Barging, ..stage.claim(Mode::Exclusive) };
+    let barging = stage.claim(Mode::Exclusive).with(|it| it.order = Order::Barging);
     stage.granted(&a, &held, "the key is free").await;
     b.blocked(&barging, "the key is held").await;
     a.released(&held, "it was held").await;
@@ -157,7 +157,7 @@ async fn who_does_not_wait_leaves_nothing(stage: Stage) {
     stage.granted(&a, &held, "the key is free").await;
     let before = b.show(&held.key).await;
     for order in [Order::Fifo, Order::Barging] {
-        let passer = Claim { order, ..stage.passer(Mode::Exclusive) };
+        let passer = stage.passer(Mode::Exclusive).with(|it| it.order = order);
         b.blocked(&passer, "the key is held").await;
         let after = b.show(&held.key).await;
         assert_eq!(after.waiters, before.waiters, "{order:?}");

@@ -63,7 +63,7 @@ async fn a_renewal_for_another_ttl_lasts_that(stage: Stage) {
             a.released(&short, "it was held").await;
             continue;
         }
-        let longer = Claim { ttl: short.ttl * 2, ..short };
+        let longer = short.with(|it| it.ttl *= 2);
         let sent_at = stage.now();
         let (ttl, _) = a.held(&longer, "it was renewed in time").await;
         assert!(ttl >= longer.ttl, "granted {ttl:?} of {:?}", longer.ttl);
@@ -149,10 +149,7 @@ async fn wait_until_lost(stage: &Stage, client: &Client, claim: &Claim) {
 async fn renewing_many_renews_each(stage: Stage) {
     let a = stage.client().await;
     let mut claims: Vec<Claim> = (0..20)
-        .map(|n| Claim {
-            key: latchwork_store::Key::new(format!("many/{n}")).expect("a good key"),
-            ..stage.claim(Mode::Exclusive)
-        })
+        .map(|n| stage.claim(Mode::Exclusive).with(|it| it.key = latchwork_store::Key::new(format!("many/{n}")).expect("a good key")))
         .collect();
     let mut tokens = Vec::new();
     for claim in claims.iter().filter(|c| !c.key.as_str().ends_with('7')) {

@@ -1,7 +1,7 @@
 //! B6: `release` and `renew_all` touch nothing but this id; `release` is idempotent and also
 //! withdraws a waiter.
 
-use latchwork_store::{Cause, Claim, Linger, Mode, Released};
+use latchwork_store::{Cause, Linger, Mode, Released};
 
 use crate::case::{Case, case};
 use crate::harness::Client;
@@ -91,7 +91,7 @@ async fn who_knows_the_id_can_release(stage: Stage) {
         let old = stage.granted(&a, &stuck, "the key is free").await.token;
         let shown = b.show(&stuck.key).await.holders;
         let id = shown[0].id.expect("a holder of ours has an id");
-        let forced = Claim { id, holder: "somebody else".into(), ..stage.claim(mode) };
+        let forced = stage.claim(mode).with(|it| { it.id = id; it.holder = "somebody else".into(); });
         b.released(&forced, "it was held").await;
         a.lost(&stuck, "it was released by another").await;
         a.release(&stuck).await; // may find what others have not cleared yet

@@ -82,7 +82,7 @@ async fn who_waits_behind_a_closed_key_is_woken_by_its_opening(stage: Stage) {
             let stage = stage.again().await;
             let (a, b) = (stage.client().await, stage.client().await);
             let held = stage.claim(Mode::Exclusive);
-            let waiter = Claim { order, ..stage.claim(Mode::Exclusive) };
+            let waiter = stage.claim(Mode::Exclusive).with(|it| it.order = order);
             let token = stage.granted(&a, &held, "the key is free").await.token;
             if comes_early {
                 b.blocked(&waiter, "the key is held").await;
@@ -158,7 +158,7 @@ async fn a_release_while_subscribing_is_noticed(stage: Stage) {
 async fn a_barging_waiter_is_woken(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let held = stage.claim(Mode::Exclusive);
-    let waiter = Claim { order: Order::Barging, ..stage.claim(Mode::Exclusive) };
+    let waiter = stage.claim(Mode::Exclusive).with(|it| it.order = Order::Barging);
     stage.granted(&a, &held, "the key is free").await;
     let blocked = b.blocked(&waiter, "the key is held").await;
     a.released(&held, "it was held").await;
@@ -251,7 +251,7 @@ async fn a_holder_that_runs_out_is_followed(stage: Stage) {
             assert!(after <= most, "told to look in {after:?}, the holder ends in {:?}", held.ttl);
             waiter.clone()
         }
-        None => Claim { ttl: stage.short(), ..waiter.clone() },
+        None => waiter.clone().with(|it| it.ttl = stage.short()),
     };
     stage.acquire(&b, &pace).await;
     let third = if blocked.retry_after.is_none() { pace.ttl / 3 } else { Duration::ZERO };
@@ -265,7 +265,7 @@ async fn no_wait_spins_while_nothing_changes(stage: Stage) {
     let held = stage.claim(Mode::Exclusive);
     stage.granted(&a, &held, "the key is free").await;
     for order in [Order::Fifo, Order::Barging] {
-        let waiter = Claim { order, ..stage.claim(Mode::Exclusive) };
+        let waiter = stage.claim(Mode::Exclusive).with(|it| it.order = order);
         let mut blocked = b.blocked(&waiter, "the key is held").await;
         let start = stage.now();
         let length = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use latchwork_store::{BackendErrorKind, Claim, Fencing, Key, Mode};
+use latchwork_store::{BackendErrorKind, Fencing, Key, Mode};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -57,7 +57,7 @@ async fn tokens_grow_while_keys_come_and_go(stage: Stage) {
     a.released(&first, "it was held").await;
     for n in 0..50 {
         let key = Key::new(format!("passing/{n}")).expect("a good key");
-        let claim = Claim { key, ..stage.claim(Mode::Exclusive) };
+        let claim = stage.claim(Mode::Exclusive).with(|it| it.key = key);
         stage.granted(&a, &claim, "the key is free").await;
         a.released(&claim, "it was held").await;
     }
@@ -133,11 +133,11 @@ async fn a_floor_lifts_the_token(stage: Stage) {
     let first = stage.claim(Mode::Exclusive);
     let old = stage.granted(&a, &first, "the key is free").await.token;
     a.released(&first, "it was held").await;
-    let lifted = Claim { floor: old + 1_000, ..stage.claim(Mode::Exclusive) };
+    let lifted = stage.claim(Mode::Exclusive).with(|it| it.floor = old + 1_000);
     let token = stage.granted(&a, &lifted, "the key is free").await.token;
     assert!(token >= old + 1_000, "{token} for a floor of {}", old + 1_000);
     a.released(&lifted, "it was held").await;
-    let low = Claim { floor: 1, ..stage.claim(Mode::Exclusive) };
+    let low = stage.claim(Mode::Exclusive).with(|it| it.floor = 1);
     let next = stage.granted(&b, &low, "the key is free").await.token;
     assert!(next > token, "{next} after {token}: a small floor asks for nothing");
 }
@@ -147,11 +147,11 @@ async fn a_renewal_lifts_the_token_only_while_held(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let claim = stage.claim(Mode::Exclusive);
     let old = stage.granted(&a, &claim, "the key is free").await.token;
-    let raised = Claim { floor: old + 500, ..claim.clone() };
+    let raised = claim.clone().with(|it| it.floor = old + 500);
     assert_eq!(a.held(&raised, "it is held").await.1, old + 500);
     assert_eq!(a.held(&claim, "a smaller floor changes nothing").await.1, old + 500);
     a.released(&claim, "it was held").await;
-    a.lost(&Claim { floor: old + 1_000_000_000, ..claim }, "it was released").await;
+    a.lost(&claim.with(|it| it.floor = old + 1_000_000_000), "it was released").await;
     let next = stage.granted(&b, &stage.claim(Mode::Exclusive), "the key is free").await.token;
     assert!(next > old + 500, "{next} after {}", old + 500);
     assert!(next < old + 1_000_000_000, "{next}: a lost claim has lifted the token");
@@ -160,7 +160,7 @@ async fn a_renewal_lifts_the_token_only_while_held(stage: Stage) {
 /// A store that cannot remember a floor says so, and grants nothing.
 async fn an_unknown_floor_is_refused_clearly(stage: Stage) {
     let a = stage.client().await;
-    let claim = Claim { floor: (1 << 53) - 2, ..stage.claim(Mode::Exclusive) };
+    let claim = stage.claim(Mode::Exclusive).with(|it| it.floor = (1 << 53) - 2);
     let error = a.attempt(&claim).await.expect_err("the store cannot lift its tokens");
     assert_eq!(error.kind, BackendErrorKind::Unsupported, "{error:?}");
     assert!(a.show(&claim.key).await.is_free());

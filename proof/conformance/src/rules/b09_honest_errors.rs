@@ -114,7 +114,7 @@ async fn faulty(stage: &Stage, fault: Fault) {
         return plain_faults(stage, &a, &b, &held).await;
     }
     let limit = stage.short();
-    let other = Claim { key: latchwork_store::Key::new("other").expect("good"), ..stage.claim(held.mode) };
+    let other = stage.claim(held.mode).with(|it| it.key = latchwork_store::Key::new("other").expect("good"));
 
     let renewal = stage.within(limit, a.backend.renew_all(std::slice::from_ref(&held))).await;
     if let Some(answers) = renewal {
@@ -142,7 +142,7 @@ async fn faulty(stage: &Stage, fault: Fault) {
 }
 
 fn other_of(stage: &Stage, claim: &Claim) -> Claim {
-    Claim { key: claim.key.clone(), ..stage.claim(claim.mode) }
+    stage.claim(claim.mode).with(|it| it.key = claim.key.clone())
 }
 
 /// For a harness that cannot disturb the way: an error that can be had without a fault, a refusal

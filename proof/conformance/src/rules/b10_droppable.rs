@@ -54,7 +54,7 @@ fn claim_like(stage: &Stage, claim: &Claim) -> Claim {
 
 fn by_id(stage: &Stage, holders: &[latchwork_store::Party]) -> Claim {
     assert_eq!(holders.len(), 1, "one holder: {holders:?}");
-    Claim { id: holders[0].id.expect("an id"), ..stage.claim(holders[0].mode) }
+    stage.claim(holders[0].mode).with(|it| it.id = holders[0].id.expect("an id"))
 }
 
 /// A try that would be blocked and is dropped does not disturb the holder or the line.

@@ -24,7 +24,7 @@ async fn nothing_is_renewed_unasked(stage: Stage) {
     let ttl = stage.granted(&a, &forgotten, "the key is free").await.ttl;
     let answered_at = stage.now();
     let key = latchwork_store::Key::new("something else").expect("a good key");
-    let busy = latchwork_store::Claim { key, ..stage.short_claim(Mode::Exclusive) };
+    let busy = stage.short_claim(Mode::Exclusive).with(|it| it.key = key);
     stage.granted(&a, &busy, "the key is free").await;
     for _ in 0..3 {
         stage.sleep(busy.ttl / 4).await;
@@ -48,7 +48,7 @@ async fn the_claims_of_a_dead_client_end(stage: Stage) {
     a.kill();
     b.kill();
     // The dead waiter may be given its turn first, and a grant of its ttl with it.
-    let patient = latchwork_store::Claim { ttl: stage.short(), ..survivor };
+    let patient = survivor.with(|it| it.ttl = stage.short());
     stage.acquire(&c, &patient).await;
     let late = stage.now().since(end);
     let most = patient.ttl + stage.lateness(end);

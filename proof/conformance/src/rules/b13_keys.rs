@@ -45,10 +45,7 @@ async fn long_keys_are_distinct(stage: Stage) {
 
 async fn distinct(stage: &Stage, names: Vec<String>) {
     let (a, b) = (stage.client().await, stage.client().await);
-    let claim = |name: &String| Claim {
-        key: Key::new(name).expect("a good key"),
-        ..stage.claim(Mode::Exclusive)
-    };
+    let claim = |name: &String| stage.claim(Mode::Exclusive).with(|it| it.key = Key::new(name).expect("a good key"));
     let (reserved, names): (Vec<_>, Vec<_>) =
         names.into_iter().partition(|name| stage.is_reserved(name));
     for claim in reserved.iter().map(claim) {
@@ -88,7 +85,7 @@ async fn prefixes_are_text(stage: Stage) {
     let names = ["job/1", "job/10", "job/2", "job", "Job/1", "jobs", "job*", "job%", "jo"];
     for name in names {
         let key = Key::new(name).expect("a good key");
-        stage.granted(&a, &Claim { key, ..stage.claim(Mode::Exclusive) }, "it is free").await;
+        stage.granted(&a, &stage.claim(Mode::Exclusive).with(|it| it.key = key), "it is free").await;
     }
     for prefix in ["job", "job/", "job/1", "job*", "job%", "j", "J", "nothing", "job/1\0"] {
         let mut expected: Vec<&str> =

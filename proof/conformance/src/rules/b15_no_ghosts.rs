@@ -57,7 +57,7 @@ async fn a_try_that_lands_after_its_release_is_gone_within_its_ttl(stage: Stage)
         client.release(&claim).await;
         if n == 2 {
             // The request of the cut try arrives only now.
-            let late = Claim { order: Order::Fifo, ..claim.clone() };
+            let late = claim.clone().with(|it| it.order = Order::Fifo);
             a.attempt(&late).await.expect("no fault");
         }
         gone(&stage, &claim, "a try after its own release").await;
@@ -69,7 +69,7 @@ async fn a_waiter_that_went_silent_is_gone_within_its_ttl(stage: Stage) {
     for order in [Order::Fifo, Order::Barging] {
         let (a, b) = (stage.client().await, stage.client().await);
         let held = stage.claim(Mode::Exclusive);
-        let silent = Claim { order, ..stage.short_claim(Mode::Exclusive) };
+        let silent = stage.short_claim(Mode::Exclusive).with(|it| it.order = order);
         stage.granted(&a, &held, "the key is free").await;
         b.blocked(&silent, "the key is held").await;
         let start = stage.now();
@@ -91,7 +91,7 @@ async fn nothing_is_listed_when_all_is_over(stage: Stage) {
         for ended_by_release in [true, false] {
             let name = format!("over/{n}/{ended_by_release}");
             let key = latchwork_store::Key::new(name).expect("a good key");
-            let claim = Claim { key, ..stage.short_claim(mode) };
+            let claim = stage.short_claim(mode).with(|it| it.key = key);
             stage.granted(&a, &claim, "the key is free").await;
             if ended_by_release {
                 a.released(&claim, "it was held").await;

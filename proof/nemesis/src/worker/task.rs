@@ -175,7 +175,7 @@ impl Tasker {
             lost = held.lost() => Err(lost),
         };
         if let Err(lost) = worked {
-            let Lost { reason: why, at: since } = lost;
+            let Lost { reason: why, at: since, .. } = lost;
             for (attempt, guard) in each(attempts, held.guards()) {
                 // Of several locks the loss of one is the loss of all.
                 self.note(What::Lost { attempt, since, reason: reason(why).into() });
@@ -231,10 +231,10 @@ impl Tasker {
                         self.shop.log.note_at(asked, task, What::Held { attempt, valid_until });
                         self.write(attempt, guard).await?;
                     }
-                    Err(NotHeld::Suspect) => {
+                    Err(NotHeld::Lost(lost)) => return Ok(Err(lost)),
+                    Err(_) => {
                         self.note(What::Suspect { attempt });
                     }
-                    Err(NotHeld::Lost(lost)) => return Ok(Err(lost)),
                 }
             }
             asks = !lazy;

@@ -212,5 +212,8 @@ impl Requests {
 
 /// A claim on `key` that is another one than [`claim`]'s.
 pub(crate) fn like(other: &Claim, key: &str) -> Claim {
-    Claim { key: Key::new(key).unwrap(), id: ClaimId::random(), ..other.clone() }
+    other.clone().with(|it| {
+        it.key = Key::new(key).unwrap();
+        it.id = ClaimId::random();
+    })
 }

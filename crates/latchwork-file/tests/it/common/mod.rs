@@ -26,21 +26,18 @@ pub fn connect(dir: &Path) -> Arc<FileBackend> {
 }
 
 pub fn claim(key: &str) -> Claim {
-    Claim {
-        key: Key::new(key).unwrap(),
-        id: ClaimId::random(),
-        mode: Mode::Exclusive,
-        order: Order::Fifo,
-        ttl: 30 * SEC,
-        holder: format!("test {}", std::process::id()).into(),
-        waits: true,
-        floor: 0,
-        stamp: Stamp::new(io().now()),
-    }
+    Claim::new(
+        Key::new(key).unwrap(),
+        ClaimId::random(),
+        Mode::Exclusive,
+        30 * SEC,
+        Stamp::new(io().now()),
+    )
+    .with(|it| it.holder = format!("test {}", std::process::id()).into())
 }
 
 pub fn with_mode(key: &str, mode: Mode) -> Claim {
-    Claim { mode, ..claim(key) }
+    claim(key).with(|it| it.mode = mode)
 }
 
 pub fn granted(attempt: Result<Attempt, BackendError>) -> u64 {

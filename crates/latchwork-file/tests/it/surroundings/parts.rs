@@ -33,7 +33,7 @@ async fn steps(dir: &Path) {
         match hear().as_str() {
             "try" => say(tried(backend.try_acquire(&mine).await)),
             "try without a place" => {
-                let once = Claim { waits: false, ..claim("k") };
+                let once = claim("k").with(|it| it.waits = false);
                 say(tried(backend.try_acquire(&once).await));
             }
             "wait" => {

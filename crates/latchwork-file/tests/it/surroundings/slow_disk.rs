@@ -139,7 +139,10 @@ pub(crate) async fn hold_and_sync(dir: &Path) {
                 assert_eq!(backend.release(&synced, linger).await.unwrap(), Released::Yes);
             } else {
                 let floor = token + 1_000_000;
-                let more = Claim { floor, mode: Mode::Exclusive, ..claim("synced") };
+                let more = claim("synced").with(|it| {
+                    it.floor = floor;
+                    it.mode = Mode::Exclusive;
+                });
                 release(&backend, &synced).await;
                 assert!(granted(backend.try_acquire(&more).await) >= floor);
                 release(&backend, &more).await;

@@ -26,17 +26,17 @@ impl Bare {
     }
 
     pub fn claim(&self, name: &str, mode: Mode) -> Claim {
-        Claim {
-            key: Key::new(name).unwrap(),
-            id: ClaimId::random(),
+        Claim::new(
+            Key::new(name).unwrap(),
+            ClaimId::random(),
             mode,
-            order: Order::Fifo,
-            ttl: LONG,
-            holder: "a test".into(),
-            waits: self.waits,
-            floor: 0,
-            stamp: Stamp::new(self.driver.io().now()),
-        }
+            LONG,
+            Stamp::new(self.driver.io().now()),
+        )
+        .with(|it| {
+            it.holder = "a test".into();
+            it.waits = self.waits;
+        })
     }
 
     pub async fn granted(&self, claim: &Claim) -> Result<u64, BackendError> {

@@ -155,26 +155,23 @@ pub async fn subscribed_waiter(
 }
 
 pub fn claim(key: &str, ttl: Duration) -> Claim {
-    Claim {
-        key: Key::new(key).unwrap(),
-        id: ClaimId::random(),
-        mode: Mode::Exclusive,
-        order: Order::Fifo,
+    Claim::new(
+        Key::new(key).unwrap(),
+        ClaimId::random(),
+        Mode::Exclusive,
         ttl,
-        holder: format!("test {}", std::process::id()).into(),
-        waits: true,
-        floor: 0,
-        stamp: Stamp::new(io().now()),
-    }
+        Stamp::new(io().now()),
+    )
+    .with(|it| it.holder = format!("test {}", std::process::id()).into())
 }
 
 pub fn with_mode(key: &str, ttl: Duration, mode: Mode) -> Claim {
-    Claim { mode, ..claim(key, ttl) }
+    claim(key, ttl).with(|it| it.mode = mode)
 }
 
 /// A claim that leaves nothing behind when it is blocked.
 pub fn passing(key: &str, ttl: Duration) -> Claim {
-    Claim { waits: false, ..claim(key, ttl) }
+    claim(key, ttl).with(|it| it.waits = false)
 }
 
 pub async fn granted(backend: &RedisBackend, claim: &Claim) -> u64 {

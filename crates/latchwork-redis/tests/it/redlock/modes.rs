@@ -29,7 +29,7 @@ fn readers_share_and_a_writer_is_alone() {
     run(async {
         let five = Five::new("max_ttl=5s").await;
         let (voter, other) = (five.voter().await, five.voter().await);
-        let mode = |mode| Claim { waits: false, ..with_mode("k", TTL, mode) };
+        let mode = |mode| with_mode("k", TTL, mode).with(|it| it.waits = false);
         let (one, two) = (mode(Mode::Read), mode(Mode::Read));
         voter.granted(&one).await;
         other.granted(&two).await;
@@ -63,7 +63,7 @@ fn readers_on_different_nodes_keep_a_writer_out() {
         left.refuse(&[3, 4]);
         right.refuse(&[0, 1]);
         let (left, right, third) = (left.voter().await, right.voter().await, five.voter().await);
-        let mode = |mode| Claim { waits: false, ..with_mode("k", TTL, mode) };
+        let mode = |mode| with_mode("k", TTL, mode).with(|it| it.waits = false);
         let (one, two) = (mode(Mode::Read), mode(Mode::Read));
         left.granted(&one).await;
         right.granted(&two).await;

@@ -17,7 +17,7 @@ pub(crate) async fn hold(store: &str) {
     say(format_args!("write {}", token.get()));
     say(match guard.ensure_held() {
         Err(NotHeld::Lost(_)) => "lost",
-        Err(NotHeld::Suspect) => "suspect",
+        Err(_) => "suspect",
         Ok(_) => "held",
     });
     say(format_args!("{:?}", guard.release().await.map_err(|error| error.kind())));

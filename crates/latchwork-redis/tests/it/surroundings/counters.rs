@@ -31,22 +31,22 @@ fn h93_a_counter_that_is_ahead_outlives_its_lead() {
             let server = RedisServer::start(&RedisOptions::new().with_clock()).unwrap();
             let backend = connect(&server.url()).await;
             let ahead = floor(30 * DAY);
-            let wrong = Claim { floor: ahead, ..passing("k", TTL) };
+            let wrong = passing("k", TTL).with(|it| it.floor = ahead);
             let before = match way {
                 "free" => granted(&backend, &wrong).await,
                 "many" => {
-                    let other = Claim { floor: ahead, ..passing("other", TTL) };
+                    let other = passing("other", TTL).with(|it| it.floor = ahead);
                     let (one, two) =
                         tokio::join!(granted(&backend, &wrong), granted(&backend, &other));
                     release(&backend, &other).await;
                     one.max(two)
                 }
                 "whole" => {
-                    let reader = Claim { mode: Mode::Read, ..wrong.clone() };
+                    let reader = wrong.clone().with(|it| it.mode = Mode::Read);
                     granted(&backend, &reader).await
                 }
                 _ => {
-                    granted(&backend, &Claim { floor: 0, ..wrong.clone() }).await;
+                    granted(&backend, &wrong.clone().with(|it| it.floor = 0)).await;
                     match renew(&backend, &wrong).await.unwrap() {
                         Renewal::Held { token, .. } => token,
                         Renewal::Lost => panic!("lost"),
@@ -56,7 +56,7 @@ fn h93_a_counter_that_is_ahead_outlives_its_lead() {
             assert!(before >= ahead, "{way}");
             release(&backend, &wrong).await;
             server.clock().unwrap().step_forward(8 * DAY).unwrap();
-            let right = Claim { floor: floor(8 * DAY), ..passing("k", TTL) };
+            let right = passing("k", TTL).with(|it| it.floor = floor(8 * DAY));
             let after = granted(&backend, &right).await;
             assert!(after > before, "{way}: {after} after {before}");
             // Once the clock has passed it by a week it has nothing to say any more.

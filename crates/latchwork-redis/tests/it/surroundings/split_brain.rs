@@ -69,7 +69,7 @@ async fn token(backend: &RedisBackend, way: Way) -> u64 {
     match way {
         Way::Free | Way::Read => {
             let mode = if let Way::Read = way { Mode::Read } else { Mode::Exclusive };
-            let one = Claim { mode, ..passing("k", TTL) };
+            let one = passing("k", TTL).with(|it| it.mode = mode);
             let token = granted(backend, &one).await;
             release(backend, &one).await;
             token

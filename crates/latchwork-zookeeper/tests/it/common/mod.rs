@@ -44,17 +44,14 @@ pub async fn client(url: &str) -> LockManager {
 
 /// A claim on the key `k`.
 pub fn claim(ttl: Duration) -> Claim {
-    Claim {
-        key: Key::new("k").unwrap(),
-        id: ClaimId::random(),
-        mode: Mode::Exclusive,
-        order: Order::Fifo,
+    Claim::new(
+        Key::new("k").unwrap(),
+        ClaimId::random(),
+        Mode::Exclusive,
         ttl,
-        holder: "a test".into(),
-        waits: true,
-        floor: 0,
-        stamp: Stamp::parse("1").unwrap(),
-    }
+        Stamp::parse("1").unwrap(),
+    )
+    .with(|it| it.holder = "a test".into())
 }
 
 pub async fn show(locks: &LockManager, name: &str) -> Snapshot {

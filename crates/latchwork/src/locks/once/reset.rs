@@ -79,17 +79,18 @@ impl Once {
         if let Some(running) = running(before.as_ref()) {
             return Ok(running);
         }
-        let claim = Claim {
-            key: key.clone(),
-            id: ClaimId::random(),
-            mode: Mode::Exclusive,
-            order: Order::Barging,
-            ttl: plan.ttl,
-            holder: plan.holder.clone(),
-            waits: false,
-            floor: 0,
-            stamp: Stamp::new(engine.io.now()),
-        };
+        let claim = Claim::new(
+            key.clone(),
+            ClaimId::random(),
+            Mode::Exclusive,
+            plan.ttl,
+            Stamp::new(engine.io.now()),
+        )
+        .with(|it| {
+            it.order = Order::Barging;
+            it.holder = plan.holder.clone();
+            it.waits = false;
+        });
         // Sent for a key that looks open, too: of a majority, a few servers may still have it closed.
         let limit = plan.rules.op_timeout(plan.ttl);
         let opened = engine.reaper.release_once(&claim, Linger::End, limit).await;
@@ -116,5 +117,5 @@ impl Once {
 
 fn running(seen: Option<&Snapshot>) -> Option<Reset> {
     let holder = seen?.holders.first()?;
-    Some(Reset::Running { holder: Some(holder.holder.clone()) })
+    Some(Reset::Running { holder: Some(holder.holder.text.clone()) })
 }

@@ -242,6 +242,6 @@ async fn a_waiter_with_other_wishes_gets_a_hold_of_its_own() {
     let second = second.unwrap();
     assert_eq!(world.store.tries.load(Ordering::SeqCst), 2);
     let seen = world.locks.inspect("k").await.unwrap();
-    assert_eq!(&*seen.holders[0].holder, "second");
+    assert_eq!(&*seen.holders[0].holder.text, "second");
     assert_eq!(second.lost().await.reason, LostReason::MaxHold);
 }

@@ -113,7 +113,7 @@ impl Faulty {
     /// The claim as the store keeps it: by its own clock, and perhaps longer than it says.
     fn longer(&self, claim: &Claim) -> Claim {
         let rate = self.store_clock.lock().unwrap().map_or(1_000, |clock| clock.rate);
-        Claim { ttl: claim.ttl * self.overtime * 1_000 / rate, ..claim.clone() }
+        claim.clone().with(|it| it.ttl = claim.ttl * self.overtime * 1_000 / rate)
     }
 
     async fn suffer<T>(
@@ -190,7 +190,7 @@ impl Backend for Faulty {
             if !self.pushes.load(Ordering::SeqCst) {
                 return Ok(wake);
             }
-            let pushed = Claim { ttl: PUSHED_TTL, ..claim.clone() };
+            let pushed = claim.clone().with(|it| it.ttl = PUSHED_TTL);
             let Attempt::Granted(grant) = self.inner.try_acquire(&pushed).await? else {
                 return Ok(Wake::Look);
             };

@@ -1,0 +1,127 @@
+//! What a claim says of itself to people and to other clients, and how a store keeps it as one text.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a claim says of itself to people and to other clients.
+///
+/// A store keeps all of it as the text of [`stored`](Holder::stored), and reads it with
+/// [`from_stored`](Holder::from_stored).
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The text for people: host, process, purpose.
+    pub text: Arc<str>,
+    /// The time within which nearly all holds of the key end, if the client has learned it.
+    pub usual_hold: Option<Duration>,
+    /// In an election, what the candidate is to be known by: an address, mostly.
+    pub candidate: Option<Arc<str>>,
+}
+
+/// Separates the fields in the stored text. ASCII has this character for it, and none is in the
+/// fields.
+const UNIT: char = '\u{1f}';
+const USUAL_HOLD: &str = "usual_hold_ms=";
+const CANDIDATE: &str = "candidate=";
+
+impl Holder {
+    /// A holder that says no more than this text.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self { text: text.into(), usual_hold: None, candidate: None }
+    }
+
+    /// The same with this change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// All of it as one text; without other fields it is [`text`](Self::text).
+    ///
+    /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold is kept in whole
+    /// milliseconds, at least one.
+    pub fn stored(&self) -> Cow<'_, str> {
+        let is_plain = self.usual_hold.is_none() && self.candidate.is_none();
+        if is_plain && !self.text.contains(UNIT) {
+            return Cow::Borrowed(&self.text);
+        }
+        let mut stored = self.text.replace(UNIT, " ");
+        if let Some(usual) = self.usual_hold {
+            // Writing to a String does not fail.
+            let _ = write!(stored, "{UNIT}{USUAL_HOLD}{}", usual.as_millis().max(1));
+        }
+        if let Some(candidate) = &self.candidate {
+            let _ = write!(stored, "{UNIT}{CANDIDATE}{}", candidate.replace(UNIT, " "));
+        }
+        Cow::Owned(stored)
+    }
+
+    /// Reads a stored text. Fields that this version does not know are passed over.
+    pub fn from_stored(stored: &str) -> Self {
+        let mut fields = stored.split(UNIT);
+        let mut holder = Self::new(fields.next().unwrap_or_default());
+        for field in fields {
+            if let Some(millis) = field.strip_prefix(USUAL_HOLD) {
+                holder.usual_hold = millis.parse().ok().map(Duration::from_millis);
+            } else if let Some(candidate) = field.strip_prefix(CANDIDATE) {
+                holder.candidate = Some(candidate.into());
+            }
+        }
+        holder
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl<T: Into<Arc<str>>> From<T> for Holder {
+    fn from(text: T) -> Self {
+        Self::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_read_as_it_was_stored() {
+        let plain = Holder::new("app@web-2 (pid 812)");
+        assert!(matches!(plain.stored(), Cow::Borrowed("app@web-2 (pid 812)")));
+        for usual_hold in [None, Some(Duration::from_millis(1_300))] {
+            for candidate in [None, Some("10.0.0.7:8080".into()), Some("".into())] {
+                let holder = plain.clone().with(|it| {
+                    it.usual_hold = usual_hold;
+                    it.candidate = candidate;
+                });
+                assert_eq!(Holder::from_stored(&holder.stored()), holder);
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_passes_for_a_field() {
+        let text = "me\u{1f}usual_hold_ms=5\u{1f}candidate=you";
+        let read = Holder::from_stored(&Holder::new(text).stored());
+        assert_eq!(read, Holder::new("me usual_hold_ms=5 candidate=you"));
+        let candidate = Holder::new("me").with(|it| it.candidate = Some(text.into()));
+        let read = Holder::from_stored(&candidate.stored());
+        assert_eq!((&*read.text, read.usual_hold), ("me", None));
+        assert_eq!(read.candidate.as_deref(), Some("me usual_hold_ms=5 candidate=you"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_passed_over() {
+        let read = Holder::from_stored("me\u{1f}usual_hold_ms=-1\u{1f}later=thing\u{1f}");
+        assert_eq!(read, Holder::new("me"));
+        let short = Holder::new("me").with(|it| it.usual_hold = Some(Duration::from_micros(1)));
+        let read = Holder::from_stored(&short.stored());
+        assert_eq!(read.usual_hold, Some(Duration::from_millis(1)));
+    }
+}
