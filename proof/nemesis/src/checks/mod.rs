@@ -50,6 +50,8 @@ pub struct Bounds {
     pub patience: Duration,
     /// Whether processes that wait stand in a line at the store.
     pub queues: bool,
+    /// Whether the store is a majority of several.
+    pub votes: bool,
     /// How long after a fault nothing is judged that a fault may delay.
     pub settle: Duration,
     /// How long the run itself holds back answers of the store.
@@ -72,6 +74,7 @@ impl Bounds {
             takeover: ttl + Duration::from_millis(300),
             patience: Duration::from_secs(2),
             queues: true,
+            votes: false,
             settle: ttl,
             travel: Duration::ZERO,
             slack: Duration::from_millis(300),
@@ -88,7 +91,7 @@ impl Bounds {
         }
         if url.starts_with("redlock") {
             // Nobody queues where each server might see another first.
-            return Self { settle: ttl + quarantine(url), queues: false, ..bounds };
+            return Self { settle: ttl + quarantine(url), queues: false, votes: true, ..bounds };
         }
         if url.starts_with("redis") {
             // What a guarded server may have forgotten keeps it closed for a quarantine.
