@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::clock::boot_time;
+use latchwork_store::testing::stalls;
 use libtest_mimic::{Failed, Trial};
 
 use crate::harness::{Expected, Harness};
 use crate::stage::Stage;
-use crate::witness;
 
 /// Beyond this stall of the machine a result says little: the trial is done once more.
 const TOO_STALLED: Duration = Duration::from_secs(1);
@@ -59,10 +59,10 @@ impl Case {
         let name = format!("{backend}::{}", self.name);
         let told = name.clone();
         Trial::test(name, move || {
-            witness::start();
+            stalls::start();
             let start = boot_time();
             let mut outcome = self.once(&harness);
-            let stall = witness::since(start).longest;
+            let stall = stalls::since(start).longest;
             if stall > TOO_STALLED {
                 eprintln!("{told}: the machine stood still for {stall:?}, done once more");
                 outcome = self.once(&harness);

@@ -59,7 +59,6 @@ mod primitives;
 mod random;
 mod rules;
 mod stage;
-pub mod witness;
 
 use std::sync::Arc;
 

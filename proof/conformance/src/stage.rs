@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use latchwork::{Driver, LockManager};
 use latchwork_store::testing::paused_io;
+use latchwork_store::testing::stalls;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Error, ErrorKind, Grant, Io,
     Key, Linger, Mode, Moment, Order, Query, Released, Renewal, Snapshot, Stamp, random_between,
@@ -18,7 +19,6 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::case::CaseFuture;
 use crate::harness::{Client, Expected, Harness, Store, Time};
-use crate::witness;
 
 /// No trial takes longer; the paused clock gets there at once when everybody hangs.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -128,7 +128,7 @@ impl Stage {
     pub(crate) fn lateness(&self, from: Moment) -> Duration {
         match self.harness.time() {
             Time::Paused => self.harness.slack(),
-            Time::Real => self.harness.slack() + witness::since(from).sum,
+            Time::Real => self.harness.slack() + stalls::since(from).sum,
         }
     }
 

@@ -66,7 +66,7 @@ fn h35_a_server_that_lost_its_data_tells_the_holder_and_the_token_rises() {
         let back = Instant::now();
         let lost = told_within(&guard, TOLD).await;
         assert_eq!(lost.reason, LostReason::Taken);
-        assert!(back.elapsed() < TOLD + SLACK);
+        in_time(back.elapsed(), TOLD + SLACK);
         let (next, _) = within("the waiter is admitted", TTL, next).await.unwrap();
         assert!(next.token() > guard.token());
     });
@@ -143,7 +143,7 @@ fn h38_a_flush_is_told_by_the_next_renewal_and_the_token_rises() {
         let next = next_is_newer(&world, &guard).await;
         let lost = told_within(&guard, TOLD).await;
         assert_eq!(lost.reason, LostReason::Taken);
-        assert!(flushed.elapsed() <= TOLD + SLACK, "{:?}", flushed.elapsed());
+        in_time(flushed.elapsed(), TOLD + SLACK);
         assert_eq!(next.state(), HoldState::Held);
         drop(guard);
         pause(100 * MS).await;

@@ -1,4 +1,4 @@
-//! A thread that measures how long the machine let this process stand still.
+//! How long the machine let this process stand still, as a thread that naps has seen it.
 //!
 //! Upper time bounds are widened by what it saw, so that a loaded machine does not look like a
 //! late backend; lower bounds need no such help.
@@ -6,14 +6,13 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use latchwork_store::Moment;
-use latchwork_store::clock::boot_time;
+use crate::clock::{Moment, boot_time};
 
 const TICK: Duration = Duration::from_millis(5);
 const WORTH_NOTING: Duration = Duration::from_millis(2);
 const KEPT: usize = 20_000;
 
-/// What the witness saw: when a nap ended, and how much too late.
+/// What the thread saw: when a nap ended, and how much too late.
 static SEEN: Mutex<Vec<(Moment, Duration)>> = Mutex::new(Vec::new());
 static STARTED: OnceLock<()> = OnceLock::new();
 
@@ -26,10 +25,9 @@ pub struct Stall {
     pub longest: Duration,
 }
 
-/// Starts the witness, once for the process.
+/// Starts the thread, once for the process.
 pub fn start() {
     STARTED.get_or_init(|| {
-        #[expect(clippy::disallowed_methods, reason = "it measures how late threads run")]
         std::thread::spawn(|| {
             loop {
                 let before = boot_time();
@@ -57,4 +55,11 @@ pub fn since(moment: Moment) -> Stall {
         stall.longest = stall.longest.max(*late);
     }
     stall
+}
+
+/// How long something may have taken that ends now: its limit, and what the machine added since it
+/// began.
+pub fn widened(limit: Duration, took: Duration) -> Duration {
+    let began = Moment::from_nanos(boot_time().as_nanos().saturating_sub(took.as_nanos() as u64));
+    limit + since(began).sum
 }

@@ -5,12 +5,11 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork::{Driver, LockManager};
 use latchwork_file::FileBackend;
+use latchwork_store::testing::stalls;
 use latchwork_store::*;
 
 use crate::common::*;
@@ -128,7 +127,8 @@ pub(crate) async fn hold_and_sync(dir: &Path) {
     say("held");
     hear();
 
-    let stalls = Stalls::watch();
+    stalls::start();
+    let start = io().now();
     let (answered, answer) = std::sync::mpsc::channel();
     let verb = {
         let (what, backend) = (what.clone(), backend.clone());
@@ -160,7 +160,7 @@ pub(crate) async fn hold_and_sync(dir: &Path) {
     say("asked");
     stuck.lost().await;
     let late = io().now().since(stuck.valid_until());
-    say(format_args!("{} {}", late.as_micros(), stalls.longest().as_micros()));
+    say(format_args!("{} {}", late.as_micros(), stalls::since(start).longest.as_micros()));
     // Long enough that it is held only if it was renewed during the sync.
     while io().now() < stuck.valid_until().plus(TTL / 3) {
         io().sleep(Duration::from_millis(10)).await;
@@ -168,37 +168,4 @@ pub(crate) async fn hold_and_sync(dir: &Path) {
     say(if renewed.ensure_held().is_ok() { "renewed" } else { "lost" });
     let took = answer.recv().unwrap();
     say(took.as_micros());
-}
-
-/// How long this machine kept a thread from running that wanted to.
-struct Stalls {
-    longest: Arc<AtomicU64>,
-    end: Arc<AtomicBool>,
-}
-
-impl Stalls {
-    fn watch() -> Self {
-        let this = Self { longest: Arc::default(), end: Arc::default() };
-        let (longest, end) = (this.longest.clone(), this.end.clone());
-        std::thread::spawn(move || {
-            let pause = Duration::from_millis(2);
-            while !end.load(Ordering::Relaxed) {
-                let start = Instant::now();
-                std::thread::sleep(pause);
-                let over = start.elapsed().saturating_sub(pause);
-                longest.fetch_max(over.as_micros() as u64, Ordering::Relaxed);
-            }
-        });
-        this
-    }
-
-    fn longest(&self) -> Duration {
-        Duration::from_micros(self.longest.load(Ordering::Relaxed))
-    }
-}
-
-impl Drop for Stalls {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-    }
 }

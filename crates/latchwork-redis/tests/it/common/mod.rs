@@ -7,6 +7,7 @@ pub mod clients;
 pub mod turning;
 pub mod world;
 
+use latchwork_store::testing::stalls;
 pub use std::time::{Duration, Instant};
 
 pub use clients::*;
@@ -24,6 +25,7 @@ pub const SLACK: Duration = Duration::from_millis(1_500);
 
 /// Runs an async test, and fails it rather than hanging.
 pub fn run(test: impl Future<Output = ()>) {
+    stalls::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let limit = Duration::from_secs(50);
@@ -39,7 +41,8 @@ pub async fn pause(length: Duration) {
 pub async fn until(what: &str, limit: Duration, mut so: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
+        let took = start.elapsed();
+        assert!(took < stalls::widened(limit, took), "not within {limit:?}: {what}");
         pause(5 * MS).await;
     }
     start.elapsed()
@@ -47,8 +50,23 @@ pub async fn until(what: &str, limit: Duration, mut so: impl FnMut() -> bool) ->
 
 /// The output of a future, and how long it took; fails if that is longer than `limit`.
 pub async fn within<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(limit, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("not within {limit:?}: {what}"),
+    let (start, mut future) = (Instant::now(), std::pin::pin!(future));
+    loop {
+        let took = start.elapsed();
+        let left = stalls::widened(limit, took).checked_sub(took);
+        let left = left.unwrap_or_else(|| panic!("not within {limit:?}: {what}"));
+        if let Ok(output) = tokio::time::timeout(left, &mut future).await {
+            return output;
+        }
     }
+}
+
+/// Fails if something took longer than this, and than what the machine stalled meanwhile.
+#[track_caller]
+pub fn in_time(took: Duration, limit: Duration) {
+    let widened = stalls::widened(limit, took);
+    assert!(
+        took <= widened,
+        "took {took:?}, of {limit:?} that a stalled machine makes {widened:?}"
+    );
 }

@@ -37,13 +37,13 @@ fn a_dead_majority_is_an_error_that_names_it() {
         five.kill(&lost);
         let start = Instant::now();
         let error = client.mutex("k").try_acquire().await.unwrap_err();
-        assert!(start.elapsed() < SLACK);
+        in_time(start.elapsed(), SLACK);
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         names_the_lost(&error, &ports(&way), &lost);
         assert!(error.hint().is_some(), "{error}");
         let start = Instant::now();
         let error = client.mutex("k").acquire_within(SEC).await.unwrap_err();
-        assert!(start.elapsed() < SEC + SLACK, "{:?}", start.elapsed());
+        in_time(start.elapsed(), SEC + SLACK);
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         names_the_lost(&error, &ports(&way), &lost);
         five.empties(2 * SEC).await;
@@ -65,7 +65,7 @@ fn a_majority_that_is_cut_off_keeps_nothing_of_what_was_given_up() {
         way.cut_off(&lost);
         let start = Instant::now();
         let error = client.mutex("k").acquire_within(SEC).await.unwrap_err();
-        assert!(start.elapsed() < SEC + SLACK, "{:?}", start.elapsed());
+        in_time(start.elapsed(), SEC + SLACK);
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         names_the_lost(&error, &ports(&way), &lost);
         until("nothing at the others", 2 * SEC, || five.having("k").is_empty()).await;
@@ -109,7 +109,7 @@ fn a_holder_without_a_majority_is_told_in_time_and_the_minority_keeps_its_key() 
         }
         let (lost, took, left, guard) = told.await.unwrap();
         assert_eq!(lost.reason, LostReason::Expired);
-        assert!(took <= left + SLACK, "{took:?} of {left:?}");
+        in_time(took, left + SLACK);
         assert!(matches!(guard.state(), HoldState::Lost(_)));
         assert_eq!(guard.valid_until(), end, "a minority renewed nothing");
         assert!(looks > 10, "{looks} looks");
