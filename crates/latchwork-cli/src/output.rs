@@ -157,7 +157,7 @@ impl Output {
         match evicted {
             [] => text.push_str("was not held"),
             [one] => {
-                let _ = write!(text, "taken away from {}", plain(&one.holder.text));
+                let _ = write!(text, "taken away from {}", plain(&one.holder.shown()));
             }
             many => {
                 let _ = write!(text, "taken away from {} holders", many.len());
@@ -219,8 +219,8 @@ fn row(one: &Snapshot) -> [String; 6] {
     let holder = match (first, one.holders.len()) {
         (None, _) if one.linger.is_some() => "(kept closed)".to_owned(),
         (None, _) => "(nobody)".to_owned(),
-        (Some(party), 1) => plain(&party.holder.text),
-        (Some(party), all) => format!("{} and {} more", plain(&party.holder.text), all - 1),
+        (Some(party), 1) => plain(&party.holder.shown()),
+        (Some(party), all) => format!("{} and {} more", plain(&party.holder.shown()), all - 1),
     };
     let token = first.and_then(|party| party.token).unwrap_or(one.token);
     let left = first.and_then(|party| party.remaining).or(one.linger);
@@ -239,10 +239,7 @@ fn or_dash(length: Option<Duration>) -> String {
 }
 
 fn party_text(party: &Party) -> String {
-    let mut text = plain(&party.holder.text);
-    if let Some(candidate) = &party.holder.candidate {
-        let _ = write!(text, ", candidate {}", plain(candidate));
-    }
+    let mut text = plain(&party.holder.shown());
     match party.mode {
         Mode::Exclusive => {}
         Mode::Read => text.push_str(", read"),

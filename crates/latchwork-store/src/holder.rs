@@ -39,6 +39,14 @@ impl Holder {
         self
     }
 
+    /// The text for people, after the candidate if it is one: `10.0.0.7:8080 (app@web-2, pid 812)`.
+    pub fn shown(&self) -> Arc<str> {
+        match &self.candidate {
+            Some(candidate) => format!("{candidate} ({})", self.text).into(),
+            None => self.text.clone(),
+        }
+    }
+
     /// All of it as one text; without other fields it is [`text`](Self::text).
     ///
     /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold is kept in whole
@@ -76,7 +84,7 @@ impl Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.shown())
     }
 }
 

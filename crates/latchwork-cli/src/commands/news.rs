@@ -112,7 +112,7 @@ impl Observer for News {
                 let quarantine = || "a store in quarantine, which may have lost locks".into();
                 let in_the_way = match blocked.cause {
                     Cause::Quarantine => Some(quarantine()),
-                    _ => blocked.holder.as_ref().map(|holder| holder.text.clone()),
+                    _ => blocked.holder.as_ref().map(|holder| holder.shown()),
                 };
                 let ahead = blocked.ahead.unwrap_or(0);
                 self.waits(key.as_str(), InTheWay { holder: in_the_way, ahead });

@@ -59,7 +59,7 @@ impl InTheWay {
         match blocked.cause {
             Cause::Quarantine => Some(Self::Quarantine(blocked.retry_after)),
             _ => {
-                let text = blocked.holder.as_ref().map(|holder| holder.text.clone());
+                let text = blocked.holder.as_ref().map(|holder| holder.shown());
                 text.map(|text| Self::Holder(text, blocked.ahead))
             }
         }

@@ -332,7 +332,7 @@ impl Skipped {
             Some(Blocked { cause: Cause::Quarantine, retry_after, .. }) => {
                 Self::Quarantine { left: retry_after }
             }
-            Some(blocked) => Self::Running { holder: blocked.holder.map(|holder| holder.text) },
+            Some(blocked) => Self::Running { holder: blocked.holder.map(|holder| holder.shown()) },
             None => Self::Running { holder: None },
         }
     }

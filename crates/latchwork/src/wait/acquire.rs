@@ -405,7 +405,7 @@ impl<'a> Pending<'a> {
         let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
         let lead = self.lead.take();
         if let Some(lead) = &lead {
-            lead.note(Some(InTheWay::Holder(self.claim.holder.text.clone(), None)));
+            lead.note(Some(InTheWay::Holder(self.claim.holder.shown(), None)));
         }
         let watched = engine.watchdog.watch(lease);
         if let Some(lead) = lead {

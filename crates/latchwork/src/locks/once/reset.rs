@@ -117,5 +117,5 @@ impl Once {
 
 fn running(seen: Option<&Snapshot>) -> Option<Reset> {
     let holder = seen?.holders.first()?;
-    Some(Reset::Running { holder: Some(holder.holder.text.clone()) })
+    Some(Reset::Running { holder: Some(holder.holder.shown()) })
 }
