@@ -71,7 +71,10 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
             }));
         } else {
             let (votes, all) = (seen.len(), of.nodes);
-            notes.push(format!("{:?} is on {votes} of {all} nodes: a vote, no hold", first.holder));
+            notes.push(format!(
+                "{:?} is on {votes} of {all} nodes: a vote, no hold",
+                first.holder.text
+            ));
         }
     }
     let mut waiters: Vec<Party> = Vec::new();
