@@ -44,9 +44,14 @@ impl Story {
 
     /// An attempt begins now.
     pub(crate) fn tries(&mut self, process: &str, key: &str, fair: bool) -> u64 {
+        self.tries_as(process, key, fair, Mode::Exclusive)
+    }
+
+    /// An attempt of this mode begins now.
+    pub(crate) fn tries_as(&mut self, process: &str, key: &str, fair: bool, mode: Mode) -> u64 {
         self.attempts += 1;
         let attempt = self.attempts;
-        let (key, mode, waits) = (key.into(), Mode::Exclusive, true);
+        let (key, waits) = (key.into(), true);
         let what = What::Try { attempt, key, mode, fair, waits, several: false };
         self.says(process, what);
         attempt
