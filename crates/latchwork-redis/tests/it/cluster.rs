@@ -47,7 +47,7 @@ fn a_slot_moves_under_load() -> Test {
     let all = managers(&runtime, &cluster.url());
     // Held through everything; with the keys of its slot here and there its renewals go on.
     let failures = Arc::new(Failures::default());
-    let short = all[0].clone().ttl(Duration::from_millis(1_200)).observer(failures.clone());
+    let short = all[0].clone().ttl(Duration::from_millis(2_400)).observer(failures.clone());
     let held = runtime.block_on(short.mutex("{k}held").acquire())?;
     let load = Load::start(&runtime, &all, &["k", "x{k}", "elsewhere"]);
     load.await_grants(&["k", "x{k}", "elsewhere"], 20);
@@ -64,9 +64,9 @@ fn a_slot_moves_under_load() -> Test {
     outcome.assert_tokens_rise();
     // Longer than its ttl, first with all of its keys at the old master, then without.
     let migration = cluster.begin_migration(slot, from)?;
-    std::thread::sleep(Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_millis(2_700));
     cluster.move_keys(migration, &["{k}held"])?;
-    std::thread::sleep(Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_millis(2_700));
     assert!(held.ensure_held().is_ok(), "{:?}", failures.1);
     cluster.finish_migration(migration)?;
     runtime.block_on(held.release())?;
