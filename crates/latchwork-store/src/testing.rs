@@ -6,6 +6,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "wraps the paused time of tokio for tests")]
 
+mod pass_on;
 pub mod stalls;
 
 use std::sync::Arc;

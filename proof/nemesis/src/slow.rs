@@ -3,10 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork::store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Io, Linger, Query, Released,
-    Renewal, Snapshot, Verb, Wake,
-};
+use latchwork::store::{Attempt, Backend, BackendError, Claim, Io, Renewal, Verb};
 
 use crate::luck::Luck;
 
@@ -41,9 +38,7 @@ impl SlowAnswers {
 
 // Not enrolled: it delays the answers of a store that is.
 impl Backend for SlowAnswers {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
+    latchwork_store::pass_on!(store: capabilities, wait, release, inspect);
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
         Box::pin(async move {
@@ -55,14 +50,6 @@ impl Backend for SlowAnswers {
         })
     }
 
-    fn wait<'a>(
-        &'a self,
-        claim: &'a Claim,
-        blocked: &'a Blocked,
-    ) -> Verb<'a, Result<Wake, BackendError>> {
-        self.store.wait(claim, blocked)
-    }
-
     fn renew_all<'a>(
         &'a self,
         claims: &'a [Claim],
@@ -72,17 +59,5 @@ impl Backend for SlowAnswers {
             self.hold_back(100).await;
             answers
         })
-    }
-
-    fn release<'a>(
-        &'a self,
-        claim: &'a Claim,
-        linger: Linger,
-    ) -> Verb<'a, Result<Released, BackendError>> {
-        self.store.release(claim, linger)
-    }
-
-    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        self.store.inspect(query)
     }
 }

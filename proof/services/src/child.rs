@@ -3,8 +3,10 @@
 //! A module of the program's tests has a test named `child`, which plays the part that [`role`] tells.
 //! What fails here fails the test.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -28,25 +30,49 @@ pub fn hear() -> String {
     line.trim_end().to_owned()
 }
 
+/// The command that runs the test `child` of a module of this program in the role
+/// `module::path::role`, for the store at this address.
+pub fn command(program: &Path, role: &str, store: &str) -> Command {
+    let (module, role) = role.rsplit_once("::").expect("a module and a role");
+    let test = format!("{module}::child");
+    let mut command = Command::new(program);
+    command
+        .args(["--exact", &*test, "--nocapture", "--test-threads=1"])
+        .env("LATCHWORK_TEST_ROLE", role)
+        .env("LATCHWORK_TEST_STORE", store);
+    command
+}
+
 /// A process that runs the test `child` of a module in a role. Killed when dropped.
 pub struct Process {
-    child: Child,
+    /// The process.
+    pub child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Process {
     /// Starts it for the store at this address, in the role `module::path::role`.
     pub fn start(role: &str, store: &str) -> Self {
-        let (module, role) = role.rsplit_once("::").expect("a module and a role");
-        let test = format!("{module}::child");
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", &*test, "--nocapture", "--test-threads=1"])
-            .env("LATCHWORK_TEST_ROLE", role)
-            .env("LATCHWORK_TEST_STORE", store)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a child starts");
+        Self::spawn(command(&std::env::current_exe().unwrap(), role, store))
+    }
+
+    /// Starts it by this command, or one around it.
+    pub fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let start = Instant::now();
+        let mut child = loop {
+            match command.spawn() {
+                // A program that was just copied is open for writing in a child that another thread
+                // has forked meanwhile, until that child has become its own program.
+                Err(error)
+                    if error.kind() == ErrorKind::ExecutableFileBusy
+                        && start.elapsed() < Duration::from_secs(10) =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                spawned => break spawned.expect("a child starts"),
+            }
+        };
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
     }
@@ -68,23 +94,33 @@ impl Process {
         writeln!(self.child.stdin.as_mut().unwrap(), "{text}").unwrap();
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
     /// Stops it (SIGSTOP), and waits until every thread of it stands still.
     pub fn stop(&self) {
         let pid = self.pid();
-        kill_process(pid, Signal::STOP).unwrap();
+        self.signal(Signal::STOP);
         let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
         assert!(status.stopped());
     }
 
     /// Lets it go on (SIGCONT).
     pub fn cont(&self) {
-        kill_process(self.pid(), Signal::CONT).unwrap();
+        self.signal(Signal::CONT);
     }
 
     /// Kills it (SIGKILL) and waits until it is gone.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits until it ends well.
+    pub fn end(mut self) {
+        assert!(self.child.wait().unwrap().success());
     }
 
     fn pid(&self) -> Pid {

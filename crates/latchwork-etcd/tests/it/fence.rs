@@ -4,16 +4,15 @@
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use crate::common::*;
 use latchwork::HoldState;
 use latchwork_etcd::{Place, fence_text};
+use latchwork_services::child::{Process, hear, role, say};
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
 use latchwork_store::FencingToken;
-
-const STORE: &str = "LATCHWORK_TEST_ETCD_PORT";
 
 /// Runs a transaction: its compare, and what it puts then. Tells whether it did.
 fn transaction(port: u16, compare: &str, puts: &[(&str, &str)]) -> bool {
@@ -54,62 +53,21 @@ fn stock(port: u16) -> String {
 /// Plays the holder in the other test; on its own it has nothing to do.
 #[test]
 fn child() {
-    let Some(port) = std::env::var(STORE).ok() else { return };
+    let Some((_, port)) = role() else { return };
     let port: u16 = port.parse().unwrap();
     run(async {
         let client = bare(&format!("etcd://127.0.0.1:{port}")).await;
         let guard = client.locks().mutex("k").ttl(2 * SEC).acquire().await.unwrap();
         let place = client.place(guard.token()).unwrap();
         guard.ensure_held().unwrap();
-        println!("\n>{}", guard.token());
+        say(guard.token());
         // Here it is stopped, and goes on as if no time had passed.
-        std::io::stdin().read_line(&mut String::new()).unwrap();
+        hear();
         etcdctl(port, &["put", "stock", "late"]).unwrap();
-        println!("\n>{}", write_as_holder(port, &place, "later"));
-        println!("\n>{}", write_with_token(port, guard.token(), "latest"));
-        println!("\n>{}", matches!(guard.state(), HoldState::Lost(_)));
+        say(write_as_holder(port, &place, "later"));
+        say(write_with_token(port, guard.token(), "latest"));
+        say(matches!(guard.state(), HoldState::Lost(_)));
     });
-}
-
-struct Holder {
-    child: Child,
-    lines: BufReader<std::process::ChildStdout>,
-}
-
-impl Holder {
-    fn start(port: u16) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "fence::child", "--nocapture"])
-            .env(STORE, port.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
-    }
-
-    fn line(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the holder ended");
-            if let Some(said) = line.strip_prefix('>') {
-                return said.trim().to_owned();
-            }
-        }
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[test]
@@ -117,9 +75,9 @@ fn h01_a_stopped_client_writes_as_a_second_holder_and_the_token_refuses_it() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     let port = server.port();
     etcdctl(port, &["put", "stock-token", &fence_text(FencingToken::from_raw(0))]).unwrap();
-    let mut stopped = Holder::start(port);
+    let mut stopped = Process::start("fence::hold", &port.to_string());
     let first: FencingToken = stopped.line().parse().unwrap();
-    stopped.signal("-STOP");
+    stopped.stop();
     run(async {
         let client = bare(&server.url()).await;
         let guard = client.locks().mutex("k").acquire_within(30 * SEC).await.unwrap();
@@ -127,8 +85,8 @@ fn h01_a_stopped_client_writes_as_a_second_holder_and_the_token_refuses_it() {
         let place = client.place(guard.token()).unwrap();
         assert!(write_as_holder(port, &place, "7"), "whoever holds it may write");
         assert!(write_with_token(port, guard.token(), "6"));
-        stopped.signal("-CONT");
-        writeln!(stopped.child.stdin.as_mut().unwrap(), "go on").unwrap();
+        stopped.cont();
+        stopped.tell("go on");
         // Without a check it has written as if it were the holder, beside the one that is.
         assert_eq!(stopped.line(), "false", "its place is gone");
         assert_eq!(stock(port), "late");

@@ -229,9 +229,9 @@ async fn full(dir: &Path) {
 #[test]
 fn without_descriptors_it_polls_and_says_so() {
     let home = dir();
-    let mut holder = Process::start("limits::hold", home.path());
+    let mut holder = start("limits::hold", home.path());
     assert_eq!(holder.line(), "held");
-    let mut poor = Process::start("limits::descriptors", home.path());
+    let mut poor = start("limits::descriptors", home.path());
     assert_eq!(poor.line(), "polling");
     holder.signal(Signal::KILL);
     assert_eq!(poor.line(), "taken over");

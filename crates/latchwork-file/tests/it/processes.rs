@@ -141,7 +141,7 @@ fn flock_one(dir: &Path) {
 
 /// A process that is stopped while it has the one stripe that is named.
 fn stopped_in(dir: &Path, stripe: &str) -> Process {
-    let mut process = Process::start("processes::flock one", dir);
+    let mut process = start("processes::flock one", dir);
     process.tell(stripe);
     assert_eq!(process.line(), "locked");
     process.stop();
@@ -173,7 +173,7 @@ async fn a_killed_holder_is_followed_at_once() {
     let mut times = Vec::new();
     let mut last = 0;
     for _ in 0..20 {
-        let mut holder = Process::start("processes::hold", dir.path());
+        let mut holder = start("processes::hold", dir.path());
         let token: u64 = holder.line().parse().unwrap();
         assert!(token > last);
         let mine = claim("k");
@@ -201,7 +201,7 @@ async fn a_release_is_told_across_processes() {
     granted(backend.try_acquire(&mine).await);
     let mut waiters: Vec<_> = (0..8)
         .map(|_| {
-            let mut waiter = Process::start("processes::wait", dir.path());
+            let mut waiter = start("processes::wait", dir.path());
             assert_eq!(waiter.line(), "waiting");
             waiter
         })
@@ -228,12 +228,12 @@ async fn killed_waiters_do_not_hold_up_the_line() {
     granted(backend.try_acquire(&first).await);
     let dead: Vec<_> = (0..6)
         .map(|_| {
-            let mut waiter = Process::start("processes::wait", dir.path());
+            let mut waiter = start("processes::wait", dir.path());
             assert_eq!(waiter.line(), "waiting");
             waiter
         })
         .collect();
-    let mut last = Process::start("processes::wait", dir.path());
+    let mut last = start("processes::wait", dir.path());
     assert_eq!(last.line(), "waiting");
     for index in [2, 5, 1, 3, 0, 4] {
         dead[index].signal(Signal::KILL);
@@ -251,8 +251,7 @@ async fn killed_waiters_do_not_hold_up_the_line() {
 fn h79_a_counter_under_the_lock_is_exact() {
     let dir = dir();
     std::fs::write(dir.path().join("counter"), "0").unwrap();
-    let mut processes: Vec<_> =
-        (0..2).map(|_| Process::start("processes::count", dir.path())).collect();
+    let mut processes: Vec<_> = (0..2).map(|_| start("processes::count", dir.path())).collect();
     for process in &mut processes {
         assert_eq!(process.line(), "done");
     }
@@ -268,7 +267,7 @@ async fn kill_storm_against_torn_writes() {
     let backend = connect(dir.path());
     let mut last = 0;
     for round in 0..60u64 {
-        let mut process = Process::start("processes::storm", dir.path());
+        let mut process = start("processes::storm", dir.path());
         assert_eq!(process.line(), "go");
         // Long enough for some changes, and never the same.
         std::thread::sleep(Duration::from_micros(500 + round * 397 % 20_000));
@@ -301,7 +300,7 @@ async fn a_process_stopped_inside_the_lock_blocks_no_thread() {
     let backend = connect(dir.path());
     let mine = claim("k");
     for kill in [false, true] {
-        let mut process = Process::start("processes::flock", dir.path());
+        let mut process = start("processes::flock", dir.path());
         assert_eq!(process.line(), "locked");
         process.stop();
         let start = Instant::now();
@@ -394,7 +393,7 @@ async fn a_stopped_waiter_is_passed_over() {
     let (backend, other) = (connect(dir.path()), connect(dir.path()));
     let first = claim("k");
     granted(backend.try_acquire(&first).await);
-    let mut stopped = Process::start("processes::wait", dir.path());
+    let mut stopped = start("processes::wait", dir.path());
     assert_eq!(stopped.line(), "waiting");
     stopped.stop();
     let last = claim("k");
@@ -422,7 +421,7 @@ async fn a_stopped_waiter_is_passed_over() {
 async fn a_lifeline_that_is_inherited_keeps_the_session_alive() {
     let dir = dir();
     let backend = connect(dir.path());
-    let mut holder = Process::start("processes::guarded", dir.path());
+    let mut holder = start("processes::guarded", dir.path());
     let guardian: i32 = holder.line().parse().unwrap();
     let guardian = rustix::process::Pid::from_raw(guardian).unwrap();
     let mine = claim("k");

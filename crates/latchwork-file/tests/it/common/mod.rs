@@ -2,14 +2,14 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchwork::Driver;
 use latchwork_file::FileBackend;
+pub use latchwork_services::child::{self, Process, hear, say};
 use latchwork_store::*;
 
 pub const SEC: Duration = Duration::from_secs(1);
@@ -89,108 +89,21 @@ pub async fn still_pending<T>(future: impl Future<Output = T>) -> bool {
     io().within(Duration::from_millis(150), future).await.is_none()
 }
 
-/// Another process of this test program. Killed when dropped.
-pub struct Process {
-    pub child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
 /// The part that a child process plays, with the lock directory; `None` in the parent.
-pub fn role() -> Option<(String, std::path::PathBuf)> {
-    let role = std::env::var("LATCHWORK_TEST_ROLE").ok()?;
-    Some((role, std::env::var_os("LATCHWORK_TEST_DIR").unwrap().into()))
+pub fn role() -> Option<(String, PathBuf)> {
+    child::role().map(|(role, dir)| (role, dir.into()))
 }
 
-/// Says a line to the parent.
-pub fn say(text: impl std::fmt::Display) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n>{text}").unwrap();
-    out.flush().unwrap();
+/// A process of this program in the role `module::role`, with its lock directory.
+pub fn start(role: &str, dir: &Path) -> Process {
+    Process::start(role, text(dir))
 }
 
-/// Waits for a line of the parent, or for its end.
-pub fn hear() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
-    line.trim_end().to_owned()
-}
-
-/// The command that runs the test `child` of a module of this program in the role `module::role`.
+/// The command that starts one by this program.
 pub fn command(program: &Path, role: &str, dir: &Path) -> Command {
-    let (module, role) = role.rsplit_once("::").expect("a module and a role");
-    let test = format!("{module}::child");
-    let mut command = Command::new(program);
-    command
-        .args(["--exact", &*test, "--nocapture", "--test-threads=1"])
-        .env("LATCHWORK_TEST_ROLE", role)
-        .env("LATCHWORK_TEST_DIR", dir);
-    command
+    child::command(program, role, text(dir))
 }
 
-impl Process {
-    pub fn start(role: &str, dir: &Path) -> Self {
-        Self::spawn(command(&std::env::current_exe().unwrap(), role, dir))
-    }
-
-    pub fn spawn(mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let start = Instant::now();
-        let mut child = loop {
-            match command.spawn() {
-                // A program that was just copied is open for writing in a child that another thread
-                // has forked meanwhile, until that child has become its own program.
-                Err(error)
-                    if error.kind() == std::io::ErrorKind::ExecutableFileBusy
-                        && start.elapsed() < Duration::from_secs(10) =>
-                {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                spawned => break spawned.expect("a child starts"),
-            }
-        };
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
-    }
-
-    /// The next line that the child says.
-    pub fn line(&mut self) -> String {
-        loop {
-            let mut line = String::new();
-            let read = self.lines.read_line(&mut line).unwrap();
-            assert_ne!(read, 0, "the child ended without a word: {:?}", self.child.wait());
-            if let Some(text) = line.strip_prefix('>') {
-                return text.trim_end().to_owned();
-            }
-        }
-    }
-
-    pub fn tell(&mut self, text: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{text}").unwrap();
-    }
-
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-
-    /// Stops it, and waits until every thread of it stands still.
-    pub fn stop(&self) {
-        self.signal(rustix::process::Signal::STOP);
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let options = rustix::process::WaitOptions::UNTRACED;
-        let (_, status) = rustix::process::waitpid(Some(pid), options).unwrap().unwrap();
-        assert!(status.stopped());
-    }
-
-    /// Waits until it ends well.
-    pub fn end(mut self) {
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn text(dir: &Path) -> &str {
+    dir.to_str().expect("the folders of tests have such names")
 }

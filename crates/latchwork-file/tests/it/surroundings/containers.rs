@@ -26,7 +26,7 @@ impl Machine {
 
     /// A process on the machine itself.
     fn on_the_host(&self) -> Process {
-        connected(Process::start("surroundings::steps", &self.locks()))
+        connected(start("surroundings::steps", &self.locks()))
     }
 
     /// A process in a container that says it was booted as number `boot`.

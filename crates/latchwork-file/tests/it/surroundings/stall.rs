@@ -7,8 +7,6 @@
 //! LATCHWORK_FULL=200000 cargo test --release -p latchwork-file --test surroundings -- h100 --nocapture
 //! ```
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -72,7 +70,7 @@ fn used(process: &Process) -> f64 {
 #[test]
 fn h100_many_holds_on_files_survive_a_stopped_process() {
     let dir = tempfile::tempdir().unwrap();
-    let mut process = Process::spawn(holder(dir.path()));
+    let mut process = start("surroundings::stall::hold", dir.path());
     let start = Instant::now();
     assert_eq!(process.line(), "held");
     let took = start.elapsed();
@@ -94,13 +92,4 @@ fn h100_many_holds_on_files_survive_a_stopped_process() {
         100.0 * quiet
     );
     assert_eq!(said, all, "after the stall");
-}
-
-fn holder(dir: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "surroundings::stall::child", "--nocapture", "--test-threads=1"])
-        .env("LATCHWORK_TEST_ROLE", "hold")
-        .env("LATCHWORK_TEST_DIR", dir);
-    command
 }

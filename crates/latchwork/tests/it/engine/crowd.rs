@@ -41,9 +41,7 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Backend for OneByOne {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    latchwork_store::pass_on!(inner: capabilities, wait, release, inspect);
 
     fn doubts(&self) -> Option<&Doubts> {
         Some(&self.doubts)
@@ -80,32 +78,12 @@ impl Backend for OneByOne {
         })
     }
 
-    fn wait<'a>(
-        &'a self,
-        claim: &'a Claim,
-        blocked: &'a Blocked,
-    ) -> Verb<'a, Result<Wake, BackendError>> {
-        self.inner.wait(claim, blocked)
-    }
-
     fn renew_all<'a>(
         &'a self,
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
         self.renewals.fetch_add(claims.len(), Ordering::SeqCst);
         self.inner.renew_all(claims)
-    }
-
-    fn release<'a>(
-        &'a self,
-        claim: &'a Claim,
-        linger: Linger,
-    ) -> Verb<'a, Result<Released, BackendError>> {
-        self.inner.release(claim, linger)
-    }
-
-    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        self.inner.inspect(query)
     }
 }
 

@@ -65,21 +65,7 @@ impl Drop for Call<'_> {
 }
 
 impl Backend for Counter {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        self.inner.try_acquire(claim)
-    }
-
-    fn wait<'a>(
-        &'a self,
-        claim: &'a Claim,
-        blocked: &'a Blocked,
-    ) -> Verb<'a, Result<Wake, BackendError>> {
-        self.inner.wait(claim, blocked)
-    }
+    latchwork_store::pass_on!(inner: capabilities, try_acquire, wait, release, inspect);
 
     fn renew_all<'a>(&'a self, claims: &'a [Claim]) -> Verb<'a, Vec<Answer>> {
         Box::pin(async move {
@@ -97,18 +83,6 @@ impl Backend for Counter {
             }
             self.serve(claims, |n, answer| answers.say(n, answer)).await;
         })
-    }
-
-    fn release<'a>(
-        &'a self,
-        claim: &'a Claim,
-        linger: Linger,
-    ) -> Verb<'a, Result<Released, BackendError>> {
-        self.inner.release(claim, linger)
-    }
-
-    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        self.inner.inspect(query)
     }
 }
 

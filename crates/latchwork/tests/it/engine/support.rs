@@ -156,9 +156,7 @@ impl fmt::Debug for Faulty {
 }
 
 impl Backend for Faulty {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    latchwork_store::pass_on!(inner: capabilities, inspect);
 
     fn doubts(&self) -> Option<&Doubts> {
         Some(&self.doubts)
@@ -240,10 +238,6 @@ impl Backend for Faulty {
 
     fn ttl_may_change(&self) -> bool {
         true
-    }
-
-    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        self.inner.inspect(query)
     }
 }
 

@@ -31,24 +31,10 @@ impl Stalling {
 }
 
 impl Backend for Stalling {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+    latchwork_store::pass_on!(inner: capabilities, try_acquire, wait, inspect);
 
     fn blocks(&self) -> bool {
         true
-    }
-
-    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        self.inner.try_acquire(claim)
-    }
-
-    fn wait<'a>(
-        &'a self,
-        claim: &'a Claim,
-        blocked: &'a Blocked,
-    ) -> Verb<'a, Result<Wake, BackendError>> {
-        self.inner.wait(claim, blocked)
     }
 
     fn renew_all<'a>(
@@ -76,10 +62,6 @@ impl Backend for Stalling {
             self.stall(claim, "release");
             self.inner.release(claim, linger).await
         })
-    }
-
-    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        self.inner.inspect(query)
     }
 }
 

@@ -1,0 +1,74 @@
+//! Verbs that a store in a test passes on to the one that it stands in front of.
+
+/// Inside `impl Backend for ..`: passes these methods on to the store in a field.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use latchwork_store::{Attempt, Backend, BackendError, Claim, MemoryBackend, Verb};
+/// /// A store in memory that counts tries.
+/// #[derive(Debug)]
+/// struct Counting {
+///     inner: Arc<MemoryBackend>,
+///     tries: std::sync::atomic::AtomicUsize,
+/// }
+///
+/// impl Backend for Counting {
+///     latchwork_store::pass_on!(inner: capabilities, wait, renew_all, release, inspect);
+///
+///     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
+///         self.tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+///         self.inner.try_acquire(claim)
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! pass_on {
+    ($field:ident: $($verb:ident),+) => { $($crate::pass_on!(@$verb $field);)+ };
+    (@capabilities $field:ident) => {
+        fn capabilities(&self) -> $crate::Capabilities {
+            self.$field.capabilities()
+        }
+    };
+    (@try_acquire $field:ident) => {
+        fn try_acquire<'a>(
+            &'a self,
+            claim: &'a $crate::Claim,
+        ) -> $crate::Verb<'a, Result<$crate::Attempt, $crate::BackendError>> {
+            self.$field.try_acquire(claim)
+        }
+    };
+    (@wait $field:ident) => {
+        fn wait<'a>(
+            &'a self,
+            claim: &'a $crate::Claim,
+            blocked: &'a $crate::Blocked,
+        ) -> $crate::Verb<'a, Result<$crate::Wake, $crate::BackendError>> {
+            self.$field.wait(claim, blocked)
+        }
+    };
+    (@renew_all $field:ident) => {
+        fn renew_all<'a>(
+            &'a self,
+            claims: &'a [$crate::Claim],
+        ) -> $crate::Verb<'a, Vec<Result<$crate::Renewal, $crate::BackendError>>> {
+            self.$field.renew_all(claims)
+        }
+    };
+    (@release $field:ident) => {
+        fn release<'a>(
+            &'a self,
+            claim: &'a $crate::Claim,
+            linger: $crate::Linger,
+        ) -> $crate::Verb<'a, Result<$crate::Released, $crate::BackendError>> {
+            self.$field.release(claim, linger)
+        }
+    };
+    (@inspect $field:ident) => {
+        fn inspect<'a>(
+            &'a self,
+            query: &'a $crate::Query,
+        ) -> $crate::Verb<'a, Result<Vec<$crate::Snapshot>, $crate::BackendError>> {
+            self.$field.inspect(query)
+        }
+    };
+}
