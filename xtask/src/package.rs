@@ -52,6 +52,9 @@ fn unpack(packages: &[Package], packed: &Path, into: &Path) -> Result<(), String
     }
     fs::create_dir_all(into).map_err(|error| said(into, error))?;
     let mut manifest = String::from("[workspace]\nresolver = \"3\"\nmembers = [\"*-[0-9]*\"]\n");
+    // As in the workspace itself: what the documentation's stage has made of the dependencies serves.
+    manifest += "\n[profile.dev]\ndebug = \"line-tables-only\"\n";
+    manifest += "\n[profile.dev.package.\"*\"]\ndebug = false\n";
     manifest += "\n[patch.crates-io]\n";
     for Package { name, version, .. } in packages {
         let archive = packed.join(format!("{name}-{version}.crate"));
