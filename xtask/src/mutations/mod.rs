@@ -225,9 +225,19 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(25)..].join("\n")
 }
 
-/// Copies what changed; the copy's own target folder stays.
+/// Copies what changed, and removes what is gone; the copy's own target folder stays.
 fn mirror(from: &Path, to: &Path) -> Result<(), String> {
     fs::create_dir_all(to).map_err(|e| format!("{}: {e}", to.display()))?;
+    for entry in fs::read_dir(to).map_err(|e| format!("{}: {e}", to.display()))? {
+        let entry = entry.map_err(|e| e.to_string())?;
+        let path = entry.path();
+        if entry.file_name() == "target" || from.join(entry.file_name()).exists() {
+            continue;
+        }
+        let removed =
+            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.map_err(|e| format!("{}: {e}", path.display()))?;
+    }
     for entry in fs::read_dir(from).map_err(|e| format!("{}: {e}", from.display()))? {
         let entry = entry.map_err(|e| e.to_string())?;
         let name = entry.file_name();
@@ -252,6 +262,21 @@ mod tests {
     use super::*;
 
     const FAILED: &str = "failures:\n\nfailures:\n    rules::h01_it_holds\n\ntest result: FAILED.";
+
+    #[test]
+    fn a_copy_has_what_its_source_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        for made in ["from/src/kept", "to/src/gone", "to/gone/file", "to/target/built"] {
+            let path = folder.path().join(made);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, made).unwrap();
+        }
+        mirror(&from, &to).unwrap();
+        let is_there = |name: &str| to.join(name).exists();
+        assert!(is_there("src/kept") && is_there("target/built"));
+        assert!(!is_there("src/gone") && !is_there("gone"));
+    }
 
     #[test]
     fn a_slow_build_is_not_a_catch() {
