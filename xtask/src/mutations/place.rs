@@ -49,10 +49,26 @@ impl Sources {
                 found.len()
             ));
         };
-        let mut mutated = source.text.clone();
-        mutated.replace_range(place.clone(), mutation.replace.trim());
-        Ok((source.path.clone(), mutated))
+        Ok((source.path.clone(), mutated(&source.text, place, mutation)))
     }
+}
+
+/// The text with the mutation in its place.
+///
+/// A comma at the end of what is to be found may be missing in the code, before a bracket; one that is
+/// there belongs to the place.
+fn mutated(text: &str, place: &Range<usize>, mutation: &Mutation) -> String {
+    let (mut place, mut replace) = (place.clone(), mutation.replace.trim());
+    if mutation.find.trim_end().ends_with(',') {
+        if text[place.end..].starts_with(',') {
+            place.end += 1;
+        } else {
+            replace = replace.trim_end_matches(',');
+        }
+    }
+    let mut mutated = text.to_owned();
+    mutated.replace_range(place, replace);
+    mutated
 }
 
 fn read(folder: &Path) -> Result<Vec<Source>, String> {
@@ -185,8 +201,11 @@ impl A {
 
     fn found(code: &str, function: Option<&str>, find: &str) -> Vec<String> {
         let mutation = mutation(function, find);
-        let source = Source { path: "a.rs".into(), text: code.into(), packed: Packed::of(code) };
-        places(&source, &mutation).into_iter().map(|place| code[place].to_owned()).collect()
+        places(&source(code), &mutation).into_iter().map(|place| code[place].to_owned()).collect()
+    }
+
+    fn source(code: &str) -> Source {
+        Source { path: "a.rs".into(), text: code.into(), packed: Packed::of(code) }
     }
 
     #[test]
@@ -195,6 +214,20 @@ impl A {
         assert_eq!(found(CODE, Some("one"), "call(a, b);"), ["call(a, b);"]);
         assert_eq!(found(CODE, Some("one_more"), "call(a, b);").len(), 1);
         assert_eq!(found(CODE, Some("two"), "call(a, b);").len(), 0);
+    }
+
+    #[test]
+    fn a_comma_at_the_end_is_taken_with_its_place() {
+        for (code, find, replace, want) in [
+            ("a => b,\nc => d,", "a => b,", "a => x,\ny => z,", "a => x,\ny => z,\nc => d,"),
+            ("a => b,\nc => d,", "a => b,", "", "\nc => d,"),
+            ("f(a, b)", "b,", "x,", "f(a, x)"),
+        ] {
+            let mutation = Mutation { replace: replace.into(), ..mutation(None, find) };
+            let source = source(code);
+            let place = &places(&source, &mutation)[0];
+            assert_eq!(mutated(code, place, &mutation), want);
+        }
     }
 
     #[test]
