@@ -49,8 +49,8 @@ impl Holder {
 
     /// All of it as one text; without other fields it is [`text`](Self::text).
     ///
-    /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold is kept in whole
-    /// milliseconds, at least one.
+    /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold is
+    /// kept in whole milliseconds, at least one.
     pub fn stored(&self) -> Cow<'_, str> {
         let is_plain = self.usual_hold.is_none() && self.candidate.is_none();
         if is_plain && !self.text.contains(UNIT) {

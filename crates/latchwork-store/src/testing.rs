@@ -1,8 +1,8 @@
 //! A clock and an [`Io`] for tests on one paused tokio runtime, and a measure of stalls for tests on
 //! real time.
 //!
-//! Use the clock in `#[tokio::test(start_paused = true)]`: time passes only while everything waits, so a
-//! test of hours takes milliseconds and takes the same course each time.
+//! Use the clock in `#[tokio::test(start_paused = true)]`: time passes only while everything waits,
+//! so a test of hours takes milliseconds and takes the same course each time.
 
 #![expect(clippy::disallowed_methods, reason = "wraps the paused time of tokio for tests")]
 

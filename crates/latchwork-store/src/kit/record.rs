@@ -48,7 +48,7 @@ pub struct Member {
     pub token: u64,
     /// When it ends unless renewed, on the lease clock.
     pub expires: Duration,
-    /// Its text for people.
+    /// What it says of itself.
     pub holder: Holder,
     /// The backend's own mark, for example the session that carries the claim.
     pub tag: u128,
@@ -65,7 +65,7 @@ pub struct Waiter {
     pub order: Order,
     /// When its place ends unless its try is repeated, on the lease clock.
     pub expires: Duration,
-    /// Its text for people.
+    /// What it says of itself.
     pub holder: Holder,
     /// The backend's own mark.
     pub tag: u128,

@@ -25,8 +25,8 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
             let Some(counted) = counted_on(hold, *asked) else { continue };
             verdict.checked += 1;
             if counted > kept_until {
-                // While a voter is away, the one that keeps the claim for the shortest time counts, also if its renewal
-                // is still under way. The voter itself votes for nobody else meanwhile.
+                // While a voter is away, the one that keeps the claim for the shortest time counts,
+                // also if its renewal is still under way. The voter that is away votes for nobody.
                 let span = Span { from: *asked, to: event.at };
                 if bounds.votes && history.disturbed(span, bounds.settle) {
                     verdict.exceptions += 1;
