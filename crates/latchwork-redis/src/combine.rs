@@ -6,6 +6,9 @@
 //! what single calls do. Under light load nobody waits for anybody; under heavy load each waits for
 //! a part of a round trip.
 //!
+//! Requests of one runtime gather together, and are sent and answered there. Those of callers outside
+//! of any runtime use the `Io`. So a runtime that is blocked, or that ends, delays no other requests.
+//!
 //! A request that is dropped while it gathers is never sent.
 //!
 //! Measured: without it 64 tasks make 0.65 of the cycles in the same time, and the server's scripts
@@ -16,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use latchwork_store::{BackendError, Io, Verb};
+use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
 use crate::lock;
@@ -43,10 +47,13 @@ pub(crate) trait Combined: Send + Sync + 'static {
 pub(crate) struct Combiner<C: Combined> {
     kind: Arc<C>,
     io: Io,
-    state: Mutex<State<C>>,
+    /// One for each runtime that has requests under way, and for callers without one.
+    places: Mutex<Vec<Place<C>>>,
 }
 
-struct State<C: Combined> {
+/// The requests of one runtime.
+struct Place<C: Combined> {
+    runtime: Option<Id>,
     under_way: usize,
     gathered: VecDeque<Gathered<C>>,
 }
@@ -56,19 +63,18 @@ struct Gathered<C: Combined> {
     reply: oneshot::Sender<Result<C::Answer, BackendError>>,
 }
 
-enum Entered<C: Combined> {
-    Alone(C::Request),
+enum Entered<'a, C: Combined> {
+    Alone(C::Request, Lane<'a, C>),
     Gathers(oneshot::Receiver<Result<C::Answer, BackendError>>),
 }
 
 impl<C: Combined> Combiner<C> {
     pub(crate) fn new(kind: C, io: Io) -> Arc<Self> {
-        let state = State { under_way: 0, gathered: VecDeque::new() };
-        Arc::new(Self { kind: Arc::new(kind), io, state: Mutex::new(state) })
+        Arc::new(Self { kind: Arc::new(kind), io, places: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<C>> {
-        lock(&self.state)
+    fn lock(&self) -> MutexGuard<'_, Vec<Place<C>>> {
+        lock(&self.places)
     }
 
     /// Sends a request, alone or with others.
@@ -76,23 +82,31 @@ impl<C: Combined> Combiner<C> {
         self: &Arc<Self>,
         request: C::Request,
     ) -> Result<C::Answer, BackendError> {
-        let request = match self.enter(request) {
-            Entered::Alone(request) => request,
+        let (request, _lane) = match self.enter(request) {
+            Entered::Alone(request, lane) => (request, lane),
             Entered::Gathers(answer) => return answer.await.unwrap_or_else(|_| Err(ended())),
         };
-        let _lane = Lane(self);
         let answer = self.kind.send(std::slice::from_ref(&request)).await.pop();
         answer.unwrap_or_else(|| Err(ended()))
     }
 
-    fn enter(&self, request: C::Request) -> Entered<C> {
-        let mut state = self.lock();
-        if state.under_way < LANES {
-            state.under_way += 1;
-            return Entered::Alone(request);
+    fn enter(self: &Arc<Self>, request: C::Request) -> Entered<'_, C> {
+        let handle = Handle::try_current().ok();
+        let runtime = handle.as_ref().map(Handle::id);
+        let mut places = self.lock();
+        let place = match places.iter().position(|place| place.runtime == runtime) {
+            Some(index) => &mut places[index],
+            None => {
+                places.push(Place { runtime, under_way: 0, gathered: VecDeque::new() });
+                places.last_mut().expect("it was just added")
+            }
+        };
+        if place.under_way < LANES {
+            place.under_way += 1;
+            return Entered::Alone(request, Lane { combiner: self, handle });
         }
         let (reply, answer) = oneshot::channel();
-        state.gathered.push_back(Gathered { request, reply });
+        place.gathered.push_back(Gathered { request, reply });
         Entered::Gathers(answer)
     }
 
@@ -101,51 +115,94 @@ impl<C: Combined> Combiner<C> {
         &self.kind
     }
 
-    /// Takes what has gathered, or gives the lane up.
-    fn gather(&self) -> Vec<Gathered<C>> {
-        let mut state = self.lock();
+    /// Takes what has gathered for a runtime, or gives the lane up.
+    fn gather(&self, runtime: Option<Id>) -> Vec<Gathered<C>> {
+        let mut places = self.lock();
+        let Some(index) = places.iter().position(|place| place.runtime == runtime) else {
+            return Vec::new();
+        };
+        let place = &mut places[index];
         let mut batch = Vec::new();
         while batch.len() < MOST
-            && let Some(next) = state.gathered.pop_front()
+            && let Some(next) = place.gathered.pop_front()
         {
             if !next.reply.is_closed() {
                 batch.push(next);
             }
         }
         if batch.is_empty() {
-            state.under_way -= 1;
+            place.under_way -= 1;
+            if place.under_way == 0 {
+                places.swap_remove(index);
+            }
         }
         batch
     }
 
-    /// Sends what gathers on one lane until nothing does.
-    async fn run(self: Arc<Self>, mut batch: Vec<Gathered<C>>) {
-        while !batch.is_empty() {
-            // Who has given up since may have sent its release already.
-            batch.retain(|gathered| !gathered.reply.is_closed());
-            let (requests, replies): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|g| (g.request, g.reply)).unzip();
-            let sent = self.io.within(LIMIT, self.kind.send(&requests)).await;
-            let late = || requests.iter().map(|_| Err(BackendError::no_answer(LIMIT))).collect();
-            let answers = sent.unwrap_or_else(late);
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                let _ = reply.send(answer); // given up meanwhile
-            }
-            batch = self.gather();
+    /// Sends a batch and passes on the answers.
+    async fn send_batch(&self, mut batch: Vec<Gathered<C>>) {
+        // Some callers may have given up since, and may have sent their release already.
+        batch.retain(|gathered| !gathered.reply.is_closed());
+        if batch.is_empty() {
+            return;
+        }
+        let (requests, replies): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|g| (g.request, g.reply)).unzip();
+        let sent = self.io.within(LIMIT, self.kind.send(&requests)).await;
+        let late = || requests.iter().map(|_| Err(BackendError::no_answer(LIMIT))).collect();
+        let answers = sent.unwrap_or_else(late);
+        for (reply, answer) in replies.into_iter().zip(answers) {
+            let _ = reply.send(answer); // given up meanwhile
         }
     }
 }
 
-/// A lane that a single request uses. When it is left, in whatever way, it goes to those who have
-/// gathered.
-struct Lane<'a, C: Combined>(&'a Arc<Combiner<C>>);
+/// A lane that a single request uses. When it is left, in whatever way, it goes to the requests that
+/// have gathered.
+struct Lane<'a, C: Combined> {
+    combiner: &'a Arc<Combiner<C>>,
+    handle: Option<Handle>,
+}
 
 impl<C: Combined> Drop for Lane<'_, C> {
     fn drop(&mut self) {
-        let batch = self.0.gather();
-        if !batch.is_empty() {
-            let combiner = self.0.clone();
-            self.0.io.spawn(async move { combiner.run(batch).await });
+        let handle = self.handle.take();
+        let batch = self.combiner.gather(handle.as_ref().map(Handle::id));
+        if batch.is_empty() {
+            return;
+        }
+        let combiner = self.combiner.clone();
+        let run = Run { combiner, runtime: handle.as_ref().map(Handle::id), over: false };
+        let sending = run.send(batch);
+        match handle {
+            Some(handle) => drop(handle.spawn(sending)),
+            None => self.combiner.io.spawn(sending),
+        }
+    }
+}
+
+/// What gathers is sent on one lane until nothing gathers any more.
+struct Run<C: Combined> {
+    combiner: Arc<Combiner<C>>,
+    runtime: Option<Id>,
+    over: bool,
+}
+
+impl<C: Combined> Run<C> {
+    async fn send(mut self, mut batch: Vec<Gathered<C>>) {
+        while !batch.is_empty() {
+            self.combiner.send_batch(batch).await;
+            batch = self.combiner.gather(self.runtime);
+        }
+        self.over = true;
+    }
+}
+
+impl<C: Combined> Drop for Run<C> {
+    fn drop(&mut self) {
+        // The runtime has ended. What has gathered there is dropped with its callers.
+        while !self.over {
+            self.over = self.combiner.gather(self.runtime).is_empty();
         }
     }
 }
@@ -217,13 +274,35 @@ mod tests {
             others_run().await;
         }
         assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(combiner.lock().under_way, LANES);
+        assert_eq!(combiner.lock()[0].under_way, LANES);
         assert_eq!(combiner.send(100).await.unwrap(), 100);
         for request in gathered {
             assert!(request.await.is_err());
         }
         others_run().await;
-        assert_eq!(combiner.lock().under_way, 0);
+        assert!(combiner.lock().is_empty());
+    }
+
+    /// A blocked runtime has all lanes, and what it has gathered; then it ends.
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_a_blocked_runtime_delay_none_of_another() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
+        let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let entered = other.enter();
+        let mut alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
+        let gathers = start(combiner.send(4));
+        // One lane is left, and what has gathered would be sent by a runtime that does not run.
+        drop(alone.pop());
+        drop(entered);
+        assert_eq!(combiner.send(100).await.unwrap(), 100);
+        assert_eq!(combiner.lock()[0].under_way, LANES);
+        #[expect(clippy::disallowed_methods, reason = "a runtime may not end inside another")]
+        std::thread::spawn(|| drop(other)).join().unwrap();
+        drop(alone);
+        assert!(gathers.await.is_err());
+        assert!(combiner.lock().is_empty());
+        assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3, 100]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -237,6 +316,6 @@ mod tests {
         drop(gathers);
         others_run().await;
         assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3]);
-        assert_eq!(combiner.lock().under_way, 0);
+        assert!(combiner.lock().is_empty());
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use latchwork_store::wire::{Drive, Gone};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -15,8 +16,6 @@ use redis::{
 use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Endpoint, Tls};
-use crate::drive::Drive;
-use crate::drive::Gone;
 use crate::errors::failure;
 
 /// A connection that is silent for so long is probed by the system.
@@ -125,12 +124,15 @@ pub(crate) async fn connect(
         stream.set_nodelay(true)?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        let (socket, drive) = Drive::open(stream.into_std()?, io, gone.clone())?;
         let settings = client.get_connection_info().redis_settings();
-        MultiplexedConnection::new_with_config(settings, stream, config).await
+        let (conn, moving) =
+            MultiplexedConnection::new_with_config(settings, socket, config).await?;
+        drive.start(moving);
+        Ok((conn, Some(drive)))
     };
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let (conn, moving) = io.within(CONNECT_LIMIT, made).await.ok_or_else(late)??;
-    Ok((conn, Some(Drive::start(moving, io, gone.clone()))))
+    io.within(CONNECT_LIMIT, made).await.ok_or_else(late)?
 }
 
 /// Whether the other side does not know `HELLO`.

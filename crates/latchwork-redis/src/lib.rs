@@ -7,7 +7,6 @@ mod combine;
 mod config;
 mod connect;
 mod doctor;
-mod drive;
 mod errors;
 mod facts;
 pub mod fence;

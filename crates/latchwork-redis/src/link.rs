@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use latchwork_store::wire::{Drive, Gone};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, Value, cmd};
@@ -13,8 +14,6 @@ use tokio::sync::SetOnce;
 use crate::answers::text;
 use crate::config::Endpoint;
 use crate::connect::{Access, CONNECT_LIMIT, Probe, client, connect, refuses_hello, unreachable};
-use crate::drive::Drive;
-use crate::drive::Gone;
 use crate::errors::{Failure, Reaction, failure, strange};
 use crate::facts::{Facts, Scripts, probe};
 use crate::lock;
@@ -235,10 +234,24 @@ impl Link {
     ) -> redis::RedisResult<Vec<Value>> {
         let waiting = Waiting::new(self);
         let mut conn = self.conn.clone();
-        let answers = self.unless_gone(conn.send_packed_commands(pipeline, skip, count));
-        let answers = self.unless_superseded(answers).await;
+        let sending = conn.send_packed_commands(pipeline, skip, count);
+        let answers = match &self.drive {
+            Some(drive) => {
+                let sent = async { drive.send(sending).await.unwrap_or_else(ended) };
+                self.unless_superseded(sent).await
+            }
+            None => self.unless_superseded(self.unless_gone(sending)).await,
+        };
         waiting.answered();
         answers
+    }
+
+    /// Runs a future that waits for messages on this connection.
+    pub(crate) async fn listen<T>(&self, waiting: impl Future<Output = T>) -> T {
+        match &self.drive {
+            Some(drive) => drive.listen(waiting).await,
+            None => waiting.await,
+        }
     }
 
     /// From now on another server may take over: see [`Self::mark_superseded`].
@@ -348,6 +361,9 @@ impl Link {
         if since != 0 && self.io.now().since(Moment::from_nanos(since)) >= SILENCE {
             // A dead link that nobody has told us of.
             self.give_up();
+        }
+        if let Some(drive) = &self.drive {
+            drive.refresh();
         }
         !self.broken.load(Ordering::SeqCst)
     }

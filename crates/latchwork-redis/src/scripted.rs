@@ -193,7 +193,7 @@ impl Scripted {
         if !mailbox.is_reachable_by(link.ears) && !mailbox.is_admitted() {
             return Ok(Wake::Look); // the next try says where to reach it
         }
-        Ok(mailbox.wait(io).await)
+        Ok(link.listen(mailbox.wait(io)).await)
     }
 
     /// What PUBSUB calls the number of those who listen; nothing where it may not be asked.

@@ -30,7 +30,7 @@
 //! | B8 tokens | if one grant on a key ended before another began, the later token is greater; none is used twice |
 //! | B9 honest errors | contention is not an error; `NotApplied` only when certain |
 //! | B10 droppable | dropping a verb's future anywhere is safe for the process and counts as an unknown effect |
-//! | B11 decides nothing by time | what must run runs on the [`Io`](crate::Io) given at connect, ends when the backend is dropped, and never renews a claim that the engine has not renewed within its ttl |
+//! | B11 decides nothing by time | what keeps a hold alive runs on the [`Io`](crate::Io) given at connect and ends when the backend is dropped; it never renews a claim that the engine has not renewed within its ttl |
 //! | B12 shape | a key used as two kinds of lock, or with two permit limits, answers `Mismatch` |
 //! | B13 keys | distinct keys never collide (case, separators, length) |
 //! | B14 inspect | changes nothing |

@@ -3,7 +3,8 @@
 //! A wake-up for a task takes two steps: the store wakes Latchwork's own thread, and that one wakes
 //! the thread that the task runs on. Each step costs what it costs to bring an idle processor back.
 //! A thread that blocks until it has the lock can do without the first: it listens at the store's
-//! door itself.
+//! door itself. What the thread polls offers it a bell ([`Doorbell::offer`]); the engine, which blocks
+//! the thread, makes it listen there ([`Visit`]).
 
 use std::fmt;
 
@@ -21,11 +22,11 @@ impl fmt::Debug for Doorbell {
 }
 
 #[cfg(target_os = "linux")]
-pub use imp::Attending;
+pub use imp::{Attending, Visit};
 
 #[cfg(target_os = "linux")]
 mod imp {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::marker::PhantomData;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::sync::Arc;
@@ -40,6 +41,50 @@ mod imp {
 
     thread_local! {
         static ATTENDED: Cell<usize> = const { Cell::new(0) };
+        /// The visit that this thread is on, if it is on one.
+        static VISIT: RefCell<Option<Listener>> = const { RefCell::new(None) };
+    }
+
+    /// At which bell this thread listens.
+    struct Listener {
+        can_listen: bool,
+        at: Option<(Doorbell, Attending)>,
+    }
+
+    /// One poll of a future by a thread that blocks for it, and the sleep of the thread after it.
+    #[derive(Debug)]
+    #[must_use = "the thread can be offered bells until this is dropped"]
+    pub struct Visit {
+        /// That of a visit around this one.
+        outer: Option<Listener>,
+        /// It belongs to its thread.
+        here: PhantomData<*const ()>,
+    }
+
+    impl Visit {
+        /// From now on this thread can be offered a bell, if it can listen at one.
+        pub fn begin(can_listen: bool) -> Self {
+            let outer = VISIT.replace(Some(Listener { can_listen, at: None }));
+            Self { outer, here: PhantomData }
+        }
+
+        /// The bell at which the thread has to listen.
+        pub fn bell(&self) -> Option<Doorbell> {
+            VISIT.with_borrow(|visit| Some(visit.as_ref()?.at.as_ref()?.0.clone()))
+        }
+    }
+
+    impl Drop for Visit {
+        fn drop(&mut self) {
+            let ended = VISIT.replace(self.outer.take());
+            drop(ended);
+        }
+    }
+
+    impl std::fmt::Debug for Listener {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Listener").field("can_listen", &self.can_listen).finish_non_exhaustive()
+        }
     }
 
     impl Doorbell {
@@ -47,6 +92,24 @@ mod imp {
         /// on what it reads.
         pub fn new(fd: Arc<OwnedFd>, answer: impl Fn() + Send + Sync + 'static) -> Self {
             Self(Bell { fd, answer: Arc::new(answer) })
+        }
+
+        /// Whether this thread polls a future for which it will block, and can listen at a bell.
+        pub fn can_be_offered() -> bool {
+            VISIT.with_borrow(|visit| visit.as_ref().is_some_and(|listener| listener.can_listen))
+        }
+
+        /// Lets this thread listen at the bell while it blocks, unless it listens at another one.
+        /// Tells whether it will. What is polled has to offer its bell at each poll.
+        pub fn offer(&self) -> bool {
+            VISIT.with_borrow_mut(|visit| {
+                // A thread that could not listen must not say so, or nobody would.
+                let Some(listener) = visit.as_mut().filter(|it| it.can_listen) else {
+                    return false;
+                };
+                let (bell, _) = listener.at.get_or_insert_with(|| (self.clone(), self.attend()));
+                bell.address() == self.address()
+            })
         }
 
         /// Whether the thread that asks will hear this bell by itself.

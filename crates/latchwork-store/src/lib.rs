@@ -6,6 +6,7 @@
 //! - [`Backend`] is the boundary: five verbs, and [the contract](backend) that they keep.
 //! - [`Io`] is what a backend is given to run on; [`clock`] is the time that it may read.
 //! - [`kit`] has the pure parts that stores share: a record, a line, an address.
+//! - [`wire`] has a connection whose answers are read by the thread that waits for them.
 //! - [`MemoryBackend`] is a whole backend to learn from, and to test with.
 //! - [`testing`] (feature `testing`) has a clock that a test sets.
 
@@ -30,6 +31,7 @@ mod memory;
 pub mod testing;
 mod token;
 pub mod validity;
+pub mod wire;
 mod words;
 
 pub use answers::Answers;
@@ -38,9 +40,9 @@ pub use backoff::{Backoff, random_between, random_u128};
 pub use capabilities::{Capabilities, Fencing};
 pub use claim::{Claim, ClaimId, Mode, Order, Shape, Stamp};
 pub use clock::{Clock, Moment, Sleep};
-#[cfg(target_os = "linux")]
-pub use doorbell::Attending;
 pub use doorbell::Doorbell;
+#[cfg(target_os = "linux")]
+pub use doorbell::{Attending, Visit};
 pub use doubts::{DoubtSink, Doubts};
 pub use error::{
     BackendError, BackendErrorKind, Effect, Error, ErrorKind, Lost, LostReason, NotHeld,

@@ -76,8 +76,9 @@ impl<F: Future> BlockOn for F {}
 pub(crate) async fn listening<F: Future>(bell: Option<&Doorbell>, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
+        #[cfg(target_os = "linux")]
         if let Some(bell) = bell {
-            imp::offer(bell);
+            bell.offer();
         }
         future.as_mut().poll(cx)
     })
@@ -86,7 +87,7 @@ pub(crate) async fn listening<F: Future>(bell: Option<&Doorbell>, future: F) -> 
 
 #[cfg(target_os = "linux")]
 mod imp {
-    use std::cell::{Cell, RefCell};
+    use std::cell::Cell;
     use std::ops::Deref;
     use std::os::fd::OwnedFd;
     use std::sync::Arc;
@@ -94,58 +95,14 @@ mod imp {
     use std::task::{Wake, Waker};
     use std::thread::Thread;
 
-    use latchwork_store::{Attending, Doorbell, Origin};
+    pub(super) use latchwork_store::Visit;
+    use latchwork_store::{Doorbell, Origin};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
     thread_local! {
         /// The parker of this thread while nobody uses it: one that blocks inside another has its
         /// own, or it would take the other's wake-ups.
         static SPARE: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
-    }
-
-    thread_local! {
-        /// The poll by `block_on` that this thread is in, if it is in one.
-        static VISIT: RefCell<Option<Listener>> = const { RefCell::new(None) };
-    }
-
-    /// At which bell this thread listens.
-    struct Listener {
-        can_listen: bool,
-        at: Option<(Doorbell, Attending)>,
-    }
-
-    /// One poll by `block_on`, and the sleep after it.
-    pub(super) struct Visit {
-        /// That of a `block_on` around this one.
-        outer: Option<Listener>,
-    }
-
-    impl Visit {
-        pub(super) fn begin(can_listen: bool) -> Self {
-            Self { outer: VISIT.replace(Some(Listener { can_listen, at: None })) }
-        }
-
-        pub(super) fn bell(&self) -> Option<Doorbell> {
-            VISIT.with_borrow(|visit| Some(visit.as_ref()?.at.as_ref()?.0.clone()))
-        }
-    }
-
-    impl Drop for Visit {
-        fn drop(&mut self) {
-            let ended = VISIT.replace(self.outer.take());
-            drop(ended);
-        }
-    }
-
-    /// Lets this thread attend to the bell, unless it does to another one. A thread that could not
-    /// listen must not say so, or nobody would.
-    pub(super) fn offer(bell: &Doorbell) {
-        VISIT.with_borrow_mut(|visit| {
-            let Some(listener) = visit.as_mut() else { return };
-            if listener.can_listen && listener.at.is_none() {
-                listener.at = Some((bell.clone(), bell.attend()));
-            }
-        });
     }
 
     pub(super) struct Parker {
@@ -269,8 +226,6 @@ mod imp {
             None
         }
     }
-
-    pub(super) fn offer(_: &Doorbell) {}
 
     pub(super) struct Parker(Thread);
 

@@ -22,3 +22,4 @@ mod observers;
 mod stopped_process;
 #[cfg(target_os = "linux")]
 mod surroundings;
+mod wire;

@@ -12,6 +12,8 @@ use latchwork::{
     BlockOn, Error, ErrorKind, Guard, HoldState, LockManager, LostReason, NotHeld, Owner, Period,
 };
 
+use super::stores::*;
+
 mod parent;
 
 /// How often the parent tries beside its child. Ten thousand take minutes on stores that write to a
@@ -135,56 +137,6 @@ macro_rules! on_each_store {
             play($role, &url);
         }
     )*};
-}
-
-fn memory() -> ((), String) {
-    ((), "mem:".into())
-}
-
-fn files() -> (tempfile::TempDir, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let url = format!("file://{}/locks", dir.path().display());
-    (dir, url)
-}
-
-#[cfg(feature = "redis")]
-fn redis() -> (latchwork_services::RedisServer, String) {
-    use latchwork_services::{RedisOptions, RedisServer};
-    let server = RedisServer::start(&RedisOptions::new()).unwrap();
-    let url = server.url();
-    (server, url)
-}
-
-#[cfg(feature = "redis")]
-fn redlock() -> (Vec<latchwork_services::RedisServer>, String) {
-    let servers: Vec<_> = (0..3).map(|_| redis().0).collect();
-    let hosts: Vec<_> = servers.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-    // The servers are new, and have no lock to lose.
-    (servers, format!("redlock://{}?guard=false", hosts.join(",")))
-}
-
-#[cfg(feature = "redis")]
-fn cluster() -> (latchwork_services::RedisCluster, String) {
-    use latchwork_services::{ClusterOptions, RedisCluster};
-    let cluster = RedisCluster::start(&ClusterOptions::default()).unwrap();
-    let url = cluster.url();
-    (cluster, url)
-}
-
-#[cfg(feature = "etcd")]
-fn etcd() -> (latchwork_services::EtcdServer, String) {
-    use latchwork_services::{EtcdOptions, EtcdServer};
-    let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
-    let url = server.url();
-    (server, url)
-}
-
-#[cfg(feature = "zookeeper")]
-fn zookeeper() -> (latchwork_services::ZooKeeperServer, String) {
-    use latchwork_services::{ZooKeeperOptions, ZooKeeperServer};
-    let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
-    let url = server.url();
-    (server, url)
 }
 
 // The parent tries beside a child that uses everything: no false grant, no key freed, no hang.

@@ -7,4 +7,6 @@
 mod fork;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod many_waiters;
+mod near;
+mod stores;
 mod unpolled;

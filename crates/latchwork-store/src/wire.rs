@@ -1,0 +1,27 @@
+//! A connection whose bytes are moved by the thread that waits for them.
+//!
+//! A protocol library gives a future that reads and writes. If one thread alone polled it, each
+//! answer would wake that thread, and that thread would wake the caller: one hop too many. So the
+//! future is shared ([`Drive`]), and it reads from a [`Socket`] that belongs to no reactor:
+//!
+//! - The thread that sends a request polls the future once itself, so the bytes are written there.
+//! - The answer is read **near** the caller: a task on the caller's tokio runtime watches the socket,
+//!   and the answer wakes the caller on the same runtime. The first runtime that sends is the near
+//!   one, until it ends. A thread blocked in `latchwork::block_on` watches the socket itself.
+//! - Everything else is read **far**, on the `Io` of the backend: answers to renewals and to other
+//!   background work, answers to callers of other runtimes, and everything while no runtime is near.
+//!
+//! What keeps a hold alive never depends on the caller's runtime. If that runtime is blocked, the far
+//! side notices bytes that nobody reads, within about 20 ms while a request is under way, and reads
+//! them. If the runtime ends, the far side takes over at once. Nothing under way is lost, because
+//! there is only one connection, and one order of what is sent on it.
+
+mod drive;
+mod far;
+mod gone;
+mod near;
+mod socket;
+
+pub use drive::Drive;
+pub use gone::Gone;
+pub use socket::Socket;

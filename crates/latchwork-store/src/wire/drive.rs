@@ -1,0 +1,380 @@
+//! The future of a connection, shared by those that wait for its answers.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::TcpStream;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::io::Io;
+
+use super::far::Far;
+use super::gone::Gone;
+use super::near::Near;
+use super::socket::{Door, Socket};
+
+/// How often a thread polls at most because others have something to move.
+const ROUNDS: u32 = 8;
+/// A connection that was not moved for so long may have ended unnoticed, if its near runtime is
+/// blocked.
+const STALE: Duration = Duration::from_millis(5);
+
+type Moving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A connection that is moved by those that wait for its answers; see the [module](super).
+pub struct Drive {
+    moving: Mutex<Stage>,
+    /// There is something to move that the thread that polls may not have seen.
+    again: AtomicBool,
+    pub(super) door: Arc<Door>,
+    pub(super) io: Io,
+    pub(super) near: Near,
+    pub(super) far: Far,
+    /// When it was moved last, in nanoseconds of the boot clock.
+    moved_at: AtomicU64,
+    /// Requests that wait for an answer.
+    under_way: AtomicU32,
+    /// Those that wait for messages that answer no request.
+    listening: AtomicU32,
+    gone: Arc<Gone>,
+    /// What a blocked thread watches.
+    #[cfg(target_os = "linux")]
+    bell: OnceLock<Option<crate::Doorbell>>,
+}
+
+enum Stage {
+    /// The library moves itself until it has introduced itself to the server.
+    Early,
+    Moving(Moving),
+    Ended,
+}
+
+/// What came of moving bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Another thread is at it, and looks again.
+    ByAnother,
+    Here,
+    /// The connection has ended.
+    Ended,
+}
+
+thread_local! {
+    /// While a thread sends on a connection or polls it, its address; and whether there is something
+    /// to move.
+    static BUSY: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+}
+
+impl Drive {
+    /// Makes a socket of a connected stream, and the drive of what will use it. Must be called
+    /// inside the runtime of the `Io`.
+    ///
+    /// `gone` is told of the end. The drive ends when the library's future does, or with the `Io`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn open(stream: TcpStream, io: &Io, gone: Arc<Gone>) -> io::Result<(Socket, Arc<Self>)> {
+        let (socket, door) = Socket::new(stream)?;
+        let watched = door.another()?;
+        let this = Arc::new(Self {
+            moving: Mutex::new(Stage::Early),
+            again: AtomicBool::new(false),
+            door,
+            io: io.clone(),
+            near: Near::default(),
+            far: Far::new(),
+            moved_at: AtomicU64::new(0),
+            under_way: AtomicU32::new(0),
+            listening: AtomicU32::new(0),
+            gone,
+            #[cfg(target_os = "linux")]
+            bell: OnceLock::new(),
+        });
+        Far::start(&this, watched);
+        Ok((socket, this))
+    }
+
+    /// Takes over the future that moves the bytes of the socket.
+    pub fn start(self: &Arc<Self>, moving: impl Future<Output = ()> + Send + 'static) {
+        self.door.mark_driven();
+        self.door.open();
+        // The budget of a task that sends is for the task, not for what it moves for others.
+        *self.lock() = Stage::Moving(Box::pin(tokio::task::unconstrained(moving)));
+        self.far.wake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what has come, the end included, if the connection was not moved for a while. Call it
+    /// before a request is sent: one that is sent after the end has an unknown effect.
+    pub fn refresh(self: &Arc<Self>) {
+        let moved_at = Moment::from_nanos(self.moved_at.load(Ordering::Relaxed));
+        if self.io.now().since(moved_at) > STALE {
+            self.door.open();
+            self.pump();
+        }
+    }
+
+    /// Polls the future on this thread. If another thread does, that one polls it once more: it
+    /// checks whether there is more after it has let go.
+    pub(super) fn pump(self: &Arc<Self>) -> Moved {
+        if !self.io.origin().is_here() {
+            // A forked child has the parent's socket, and must not take its bytes.
+            return Moved::ByAnother;
+        }
+        self.again.store(true, Ordering::SeqCst);
+        let mut moved = Moved::ByAnother;
+        for _ in 0..ROUNDS {
+            let mut stage = match self.moving.try_lock() {
+                Ok(stage) => stage,
+                Err(TryLockError::WouldBlock) => return moved,
+                Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            };
+            self.again.store(false, Ordering::SeqCst);
+            let future = match &mut *stage {
+                Stage::Moving(future) => future,
+                Stage::Ended => return Moved::Ended,
+                Stage::Early => {
+                    drop(stage);
+                    self.door.wake_early();
+                    return Moved::Here;
+                }
+            };
+            let busy = Busy::with(self);
+            let by = Waker::from(self.clone());
+            let ended = future.as_mut().poll(&mut Context::from_waker(&by)).is_ready();
+            let again = busy.was_woken();
+            if ended {
+                return self.end(stage);
+            }
+            moved = Moved::Here;
+            drop(stage);
+            self.moved_at.store(self.io.now().as_nanos(), Ordering::Relaxed);
+            if self.door.is_full() {
+                self.far.wake();
+            }
+            if !again && !self.again.load(Ordering::SeqCst) {
+                return moved;
+            }
+        }
+        // The others go on and on, and this thread has work of its own.
+        self.far.wake();
+        moved
+    }
+
+    fn end(&self, mut stage: MutexGuard<'_, Stage>) -> Moved {
+        let ended = std::mem::replace(&mut *stage, Stage::Ended);
+        drop(stage);
+        drop(ended);
+        self.door.close();
+        self.gone.set();
+        self.near.stop();
+        self.far.wake();
+        Moved::Ended
+    }
+
+    /// Ends the connection: its far side will not run any more.
+    pub(super) fn abandon(&self) {
+        self.end(self.lock());
+    }
+
+    /// Whether bytes that come may matter to somebody.
+    pub(super) fn expects(&self) -> bool {
+        self.is_asked() || self.listening.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_asked(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) != 0
+    }
+
+    /// Runs a future that sends a request when it is polled first and awaits the answer, and moves
+    /// the bytes of both. `None` if the connection has ended without an answer.
+    ///
+    /// A dropped future counts as sent.
+    pub async fn send<F: Future>(self: &Arc<Self>, sending: F) -> Option<F::Output> {
+        let mut sending = pin!(sending);
+        let _under_way = Counted::in_(&self.under_way);
+        let mut reader = None;
+        let (polled, moved) = poll_fn(|cx| {
+            let (polled, moved) = self.first_poll(sending.as_mut(), cx);
+            if polled.is_pending() {
+                self.find_reader(&mut reader);
+            }
+            Poll::Ready((polled, moved))
+        })
+        .await;
+        if let Poll::Ready(output) = polled {
+            return Some(output);
+        }
+        let answer = poll_fn(|cx| {
+            let polled = sending.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.find_reader(&mut reader);
+            }
+            polled
+        });
+        match moved {
+            // The library has the request in its hands, and answers it also when it ends.
+            Moved::Here => Some(answer.await),
+            _ => self.gone.unless(answer).await,
+        }
+    }
+
+    /// Runs a future that waits for messages of the server, and reads them near its caller.
+    pub async fn listen<F: Future>(self: &Arc<Self>, waiting: F) -> F::Output {
+        let mut waiting = pin!(waiting);
+        let _listening = Counted::in_(&self.listening);
+        let mut reader = None;
+        poll_fn(|cx| {
+            let polled = waiting.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.find_reader(&mut reader);
+            }
+            polled
+        })
+        .await
+    }
+
+    fn first_poll<F: Future>(
+        self: &Arc<Self>,
+        sending: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> (Poll<F::Output>, Moved) {
+        let busy = Busy::with(self);
+        let polled = sending.poll(cx);
+        if !busy.was_woken() {
+            return (polled, Moved::ByAnother);
+        }
+        (polled, self.pump())
+    }
+
+    /// Finds who reads the answer for whoever polls here.
+    fn find_reader<'a>(self: &'a Arc<Self>, reader: &mut Option<Guest<'a>>) {
+        if self.is_heard_here() {
+            *reader = None;
+            self.far.is_attended(&self.io);
+            self.far.patrol();
+        } else if Near::serves_here(self) {
+            *reader = None;
+            self.far.patrol();
+        } else if reader.is_none() {
+            *reader = Some(Guest::of(self));
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_heard_here(self: &Arc<Self>) -> bool {
+        if !crate::Doorbell::can_be_offered() {
+            return false;
+        }
+        let bell = self.bell.get_or_init(|| {
+            let fd = Arc::new(self.door.another().ok()?.into());
+            let drive = Arc::downgrade(self);
+            Some(crate::Doorbell::new(fd, move || {
+                if let Some(drive) = drive.upgrade() {
+                    drive.door.open();
+                    drive.pump();
+                }
+            }))
+        });
+        bell.as_ref().is_some_and(crate::Doorbell::offer)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_heard_here(self: &Arc<Self>) -> bool {
+        false
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        if self.io.origin().is_here() {
+            self.door.close();
+        }
+        self.gone.set();
+        self.near.stop();
+        self.far.wake();
+    }
+}
+
+impl Wake for Drive {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let here = Arc::as_ptr(self).addr();
+        if BUSY.get().0 == here {
+            BUSY.set((here, true)); // this thread moves it as soon as it can
+            return;
+        }
+        self.far.wake();
+    }
+}
+
+impl fmt::Debug for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drive").field("door", &self.door).finish_non_exhaustive()
+    }
+}
+
+/// While it lives, this thread sends on a connection or polls it. A panic ends that too.
+struct Busy((usize, bool));
+
+impl Busy {
+    fn with(drive: &Arc<Drive>) -> Self {
+        Self(BUSY.replace((Arc::as_ptr(drive).addr(), false)))
+    }
+
+    fn was_woken(self) -> bool {
+        BUSY.get().1
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.set(self.0);
+    }
+}
+
+/// One more in a count, until it is dropped.
+struct Counted<'a>(&'a AtomicU32);
+
+impl<'a> Counted<'a> {
+    fn in_(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request whose answer the far side reads.
+pub(super) struct Guest<'a>(&'a Far);
+
+impl<'a> Guest<'a> {
+    fn of(drive: &'a Drive) -> Self {
+        drive.far.admit();
+        Self(&drive.far)
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.0.dismiss();
+    }
+}

@@ -1,0 +1,252 @@
+//! The task on the `Io` that watches a connection while nobody nearer does.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::runtime::{Handle, Id};
+
+use crate::clock::{Moment, Sleep};
+use crate::fork::Origin;
+use crate::io::Io;
+
+use super::drive::{Drive, Moved};
+use super::near::clear;
+
+/// How often the far side checks for bytes that nobody reads while a request is under way.
+const TICK: Duration = Duration::from_millis(10);
+/// The same while only messages are expected.
+const SLOW_TICK: Duration = Duration::from_millis(100);
+/// After so many checks that found nothing expected it stops, until the next request.
+const IDLE: u32 = 10;
+/// A blocked thread that has watched for its answer will watch for the next one, if that is asked for
+/// within this time.
+const ATTENDED: Duration = Duration::from_millis(50);
+
+/// The far side of a connection.
+#[derive(Debug)]
+pub(super) struct Far {
+    waker: Mutex<Option<Waker>>,
+    runtime: OnceLock<Option<Id>>,
+    /// Its task has the connection in its reactor.
+    watches: AtomicBool,
+    /// Requests whose answers it has to read.
+    guests: AtomicU32,
+    /// When a blocked thread watched last, in nanoseconds of the boot clock.
+    attended_at: AtomicU64,
+    /// It checks now and then whether the near runtime is blocked.
+    patrols: AtomicBool,
+}
+
+impl Far {
+    pub(super) fn new() -> Self {
+        Self {
+            waker: Mutex::default(),
+            runtime: OnceLock::new(),
+            watches: AtomicBool::new(true),
+            guests: AtomicU32::new(0),
+            attended_at: AtomicU64::new(0),
+            patrols: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts the task.
+    pub(super) fn start(drive: &Arc<Drive>, stream: std::net::TcpStream) {
+        let mut watcher = Watcher {
+            drive: Arc::downgrade(drive),
+            stream: None,
+            spare: Some(stream),
+            patrol: None,
+            origin: Origin::here(),
+        };
+        drive.io.spawn(async move { poll_fn(|cx| watcher.poll(cx)).await });
+    }
+
+    pub(super) fn wake(&self) {
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether its task runs on this runtime.
+    pub(super) fn runs_on(&self, id: Id) -> bool {
+        self.runtime.get().is_none_or(|runtime| *runtime == Some(id))
+    }
+
+    /// One more request whose answer it has to read.
+    pub(super) fn admit(&self) {
+        self.guests.fetch_add(1, Ordering::SeqCst);
+        if !self.watches.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    pub(super) fn dismiss(&self) {
+        // It goes on watching until it is woken next.
+        self.guests.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A blocked thread watches by itself.
+    pub(super) fn is_attended(&self, io: &Io) {
+        self.attended_at.store(io.now().as_nanos(), Ordering::Relaxed);
+    }
+
+    fn was_attended(&self, io: &Io) -> bool {
+        let at = Moment::from_nanos(self.attended_at.load(Ordering::Relaxed));
+        io.now().since(at) < ATTENDED
+    }
+
+    /// Sees to it that bytes do not lie unread for long.
+    pub(super) fn patrol(&self) {
+        if !self.watches.load(Ordering::Relaxed)
+            && !self.patrols.load(Ordering::Relaxed)
+            && !self.patrols.swap(true, Ordering::SeqCst)
+        {
+            self.wake();
+        }
+    }
+}
+
+/// Watches a connection on the `Io`.
+struct Watcher {
+    drive: Weak<Drive>,
+    /// In the reactor only while it has to watch: an entry there costs a wake-up for each packet.
+    stream: Option<TcpStream>,
+    /// Its descriptor meanwhile: there may be no other one left when it has to watch again.
+    spare: Option<std::net::TcpStream>,
+    patrol: Option<Patrol>,
+    origin: Origin,
+}
+
+struct Patrol {
+    sleep: Sleep,
+    /// How many checks in a row found nothing expected.
+    idle: u32,
+    /// Bytes were unread at the last check, when so many looks had been made.
+    unread_at: Option<u64>,
+}
+
+impl Watcher {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(drive) = self.drive.upgrade() else { return Poll::Ready(()) };
+        {
+            let mut waker = drive.far.waker.lock().unwrap_or_else(PoisonError::into_inner);
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *waker = Some(cx.waker().clone());
+            }
+        }
+        drive.far.runtime.get_or_init(|| Handle::try_current().ok().map(|handle| handle.id()));
+        // Somebody has something to move, or it would not have been woken.
+        if drive.pump() == Moved::Ended {
+            return Poll::Ready(());
+        }
+        self.walk(&drive, cx);
+        if !Self::has_to_watch(&drive) {
+            if let Some(stream) = self.stream.take() {
+                self.spare = stream.into_std().ok();
+            }
+            if !drive.far.patrols.swap(true, Ordering::SeqCst) {
+                // Those that asked while it still watched have not started the patrol.
+                self.walk(&drive, cx);
+            }
+            return Poll::Pending;
+        }
+        if let Some(spare) = self.spare.take() {
+            self.stream = TcpStream::from_std(spare).ok();
+        }
+        let Some(stream) = &self.stream else {
+            // The system refuses to watch it.
+            drive.abandon();
+            return Poll::Ready(());
+        };
+        while drive.door.is_full() && stream.poll_write_ready(cx).is_ready() {
+            clear(stream, Interest::WRITABLE);
+            drive.door.has_room();
+            if drive.pump() == Moved::Ended {
+                return Poll::Ready(());
+            }
+        }
+        while stream.poll_read_ready(cx).is_ready() {
+            clear(stream, Interest::READABLE);
+            drive.door.open();
+            if drive.pump() == Moved::Ended {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+
+    fn has_to_watch(drive: &Drive) -> bool {
+        let far = &drive.far;
+        let alone = || !drive.near.watches() && !far.was_attended(&drive.io);
+        let needed = || far.guests.load(Ordering::SeqCst) > 0 || drive.door.is_full() || alone();
+        // Said before looking: a guest either sees this and wakes the task, or is seen.
+        far.watches.store(false, Ordering::SeqCst);
+        let needed = needed();
+        if needed {
+            far.watches.store(true, Ordering::SeqCst);
+        }
+        needed
+    }
+
+    /// Checks whether bytes lie unread that somebody nearer should have read.
+    fn walk(&mut self, drive: &Arc<Drive>, cx: &mut Context<'_>) {
+        if !drive.far.patrols.load(Ordering::SeqCst) {
+            return;
+        }
+        if self.stream.is_some() && Self::has_to_watch(drive) {
+            // It reads everything itself.
+            self.patrol = None;
+            drive.far.patrols.store(false, Ordering::SeqCst);
+            return;
+        }
+        let sleep = |length| drive.io.sleep(length);
+        let patrol = self.patrol.get_or_insert_with(|| Patrol {
+            sleep: sleep(TICK),
+            idle: 0,
+            unread_at: None,
+        });
+        while patrol.sleep.as_mut().poll(cx).is_ready() {
+            let looks = drive.door.looks();
+            if !drive.door.has_unread() {
+                patrol.unread_at = None;
+            } else if patrol.unread_at == Some(looks) {
+                drive.near.depose();
+                drive.far.attended_at.store(0, Ordering::Relaxed);
+                drive.door.open();
+                drive.pump();
+                self.patrol = None;
+                drive.far.patrols.store(false, Ordering::SeqCst);
+                return;
+            } else {
+                patrol.unread_at = Some(looks);
+            }
+            patrol.idle = if drive.expects() { 0 } else { patrol.idle + 1 };
+            if patrol.idle > IDLE && drive.near.watches() {
+                self.patrol = None;
+                drive.far.patrols.store(false, Ordering::SeqCst);
+                return;
+            }
+            let fast = drive.is_asked() || patrol.unread_at.is_some() || !drive.near.watches();
+            patrol.sleep = sleep(if fast { TICK } else { SLOW_TICK });
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // The reactor is shared with the parent, which would lose its registration.
+            std::mem::forget(self.stream.take());
+            return;
+        }
+        if let Some(drive) = self.drive.upgrade() {
+            drive.abandon();
+        }
+    }
+}
