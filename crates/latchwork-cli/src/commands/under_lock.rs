@@ -190,7 +190,7 @@ impl Session<'_> {
         &mut self,
         acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
     ) -> Result<Over, Error> {
-        self.clear_up().await;
+        clear_up(self.left.take()).await;
         let Self { task, manager, holder, news, lines, mask, signals, left, .. } = self;
         let output = task.output;
         news.start_anew(lines);
@@ -313,25 +313,27 @@ impl Session<'_> {
 
     /// Gives what runs in the background a moment to end, and says with which code to exit. Does not
     /// return if latchwork is to die of a signal.
-    pub(crate) async fn end(mut self, over: Result<Over, Error>) -> Result<u8, Error> {
-        close(&self.manager).await;
-        self.clear_up().await;
+    pub(crate) async fn end(self, over: Result<Over, Error>) -> Result<u8, Error> {
+        let Self { manager, left, .. } = self;
+        close(&manager).await;
+        // The guardian ends meanwhile.
+        drop(manager);
+        clear_up(left).await;
         let over = over?;
         if let Some((signal, whole_group)) = over.dies_of {
             be_hit_by(signal, whole_group);
         }
         Ok(over.code)
     }
+}
 
-    /// Leaves no process behind. Not done before the lock is released: it takes as long as the release.
-    async fn clear_up(&mut self) {
-        if let Some(Left { guardian, child }) = self.left.take() {
-            // While the command is not waited for, its group's number is its own; so the guardian first.
-            guardian.gone().await;
-            if let Some(child) = child {
-                child.reap();
-            }
-        }
+/// Leaves no process behind. Not done before the lock is released: it takes as long as the release.
+async fn clear_up(left: Option<Left>) {
+    let Some(Left { guardian, child }) = left else { return };
+    // While the command is not waited for, its group's number is its own; so the guardian first.
+    guardian.gone().await;
+    if let Some(child) = child {
+        child.reap();
     }
 }
 
