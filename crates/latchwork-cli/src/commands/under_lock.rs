@@ -20,7 +20,7 @@ use crate::exit;
 use crate::output::{Output, coarse};
 use crate::process::child::{Child, Start};
 use crate::process::deadlines::Deadlines;
-use crate::process::guardian::{Guardian, Leaving};
+use crate::process::guardian::{Guardian, Left};
 use crate::process::hold::Hold;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
 use crate::process::supervise::{Ended, Loss, Run, State, asks_to_end};
@@ -190,7 +190,9 @@ impl Session<'_> {
         &mut self,
         acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
     ) -> Result<Over, Error> {
-        clear_up(self.left.take()).await;
+        if let Some(left) = self.left.take() {
+            left.gone().await;
+        }
         let Self { task, manager, holder, news, lines, mask, signals, left, .. } = self;
         let output = task.output;
         news.start_anew(lines);
@@ -318,29 +320,15 @@ impl Session<'_> {
         close(&manager).await;
         // The guardian ends meanwhile.
         drop(manager);
-        clear_up(left).await;
+        if let Some(left) = left {
+            left.gone().await;
+        }
         let over = over?;
         if let Some((signal, whole_group)) = over.dies_of {
             be_hit_by(signal, whole_group);
         }
         Ok(over.code)
     }
-}
-
-/// Leaves no process behind. Not done before the lock is released: it takes as long as the release.
-async fn clear_up(left: Option<Left>) {
-    let Some(Left { guardian, child }) = left else { return };
-    // While the command is not waited for, its group's number is its own; so the guardian first.
-    guardian.gone().await;
-    if let Some(child) = child {
-        child.reap();
-    }
-}
-
-/// What is left of a command that has ended, or did not start.
-struct Left {
-    guardian: Leaving,
-    child: Option<Child>,
 }
 
 /// Names of locks, for people.
@@ -436,7 +424,7 @@ impl Held<'_> {
         let child = match child {
             Ok(child) => child,
             Err(error) => {
-                *left = Some(Left { guardian: guardian.done(), child: None });
+                *left = Some(guardian.done(None));
                 return Err(self.not_started(&error));
             }
         };
@@ -456,7 +444,7 @@ impl Held<'_> {
         *told_to_end = run.state.told_to_end;
         // If watching failed, the guardian is left to end the group.
         let ended = ended?;
-        *left = Some(Left { guardian: guardian.done(), child: Some(child) });
+        *left = Some(guardian.done(Some(child)));
         Ok(ended)
     }
 

@@ -9,7 +9,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::io::unix::AsyncFd;
 
-use super::child::pipe;
+use super::child::{Child, pipe};
 use super::frames::{Frame, KILLED, READY};
 use super::guardian_main::{self, Belongings};
 use super::timer::watch;
@@ -96,26 +96,29 @@ impl Guardian {
         }
     }
 
-    /// Lets the guardian go, whatever is left of the command's group.
-    pub(crate) fn done(self) -> Leaving {
+    /// Lets the guardian go, whatever is left of the group of `child`, which has ended or never began.
+    pub(crate) fn done(self, child: Option<Child>) -> Left {
         let _ = rustix::io::write(&self.frames, &Frame::Done.encode());
         // It has no work left, and a stopped one would not read that it is done, and keep the lock closed.
         let _ = kill_process(self.pid, Signal::KILL);
-        Leaving { pid: self.pid, report: self.report }
+        Left { pid: self.pid, report: self.report, child }
     }
 }
 
-/// A guardian that was told to go.
+/// What is left of a command that has ended, or did not start: a guardian that was told to go, and the
+/// command's number.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct Left {
     pid: Pid,
     report: AsyncFd<OwnedFd>,
+    child: Option<Child>,
 }
 
-impl Leaving {
-    /// Completes when it has gone, so that latchwork leaves no process behind.
+impl Left {
+    /// Completes when nothing is left, so that latchwork leaves no process behind. The lock may be released
+    /// before: this takes as long as the release.
     pub(crate) async fn gone(self) {
-        // The pipe's end comes with the process's own; then waiting for it does not block.
+        // The pipe's end comes with the guardian's own; then waiting for it does not block.
         while let Ok(mut ready) = self.report.readable().await {
             match rustix::io::read(self.report.get_ref(), &mut [0; 16]) {
                 Err(Errno::AGAIN) => ready.clear_ready(),
@@ -124,6 +127,10 @@ impl Leaving {
             }
         }
         let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
+        // While the command is not waited for, its group's number is its own; so the guardian was first.
+        if let Some(child) = self.child {
+            child.reap();
+        }
     }
 }
 
