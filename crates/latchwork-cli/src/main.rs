@@ -12,10 +12,6 @@ mod process;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    // Before anything else: a guardian reads no arguments of people and starts no runtime.
-    if std::env::args_os().nth(1).is_some_and(|word| word == process::guardian::ROLE) {
-        return process::guardian_main::main();
-    }
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {

@@ -120,6 +120,11 @@ impl Entry {
         beneath::open(&self.dir.fd, &self.name, flags, mode)
     }
 
+    /// Opens a directory as a place to find names in.
+    pub(crate) fn open_place(&self) -> Result<OwnedFd, Errno> {
+        beneath::open_place(&self.dir.fd, &self.name)
+    }
+
     fn open_kind(&self, kind: FileType, access: OFlags) -> Result<(OwnedFd, Stat), Errno> {
         let file = self.open(access, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Key, random_u128};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
@@ -80,10 +80,9 @@ impl Layout {
         for name in ["stripes", "records", "sessions"] {
             self.make_dir(&self.dir.entry(name))?;
         }
-        for stripe in 0..STRIPES {
-            self.make_dir(&self.records(stripe))?;
-            self.make_file(&self.stripe(stripe))?;
-        }
+        // The records first: whoever finds a stripe makes records for it.
+        self.make_parts("records", FileType::Directory)?;
+        self.make_parts("stripes", FileType::RegularFile)?;
         if known {
             return Ok(());
         }
@@ -100,6 +99,28 @@ impl Layout {
             if read_text(&format).is_ok_and(|text| text == FORMAT) { Ok(()) } else { Err(errno) }
         })
         .map_err(|errno| failed("create", &format.path(), errno, Effect::NotApplied))
+    }
+
+    /// Makes what is missing of the 64 parts of a directory, and checks that all can be trusted.
+    ///
+    /// One system call for a part that is there, where [`make`](Self::make) has three: a process that takes
+    /// one lock and ends spends a good part of its time here. By a name in an open directory, and of a link
+    /// itself, nothing elsewhere can be found but what is mounted there; that is left to `make`.
+    fn make_parts(&self, directory: &str, kind: FileType) -> Result<(), BackendError> {
+        let parent = self.dir.entry(directory);
+        let failed = |errno| failed_at("look at", &parent, errno, Effect::NotApplied);
+        let place = parent.open_place().map_err(failed)?;
+        let device = rustix::fs::fstat(&place).map_err(failed)?.st_dev;
+        for stripe in 0..STRIPES {
+            let name = stripe_name(stripe);
+            let part = || parent.child(&name);
+            match rustix::fs::statat(&place, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if stat.st_dev == device => self.judge(part, kind, &stat)?,
+                _ if kind == FileType::Directory => self.make_dir(&part())?,
+                _ => self.make_file(&part())?,
+            }
+        }
+        Ok(())
     }
 
     fn make_dir(&self, entry: &Entry) -> Result<(), BackendError> {
@@ -135,15 +156,25 @@ impl Layout {
             }
             found => found.map_err(failed)?,
         };
-        let owner = Owner::of_stat(&stat);
+        self.judge(|| entry.clone(), kind, &stat)
+    }
+
+    /// Checks what is there in place of a part.
+    fn judge(
+        &self,
+        entry: impl Fn() -> Entry,
+        kind: FileType,
+        stat: &Stat,
+    ) -> Result<(), BackendError> {
+        let owner = Owner::of_stat(stat);
         let is_file = kind == FileType::RegularFile;
         if FileType::from_raw_mode(stat.st_mode) != kind || (is_file && stat.st_nlink > 1) {
-            let (path, what) = (entry.path(), owner::describe(&stat));
+            let (path, what) = (entry().path(), owner::describe(stat));
             let message = format!("{} is {what} and belongs to {owner}", path.display());
             return Err(strange(&message, Effect::NotApplied));
         }
         if self.kept && !owner::is_trusted(owner, self.owner) {
-            return Err(foreign(entry, owner, self.owner));
+            return Err(foreign(&entry(), owner, self.owner));
         }
         Ok(())
     }
@@ -165,12 +196,12 @@ impl Layout {
 
     /// A stripe file.
     pub(crate) fn stripe(&self, stripe: usize) -> Entry {
-        self.dir.entry(format!("stripes/{stripe:02x}"))
+        self.dir.entry("stripes").child(stripe_name(stripe))
     }
 
     /// Where the records of a stripe lie.
     pub(crate) fn records(&self, stripe: usize) -> Entry {
-        self.dir.entry(format!("records/{stripe:02x}"))
+        self.dir.entry("records").child(stripe_name(stripe))
     }
 
     /// The record of a key.
@@ -192,6 +223,11 @@ impl Layout {
     pub(crate) fn wake(&self, session: u128) -> Entry {
         self.dir.entry(format!("sessions/{session:032x}.wake"))
     }
+}
+
+/// What a stripe and its records are called.
+fn stripe_name(stripe: usize) -> String {
+    format!("{stripe:02x}")
 }
 
 fn read_text(entry: &Entry) -> Result<String, Errno> {

@@ -14,6 +14,7 @@ mod under_lock;
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use latchwork::{Error, ErrorKind, LockManager};
 
 use crate::args::{Cli, Command};
@@ -92,10 +93,15 @@ async fn nap(length: Duration) {
 
 /// Runs `future` for at most `limit`, on the boot clock.
 async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    // As a rule it is there at once, and needs no timer.
+    if let Some(output) = future.as_mut().now_or_never() {
+        return Some(output);
+    }
     let Ok(naps) = Naps::new() else { return Some(future.await) };
     tokio::select! {
         biased;
-        output = future => Some(output),
+        output = &mut future => Some(output),
         _ = naps.nap(limit) => None,
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use latchwork::store::clock::{boot_time, wall_time};
 use latchwork::store::random_between;
 use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -19,7 +20,7 @@ use crate::exit;
 use crate::output::{Output, coarse};
 use crate::process::child::{Child, Start};
 use crate::process::deadlines::Deadlines;
-use crate::process::guardian::Guardian;
+use crate::process::guardian::{Guardian, Left};
 use crate::process::hold::Hold;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
 use crate::process::supervise::{Ended, Loss, Run, State, asks_to_end};
@@ -98,6 +99,8 @@ pub(crate) struct Session<'a> {
     /// What was blocked before latchwork changed it, for each command.
     mask: Mask,
     signals: Signals,
+    /// Of the last command.
+    left: Option<Left>,
 }
 
 impl Task<'_> {
@@ -122,7 +125,7 @@ impl Task<'_> {
         let (manager, waited) = self.connect().await?;
         let manager = manager.holder(holder.clone()).observer(news.clone());
         let signals = Signals::ending().map_err(broken)?;
-        Ok(Session { task: self, manager, waited, holder, news, lines, mask, signals })
+        Ok(Session { task: self, manager, waited, holder, news, lines, mask, signals, left: None })
     }
 
     /// Connects; tells how long that took beside the first try. A store that takes no more clients is
@@ -187,7 +190,10 @@ impl Session<'_> {
         &mut self,
         acquire: impl AsyncFnOnce(&LockManager) -> Result<Admitted, Error>,
     ) -> Result<Over, Error> {
-        let Self { task, manager, holder, news, lines, mask, signals, .. } = self;
+        if let Some(left) = self.left.take() {
+            left.gone().await;
+        }
+        let Self { task, manager, holder, news, lines, mask, signals, left, .. } = self;
         let output = task.output;
         news.start_anew(lines);
         let key = task.names.join("\n");
@@ -227,7 +233,7 @@ impl Session<'_> {
         let mut terminal = Terminal::open();
         let run = Held { task, manager, hold: &hold, mask: *mask };
         let mut told_to_end = None;
-        let ended = run.run(signals, terminal.as_mut(), &mut told_to_end).await;
+        let ended = run.run(signals, terminal.as_mut(), &mut told_to_end, left).await;
         let mut shared = false;
         if let Some(terminal) = &mut terminal {
             shared = terminal.is_lent() && terminal.is_shared();
@@ -310,7 +316,13 @@ impl Session<'_> {
     /// Gives what runs in the background a moment to end, and says with which code to exit. Does not
     /// return if latchwork is to die of a signal.
     pub(crate) async fn end(self, over: Result<Over, Error>) -> Result<u8, Error> {
-        close(&self.manager).await;
+        let Self { manager, left, .. } = self;
+        close(&manager).await;
+        // The guardian ends meanwhile.
+        drop(manager);
+        if let Some(left) = left {
+            left.gone().await;
+        }
         let over = over?;
         if let Some((signal, whole_group)) = over.dies_of {
             be_hit_by(signal, whole_group);
@@ -384,12 +396,16 @@ impl Held<'_> {
         signals: &mut Signals,
         mut terminal: Option<&mut Terminal>,
         told_to_end: &mut Option<Signal>,
+        left: &mut Option<Left>,
     ) -> Result<Ended, Failed> {
         signals.add_passed_on()?;
         let naps = Naps::new()?;
         let deadlines = Deadlines::new(boot_time(), self.task.max_hold);
         let lifeline = self.manager.lifeline();
         let lifeline = lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
+        // Before the guardian is there: until it has a session of its own, it looks like one who shares the
+        // terminal.
+        let lent = terminal.as_deref_mut().and_then(Terminal::lend_at_start);
         let guardian = Guardian::start(lifeline).map_err(|error| Failed {
             code: exit::BROKEN,
             message: format!("cannot start the guardian process: {error}"),
@@ -399,15 +415,16 @@ impl Held<'_> {
         let child = Child::start(Start {
             words: self.task.command,
             environment: self.environment(),
-            frames: guardian.frames(),
-            terminal: terminal.as_deref_mut().and_then(Terminal::lend_at_start),
+            guardian: &guardian,
+            terminal: lent,
             mask: self.mask,
             not_after: due.ask,
         });
+        guardian.started()?;
         let child = match child {
             Ok(child) => child,
             Err(error) => {
-                guardian.done().gone().await;
+                *left = Some(guardian.done(None));
                 return Err(self.not_started(&error));
             }
         };
@@ -425,11 +442,9 @@ impl Held<'_> {
         };
         let ended = run.supervise().await;
         *told_to_end = run.state.told_to_end;
-        // While the command is not waited for, its group's number is its own; so the guardian is
-        // let go first. If watching failed, it is left to end the group.
+        // If watching failed, the guardian is left to end the group.
         let ended = ended?;
-        guardian.done().gone().await;
-        child.reap();
+        *left = Some(guardian.done(Some(child)));
         Ok(ended)
     }
 
@@ -443,6 +458,10 @@ impl Held<'_> {
 
     fn not_started(&self, error: &io::Error) -> Failed {
         let program = self.task.command[0].to_string_lossy();
+        if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) {
+            let message = "cannot start the guardian process: it ended at its start".to_owned();
+            return Failed { code: exit::BROKEN, message };
+        }
         let code = match error.kind() {
             io::ErrorKind::NotFound => exit::NOT_FOUND,
             io::ErrorKind::TimedOut => {

@@ -2,9 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
@@ -17,7 +15,9 @@ use rustix::termios::tcsetpgrp;
 
 use super::frames::Frame;
 use super::group::Group;
+use super::guardian::Guardian;
 use super::signals::{Mask, pipe_was_ignored};
+use super::start::{self, Image};
 
 /// What a command starts with.
 pub(crate) struct Start<'a> {
@@ -25,8 +25,8 @@ pub(crate) struct Start<'a> {
     pub(crate) words: &'a [OsString],
     /// What is added to its environment.
     pub(crate) environment: [(&'static str, OsString); 3],
-    /// The pipe to the guardian.
-    pub(crate) frames: BorrowedFd<'a>,
+    /// What ends it in latchwork's stead.
+    pub(crate) guardian: &'a Guardian,
     /// The terminal that the command gets, if any.
     pub(crate) terminal: Option<BorrowedFd<'a>>,
     /// The signals that the command starts with blocked.
@@ -61,55 +61,37 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// What `exec` says; `TimedOut` when `not_after` had come.
-    #[expect(unsafe_code, reason = "pre_exec")]
+    /// What `exec` says; `TimedOut` when `not_after` had come, and `ECHILD` when the guardian was dead.
+    #[expect(unsafe_code, reason = "a process that does something of its own before the exec")]
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
-        let mut command = Command::new(&start.words[0]);
-        command.args(&start.words[1..]).envs(start.environment);
+        let image = Image::new(start.words, start.environment.into())?;
         let parent = getpid();
-        let frames = start.frames.as_raw_fd();
-        let terminal = start.terminal.map(|tty| tty.as_raw_fd());
-        let (mask, not_after) = (start.mask, start.not_after);
-        let ignore_pipe = pipe_was_ignored();
-        let prepare = move || {
-            // SAFETY: both descriptors are open in the parent over the whole of `spawn` below, so
-            // they are in its copy.
-            let frames = unsafe { BorrowedFd::borrow_raw(frames) };
+        let prepare = || {
             setpgid(None, None)?;
             set_parent_process_death_signal(Some(Signal::KILL))?;
             if getppid() != Some(parent) {
                 // The parent died before it could be tied to this process.
-                return Err(Errno::PIPE.into());
+                return Err(Errno::PIPE);
             }
             let own = getpid();
             // Told before the exec, so that the guardian knows every group that ever runs.
             let frame = Frame::Group(own.as_raw_nonzero().get()).encode();
-            if rustix::io::write(frames, &frame)? != frame.len() {
-                return Err(Errno::IO.into());
+            if rustix::io::write(start.guardian.frames(), &frame)? != frame.len() {
+                return Err(Errno::IO);
             }
-            if boot_time() >= not_after {
-                return Err(Errno::TIMEDOUT.into());
+            start.guardian.ready()?;
+            if boot_time() >= start.not_after {
+                return Err(Errno::TIMEDOUT);
             }
-            if let Some(tty) = terminal {
-                // SAFETY: as above.
-                let tty = unsafe { BorrowedFd::borrow_raw(tty) };
+            if let Some(tty) = start.terminal {
                 // The terminal may be gone; the command will see.
                 let _ = tcsetpgrp(tty, own);
             }
-            if ignore_pipe {
-                // SAFETY: no handler is involved.
-                unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-            }
-            // SAFETY: `mask` is a whole signal set, copied into the closure.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
             Ok(())
         };
-        // SAFETY: between fork and exec the closure makes system calls only; it does not allocate
-        // and takes no lock (errors are made of plain codes).
-        unsafe { command.pre_exec(prepare) };
-        // No setpgid here: spawn returns after the exec, when the child has long done it.
-        let child = command.spawn()?;
-        let pid = Pid::from_child(&child);
+        // SAFETY: it makes system calls only, and none of these functions panics.
+        let pid = unsafe { start::start(&image, &start.mask, pipe_was_ignored(), &prepare) }?;
+        // No setpgid here: that returns after the exec, when the child has long done it.
         Ok(Self { pid })
     }
 

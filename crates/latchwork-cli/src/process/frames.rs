@@ -43,6 +43,9 @@ impl Frame {
     }
 }
 
+/// The guardian's word that it stands by itself.
+pub(crate) const READY: u8 = b'R';
+
 /// The guardian's word that it killed the command because its validity ran out.
 pub(crate) const KILLED: u8 = b'K';
 

@@ -1,21 +1,18 @@
 //! latchwork's side of the guardian: start it, tell it what it must know, notice its end.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use latchwork::store::Moment;
-use rustix::io::{Errno, FdFlags};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, setsid, waitid};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::io::unix::AsyncFd;
 
-use super::child::pipe;
-use super::frames::{Frame, KILLED};
+use super::child::{Child, pipe};
+use super::frames::{Frame, KILLED, READY};
+use super::guardian_main::{self, Belongings};
 use super::timer::watch;
-
-/// The first argument that makes this binary a guardian.
-pub(crate) const ROLE: &str = "__guardian";
 
 /// The guardian of one run.
 #[derive(Debug)]
@@ -36,47 +33,32 @@ pub(crate) enum Report {
 
 impl Guardian {
     /// Starts a guardian that keeps `lifeline` open for as long as the command may run.
-    #[expect(unsafe_code, reason = "pre_exec")]
+    ///
+    /// It is forked and executes nothing: to load this binary once more was a fifth of the processor time
+    /// of a free run (ADR 0039).
     pub(crate) fn start(lifeline: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let (frames_read, frames) = pipe()?;
         let (report, report_write) = pipe()?;
         // A duplicate: what is forked from this process has the descriptor itself no longer.
         let lifeline = lifeline.map(|fd| fd.try_clone_to_owned()).transpose()?;
-        let inherited = lifeline.as_ref().map(|fd| fd.as_raw_fd());
-        // The running file, also when its name is gone or has another file by now.
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("latchwork-guardian")
-            .arg(ROLE)
-            .current_dir("/")
-            .stdin(frames_read)
-            .stdout(report_write)
-            .stderr(Stdio::null());
-        let prepare = move || {
-            setsid()?;
-            close_all_on_exec()?;
-            if let Some(fd) = inherited {
-                // SAFETY: `lifeline` is open over the whole of `spawn` below.
-                rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty())?;
-            }
-            let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-            // SAFETY: sigfillset initialises the set that the second call reads.
-            unsafe {
-                libc::sigfillset(all.as_mut_ptr());
-                libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
-            }
-            Ok(())
-        };
-        // SAFETY: between fork and exec the closure makes system calls only; it does not allocate
-        // and takes no lock.
-        unsafe { command.pre_exec(prepare) };
-        let child = command.spawn()?;
-        let pid = Pid::from_child(&child);
-        // `command` still holds the guardian's ends of the pipes.
-        drop(command);
-        drop(lifeline);
-        rustix::io::ioctl_fionbio(report.as_fd(), true)?;
+        let pid = fork_blocked(Belongings { frames: frames_read, report: report_write, lifeline })?;
         Ok(Self { pid, frames, report: watch(report)? })
+    }
+
+    /// Waits until the guardian stands by itself: with signals blocked and in a session of its own. Called
+    /// once, by the command's process before its exec, for which the guardian starts meanwhile.
+    pub(crate) fn ready(&self) -> Result<(), Errno> {
+        let mut word = [0];
+        // The other ends of the pipe are the guardian's, so its death ends this.
+        match retry_on_intr(|| rustix::io::read(self.report.get_ref(), &mut word))? {
+            1 if word[0] == READY => Ok(()),
+            _ => Err(Errno::CHILD),
+        }
+    }
+
+    /// Lets [`report`](Self::report) and [`report_now`](Self::report_now) read without blocking.
+    pub(crate) fn started(&self) -> io::Result<()> {
+        Ok(rustix::io::ioctl_fionbio(self.report.get_ref(), true)?)
     }
 
     /// The pipe, for the command to write its group into.
@@ -114,27 +96,29 @@ impl Guardian {
         }
     }
 
-    /// Lets the guardian go, whatever is left of the command's group.
-    pub(crate) fn done(self) -> Leaving {
+    /// Lets the guardian go, whatever is left of the group of `child`, which has ended or never began.
+    pub(crate) fn done(self, child: Option<Child>) -> Left {
         let _ = rustix::io::write(&self.frames, &Frame::Done.encode());
-        Leaving { pid: self.pid, report: self.report }
+        // It has no work left, and a stopped one would not read that it is done, and keep the lock closed.
+        let _ = kill_process(self.pid, Signal::KILL);
+        Left { pid: self.pid, report: self.report, child }
     }
 }
 
-/// A guardian that was told to go.
+/// What is left of a command that has ended, or did not start: a guardian that was told to go, and the
+/// command's number.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct Left {
     pid: Pid,
     report: AsyncFd<OwnedFd>,
+    child: Option<Child>,
 }
 
-impl Leaving {
-    /// Completes when it has gone, so that latchwork leaves no process behind, and no guardian that
-    /// stands still keeps the lock closed.
+impl Left {
+    /// Completes when nothing is left, so that latchwork leaves no process behind. The lock may be released
+    /// before: this takes as long as the release.
     pub(crate) async fn gone(self) {
-        // It has no work left, and a stopped one would not read that it is done.
-        let _ = kill_process(self.pid, Signal::KILL);
-        // The pipe's end comes with the process's own; then waiting for it does not block.
+        // The pipe's end comes with the guardian's own; then waiting for it does not block.
         while let Ok(mut ready) = self.report.readable().await {
             match rustix::io::read(self.report.get_ref(), &mut [0; 16]) {
                 Err(Errno::AGAIN) => ready.clear_ready(),
@@ -143,24 +127,33 @@ impl Leaving {
             }
         }
         let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
+        // While the command is not waited for, its group's number is its own; so the guardian was first.
+        if let Some(child) = self.child {
+            child.reap();
+        }
     }
 }
 
-/// Marks every descriptor but the standard ones to be closed on exec, so that the guardian keeps
-/// no pipe or file of its callers open. Async-signal-safe.
-#[expect(unsafe_code, reason = "neither std nor rustix has close_range")]
-fn close_all_on_exec() -> io::Result<()> {
-    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
-    // SAFETY: sets a flag on descriptors of this process, which is about to exec; closes none.
-    let done =
-        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC) };
-    if done == 0 {
-        return Ok(());
-    }
-    // Before Linux 5.11. An unused number answers EBADF, which is as good.
-    for fd in 3..1024 {
-        // SAFETY: as above.
-        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
-    }
-    Ok(())
+/// Forks a guardian that starts with every signal blocked: what reaches latchwork's group in this moment
+/// must neither end it nor run a handler of latchwork's in it.
+#[expect(unsafe_code, reason = "neither std nor rustix has fork or signal masks")]
+fn fork_blocked(belongings: Belongings) -> io::Result<Pid> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initialises the set that is read next, and the first pthread_sigmask the one
+    // that the last one reads; neither fails with valid arguments. The child of the fork goes on with one
+    // thread, as a copy of this one: it allocates, which the C library allows after its `fork`, takes no
+    // other lock that another thread may have had, and never returns from `guardian_main::live`.
+    let forked = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let forked = libc::fork();
+        if forked == 0 {
+            guardian_main::live(belongings);
+        }
+        let failed = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        if forked < 0 { Err(failed) } else { Ok(forked) }
+    };
+    Pid::from_raw(forked?).ok_or_else(|| io::Error::other("no number"))
 }

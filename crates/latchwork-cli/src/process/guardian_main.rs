@@ -1,10 +1,11 @@
 //! The guardian itself: a process that outlives latchwork and ends the command in its stead.
 //!
-//! It starts with every signal blocked, in a session of its own, in the root directory, with the
-//! frames on its standard input and its report on its standard output; it has one more descriptor
-//! open, the lifeline, and never touches it. It ends with the run.
+//! It is forked from latchwork with every signal blocked, and leaves it at once: for a session of its own,
+//! the root directory, the frames on its standard input and its report on its standard output. It has one
+//! more descriptor open, the lifeline, and never touches it. It ends with the run.
 
-use std::process::ExitCode;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use latchwork::store::Moment;
@@ -12,25 +13,85 @@ use latchwork::store::clock::boot_time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 
-use super::frames::{FRAME, Frame, KILLED};
+use super::frames::{FRAME, Frame, KILLED, READY};
 use super::group::Group;
 use super::timer::BootTimer;
+use crate::process::name;
+
+/// What a guardian has open.
+#[derive(Debug)]
+pub(crate) struct Belongings {
+    pub(crate) frames: OwnedFd,
+    pub(crate) report: OwnedFd,
+    pub(crate) lifeline: Option<OwnedFd>,
+}
+
+/// A guardian's life, in the process that was forked for it.
+#[expect(unsafe_code, reason = "neither std nor rustix has _exit")]
+pub(crate) fn live(belongings: Belongings) -> ! {
+    // What latchwork would do next is not the guardian's to do, whatever happens here.
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        // First what protects it from the fate of latchwork's group, and the word that the command waits
+        // for; the rest takes longer, and nobody has to wait for it.
+        rustix::process::setsid()?;
+        rustix::io::write(&belongings.report, &[READY])?;
+        let timer = leave(&belongings)?;
+        watch_over(rustix::stdio::stdin(), rustix::stdio::stdout(), &timer)
+    }));
+    // SAFETY: ends this process without the destructors and handlers of the one that it was forked from.
+    unsafe { libc::_exit(if matches!(lived, Ok(Ok(()))) { 0 } else { 1 }) }
+}
+
+/// Leaves latchwork's directory, descriptors and name behind.
+fn leave(belongings: &Belongings) -> std::io::Result<BootTimer> {
+    rustix::process::chdir("/")?;
+    // What `ps` shows: 15 bytes at most of the first, and all words of the second.
+    let _ = rustix::thread::set_name(c"latchwork-guard");
+    name::set(c"latchwork-guardian");
+    let null =
+        rustix::fs::open("/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(&belongings.frames)?;
+    rustix::stdio::dup2_stdout(&belongings.report)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    drop(null);
+    close_all_but_standard(belongings.lifeline.as_ref());
+    BootTimer::new()
+}
+
+/// Closes every descriptor but the standard ones and `kept`, so that the guardian keeps no pipe or file
+/// of its callers open, nor latchwork's end of its own pipe.
+#[expect(unsafe_code, reason = "neither std nor rustix has close_range")]
+fn close_all_but_standard(kept: Option<&OwnedFd>) {
+    let close = |from: libc::c_uint, to: libc::c_uint| {
+        // SAFETY: nobody uses what is closed: the guardian never returns to what owns it.
+        if from > to || unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) } == 0 {
+            return;
+        }
+        // Before Linux 5.9. An unused number answers EBADF, which is as good.
+        for fd in from..=to.min(1024) {
+            // SAFETY: as above.
+            unsafe { libc::close(fd as libc::c_int) };
+        }
+    };
+    match kept.map(|fd| fd.as_raw_fd() as libc::c_uint) {
+        Some(kept) => {
+            close(3, kept - 1);
+            close(kept + 1, libc::c_uint::MAX);
+        }
+        None => close(3, libc::c_uint::MAX),
+    }
+}
 
 /// Runs until latchwork says that the command is done, or until there is no latchwork any more and
 /// nothing left of the command.
-pub(crate) fn main() -> ExitCode {
-    // What `ps` shows instead of the name of the link that it was started by: 15 bytes at most.
-    let _ = rustix::thread::set_name(c"latchwork-guard");
-    let Ok(timer) = BootTimer::new() else { return ExitCode::FAILURE };
-    let mut watch = Watch { group: None, kill_at: Moment::NEVER, killed: false };
+fn watch_over(frames: impl AsFd, report: impl AsFd, timer: &BootTimer) -> std::io::Result<()> {
+    let (frames, report) = (frames.as_fd(), report.as_fd());
+    let mut watch = Watch { report, group: None, kill_at: Moment::NEVER, killed: false };
     let mut pending = Vec::new();
     loop {
-        if timer.set(watch.next()).is_err() {
-            return ExitCode::FAILURE;
-        }
-        let stdin = rustix::stdio::stdin();
+        timer.set(watch.next())?;
         let mut waits =
-            [PollFd::from_borrowed_fd(stdin, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+            [PollFd::from_borrowed_fd(frames, PollFlags::IN), PollFd::new(timer, PollFlags::IN)];
         // Asked before the look at the pipe: whoever was stopped in between must not act on a
         // moment that has been moved since.
         let due = boot_time() >= watch.next();
@@ -47,11 +108,11 @@ pub(crate) fn main() -> ExitCode {
             continue;
         }
         let mut buffer = [0; 64 * FRAME];
-        match rustix::io::read(stdin, &mut buffer) {
+        match rustix::io::read(frames, &mut buffer) {
             Ok(0) => {
                 // Nobody is left to say "done".
                 watch.end();
-                return ExitCode::SUCCESS;
+                return Ok(());
             }
             Ok(count) => pending.extend_from_slice(&buffer[..count]),
             Err(_) => continue,
@@ -60,7 +121,7 @@ pub(crate) fn main() -> ExitCode {
             match Frame::decode(frame) {
                 Some(Frame::Group(pid)) => watch.group = Pid::from_raw(pid).map(Group),
                 Some(Frame::KillAt(at)) => watch.kill_at = at,
-                Some(Frame::Done) => return ExitCode::SUCCESS,
+                Some(Frame::Done) => return Ok(()),
                 None => {}
             }
             pending = rest.to_vec();
@@ -68,13 +129,14 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-struct Watch {
+struct Watch<'a> {
+    report: BorrowedFd<'a>,
     group: Option<Group>,
     kill_at: Moment,
     killed: bool,
 }
 
-impl Watch {
+impl Watch<'_> {
     /// When to look again without being told anything.
     fn next(&self) -> Moment {
         if self.killed || self.group.is_none() { Moment::NEVER } else { self.kill_at }
@@ -83,7 +145,7 @@ impl Watch {
     /// Kills the command, whose time is up although latchwork lives: it may be stopped.
     fn kill(&mut self) {
         // Said first: latchwork must find the word when it sees the command's end.
-        let _ = rustix::io::write(rustix::stdio::stdout(), &[KILLED]);
+        let _ = rustix::io::write(self.report, &[KILLED]);
         self.end();
         self.killed = true;
     }
@@ -105,5 +167,38 @@ impl Watch {
             let _ = poll(&mut [], Some(&time));
             nap = (nap * 2).min(Duration::from_millis(50));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::super::child::pipe;
+    use super::*;
+
+    /// What a guardian finds that goes on after it was stopped: moments that were moved since.
+    #[test]
+    fn a_guardian_reads_everything_before_it_acts() {
+        let mut victim = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
+        let (frames_read, frames) = pipe().unwrap();
+        let (report, report_write) = pipe().unwrap();
+        let tell =
+            |frame: Frame| assert_eq!(rustix::io::write(&frames, &frame.encode()), Ok(FRAME));
+        tell(Frame::Group(victim.id() as i32));
+        // More than it reads at once.
+        for past in 1..=200 {
+            tell(Frame::KillAt(Moment::from_nanos(past)));
+        }
+        tell(Frame::Done);
+        let watched = watch_over(&frames_read, &report_write, &BootTimer::new().unwrap());
+        let alive = victim.try_wait().unwrap().is_none();
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        watched.unwrap();
+        drop(report_write);
+        assert_eq!(rustix::io::read(&report, &mut [0; 16]), Ok(0), "it killed nobody");
+        assert!(alive);
     }
 }

@@ -17,11 +17,15 @@ const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 const PASSED_ON: [Signal; 6] =
     [Signal::QUIT, Signal::USR1, Signal::USR2, Signal::WINCH, Signal::CONT, Signal::TSTP];
 
+/// All signals that latchwork handles while a command runs, unless they were ignored when it started.
+pub(super) fn handled() -> impl Iterator<Item = Signal> {
+    ENDING.into_iter().chain(PASSED_ON).chain([Signal::CHILD])
+}
+
 /// Signals that latchwork listens to instead of being hit by them.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
-    ignored: u64,
     passes_on: bool,
 }
 
@@ -31,8 +35,7 @@ impl Signals {
     /// A signal that was ignored when latchwork started (`nohup`, a background job of a script)
     /// stays ignored, here and in the command.
     pub(crate) fn ending() -> io::Result<Self> {
-        let mut signals =
-            Self { streams: Vec::new(), ignored: ignored_signals(), passes_on: false };
+        let mut signals = Self { streams: Vec::new(), passes_on: false };
         signals.listen(&ENDING)?;
         Ok(signals)
     }
@@ -52,7 +55,7 @@ impl Signals {
 
     fn listen(&mut self, which: &[Signal]) -> io::Result<()> {
         for &one in which {
-            if self.ignored & (1 << (one.as_raw() - 1)) == 0 {
+            if !is_ignored(one) {
                 self.streams.push((one, signal(SignalKind::from_raw(one.as_raw()))?));
                 unblock(one);
             }
@@ -79,13 +82,18 @@ impl Signals {
     }
 }
 
-/// The set of ignored signals, bit `n - 1` for signal `n`.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
-        .unwrap_or(0)
+/// Whether this process ignores a signal: as it was started, since latchwork itself ignores SIGPIPE only.
+///
+/// Asked signal by signal: the kernel makes a whole page of text of `/proc/self/status`, which is 20 times
+/// as long.
+#[expect(unsafe_code, reason = "nothing safe tells it")]
+pub(super) fn is_ignored(signal: Signal) -> bool {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call only fills `now`, which is read if it succeeded.
+    unsafe {
+        libc::sigaction(signal.as_raw(), std::ptr::null(), now.as_mut_ptr()) == 0
+            && now.assume_init().sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// Whether the caller ignored SIGPIPE.
@@ -101,15 +109,8 @@ static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static LOOK_AT_PIPE: extern "C" fn() = look_at_pipe;
 
 /// Uses nothing of the standard library that needs its start.
-#[expect(unsafe_code, reason = "nothing safe tells it")]
 extern "C" fn look_at_pipe() {
-    let mut now = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: without a new action the call only fills `now`, which is read if it succeeded.
-    let ignored = unsafe {
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), now.as_mut_ptr()) == 0
-            && now.assume_init().sa_sigaction == libc::SIG_IGN
-    };
-    PIPE_IGNORED.store(ignored, Ordering::Relaxed);
+    PIPE_IGNORED.store(is_ignored(Signal::PIPE), Ordering::Relaxed);
 }
 
 /// Whether the caller ignored SIGPIPE, so that the command does too.

@@ -4,9 +4,6 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::{Holder, Running, SOON, Store, alive, eventually};
@@ -204,38 +201,6 @@ fn a_stopped_guardian_does_not_keep_the_lock_of_a_command_that_ended() {
     assert_eq!(holder.finish().code(), 4);
     assert!(waiter.ready().token > first.token);
     assert_eq!(crate::common::state(guardian), '-');
-}
-
-/// What a guardian finds that goes on after it was stopped: moments that were moved since.
-#[test]
-fn a_guardian_reads_everything_before_it_acts() {
-    let mut command = Command::new("sleep");
-    let mut victim = command.arg("300").process_group(0).spawn().unwrap();
-    let frame = |tag: u8, number: u64| {
-        let mut bytes = vec![tag];
-        bytes.extend(number.to_le_bytes());
-        bytes
-    };
-    let mut words = frame(b'g', u64::from(victim.id()));
-    // More than it reads at once.
-    for past in 1..=200 {
-        words.extend(frame(b'k', past));
-    }
-    words.extend(frame(b'd', 0));
-    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-    fs::File::from(write.try_clone().unwrap()).write_all(&words).unwrap();
-    let guardian = Command::new(env!("CARGO_BIN_EXE_latchwork"))
-        .arg("__guardian")
-        .stdin(read)
-        .output()
-        .unwrap();
-    drop(write);
-    let alive = victim.try_wait().unwrap().is_none();
-    victim.kill().unwrap();
-    victim.wait().unwrap();
-    assert!(guardian.status.success());
-    assert_eq!(guardian.stdout, b"", "it killed nobody");
-    assert!(alive);
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Holder for Running {
             processes().into_iter().find(|&process| {
                 stat(process).is_some_and(|stat| stat[1] == own)
                     && fs::read(format!("/proc/{process}/cmdline"))
-                        .is_ok_and(|line| line.ends_with(b"\0__guardian\0"))
+                        .is_ok_and(|line| line.starts_with(b"latchwork-guardian\0"))
             })
         }))
     }
