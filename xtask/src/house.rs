@@ -189,6 +189,46 @@ mod tests {
         }
     }
 
+    /// A file that no module names is not compiled: its tests are not run, and nothing says so.
+    #[test]
+    fn every_file_is_in_a_module() {
+        let mut lost = Vec::new();
+        for folder in ["crates", "proof", "xtask/src"] {
+            for file in files(&root().join(folder), RUST).unwrap() {
+                let (Some(folder), Some(name)) = (file.parent(), file.file_stem()) else {
+                    continue;
+                };
+                let name = name.to_string_lossy();
+                let is_target = ["tests", "examples", "benches", "bin"]
+                    .iter()
+                    .any(|part| folder.ends_with(part) && !folder.join("mod.rs").exists());
+                if is_target
+                    || ["lib", "main", "build"].contains(&&*name)
+                    || folder.ends_with("proto")
+                {
+                    continue;
+                }
+                // The file of a folder's module is named by the folder above.
+                let (module, named_in) = match &*name {
+                    "mod" => (folder.file_name().unwrap().to_string_lossy(), folder.parent()),
+                    name => (name.into(), Some(folder)),
+                };
+                let named_in = named_in.unwrap();
+                let by = ["mod.rs", "lib.rs", "main.rs"].map(|file| named_in.join(file));
+                let by = by.into_iter().chain([named_in.with_extension("rs")]);
+                // By `mod`, by a path, or by a macro that takes a list of them.
+                let is_named = |text: String| {
+                    let mut words = text.split(|c: char| c != '_' && !c.is_alphanumeric());
+                    words.any(|word| word == module)
+                };
+                if !by.filter_map(|file| fs::read_to_string(file).ok()).any(is_named) {
+                    lost.push(file.display().to_string());
+                }
+            }
+        }
+        assert!(lost.is_empty(), "in no module:\n{}", lost.join("\n"));
+    }
+
     #[test]
     fn no_file_is_longer_than_its_limit() {
         let mut long = Vec::new();

@@ -13,6 +13,8 @@ mod blocking;
 mod cancel_on_files;
 mod engine;
 #[cfg(target_os = "linux")]
+mod executors;
+#[cfg(target_os = "linux")]
 mod fence_postgres;
 #[cfg(target_os = "linux")]
 mod fence_sqlite;
@@ -22,4 +24,5 @@ mod observers;
 mod stopped_process;
 #[cfg(target_os = "linux")]
 mod surroundings;
+#[cfg(target_os = "linux")]
 mod wire;

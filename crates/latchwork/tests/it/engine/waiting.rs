@@ -201,12 +201,12 @@ async fn fair_waiters_of_one_process_stand_in_line_one_by_one() {
 async fn a_head_that_stands_still_holds_up_the_next_for_seconds_whatever_the_ttl() {
     let world = World::new();
     let ttl = 6 * 3_600 * SEC;
-    let ((_, second), (_, third)) = (world.another(), world.another());
+    let ((store, _), (_, third)) = (world.another(), world.another());
     let held = world.locks.mutex("k").ttl(ttl).acquire().await.unwrap();
-    let head = second.mutex("k").ttl(ttl);
-    let mut stopped = Box::pin(head.acquire());
-    // Polled until it waits, and then never again.
-    assert!(world.io.within(SEC, stopped.as_mut()).await.is_none());
+    // It has its place, and then its process stops.
+    let (key, id) = (Key::new("k").unwrap(), ClaimId::from_u128(7));
+    let stopped = Claim::new(key, id, Mode::Exclusive, ttl, Stamp::new(world.io.now()));
+    assert!(matches!(store.try_acquire(&stopped).await, Ok(Attempt::Blocked(_))));
     let next = third.mutex("k").ttl(ttl);
     let (guard, released) = tokio::join!(next.acquire(), async {
         world.io.sleep(SEC).await;

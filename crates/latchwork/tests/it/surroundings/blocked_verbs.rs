@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use latchwork::{Driver, Guard, LockManager};
 use latchwork_store::clock::boot_time;
 use latchwork_store::*;
-use latchwork::{Driver, Guard, LockManager};
 
 use latchwork_store::testing::stalls;
 

@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
 
+mod blocked_verbs;
 mod fork;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod many_waiters;

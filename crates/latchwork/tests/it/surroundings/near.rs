@@ -3,18 +3,16 @@
 //! Connections are moved by the runtime of the caller. It may be blocked, end, be one of several, or
 //! not exist.
 
-use std::future::Future;
-use std::sync::Arc;
 use std::sync::mpsc;
-use std::task::{Context, Poll, Wake};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork::{BlockOn, LockManager, connect};
 use latchwork_store::testing::stalls;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use super::stores::*;
+use crate::executors::{other_executor, runtime};
 
 /// What a machine may add to any time.
 const SLACK: Duration = Duration::from_secs(1);
@@ -29,28 +27,6 @@ macro_rules! on_each_store {
             $test(&url);
         }
     )*};
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-/// Blocks the thread with an executor that knows nothing of Latchwork.
-fn other_executor<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        thread::park();
-    }
 }
 
 #[track_caller]
