@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use latchwork_store::kit::address;
 pub(crate) use latchwork_store::kit::address::Endpoint;
+use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
 
 /// The shape of a Redis deployment.
@@ -37,15 +37,6 @@ impl fmt::Debug for Credentials {
         let hidden = self.password.as_ref().map(|_| "***");
         f.debug_struct("Credentials").field("user", &self.user).field("password", &hidden).finish()
     }
-}
-
-/// How to speak TLS.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Tls {
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) certificate: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
-    pub(crate) insecure: bool,
 }
 
 /// How to reach Redis and what to ask of it.

@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::wire::{Drive, Gone};
+use latchwork_store::kit::tls::Tls;
+use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo,
-    ProtocolVersion, RedisConnectionInfo, TlsCertificates,
-};
+use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
 use tokio::net::TcpStream;
 
-use crate::config::{Credentials, Endpoint, Tls};
+use crate::config::{Credentials, Endpoint};
 use crate::errors::failure;
 
 /// A connection that is silent for so long is probed by the system.
@@ -51,14 +48,8 @@ impl Access {
     }
 }
 
-/// The settings of a connection, with its certificates read.
-pub(crate) fn client(
-    endpoint: &Endpoint,
-    access: &Access,
-    protocol: ProtocolVersion,
-) -> Result<Client, BackendError> {
-    let bad =
-        |message: String| BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message);
+/// What a connection says of itself at first.
+fn settings(access: &Access, protocol: ProtocolVersion) -> RedisConnectionInfo {
     let mut settings = RedisConnectionInfo::default()
         .set_db(access.database)
         .set_protocol(protocol)
@@ -69,70 +60,54 @@ pub(crate) fn client(
     if let Some(password) = &access.credentials.password {
         settings = settings.set_password(password);
     }
-    let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint).clone();
-    let addr = match &access.tls {
-        None => ConnectionAddr::Tcp(host, port),
-        Some(tls) => {
-            ConnectionAddr::TcpTls { host, port, insecure: tls.insecure, tls_params: None }
-        }
-    };
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    let info = addr
-        .into_connection_info()
-        .map_err(|error| bad(format!("store: {error}")))?
-        .set_tcp_settings(tcp)
-        .set_redis_settings(settings);
-    let Some(tls) = &access.tls else {
-        return Client::open(info).map_err(|error| bad(format!("store: {error}")));
-    };
-    let read = |what: &str, path: &std::path::Path| {
-        std::fs::read(path)
-            .map_err(|error| bad(format!("store: {what}: cannot read {}: {error}", path.display())))
-    };
-    let root_cert = tls.ca.as_deref().map(|path| read("ca", path)).transpose()?;
-    let client_tls = match (&tls.certificate, &tls.key) {
-        (Some(certificate), Some(key)) => Some(ClientTlsConfig {
-            client_cert: read("cert", certificate)?,
-            client_key: read("key", key)?,
-        }),
-        (None, None) => None,
-        _ => return Err(bad("store: cert and key are needed together".into())),
-    };
-    // One provider for the process, unless its owner has chosen another before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })
-        .map_err(|error| bad(format!("store: {error}")))
+    settings
 }
 
 /// Makes the connection itself.
 pub(crate) async fn connect(
-    client: &Client,
     endpoint: &Endpoint,
     access: &Access,
+    protocol: ProtocolVersion,
     config: AsyncConnectionConfig,
     io: &Io,
-    gone: &Arc<Gone>,
-) -> redis::RedisResult<(MultiplexedConnection, Option<Arc<Drive>>)> {
-    if access.tls.is_some() {
-        let conn = client.get_multiplexed_async_connection_with_config(&config).await?;
-        return Ok((conn, None));
-    }
+) -> Result<(MultiplexedConnection, Arc<Drive>), NotConnected> {
+    let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
+    let greeting = access.tls.as_ref().map(|tls| tls.greeting(host)).transpose();
+    let greeting = greeting.map_err(NotConnected::Refused)?;
     let made = async {
-        let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         stream.set_nodelay(true)?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let (socket, drive) = Drive::open(stream.into_std()?, io, gone.clone())?;
-        let settings = client.get_connection_info().redis_settings();
-        let (conn, moving) =
-            MultiplexedConnection::new_with_config(settings, socket, config).await?;
-        drive.start(moving);
-        Ok((conn, Some(drive)))
+        let (socket, drive) = Drive::open(stream.into_std()?, io)?;
+        let settings = settings(access, protocol);
+        let conn = match greeting {
+            None => {
+                let new = MultiplexedConnection::new_with_config(&settings, socket, config);
+                let (conn, moving) = new.await?;
+                drive.start(moving);
+                conn
+            }
+            Some(greeting) => {
+                let stream = greeting.greet(socket).await?;
+                let new = MultiplexedConnection::new_with_config(&settings, stream, config);
+                let (conn, moving) = new.await?;
+                drive.start(moving);
+                conn
+            }
+        };
+        Ok((conn, drive))
     };
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    io.within(CONNECT_LIMIT, made).await.ok_or_else(late)?
+    let made = io.within(CONNECT_LIMIT, made).await;
+    made.unwrap_or_else(|| Err(late().into())).map_err(NotConnected::By)
+}
+
+/// Why there is no connection.
+pub(crate) enum NotConnected {
+    /// What the address says cannot be used.
+    Refused(BackendError),
+    By(redis::RedisError),
 }
 
 /// Whether the other side does not know `HELLO`.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_store::wire::{Drive, Gone};
+use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, Value, cmd};
@@ -13,7 +13,9 @@ use tokio::sync::SetOnce;
 
 use crate::answers::text;
 use crate::config::Endpoint;
-use crate::connect::{Access, CONNECT_LIMIT, Probe, client, connect, refuses_hello, unreachable};
+use crate::connect::{
+    Access, CONNECT_LIMIT, NotConnected, Probe, connect, refuses_hello, unreachable,
+};
 use crate::errors::{Failure, Reaction, failure, strange};
 use crate::facts::{Facts, Scripts, probe};
 use crate::lock;
@@ -38,8 +40,8 @@ pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 /// A connection.
 pub(crate) struct Link {
     conn: MultiplexedConnection,
-    /// Without TLS, what moves the bytes; with TLS the library does that by itself.
-    drive: Option<Arc<Drive>>,
+    /// What moves the bytes.
+    drive: Arc<Drive>,
     endpoint: Endpoint,
     user: String,
     io: Io,
@@ -49,7 +51,6 @@ pub(crate) struct Link {
     /// The number that the server gave to the connection.
     client_id: Option<i64>,
     broken: Arc<AtomicBool>,
-    gone: Arc<Gone>,
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
     unanswered_since: AtomicU64,
@@ -88,19 +89,17 @@ impl Link {
     ) -> Result<Self, BackendError> {
         let mut last = None;
         for protocol in [ProtocolVersion::RESP3, ProtocolVersion::RESP2] {
-            let (broken, gone) = (Arc::new(AtomicBool::new(false)), Arc::new(Gone::default()));
-            let client = client(&endpoint, access, protocol)?;
+            let broken = Arc::new(AtomicBool::new(false));
             let mut config = AsyncConnectionConfig::new()
                 .set_connection_timeout(Some(CONNECT_LIMIT))
                 .set_response_timeout(None)
                 .set_pipeline_buffer_size(1024);
             if protocol == ProtocolVersion::RESP3 {
-                let (on_push, broken, gone) = (on_push.clone(), broken.clone(), gone.clone());
+                let (on_push, broken) = (on_push.clone(), broken.clone());
                 config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
                     let given_up = broken.load(Ordering::SeqCst);
                     if push.kind == PushKind::Disconnection {
                         broken.store(true, Ordering::SeqCst);
-                        gone.set();
                     } else if given_up {
                         // It may come from a master of the past, which has granted something.
                         return Ok(());
@@ -109,7 +108,7 @@ impl Link {
                     Ok(())
                 });
             }
-            match connect(&client, &endpoint, access, config, &io, &gone).await {
+            match connect(&endpoint, access, protocol, config, &io).await {
                 Ok((conn, drive)) => {
                     let pushes = protocol == ProtocolVersion::RESP3;
                     let mut link = Self {
@@ -121,7 +120,6 @@ impl Link {
                         ears: 0,
                         client_id: None,
                         broken,
-                        gone,
                         unanswered_since: AtomicU64::new(0),
                         channels: Mutex::default(),
                         confirming: Confirming::new(access),
@@ -132,10 +130,13 @@ impl Link {
                     return Ok(link);
                 }
                 // A server or proxy that does not know HELLO is spoken to as of old.
-                Err(error) if protocol == ProtocolVersion::RESP3 && refuses_hello(&error) => {
+                Err(NotConnected::By(error))
+                    if protocol == ProtocolVersion::RESP3 && refuses_hello(&error) =>
+                {
                     last = Some(error);
                 }
-                Err(error) => return Err(unreachable(&endpoint, access, &error)),
+                Err(NotConnected::By(error)) => return Err(unreachable(&endpoint, access, &error)),
+                Err(NotConnected::Refused(error)) => return Err(error),
             }
         }
         let error = last.expect("the loop ends with an error or a connection");
@@ -206,13 +207,8 @@ impl Link {
         let mut conn = self.conn.clone();
         // Pinned once: it is large, and each place that owned it would have room for it.
         let sending = std::pin::pin!(conn.send_packed_command(command));
-        let answer = match &self.drive {
-            Some(drive) => {
-                let sent = async { drive.send(sending).await.unwrap_or_else(ended) };
-                self.unless_superseded(sent).await
-            }
-            None => self.unless_superseded(self.unless_gone(sending)).await,
-        };
+        let sent = async { self.drive.send(sending).await.unwrap_or_else(ended) };
+        let answer = self.unless_superseded(sent).await;
         waiting.answered();
         self.read(answer)
     }
@@ -235,23 +231,15 @@ impl Link {
         let waiting = Waiting::new(self);
         let mut conn = self.conn.clone();
         let sending = conn.send_packed_commands(pipeline, skip, count);
-        let answers = match &self.drive {
-            Some(drive) => {
-                let sent = async { drive.send(sending).await.unwrap_or_else(ended) };
-                self.unless_superseded(sent).await
-            }
-            None => self.unless_superseded(self.unless_gone(sending)).await,
-        };
+        let sent = async { self.drive.send(sending).await.unwrap_or_else(ended) };
+        let answers = self.unless_superseded(sent).await;
         waiting.answered();
         answers
     }
 
     /// Runs a future that waits for messages on this connection.
     pub(crate) async fn listen<T>(&self, waiting: impl Future<Output = T>) -> T {
-        match &self.drive {
-            Some(drive) => drive.listen(waiting).await,
-            None => waiting.await,
-        }
+        self.drive.listen(waiting).await
     }
 
     /// From now on another server may take over: see [`Self::mark_superseded`].
@@ -266,13 +254,6 @@ impl Link {
         if let Some(superseded) = &self.superseded {
             let _ = superseded.set(());
         }
-    }
-
-    async fn unless_gone<T>(
-        &self,
-        answer: impl Future<Output = redis::RedisResult<T>>,
-    ) -> redis::RedisResult<T> {
-        self.gone.unless(answer).await.unwrap_or_else(ended)
     }
 
     pub(crate) async fn unless_superseded<T>(
@@ -362,9 +343,7 @@ impl Link {
             // A dead link that nobody has told us of.
             self.give_up();
         }
-        if let Some(drive) = &self.drive {
-            drive.refresh();
-        }
+        self.drive.refresh();
         !self.broken.load(Ordering::SeqCst)
     }
 

@@ -23,5 +23,4 @@ mod near;
 mod socket;
 
 pub use drive::Drive;
-pub use gone::Gone;
 pub use socket::Socket;

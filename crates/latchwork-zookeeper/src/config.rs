@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use latchwork_store::kit::address;
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
+use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
 
 /// The port that ZooKeeper listens on for clients.
@@ -36,15 +37,6 @@ pub(crate) enum Scheme {
     Digest,
     /// By SASL's mechanism DIGEST-MD5, to servers that know their users.
     Sasl,
-}
-
-/// What certificates to trust, and which to show.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Tls {
-    /// An authority instead of the usual ones.
-    pub(crate) ca: Option<PathBuf>,
-    /// The client's certificate and its key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl fmt::Debug for ZooKeeperConfig {
@@ -134,12 +126,11 @@ impl Options {
             }
             *place = Some(PathBuf::from(decode(value, name)?));
         }
-        let identity = match (certificate, key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => return Err(invalid("store: cert and key go together".into())),
-        };
-        Ok(Self { tls: is_secure.then_some(Tls { ca, identity }), scheme })
+        if certificate.is_some() != key.is_some() {
+            return Err(invalid("store: cert and key go together".into()));
+        }
+        let tls = Tls { ca, certificate, key, insecure: false };
+        Ok(Self { tls: is_secure.then_some(tls), scheme })
     }
 }
 
@@ -183,8 +174,8 @@ mod tests {
         assert_eq!((&*login.user, &*login.password), ("app", "p@ss"));
         assert!(!format!("{config:?}").contains("p@ss"));
         let secure = ZooKeeperConfig::parse("zks://h?ca=/a%20b&cert=/c&key=/k").unwrap();
-        let identity = Some(("/c".into(), "/k".into()));
-        assert_eq!(secure.tls, Some(Tls { ca: Some("/a b".into()), identity }));
+        let [ca, certificate, key] = ["/a b", "/c", "/k"].map(|path| Some(path.into()));
+        assert_eq!(secure.tls, Some(Tls { ca, certificate, key, insecure: false }));
         assert_eq!(secure.shown(), "zks://h:2181");
         let sasl = ZooKeeperConfig::parse("zks://u:p@h?auth=sasl&ca=/a").unwrap();
         assert_eq!((sasl.scheme, secure.scheme), (Scheme::Sasl, Scheme::Digest));

@@ -5,7 +5,10 @@
 //!   compared with.
 //! - [`lineup`]: a line of ordered nodes, for stores that order them (ZooKeeper, etcd).
 //! - [`address`]: hosts and ports, for stores on servers.
+//! - `tls` (feature `tls`): TLS by the files that an address names.
 
 pub mod address;
 pub mod lineup;
 pub mod record;
+#[cfg(feature = "tls")]
+pub mod tls;

@@ -42,7 +42,7 @@ pub struct Drive {
     under_way: AtomicU32,
     /// Those that wait for messages that answer no request.
     listening: AtomicU32,
-    gone: Arc<Gone>,
+    gone: Gone,
     /// What a blocked thread watches.
     #[cfg(target_os = "linux")]
     bell: OnceLock<Option<crate::Doorbell>>,
@@ -75,12 +75,12 @@ impl Drive {
     /// Makes a socket of a connected stream, and the drive of what will use it. Must be called
     /// inside the runtime of the `Io`.
     ///
-    /// `gone` is told of the end. The drive ends when the library's future does, or with the `Io`.
+    /// The drive ends when the library's future does, or with the `Io`.
     ///
     /// # Errors
     ///
     /// Those of the system.
-    pub fn open(stream: TcpStream, io: &Io, gone: Arc<Gone>) -> io::Result<(Socket, Arc<Self>)> {
+    pub fn open(stream: TcpStream, io: &Io) -> io::Result<(Socket, Arc<Self>)> {
         let (socket, door) = Socket::new(stream)?;
         let watched = door.another()?;
         let this = Arc::new(Self {
@@ -93,7 +93,7 @@ impl Drive {
             moved_at: AtomicU64::new(0),
             under_way: AtomicU32::new(0),
             listening: AtomicU32::new(0),
-            gone,
+            gone: Gone::default(),
             #[cfg(target_os = "linux")]
             bell: OnceLock::new(),
         });
@@ -112,6 +112,11 @@ impl Drive {
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
         self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the connection has ended.
+    pub fn has_ended(&self) -> bool {
+        self.gone.is_set()
     }
 
     /// Reads what has come, the end included, if the connection was not moved for a while. Call it

@@ -149,10 +149,10 @@ impl Watcher {
         if !Self::has_to_watch(&drive) {
             if let Some(stream) = self.stream.take() {
                 self.spare = stream.into_std().ok();
-            }
-            if !drive.far.patrols.swap(true, Ordering::SeqCst) {
-                // Those that asked while it still watched have not started the patrol.
-                self.walk(&drive, cx);
+                if !drive.far.patrols.swap(true, Ordering::SeqCst) {
+                    // Those that asked while it still watched have not started the patrol.
+                    self.walk(&drive, cx);
+                }
             }
             return Poll::Pending;
         }

@@ -13,22 +13,22 @@ use tokio::sync::SetOnce;
 /// would be awaited for as long as a handle of the connection exists
 /// (<https://github.com/tokio-rs/tokio/issues/7714>).
 #[derive(Debug, Default)]
-pub struct Gone(SetOnce<()>);
+pub(super) struct Gone(SetOnce<()>);
 
 impl Gone {
     /// Everything that will ever be answered has been answered.
-    pub fn set(&self) {
+    pub(super) fn set(&self) {
         let _ = self.0.set(());
     }
 
     /// Whether the connection has ended.
-    pub fn is_set(&self) -> bool {
+    pub(super) fn is_set(&self) -> bool {
         self.0.initialized()
     }
 
     /// The answer, or `None` if the connection has ended without one. Dropping the future drops the
     /// answer.
-    pub async fn unless<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn unless<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let (mut answer, mut ended) = (pin!(answer), pin!(self.0.wait()));
         poll_fn(|cx| {
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {

@@ -17,7 +17,6 @@ mod outlet;
 mod proof;
 mod sasl;
 mod task;
-mod tls;
 mod transport;
 mod watches;
 

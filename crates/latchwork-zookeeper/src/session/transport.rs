@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
-use super::{sasl, tls};
+use super::sasl;
 use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
 use crate::errors::denied;
 
@@ -72,7 +72,10 @@ pub(crate) async fn greet(
 async fn connect(server: &Endpoint, config: &ZooKeeperConfig) -> Result<Box<dyn Wire>, Trouble> {
     let stream = connect_plainly(server).await?;
     Ok(match &config.tls {
-        Some(tls) => Box::new(tls::wrap(stream, server, tls).await?),
+        Some(tls) => {
+            let greeting = tls.greeting(&server.host).map_err(Trouble::Refused)?;
+            Box::new(greeting.greet(stream).await?)
+        }
         None => Box::new(stream),
     })
 }

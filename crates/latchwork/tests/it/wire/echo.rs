@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::Driver;
 use latchwork_store::testing::stalls;
-use latchwork_store::wire::{Drive, Gone, Socket};
+use latchwork_store::wire::{Drive, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,7 +29,6 @@ pub(super) struct Request {
 pub(super) struct Link {
     pub(super) drive: Arc<Drive>,
     pub(super) requests: mpsc::UnboundedSender<Request>,
-    pub(super) gone: Arc<Gone>,
     pub(super) driver: Driver,
 }
 
@@ -78,18 +77,18 @@ impl Link {
     pub(super) fn to(server: &TcpListener) -> Arc<Self> {
         stalls::start();
         let driver = Driver::start().unwrap();
-        let (io, gone) = (driver.io(), Arc::new(Gone::default()));
+        let io = driver.io();
         let (requests, taken) = mpsc::unbounded_channel();
         let stream = TcpStream::connect(server.local_addr().unwrap()).unwrap();
         let (sender, receiver) = blocking::channel();
-        let (inner, ended) = (io.clone(), gone.clone());
+        let inner = io.clone();
         io.spawn(async move {
-            let (socket, drive) = Drive::open(stream, &inner, ended).unwrap();
+            let (socket, drive) = Drive::open(stream, &inner).unwrap();
             drive.start(library(socket, taken));
             sender.send(drive).unwrap();
         });
         let drive = receiver.recv().unwrap();
-        Arc::new(Self { drive, requests, gone, driver })
+        Arc::new(Self { drive, requests, driver })
     }
 
     /// With a server that echoes.

@@ -14,18 +14,31 @@ use tokio::sync::oneshot;
 use super::echo::*;
 use crate::executors::runtime;
 
-/// The system takes no more: what is left is written as soon as it does, whoever sent it.
+/// The system takes no more: what is left is written as soon as it does, whoever sent it, though nothing
+/// comes back before the server has everything.
 #[test]
 fn more_than_the_system_takes_at_once_is_written_later() {
-    const SIZE: usize = 8 << 20;
-    let link = Link::echoed();
-    let asking = link.clone();
-    let asked = runtime().block_on(async move {
-        let (one, other) = tokio::join!(asking.ask_for(SIZE), asking.ask_for(SIZE));
-        one.and(other)
-    });
-    assert!(asked.is_some());
-    assert!(block_on(link.ask_for(SIZE)).is_some());
+    const SIZE: usize = 32 << 20;
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    for near in [true, false] {
+        let link = Link::to(&server);
+        let mut stream = server.accept().unwrap().0;
+        let reads = thread::spawn(move || {
+            let mut all = vec![0; SIZE];
+            stream.read_exact(&mut all).unwrap();
+            stream.write_all(&all).unwrap();
+        });
+        let asking = async {
+            let asked = tokio::join!(link.ask_for(SIZE / 2), link.ask_for(SIZE / 2));
+            assert_eq!(asked, (Some(()), Some(())));
+        };
+        if near {
+            runtime().block_on(asking);
+        } else {
+            block_on(asking);
+        }
+        reads.join().unwrap();
+    }
 }
 
 #[test]
@@ -43,19 +56,9 @@ fn it_ends_with_its_senders() {
             });
             runtime.block_on(link.ask());
         }
-        let Link { drive, requests, gone, driver } = Arc::into_inner(link).unwrap();
+        let Link { drive, requests, driver } = Arc::into_inner(link).unwrap();
         drop((drive, requests));
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        // The near task ends when its runtime runs next.
-        runtime.block_on(async {
-            tokio::time::timeout(
-                Duration::from_secs(10),
-                gone.unless(std::future::pending::<()>()),
-            )
-            .await
-            .expect("it has ended");
-            tokio::task::yield_now().await;
-        });
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the socket is closed");
         drop(driver);
     }
@@ -81,13 +84,40 @@ fn the_end_of_the_server_ends_all_that_is_under_way() {
     drop(link);
 }
 
+/// The near runtime is blocked while the server closes the connection: the next request must not be
+/// sent on it.
+#[test]
+fn the_end_of_an_idle_connection_is_seen_before_the_next_request() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let link = Link::to(&server);
+    let mut stream = server.accept().unwrap().0;
+    runtime().block_on(async {
+        let answers = thread::spawn(move || {
+            for _ in 0..2 {
+                stream.read_exact(&mut [0]).unwrap();
+                stream.write_all(&[7]).unwrap();
+            }
+            stream
+        });
+        link.ask().await;
+        link.ask().await;
+        let stream = answers.join().unwrap();
+        // The patrol of the far side ends when nothing was under way for a second.
+        thread::sleep(Duration::from_secs(3));
+        drop(stream);
+        thread::sleep(Duration::from_millis(50));
+        link.drive.refresh();
+        assert!(link.drive.has_ended());
+    });
+}
+
 /// Without Latchwork's thread nothing would read for those that are not near.
 #[test]
 fn it_ends_with_the_driver() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let link = Link::to(&server);
     let _stream = server.accept().unwrap().0;
-    let Link { drive, requests, driver, .. } = Arc::into_inner(link).unwrap();
+    let Link { drive, requests, driver } = Arc::into_inner(link).unwrap();
     let (reply, answer) = oneshot::channel();
     let asking = async {
         requests.send(Request { size: 1, reply }).unwrap();
