@@ -58,7 +58,7 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
         let Value::Array(parts) = answer else { return None };
         match parts.first()? {
             Value::Int(1) => {
-                let [_, token, ttl, seconds, micros] = &parts[..] else { return None };
+                let [_, token, ttl, seconds, micros, ..] = &parts[..] else { return None };
                 Some(Ok(Attempt::Granted(Grant {
                     token: self::token(token)?,
                     ttl: Duration::from_millis(number(ttl)?),
@@ -111,6 +111,11 @@ pub(crate) fn stands_at(answer: &Value) -> i64 {
         Some(Value::Int(place)) => *place,
         _ => -1,
     }
+}
+
+/// Whether the next in line are still to be warned: what an answer has at this place.
+pub(crate) fn is_to_warn(answer: &Value, place: usize) -> bool {
+    matches!(answer, Value::Array(parts) if parts.get(place) == Some(&Value::Int(1)))
 }
 
 /// The answer to a release by the whole script.

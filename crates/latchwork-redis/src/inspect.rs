@@ -386,15 +386,13 @@ fn member(id: &str, detail: &str, of: u32, now: u64, ends: u64) -> Option<Party>
     }))
 }
 
-/// `<id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <tried> <stamp> <process>
-/// <holder>`
+/// An entry of the line, of fields of fixed widths: `scripts/common.lua` has them.
 fn waiting(entry: &str, now: u64) -> Option<Party> {
-    let words: Vec<&str> = entry.splitn(12, ' ').collect();
-    let [id, _, ends, mode, take, of, .., holder] = &words[..] else { return None };
-    let left = ends.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
-    let (holder, since) = read_holder(holder);
-    Some(Party::new(mode_of(mode, take, of.parse().ok()?)?, holder).with(|it| {
-        it.id = ClaimId::parse(id);
+    let [ends, take, of] = [45..58, 127..137, 137..147].map(|field| entry.get(field));
+    let left = ends?.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
+    let (holder, since) = read_holder(entry.get(147..)?);
+    Some(Party::new(mode_of(entry.get(74..75)?, take?, of?.parse().ok()?)?, holder).with(|it| {
+        it.id = entry.get(..32).and_then(ClaimId::parse);
         it.remaining = Some(Duration::from_millis(left));
         it.age = age(since, now);
     }))
@@ -429,9 +427,10 @@ mod tests {
         let id = "0".repeat(31) + "7";
         let samples = [
             format!(
-                "{id} 1 9000000000000 x 0 0 60000 2000 1 {id} 00000000000000aa 1790000000007|h"
+                "{id}00000000000019000000000000{:016}x200000000000000000aa{id}{:020}1790000000007|h",
+                1, 0
             ),
-            format!("{id} 1 18446744073709551615 p 4294967295 4294967296 1 1 1 {id} - h"),
+            format!("{id}{:013}9999999999999{:016}p0001{:<16}{id}42949672954294967296h", 1, 1, "-"),
             format!("m r 0 18446744073709551615 1790000000007|host {id}"),
         ];
         let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();

@@ -7,6 +7,8 @@
 //!   by itself. The ttl is short, and the nonce is that of the try from which it counts.
 //! - `l <id> <ms>`: looking pays, after this long.
 //!
+//! An empty message comes to a process that hands a key on (`hand_on.lua` says why), and means nothing.
+//!
 //! Anybody who may publish can send both. A grant is believed only if it has the nonce of the
 //! claim's last try: the process drew it, the store keeps it in the line, and nothing is published
 //! that has it before the grant itself. The first message with the nonce uses it up, so a copy,
@@ -265,6 +267,12 @@ impl Mailbox {
     /// Whether messages for its last try can come on this connection.
     pub(crate) fn is_reachable_by(&self, ears: Ears) -> bool {
         lock(&self.mail).expected.is_some_and(|expected| expected.ears == Some(ears))
+    }
+
+    /// Whether the claim holds, as far as is known here: a grant has come, or a try was granted.
+    pub(crate) fn has_grant(&self) -> bool {
+        let mail = lock(&self.mail);
+        mail.held || mail.admitted.is_some()
     }
 
     /// Whether a grant has come for its last try.

@@ -1,15 +1,20 @@
 //! Releases, and the calls that serve a long line after one.
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released};
 use redis::Value;
 
-use crate::answers::{goes_on, released};
+use crate::answers::{goes_on, is_to_warn, released};
+use crate::errors::strange;
+use crate::link::Link;
 use crate::names::Names;
 use crate::push::Unclaimed;
 use crate::scripted::{PROBATION, Scripted, millis};
+use crate::scripts::WARN;
 use crate::topology::Route;
 use crate::value::is_alone;
 
@@ -39,10 +44,12 @@ impl Scripted {
     ) -> Result<Released, BackendError> {
         let topology = &self.store.topology;
         let names = topology.names(&claim.key)?;
-        let (mut place, mut waited) = (-1, false);
+        let (mut place, mut waited, mut gives_up) = (-1, false, false);
         // What ends a linger ends no claim, not even one of this id.
         if linger != Linger::End {
-            place = self.store.pushes.find(claim.id).map_or(-1, |mailbox| mailbox.place());
+            if let Some(mailbox) = self.store.pushes.find(claim.id) {
+                (place, gives_up) = (mailbox.place(), !mailbox.has_grant());
+            }
             waited = self.store.pushes.close(claim.id);
         }
         let mut route = topology.route(names.slot()).await?;
@@ -54,8 +61,72 @@ impl Scripted {
         {
             return Ok(Released::Yes);
         }
+        if simple
+            && !gives_up
+            && let Some(released) = Box::pin(self.hand_on(&mut route, &names, claim.id)).await?
+        {
+            return Ok(released);
+        }
         // Most releases do not come here: the room for it is made when it is needed.
         Box::pin(self.release_in_line(&mut route, &names, claim.id, place, linger)).await
+    }
+
+    /// Ends a claim that holds alone and grants the key to the next in line; `None` if only the whole
+    /// script can tell.
+    async fn hand_on(
+        &self,
+        route: &mut Route<'_>,
+        names: &Names,
+        id: ClaimId,
+    ) -> Result<Option<Released>, BackendError> {
+        let (start, end) = names.channel_parts();
+        let [line, marks] = ["line", "marks"].map(|kind| names.helper(kind));
+        let keys = [names.lock().to_owned(), names.token(), line, marks];
+        let topology = &self.store.topology;
+        let process = &self.store.pushes.process;
+        // On a Cluster messages may come on another connection than answers.
+        let is_heard = |link: &Link| !topology.is_cluster() && link.hears(&names.channel(process));
+        let run = route.run(self.scripts.hand_on, |command, link| {
+            self.scripts.keys(command, names, &keys);
+            command.arg(id.to_string()).arg(&start).arg(&end);
+            command.arg(self.publish()).arg(self.count_listeners(link));
+            command.arg(if is_heard(link) { process } else { "" });
+            self.scripts.fill(command, link);
+        });
+        match run.await.map_err(BackendError::from) {
+            Ok(Value::Nil) => Ok(None),
+            Ok(Value::Int(done @ 1..=3)) => {
+                self.warn_if(done == 2, names).await;
+                if done == 3 {
+                    self.serve_the_rest(names, 0).await;
+                }
+                Ok(Some(Released::Yes))
+            }
+            // A key of another type: the whole script says so.
+            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(None),
+            answer => Err(strange(&answer?)),
+        }
+    }
+
+    /// Warns the next in line, if they are to be: the command is sent here, and its answer is not
+    /// awaited. If the process ends before that, they look by themselves.
+    pub(crate) async fn warn_if(&self, is_to_warn: bool, names: &Names) {
+        let (true, Some(this)) = (is_to_warn, self.me.upgrade()) else { return };
+        let names = names.clone();
+        let mut sending = Box::pin(async move {
+            let Ok(mut route) = this.store.topology.route(names.slot()).await else { return };
+            let keys = [names.lock().to_owned(), names.helper("line")];
+            let (start, end) = names.channel_parts();
+            let run = route.run(&WARN, |command, link| {
+                command.arg(keys.len()).arg(&keys).arg(&start).arg(&end);
+                command.arg(this.publish()).arg(this.count_listeners(link));
+            });
+            let _ = this.store.io.within(PROBATION, run).await;
+        });
+        let sent = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx)));
+        if sent.await.is_pending() {
+            self.store.io.spawn(sending);
+        }
     }
 
     async fn release_in_line(
@@ -71,7 +142,8 @@ impl Scripted {
             Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Released::NotHeld),
             answer => answer?,
         };
-        if let Some(from) = goes_on(&answer, 3) {
+        self.warn_if(is_to_warn(&answer, 3), names).await;
+        if let Some(from) = goes_on(&answer, 4) {
             self.serve_the_rest(names, from).await;
         }
         released(&answer)
@@ -88,9 +160,9 @@ impl Scripted {
             while calls.may_go_on() {
                 let run = this.run_release(&mut route, &names, "", Linger::None, (from, -1));
                 // Whoever is left in line looks by itself.
-                let Some(more) = run.await.ok().and_then(|answer| goes_on(&answer, 3)) else {
-                    break;
-                };
+                let Ok(answer) = run.await else { break };
+                this.warn_if(is_to_warn(&answer, 3), &names).await;
+                let Some(more) = goes_on(&answer, 4) else { break };
                 from = more;
             }
             drop(done);

@@ -5,8 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use latchwork_store::{Attempt, BackendError, Claim, Effect, Mode, Order, Wake};
+use redis::Value;
 
-use crate::answers::{attempt, goes_on, stands_at};
+use crate::answers::{attempt, goes_on, is_to_warn, stands_at};
 use crate::backend::Store;
 use crate::combine::Combiner;
 use crate::free::{Crowds, Free, Take};
@@ -18,10 +19,13 @@ use crate::push::{Expected, Mailbox, Unclaimed};
 use crate::release::Calls;
 use crate::scripts::Chosen;
 use crate::topology::Route;
-use crate::value::{head, is_alone, letter, stored};
+use crate::value::{head, is_alone, letter, stored, up_to_id};
 
 /// A pushed grant lasts at least so long until it is renewed.
 pub(crate) const PROBATION: Duration = Duration::from_secs(2);
+
+/// The longest ttl that the short script puts in line: the end of a longer one may not have 13 digits.
+const SHORT: Duration = Duration::from_secs(100_000_000);
 
 /// The verbs by one script each.
 pub(crate) struct Scripted {
@@ -122,7 +126,20 @@ impl Scripted {
         let keys = names.whole();
         let (mut from, mut is_known) = (None, known.is_some());
         let mut calls = Calls::default();
+        let mut warn = false;
+        let mut short = None;
+        if kind == "f" && known.is_none() && is_alone(claim.mode) && claim.ttl <= SHORT {
+            let (mode, probation) = (letter(claim.mode), millis(probation));
+            let rest = format!("{mode}{probation:04}{process:<16}{nonce}{:020}{holder}", 0);
+            short = self.enqueue(route, names, claim, &rest).await.transpose();
+        }
         let attempt = loop {
+            if let Some(answer) = short.take() {
+                if let (Ok(answer), Some(mailbox)) = (&answer, pushes.find(claim.id)) {
+                    mailbox.stands_at(stands_at(answer));
+                }
+                break answer.and_then(|answer| attempt(&answer, claim));
+            }
             let run = route.run(self.scripts.try_, |command, link| {
                 self.scripts.keys(command, names, &keys);
                 command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
@@ -134,6 +151,8 @@ impl Scripted {
                 self.scripts.fill(command, link);
             });
             let answer = run.await.map_err(BackendError::from);
+            warn |=
+                answer.as_ref().is_ok_and(|answer| is_to_warn(answer, 5) || is_to_warn(answer, 9));
             let more = answer.as_ref().ok().and_then(|answer| goes_on(answer, 7));
             if more.is_none() || !calls.may_go_on() {
                 if let (Ok(answer), Some(mailbox)) = (&answer, pushes.find(claim.id)) {
@@ -145,6 +164,7 @@ impl Scripted {
             (from, is_known) = (more, claim.waits);
             place = answer.as_ref().map_or(-1, stands_at);
         };
+        self.warn_if(warn, names).await;
         match &attempt {
             Ok(Attempt::Granted(grant)) => {
                 pushes.note(grant.token.max(micros(grant.store_time)));
@@ -169,6 +189,25 @@ impl Scripted {
             Err(_) => {}
         }
         attempt
+    }
+
+    /// Takes a place behind one that holds alone; `None` if only the whole script can tell. `rest` is
+    /// the entry of the line from the mode on, as `common.lua` has it.
+    async fn enqueue(
+        &self,
+        route: &mut Route<'_>,
+        names: &Names,
+        claim: &Claim,
+        rest: &str,
+    ) -> Result<Option<Value>, BackendError> {
+        let keys = [names.lock().to_owned(), names.helper("line")];
+        let run = route.run(self.scripts.enqueue, |command, link| {
+            self.scripts.keys(command, names, &keys);
+            command.arg(&up_to_id(claim)[..5]).arg(claim.id.to_string());
+            command.arg(millis(claim.ttl)).arg(rest);
+            self.scripts.fill(command, link);
+        });
+        Ok(Some(run.await?).filter(|answer| *answer != Value::Nil))
     }
 
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {

@@ -23,7 +23,7 @@ const GUARD_TRY: &str = include_str!("scripts/guard_try.lua");
 const GUARD_TAKE: &str = include_str!("scripts/guard_take.lua");
 /// What is put in its place inside a script while the guard is on, and left out otherwise.
 const GUARD_PIECES: [(&str, &str); 3] = [
-    ("--#guard guard_open.lua\n", include_str!("scripts/guard_open.lua")),
+    ("--#guard guard_ask.lua\n", include_str!("scripts/guard_ask.lua")),
     ("--#guard guard_place.lua\n", include_str!("scripts/guard_place.lua")),
     ("--#guard guard_release.lua\n", include_str!("scripts/guard_release.lua")),
 ];
@@ -65,6 +65,12 @@ pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/renew.lua")));
 pub(crate) static RELEASE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/release.lua")));
+pub(crate) static ENQUEUE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/enqueue.lua")));
+pub(crate) static HAND_ON: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/hand_on.lua")));
+pub(crate) static WARN: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/warn.lua")));
 pub(crate) static INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/inspect.lua")));
 pub(crate) static TAKE: LazyLock<Script> =
@@ -78,27 +84,45 @@ pub(crate) static TAKE_GUARDED: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD, GUARD_TAKE], include_str!("scripts/take.lua")));
 pub(crate) static RELEASE_GUARDED: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/release.lua")));
+pub(crate) static ENQUEUE_GUARDED: LazyLock<Script> =
+    LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/enqueue.lua")));
+pub(crate) static HAND_ON_GUARDED: LazyLock<Script> =
+    LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/hand_on.lua")));
 pub(crate) static GUARD_LOOK: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_look.lua")));
 pub(crate) static GUARD_INIT: LazyLock<Script> =
     LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_init.lua")));
 
-/// The scripts that grant, with the guard in them or not: chosen once.
+/// The scripts that grant or keep a place, with the guard in them or not: chosen once.
 #[derive(Clone)]
 pub(crate) struct Chosen {
     pub(crate) try_: &'static Script,
     pub(crate) take: &'static Script,
     pub(crate) release: &'static Script,
+    pub(crate) enqueue: &'static Script,
+    pub(crate) hand_on: &'static Script,
     rule: Option<Rule>,
 }
 
 impl Chosen {
     pub(crate) fn by(rule: Option<Rule>) -> Self {
         match rule {
-            None => Self { try_: &TRY, take: &TAKE, release: &RELEASE, rule },
-            Some(_) => {
-                Self { try_: &TRY_GUARDED, take: &TAKE_GUARDED, release: &RELEASE_GUARDED, rule }
-            }
+            None => Self {
+                try_: &TRY,
+                take: &TAKE,
+                release: &RELEASE,
+                enqueue: &ENQUEUE,
+                hand_on: &HAND_ON,
+                rule,
+            },
+            Some(_) => Self {
+                try_: &TRY_GUARDED,
+                take: &TAKE_GUARDED,
+                release: &RELEASE_GUARDED,
+                enqueue: &ENQUEUE_GUARDED,
+                hand_on: &HAND_ON_GUARDED,
+                rule,
+            },
         }
     }
 
@@ -124,10 +148,15 @@ mod tests {
 
     #[test]
     fn the_guard_is_in_the_scripts_only_while_it_is_on() {
-        for (plain, guarded) in [(&TRY, &TRY_GUARDED), (&RELEASE, &RELEASE_GUARDED)] {
+        for (plain, guarded) in [
+            (&TRY, &TRY_GUARDED),
+            (&RELEASE, &RELEASE_GUARDED),
+            (&ENQUEUE, &ENQUEUE_GUARDED),
+            (&HAND_ON, &HAND_ON_GUARDED),
+        ] {
             assert!(!plain.source.contains("guard"));
             assert!(!guarded.source.contains("--#"));
-            assert!(guarded.source.matches("guard.is_open").count() >= 2);
+            assert!(guarded.source.matches("guard.is_open").count() >= 3);
             assert_ne!(plain.hash, guarded.hash);
         }
     }

@@ -8,9 +8,11 @@
 --   lw:r:-:<closed until>               readers
 --   lw:p:-:<closed until>:<limit>:<taken>  permits
 --   lw:c:-:                             closed: the last holder asked for a linger
--- The line is a list, the first in line first:
---   <id> <looks by> <ends> <mode> <take> <limit> <ttl> <probation> <time of its try in us> <nonce>
---   <process or -> <holder>
+-- The line is a list, the first in line first. An entry has fields of fixed widths, without anything
+-- between them, so that each script cuts out those it needs:
+--   1 to 32 id, 33 to 45 looks by (ms), 46 to 58 ends (ms), 59 to 74 time of its try (us), 75 mode,
+--   76 to 79 probation (ms), 80 to 95 process (- if nobody can tell it), 96 to 127 nonce, 128 to 137
+--   permits to take, 138 to 147 limit, and from 148 on the holder
 -- The nonce is what the process believes a grant by: only the grant is published with it.
 -- Details of a mark are written in the same way, those of a member:
 --   m <mode> <take> <token> <holder>
@@ -22,11 +24,16 @@ local now_us = time[1] * 1000000 + time[2]
 -- lease must not lose them.
 local now = math.floor(now_us / 1000)
 
--- How long after the moment at which it promised to look a waiter is taken for stopped;
--- release.lua has it too.
+-- How long after the moment at which it promised to look a waiter is taken for stopped; hand_on.lua
+-- and warn.lua have it too.
 local LATE = 500
--- The longest pause between two looks of a waiter; try.lua has it too.
+-- The longest pause between two looks of a waiter; enqueue.lua has it too.
 local REST = 10000
+-- Over how long the looks of a long line are spread when its holder does not come; enqueue.lua has it
+-- too. Less than LATE, so that who waits behind a grant on probation need not be warned.
+local SPREAD = 490
+-- The largest time (ms) that its field in an entry can have.
+local LAST = 9999999999999
 -- How many of those that have ended one call drops: the server does nothing else meanwhile.
 local ENDED = 256
 
@@ -47,23 +54,25 @@ local function shape_name(mode, of)
 end
 
 local function waiter(entry)
-  local w = {}
-  w.id, w.look, w.ends, w.mode, w.take, w.of, w.ttl, w.p, w.tried, w.nonce, w.proc, w.holder =
-    string.match(entry, '^(%x+) (%d+) (%d+) (%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%x+) (%S+) (.*)$')
-  if not w.id then
-    return nil
-  end
-  w.look, w.ends = tonumber(w.look), tonumber(w.ends)
-  w.take, w.of = tonumber(w.take), tonumber(w.of)
-  w.ttl, w.p = tonumber(w.ttl), tonumber(w.p)
-  return w
+  local w = {
+    id = sub(entry, 1, 32),
+    look = tonumber(sub(entry, 33, 45)),
+    ends = tonumber(sub(entry, 46, 58)),
+    tried = tonumber(sub(entry, 59, 74)),
+    mode = sub(entry, 75, 75),
+    p = tonumber(sub(entry, 76, 79)),
+    proc = sub(entry, 80, 80) == '-' and '-' or sub(entry, 80, 95),
+    nonce = sub(entry, 96, 127),
+    take = tonumber(sub(entry, 128, 137)),
+    of = tonumber(sub(entry, 138, 147)),
+    holder = sub(entry, 148),
+  }
+  return w.look and w.ends and w.tried and w.p and w.take and w.of and w
 end
 
 local function entry_of(w)
-  return table.concat({
-    w.id, text(w.look), text(w.ends), w.mode, text(w.take), text(w.of), text(w.ttl), text(w.p),
-    w.tried, w.nonce, w.proc, w.holder,
-  }, ' ')
+  return string.format('%s%013.0f%013.0f%016.0f%s%04.0f%-16s%s%010.0f%010.0f%s', w.id, w.look,
+    math.min(w.ends, LAST), w.tried, w.mode, w.p, w.proc, w.nonce, w.take, w.of, w.holder)
 end
 
 -- Where a claim stands in line, and its entry. Once it stood at the place `hint` (-1 if unknown):
@@ -284,7 +293,7 @@ end
 -- holds the key.
 local function what_blocks(turn, ahead)
   local kind = hold.kind
-  local behind = math.min(math.max(ahead, 0) * 10, 1000)
+  local behind = math.min(math.max(ahead, 0) * 10, SPREAD)
   if kind == 'f' then
     local left = call('PTTL', KEY)
     if ahead <= 0 then
@@ -317,7 +326,7 @@ end
 
 local function keep_place(me, place, in_line, retry)
   me.look, me.ends = promise(me.ttl, retry), now + me.ttl
-  me.p, me.tried, me.nonce, me.proc = tonumber(ARGV[12]), text(now_us), ARGV[10], ARGV[11]
+  me.p, me.tried, me.nonce, me.proc = tonumber(ARGV[12]), now_us, ARGV[10], ARGV[11]
   local entry = entry_of(me)
   if place == 'b' then
     call('HSET', CLAIMS, me.id, entry)

@@ -32,7 +32,7 @@ local function publish(proc, message)
 end
 
 local function granted_message(w, token)
-  local since = text(math.max(0, now_us - tonumber(w.tried)))
+  local since = text(math.max(0, now_us - w.tried))
   return table.concat({ 'g', w.id, token, text(w.p), w.nonce, since, KEY }, ' ')
 end
 
@@ -59,21 +59,10 @@ end
 -- Tells the waiter at this place in line to look by then, unless it promised to look about as
 -- early.
 local function warn(place, entry, by)
-  local look = tonumber(string.match(entry, '^%x+ (%d+)'))
-  if look and look > by + LATE then
-    local w = waiter(entry)
-    if w and publish(w.proc, 'l ' .. w.id .. ' ' .. text(by - now)) then
-      w.look = by
-      call('LSET', LINE, place, entry_of(w))
-    end
-  end
-end
-
--- Tells the next in line to look when all before them may not have come, from the one who was
--- granted the key on. Who is further behind looks by itself about as early (REST).
-local function warn_next(p)
-  for i, entry in ipairs(call('LRANGE', LINE, 0, 3)) do
-    warn(i - 1, entry, now + p * i)
+  local w = waiter(entry)
+  if w and w.look > by + LATE and publish(w.proc, 'l ' .. w.id .. ' ' .. text(by - now)) then
+    w.look = by
+    call('LSET', LINE, place, entry_of(w))
   end
 end
 
@@ -111,9 +100,11 @@ end
 -- Serves the line, first come first: everybody who fits is granted the key, up to the first who
 -- does not fit or who must come by itself. `me` is the caller's claim, at its place in line or,
 -- without one, at the end; those before the place `from` were passed over by a call right before.
--- Returns its token, or whose turn it is, or from where the caller has to call again.
+-- Returns its token, or whose turn it is, or from where the caller has to call again; and whether
+-- somebody was granted the key by a message, so that the next in line have to be warned (warn.lua).
 local function serve(me, in_line, floor, from)
-  local mine, turn, p, more
+  local mine, turn, more
+  local pushed = 0
   local skipped = math.min(tonumber(from) or 0, in_line or math.huge)
   local left = MOST
   while not turn and not more do
@@ -148,7 +139,7 @@ local function serve(me, in_line, floor, from)
         end
         break
       elseif push(w, entry) then
-        p = w.p
+        pushed = 1
         left = math.max(0, left - 2) -- it costs more than to pass one over
       else
         skipped = skipped + 1
@@ -161,14 +152,11 @@ local function serve(me, in_line, floor, from)
   if me and not mine and not in_line and not turn and not more and fits(me.mode, me.take) then
     mine = grant(me, me.ttl, false, floor)
   end
-  if p then
-    warn_next(p)
-  end
   if hold.more then
     more = more or 0 -- some whose ttl is over still count
   elseif not turn and not more and (hold.kind == nil or is_shared(hold.kind)) then
     -- Whoever is in line still cannot be told.
     call_marks()
   end
-  return mine, turn, more
+  return mine, turn, more, pushed
 end

@@ -7,9 +7,10 @@
 -- listen (empty: do not ask), 18 from which place in line on to serve, 19 where it stood in line when
 -- it was last told (-1 if unknown)
 --
--- The answer to a claim that is blocked: 0, why, when to look again (ms), how many are before it, the
--- time, who is in its way, from which place on to serve with another call, and where it stands (-1
--- each if there is none).
+-- The answer to a claim that is granted: 1, token, ttl (ms), the time, and whether the next in line
+-- are to be warned (warn.lua). To one that is blocked: 0, why, when to look again (ms), how many are
+-- before it, the time, who is in its way, from which place on to serve with another call, where it
+-- stands (-1 each if there is none), and whether to warn.
 --
 -- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
@@ -33,29 +34,6 @@ if #KEYS == 3 then
   return token
 end
 
--- Behind one who holds alone nobody can be served: a newcomer goes to the end of the line. Who
--- holds it may be this claim, which was not told. Measured: without this way contended scripts take
--- 1.67 times as long, and 8 clients make 0.70 of the cycles (cycle_cost).
-if ARGV[8] == 'f' and ARGV[16] == '0' then
-  local value = redis.call('GET', KEYS[1])
-  if value and string.sub(value, 1, 6) == 'lw:' .. ARGV[5] .. ':+'
-    and string.sub(value, 8, 39) ~= ARGV[4] then
-    local time = redis.call('TIME')
-    local left = redis.call('PTTL', KEYS[1])
-    local ttl, ahead = tonumber(ARGV[2]), redis.call('LLEN', KEYS[3])
-    local retry = left >= 0 and left + 1 + math.min(ahead * 10, 1000) or -1
-    local rest = math.min(math.floor(ttl / 3), 10000) -- REST of common.lua
-    rest = retry >= 0 and math.min(rest, retry) or rest
-    local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    redis.call('RPUSH', KEYS[3], string.format('%s %.0f %.0f %s 0 0 %s %s %s%06d %s %s %s',
-      ARGV[4], now + rest, now + ttl, ARGV[5], ARGV[2], ARGV[12], time[1], time[2], ARGV[10],
-      ARGV[11], ARGV[3]))
-    if redis.call('PTTL', KEYS[3]) < ttl then
-      redis.call('PEXPIRE', KEYS[3], ttl)
-    end
-    return { 0, 'h', retry, ahead, time[1], time[2], string.sub(value, 58) }
-  end
-end
 --#include common.lua
 
 local me = {
@@ -87,10 +65,10 @@ if ARGV[16] == '1' then
   in_line, entry = place_of(me.id, tonumber(ARGV[19]))
 end
 --#guard guard_place.lua
-local granted, turn, more = serve(me, in_line, tonumber(ARGV[9]), ARGV[18])
+local granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[18])
 if granted then
   finish()
-  return { 1, granted, me.ttl, time[1], time[2] }
+  return { 1, granted, me.ttl, time[1], time[2], pushed }
 end
 
 -- Whoever stood before it may have left just now.
@@ -102,7 +80,8 @@ if place == 'f' then
   ahead = in_line or call('LLEN', LINE)
 elseif entry then
   leave_line(entry)
-  serve(nil)
+  local _, _, _, also = serve(nil)
+  pushed = math.max(pushed, also)
 end
 local cause, retry, holder = what_blocks(turn, ahead)
 local stands = ahead
@@ -113,4 +92,4 @@ finish()
 if me.mode == 'r' and ahead > 0 then
   ahead = -1
 end
-return { 0, cause, retry, ahead, time[1], time[2], holder, more or -1, stands }
+return { 0, cause, retry, ahead, time[1], time[2], holder, more or -1, stands, pushed }

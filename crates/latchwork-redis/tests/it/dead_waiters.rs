@@ -167,6 +167,37 @@ fn h28_three_stopped_waiters_cost_a_probation_each() {
     });
 }
 
+/// H28: a releaser that dies between its release and the warnings after it, while the next holder is
+/// stopped: the waiter behind looks by itself after its own pause, a third of its ttl.
+#[test]
+fn h28_a_releaser_killed_before_its_warnings_costs_one_pause() {
+    run(async {
+        let world = World::new();
+        let ttl = 15 * SEC;
+        let holder = Client::warm(&world.proxy.url(), 30 * SEC).await;
+        let behind = Client::warm(&world.server.url(), ttl).await;
+        let guard = holder.acquire("k").await;
+        let role = format!("dead_waiters::wait 1 {}", ttl.as_millis());
+        let mut ahead = Process::start(&role, &world.server.url());
+        assert_eq!(ahead.line(), "waiting");
+        let next = subscribed_waiter(&behind, "k").await;
+        ahead.stop();
+        // It never learns that the key was granted, so it warns nobody. (By EVAL: the server does not know
+        // the script yet.)
+        world.proxy.lose_answer_of("EVAL", 1);
+        let released = Instant::now();
+        let releasing = tokio::spawn(guard.release());
+        let (guard, at) = next.await.unwrap();
+        let took = at - released;
+        in_time(took, ttl / 3 + SLACK);
+        assert!(took > PROBATION + SEC, "somebody has warned it: {took:?}");
+        assert_eq!(world.proxy.counts().lost, 1);
+        guard.release().await.unwrap();
+        releasing.abort();
+        ahead.kill();
+    });
+}
+
 /// H76: a waiter that died before it said how to reach it costs its probation, not its ttl.
 #[test]
 fn h76_a_waiter_that_nobody_can_reach_costs_its_probation() {

@@ -110,6 +110,25 @@ fn marks_are_called_past_a_dead_waiter_in_line() {
     });
 }
 
+/// B7: the first waiter of a key tries once if its process is subscribed already. The holder's process knows
+/// of no waiter, and its release finds this one.
+#[test]
+fn a_release_finds_a_waiter_that_has_tried_once() {
+    run(async {
+        let world = World::new();
+        let holder = connect(&world.server.url()).await;
+        let other = connect(&world.server.url()).await;
+        granted(&holder, &claim("busy", 60 * SEC)).await;
+        in_line(&other, &claim("busy", 60 * SEC)).await;
+        let (held, next) = (claim("k", 60 * SEC), claim("k", 60 * SEC));
+        granted(&holder, &held).await;
+        let answer = blocked(&other, &next).await;
+        assert_eq!(release(&holder, &held).await, Released::Yes);
+        let wake = within("the grant", 2 * SEC, other.wait(&next, &answer)).await.unwrap();
+        assert!(matches!(wake, Wake::Admitted { .. }), "it looked by itself");
+    });
+}
+
 /// B8: a new connection may lead to a server that lacks the last tokens. That a claim is held
 /// there already says nothing of the counter.
 #[test]

@@ -93,8 +93,7 @@ impl Drop for Listener {
 /// The claim that waits at this place, and the name of its process.
 fn waiting_at(world: &World, key: &str, place: i64) -> (String, String) {
     let entry = world.text(&["LINDEX", &format!("{key}:lw:line"), &place.to_string()]);
-    let words: Vec<&str> = entry.split(' ').collect();
-    (words[0].to_owned(), words[10].to_owned())
+    (entry[..32].to_owned(), entry[79..95].trim_end().to_owned())
 }
 
 /// Everything that the server has of a key, but the time that is left.
@@ -291,8 +290,7 @@ fn h83_who_reads_the_line_forges_no_long_hold_and_no_token() {
         for (token, ttl) in [(token, 86_400_000), (token, 2_001), (LARGEST, 2_000), (0, 2_000)] {
             let looks = other.story.waiting();
             let entry = world.text(&["LINDEX", "k:lw:line", "0"]);
-            let words: Vec<&str> = entry.split(' ').collect();
-            let (id, nonce, process) = (words[0], words[9], words[10]);
+            let (id, process, nonce) = (&entry[..32], &entry[79..95], &entry[95..127]);
             let forged = format!("g {id} {token} {ttl} {nonce} 0 k");
             publisher.say(&format!("lw:push:{process}"), &[forged]);
             until("it looks", 5 * SEC, || other.story.waiting() > looks || next.is_finished())

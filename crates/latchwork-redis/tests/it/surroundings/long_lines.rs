@@ -34,8 +34,9 @@ impl<'a> Crowd<'a> {
                 let (id, nonce) = (format!("{:032x}", n + 1), format!("{n:032x}"));
                 let (look, ends, process) = (now + 9_000, now + 60_000, process(*n));
                 push.arg(format!(
-                    "{id} {look} {ends} {mode} 0 0 60000 2000 {seconds}{micros:06} {nonce} {process} \
-                     0000000000000|a crowd"
+                    "{id}{look}{ends}{seconds}{micros:06}{mode}2000{process:<16}{nonce}{:020}\
+                     0000000000000|a crowd",
+                    0
                 ));
             }
             push.query::<()>(&mut self.admin).unwrap();
