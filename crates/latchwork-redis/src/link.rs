@@ -336,6 +336,11 @@ impl Link {
         Err(failure)
     }
 
+    /// Notices the end of a connection that was idle. Call it without a lock: it may bring messages.
+    pub(crate) fn refresh(&self) {
+        self.drive.refresh();
+    }
+
     /// Whether more can be sent.
     pub(crate) fn is_alive(&self) -> bool {
         let since = self.unanswered_since.load(Ordering::Relaxed);
@@ -343,8 +348,7 @@ impl Link {
             // A dead link that nobody has told us of.
             self.give_up();
         }
-        self.drive.refresh();
-        !self.broken.load(Ordering::SeqCst)
+        !self.broken.load(Ordering::SeqCst) && !self.drive.has_ended()
     }
 
     /// Whether a request was given up and nothing has been answered since.

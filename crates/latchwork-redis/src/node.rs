@@ -115,10 +115,12 @@ impl Node {
 
     /// The connection, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Link>> {
-        match &*self.state.borrow() {
-            State::Up(link) if link.is_alive() => Some(link.clone()),
-            _ => None,
-        }
+        let link = match &*self.state.borrow() {
+            State::Up(link) => link.clone(),
+            _ => return None,
+        };
+        link.refresh();
+        link.is_alive().then_some(link)
     }
 
     /// Starts to connect, unless somebody does.

@@ -279,7 +279,8 @@ impl Drive {
 
     #[cfg(target_os = "linux")]
     fn is_heard_here(self: &Arc<Self>) -> bool {
-        if !crate::Doorbell::can_be_offered() {
+        // The descriptor of a connection that has ended is readable for ever.
+        if self.has_ended() || !crate::Doorbell::can_be_offered() {
             return false;
         }
         let bell = self.bell.get_or_init(|| {

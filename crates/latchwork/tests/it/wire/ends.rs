@@ -111,6 +111,27 @@ fn the_end_of_an_idle_connection_is_seen_before_the_next_request() {
     });
 }
 
+/// A blocked thread that goes on waiting for messages does not watch a descriptor that is always
+/// readable.
+#[test]
+fn a_blocked_thread_sleeps_after_the_end() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let link = Link::to(&server);
+    drop(server.accept().unwrap().0);
+    let (over, mut waits) = oneshot::channel::<()>();
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        drop(over);
+    });
+    let mut polls = 0;
+    let listening = std::future::poll_fn(|cx| {
+        polls += 1;
+        std::pin::Pin::new(&mut waits).poll(cx).map(drop)
+    });
+    block_on(link.drive.listen(listening));
+    assert!(polls < 20, "polled {polls} times");
+}
+
 /// Without Latchwork's thread nothing would read for those that are not near.
 #[test]
 fn it_ends_with_the_driver() {
