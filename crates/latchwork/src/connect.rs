@@ -136,6 +136,15 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `zk://[user:password@]h1,h2,h3[/chroot]` | a ZooKeeper ensemble; `zks` for TLS |
 /// | `mem:` | this process alone; a fresh store with each call |
 ///
+/// # Runtimes
+///
+/// A manager and its futures work in any tokio runtime, in several at once, in other executors, and in
+/// none ([`block_on`](crate::block_on)). Renewals run on Latchwork's own threads, so a runtime that is
+/// blocked or ends loses no lock. On Redis, answers are read on the tokio runtime of the first caller,
+/// which is fastest. That runtime should have I/O enabled, as those of `#[tokio::main]` and
+/// `#[tokio::test]` have; without it answers take the longer way, and tokio's panic message about it
+/// appears once.
+///
 /// # Errors
 ///
 /// `Invalid` for an address that cannot be read, `Unsupported` for a store that this build or this
