@@ -73,6 +73,7 @@ impl<F: Future> BlockOn for F {}
 
 /// The same future, which says at each poll that it waits at this bell, if it is polled by
 /// [`block_on`].
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "there are no bells"))]
 pub(crate) async fn listening<F: Future>(bell: Option<&Doorbell>, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
