@@ -80,7 +80,7 @@ impl Layout {
         for name in ["stripes", "records", "sessions"] {
             self.make_dir(&self.dir.entry(name))?;
         }
-        // The records first: whoever finds a stripe makes records for it.
+        // The records first: a process that finds a stripe makes records for it.
         self.make_parts("records", FileType::Directory)?;
         self.make_parts("stripes", FileType::RegularFile)?;
         if known {

@@ -10,6 +10,7 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Endpoint};
@@ -82,18 +83,9 @@ pub(crate) async fn connect(
         let (socket, drive) = Drive::open(stream.into_std()?, io)?;
         let settings = settings(access, protocol);
         let conn = match greeting {
-            None => {
-                let new = MultiplexedConnection::new_with_config(&settings, socket, config);
-                let (conn, moving) = new.await?;
-                drive.start(moving);
-                conn
-            }
+            None => introduce(&settings, socket, config, &drive).await?,
             Some(greeting) => {
-                let stream = greeting.greet(socket).await?;
-                let new = MultiplexedConnection::new_with_config(&settings, stream, config);
-                let (conn, moving) = new.await?;
-                drive.start(moving);
-                conn
+                introduce(&settings, greeting.greet(socket).await?, config, &drive).await?
             }
         };
         Ok((conn, drive))
@@ -101,6 +93,18 @@ pub(crate) async fn connect(
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
     let made = io.within(CONNECT_LIMIT, made).await;
     made.unwrap_or_else(|| Err(late().into())).map_err(NotConnected::By)
+}
+
+/// Introduces itself to the server, and gives the connection to its drive.
+async fn introduce(
+    settings: &RedisConnectionInfo,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    config: AsyncConnectionConfig,
+    drive: &Arc<Drive>,
+) -> redis::RedisResult<MultiplexedConnection> {
+    let (conn, moving) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+    drive.start(moving);
+    Ok(conn)
 }
 
 /// Why there is no connection.

@@ -22,5 +22,14 @@ mod gone;
 mod near;
 mod socket;
 
+use std::task::{Context, Waker};
+
 pub use drive::Drive;
 pub use socket::Socket;
+
+/// Keeps the waker of the task that polls.
+fn remember(kept: &mut Option<Waker>, cx: &Context<'_>) {
+    if !kept.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *kept = Some(cx.waker().clone());
+    }
+}

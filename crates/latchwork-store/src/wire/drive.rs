@@ -263,7 +263,7 @@ impl Drive {
         (polled, self.pump())
     }
 
-    /// Finds who reads the answer for whoever polls here.
+    /// Finds a reader of the answer for the caller that polls here.
     fn find_reader<'a>(self: &'a Arc<Self>, reader: &mut Option<Guest<'a>>) {
         if self.is_heard_here() {
             *reader = None;

@@ -15,7 +15,8 @@ use crate::fork::Origin;
 use crate::io::Io;
 
 use super::drive::{Drive, Moved};
-use super::near::clear;
+use super::near::{clear, read};
+use super::remember;
 
 /// How often the far side checks for bytes that nobody reads while a request is under way.
 const TICK: Duration = Duration::from_millis(10);
@@ -136,9 +137,7 @@ impl Watcher {
         let Some(drive) = self.drive.upgrade() else { return Poll::Ready(()) };
         {
             let mut waker = drive.far.waker.lock().unwrap_or_else(PoisonError::into_inner);
-            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
+            remember(&mut waker, cx);
         }
         drive.far.runtime.get_or_init(|| Handle::try_current().ok().map(|handle| handle.id()));
         // Somebody has something to move, or it would not have been woken.
@@ -171,23 +170,15 @@ impl Watcher {
                 return Poll::Ready(());
             }
         }
-        while stream.poll_read_ready(cx).is_ready() {
-            clear(stream, Interest::READABLE);
-            drive.door.open();
-            if drive.pump() == Moved::Ended {
-                return Poll::Ready(());
-            }
-        }
-        Poll::Pending
+        read(&drive, stream, cx)
     }
 
     fn has_to_watch(drive: &Drive) -> bool {
         let far = &drive.far;
         let alone = || !drive.near.watches() && !far.was_attended(&drive.io);
-        let needed = || far.guests.load(Ordering::SeqCst) > 0 || drive.door.is_full() || alone();
         // Said before looking: a guest either sees this and wakes the task, or is seen.
         far.watches.store(false, Ordering::SeqCst);
-        let needed = needed();
+        let needed = far.guests.load(Ordering::SeqCst) > 0 || drive.door.is_full() || alone();
         if needed {
             far.watches.store(true, Ordering::SeqCst);
         }

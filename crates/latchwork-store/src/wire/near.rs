@@ -13,6 +13,7 @@ use tokio::runtime::{Handle, Id};
 use crate::fork::Origin;
 
 use super::drive::{Drive, Moved};
+use super::remember;
 
 /// Which runtime watches a connection.
 #[derive(Debug, Default)]
@@ -124,9 +125,7 @@ impl Watcher {
             if state.ended {
                 return Poll::Ready(());
             }
-            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                state.waker = Some(cx.waker().clone());
-            }
+            remember(&mut state.waker, cx);
         }
         // It runs, so it is not blocked any more.
         if !drive.near.watches.swap(true, Ordering::SeqCst) {
@@ -135,15 +134,24 @@ impl Watcher {
                 return Poll::Ready(());
             }
         }
-        while stream.poll_read_ready(cx).is_ready() {
-            clear(stream, Interest::READABLE);
-            drive.door.open();
-            if drive.pump() == Moved::Ended {
-                return Poll::Ready(());
-            }
-        }
-        Poll::Pending
+        read(&drive, stream, cx)
     }
+}
+
+/// Moves the connection as long as there is something to read; ready when it has ended.
+pub(super) fn read(
+    drive: &Arc<Drive>,
+    stream: &tokio::net::TcpStream,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    while stream.poll_read_ready(cx).is_ready() {
+        clear(stream, Interest::READABLE);
+        drive.door.open();
+        if drive.pump() == Moved::Ended {
+            return Poll::Ready(());
+        }
+    }
+    Poll::Pending
 }
 
 /// Waits for the next edge from the system.

@@ -9,6 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::remember;
+
 /// How much is read at once. A read that fills less has read everything that was there.
 const CHUNK: usize = 16 * 1024;
 
@@ -111,7 +113,7 @@ impl Door {
         self.is_full.store(false, Ordering::SeqCst);
     }
 
-    /// Ends the connection, whoever has a descriptor of it.
+    /// Ends the connection for all its descriptors.
     pub(super) fn close(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
@@ -129,9 +131,7 @@ impl Door {
             return;
         }
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
-        if !early.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *early = Some(cx.waker().clone());
-        }
+        remember(&mut early, cx);
     }
 
     /// From now on a drive moves the library, which would otherwise keep the drive in its waker.

@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use super::echo::*;
 use crate::executors::runtime;
 
-/// The system takes no more: what is left is written as soon as it does, whoever sent it, though nothing
-/// comes back before the server has everything.
+/// When the system takes no more bytes, the rest is written as soon as it does, though nothing comes back
+/// before the server has everything.
 #[test]
 fn more_than_the_system_takes_at_once_is_written_later() {
     const SIZE: usize = 32 << 20;
