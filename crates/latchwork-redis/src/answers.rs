@@ -157,7 +157,7 @@ fn shape(text: &str) -> Option<Shape> {
     }
 }
 
-/// A token: zero is none. The store alone makes tokens, by the rule in `token.lua`.
+/// A token: zero is none. The store alone makes tokens, by the rule in `draw.lua`.
 pub(crate) fn token(value: &Value) -> Option<u64> {
     number(value).filter(|token| *token > 0)
 }

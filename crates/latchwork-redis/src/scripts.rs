@@ -9,10 +9,14 @@ use crate::link::Link;
 use crate::names::Names;
 
 /// What scripts share.
-const INCLUDED: [(&str, &str); 3] = [
+///
+/// In this order, for they include each other.
+const INCLUDED: [(&str, &str); 5] = [
     ("--#include common.lua\n", include_str!("scripts/common.lua")),
     ("--#include serve.lua\n", include_str!("scripts/serve.lua")),
     ("--#include token.lua\n", include_str!("scripts/token.lua")),
+    ("--#include draw.lua\n", include_str!("scripts/draw.lua")),
+    ("--#include keep.lua\n", include_str!("scripts/keep.lua")),
 ];
 
 /// What stands in front of a script while the restart guard is on.
@@ -127,7 +131,12 @@ impl Chosen {
     }
 
     /// Appends the keys of a script, and the marker while the guard is on.
-    pub(crate) fn keys(&self, command: &mut Cmd, names: &Names, keys: &[String]) {
+    pub(crate) fn keys(
+        &self,
+        command: &mut Cmd,
+        names: &Names,
+        keys: &[impl redis::ToSingleRedisArg],
+    ) {
         command.arg(keys.len() + usize::from(self.rule.is_some())).arg(keys);
         if self.rule.is_some() {
             command.arg(names.guard());

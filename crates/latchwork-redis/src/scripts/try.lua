@@ -15,25 +15,25 @@
 -- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
 -- must be asked.
---#include token.lua
 if #KEYS == 3 then
-  local time = redis.call('TIME')
+  local call, counter, floor = redis.call, KEYS[2], tonumber(ARGV[4])
+  local time = call('TIME')
   local now_us = time[1] * 1000000 + time[2]
-  local last = last_token(KEYS[2])
-  local token = token_above(last, tonumber(ARGV[4]), now_us)
-  local value = ARGV[1] .. string.format('%.0f', token) .. ARGV[3]
-  local held = redis.call('SET', KEYS[1], value, 'NX', 'GET', 'PX', ARGV[2])
+--#include draw.lua
+  local digits = string.format('%d', token)
+  local held = call('SET', KEYS[1], ARGV[1] .. digits .. ARGV[3], 'NX', 'GET', 'PX', ARGV[2])
   if held then
     return held
   end
-  if redis.call('EXISTS', KEYS[3]) == 1 then
-    redis.call('DEL', KEYS[1])
+  if call('EXISTS', KEYS[3]) == 1 then
+    call('DEL', KEYS[1])
     return false
   end
-  keep_token(KEYS[2], last, token, now_us)
+--#include keep.lua
   return token
 end
 
+--#include token.lua
 --#include common.lua
 
 local me = {

