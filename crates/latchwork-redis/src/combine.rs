@@ -36,8 +36,14 @@ pub(crate) trait Combined: Send + Sync + 'static {
     type Request: Send + Sync + 'static;
     type Answer: Send + 'static;
 
+    /// Sends one request.
+    fn send(
+        &self,
+        request: &Self::Request,
+    ) -> impl Future<Output = Result<Self::Answer, BackendError>> + Send;
+
     /// Sends requests in as few commands as can be; the answers in the same order.
-    fn send<'a>(
+    fn send_all<'a>(
         &'a self,
         requests: &'a [Self::Request],
     ) -> Verb<'a, Vec<Result<Self::Answer, BackendError>>>;
@@ -86,8 +92,7 @@ impl<C: Combined> Combiner<C> {
             Entered::Alone(request, lane) => (request, lane),
             Entered::Gathers(answer) => return answer.await.unwrap_or_else(|_| Err(ended())),
         };
-        let answer = self.kind.send(std::slice::from_ref(&request)).await.pop();
-        answer.unwrap_or_else(|| Err(ended()))
+        self.kind.send(&request).await
     }
 
     fn enter(self: &Arc<Self>, request: C::Request) -> Entered<'_, C> {
@@ -148,7 +153,7 @@ impl<C: Combined> Combiner<C> {
         }
         let (requests, replies): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|g| (g.request, g.reply)).unzip();
-        let sent = self.io.within(LIMIT, self.kind.send(&requests)).await;
+        let sent = self.io.within(LIMIT, self.kind.send_all(&requests)).await;
         let late = || requests.iter().map(|_| Err(BackendError::no_answer(LIMIT))).collect();
         let answers = sent.unwrap_or_else(late);
         for (reply, answer) in replies.into_iter().zip(answers) {
@@ -240,7 +245,12 @@ mod tests {
         type Request = u32;
         type Answer = u32;
 
-        fn send<'a>(&'a self, requests: &'a [u32]) -> Verb<'a, Vec<Result<u32, BackendError>>> {
+        async fn send(&self, request: &u32) -> Result<u32, BackendError> {
+            self.answer(&[*request]).await;
+            Ok(*request)
+        }
+
+        fn send_all<'a>(&'a self, requests: &'a [u32]) -> Verb<'a, Vec<Result<u32, BackendError>>> {
             Box::pin(async move {
                 self.answer(requests).await;
                 requests.iter().map(|request| Ok(*request)).collect()

@@ -21,14 +21,14 @@ use crate::names::{Names, hash};
 use crate::scripted::{Scripted, millis};
 use crate::scripts::{Chosen, FREE, RELEASE};
 use crate::topology::Route;
-use crate::value::{Held, head, stored, up_to_id};
+use crate::value::{Held, head, tail, up_to_id};
 
 impl Scripted {
     /// Tries to take a key that nobody holds; `None` if only the whole script can tell.
     pub(crate) async fn take_free(
         &self,
         route: &mut Route<'_>,
-        names: &Arc<Names>,
+        names: &Names,
         claim: &Claim,
     ) -> Result<Option<Attempt>, BackendError> {
         let request = TakeRequest {
@@ -36,7 +36,7 @@ impl Scripted {
             link: route.link().clone(),
             head: head(claim),
             ttl: millis(claim.ttl),
-            tail: format!(":{}", stored(self.store.io.clock().wall(), &claim.holder)),
+            tail: tail(self.store.io.clock().wall(), &claim.holder),
             floor: claim.floor,
         };
         let answer = if route.is_shared() {
@@ -71,7 +71,7 @@ impl Scripted {
     pub(crate) async fn free(
         &self,
         route: &mut Route<'_>,
-        names: &Arc<Names>,
+        names: &Names,
         claim: &Claim,
     ) -> Result<bool, BackendError> {
         let link = route.link().clone();
@@ -121,7 +121,7 @@ impl Crowds {
 
 /// A claim that wants a free key for itself.
 pub(crate) struct TakeRequest {
-    names: Arc<Names>,
+    names: Names,
     link: Arc<Link>,
     head: String,
     ttl: u64,
@@ -148,14 +148,18 @@ impl Combined for Take {
     type Request = TakeRequest;
     type Answer = Value;
 
-    fn send<'a>(
+    async fn send(&self, request: &TakeRequest) -> Result<Value, BackendError> {
+        let mut route = self.store.topology.route_on(None, request.link.clone());
+        Ok(self.one(request, &mut route).await?)
+    }
+
+    fn send_all<'a>(
         &'a self,
         requests: &'a [TakeRequest],
     ) -> Verb<'a, Vec<Result<Value, BackendError>>> {
         Box::pin(async move {
             if let [only] = requests {
-                let mut route = self.store.topology.route_on(None, only.link.clone());
-                return vec![self.one(only, &mut route).await.map_err(BackendError::from)];
+                return vec![self.send(only).await];
             }
             // A namespace has a counter of its own, so it needs a command of its own.
             let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -183,7 +187,7 @@ impl Take {
     /// Takes one key.
     async fn one(&self, request: &TakeRequest, route: &mut Route<'_>) -> Result<Value, Failure> {
         let names = &request.names;
-        let keys = [names.lock().to_owned(), names.token(), names.helper("line")];
+        let keys = [names.lock(), &names.token(), &names.helper("line")];
         let run = route.run(self.scripts.try_, |command, link| {
             self.scripts.keys(command, names, &keys);
             request.fill(command);
@@ -219,7 +223,7 @@ impl Take {
 
 /// A claim that gives back a key which it holds alone.
 pub(crate) struct FreeRequest {
-    names: Arc<Names>,
+    names: Names,
     link: Arc<Link>,
     /// The value of the key up to the id.
     value: String,
@@ -234,16 +238,21 @@ impl Combined for Free {
     type Request = FreeRequest;
     type Answer = bool;
 
-    fn send<'a>(
+    async fn send(&self, request: &FreeRequest) -> Result<bool, BackendError> {
+        let mut route = self.store.topology.route_on(None, request.link.clone());
+        self.one(request, &mut route).await
+    }
+
+    fn send_all<'a>(
         &'a self,
         requests: &'a [FreeRequest],
     ) -> Verb<'a, Vec<Result<bool, BackendError>>> {
         Box::pin(async move {
-            let mut route = self.store.topology.route_on(None, requests[0].link.clone());
-            match requests {
-                [only] => vec![self.one(only, &mut route).await],
-                several => each(self.several(several, &mut route).await, several.len()),
+            if let [only] = requests {
+                return vec![self.send(only).await];
             }
+            let mut route = self.store.topology.route_on(None, requests[0].link.clone());
+            each(self.several(requests, &mut route).await, requests.len())
         })
     }
 }

@@ -20,10 +20,10 @@ const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"]
 /// The slots of a Cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The names of one key in Redis.
+/// The names of one key in Redis. A clone is cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
-    lock: String,
+    lock: Arc<str>,
     /// How much of `lock` is the namespace with its separator.
     namespace: usize,
     slot: Option<u16>,
@@ -33,7 +33,8 @@ impl Names {
     /// The names of `key` on one node.
     pub(crate) fn plain(key: &Key, spaces: &Namespaces) -> Result<Self, BackendError> {
         check(key.as_str())?;
-        Ok(Self::of_stored(key.as_str(), spaces))
+        let namespace = spaces.length_in(key.as_str());
+        Ok(Self { lock: key.into(), namespace, slot: None })
     }
 
     /// The names of a lock by the name it has on one node.
@@ -50,7 +51,7 @@ impl Names {
     }
 
     fn new(lock: &str, namespace: usize, slot: Option<u16>) -> Self {
-        Self { lock: lock.to_owned(), namespace, slot }
+        Self { lock: lock.into(), namespace, slot }
     }
 
     /// The names of `key` on Cluster.
@@ -102,14 +103,14 @@ impl Names {
 
     /// The name of a helper that belongs to this lock alone.
     pub(crate) fn helper(&self, kind: &str) -> String {
-        format!("{}:lw:{kind}", self.lock)
+        [&self.lock, ":lw:", kind].concat()
     }
 
     /// The keys of the whole scripts.
     pub(crate) fn whole(&self) -> [String; 6] {
         let [line, claims, held, marks] =
             ["line", "claims", "held", "marks"].map(|kind| self.helper(kind));
-        [self.lock.clone(), self.token(), line, claims, held, marks]
+        [self.lock.to_string(), self.token(), line, claims, held, marks]
     }
 
     /// The counter of tokens: one for a namespace, on Cluster one for each of its slots.
@@ -125,17 +126,17 @@ impl Names {
     /// The channel of a process.
     pub(crate) fn channel(&self, process: &str) -> String {
         let (start, end) = self.channel_parts();
-        format!("{start}{process}{end}")
+        [&start, process, &end].concat()
     }
 
     /// What the channels of all processes start and end with.
     pub(crate) fn channel_parts(&self) -> (String, String) {
-        (format!("{}lw:push:", self.namespace()), self.slot_tag())
+        ([self.namespace(), "lw:push:"].concat(), self.slot_tag())
     }
 
     /// A name that all keys of the namespace (and slot) share.
     fn shared(&self, kind: &str) -> String {
-        format!("{}lw:{kind}{}", self.namespace(), self.slot_tag())
+        [self.namespace(), "lw:", kind, &self.slot_tag()].concat()
     }
 
     /// What brings a name into the slot on Cluster.
@@ -211,7 +212,7 @@ fn spelt_out(stored: &str) -> Option<&str> {
 
 fn check(text: &str) -> Result<(), BackendError> {
     let reserved = text.starts_with("lw:")
-        || text.rfind(":lw:").is_some_and(|at| {
+        || text.as_bytes().windows(4).rposition(|four| four == b":lw:").is_some_and(|at| {
             let kind = &text[at + 4..];
             HELPERS.iter().any(|helper| kind == *helper || kind.starts_with(&format!("{helper}:")))
         });

@@ -81,7 +81,7 @@ impl Scripted {
     ) -> Result<Option<Released>, BackendError> {
         let (start, end) = names.channel_parts();
         let [line, marks] = ["line", "marks"].map(|kind| names.helper(kind));
-        let keys = [names.lock().to_owned(), names.token(), line, marks];
+        let keys = [names.lock(), &names.token(), &line, &marks];
         let topology = &self.store.topology;
         let process = &self.store.pushes.process;
         // On a Cluster messages may come on another connection than answers.
@@ -115,7 +115,7 @@ impl Scripted {
         let names = names.clone();
         let mut sending = Box::pin(async move {
             let Ok(mut route) = this.store.topology.route(names.slot()).await else { return };
-            let keys = [names.lock().to_owned(), names.helper("line")];
+            let keys = [names.lock(), &names.helper("line")];
             let (start, end) = names.channel_parts();
             let run = route.run(&WARN, |command, link| {
                 command.arg(keys.len()).arg(&keys).arg(&start).arg(&end);

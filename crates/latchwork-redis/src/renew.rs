@@ -1,6 +1,5 @@
 //! Renewals: many claims of a process by one script.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -30,7 +29,7 @@ const MEMBER: usize = 4;
 struct Group {
     slot: Option<u16>,
     work: usize,
-    claims: Vec<(usize, Arc<Names>)>,
+    claims: Vec<(usize, Names)>,
 }
 
 /// Prepares the route of some renewals, of which the shortest ttl is given.
@@ -110,7 +109,7 @@ impl Scripted {
     async fn renew_group(
         &self,
         slot: Option<u16>,
-        group: &[(usize, Arc<Names>)],
+        group: &[(usize, Names)],
         claims: &[Claim],
         prepare: Prepare<'_>,
     ) -> Vec<Result<Renewal, BackendError>> {
@@ -146,7 +145,7 @@ impl Scripted {
     async fn renew_together(
         &self,
         route: &mut Route<'_>,
-        group: &[(usize, Arc<Names>)],
+        group: &[(usize, Names)],
         claims: &[Claim],
         bare: bool,
     ) -> Result<Vec<Renewal>, Failure> {
@@ -177,7 +176,7 @@ impl Scripted {
     pub(crate) async fn renew_one(
         &self,
         claim: &Claim,
-        names: &Arc<Names>,
+        names: &Names,
         prepare: Prepare<'_>,
     ) -> Result<Renewal, BackendError> {
         let (group, claims) = ([(0, names.clone())], std::slice::from_ref(claim));
@@ -186,7 +185,7 @@ impl Scripted {
     }
 }
 
-fn shortest(group: &[(usize, Arc<Names>)], claims: &[Claim]) -> Duration {
+fn shortest(group: &[(usize, Names)], claims: &[Claim]) -> Duration {
     group.iter().map(|(index, _)| claims[*index].ttl).min().unwrap_or_default()
 }
 

@@ -58,7 +58,7 @@ impl Scripted {
     }
 
     /// What a claim's key is called, if the guard allows its ttl.
-    pub(crate) fn names(&self, claim: &Claim) -> Result<Arc<Names>, BackendError> {
+    pub(crate) fn names(&self, claim: &Claim) -> Result<Names, BackendError> {
         let names = self.store.topology.names(&claim.key)?;
         if let Some(guard) = &self.store.guard {
             guard.check(claim)?;
@@ -76,7 +76,7 @@ impl Scripted {
     pub(crate) async fn try_on(
         &self,
         route: &mut Route<'_>,
-        names: &Arc<Names>,
+        names: &Names,
         claim: &Claim,
     ) -> Result<Attempt, BackendError> {
         let known = self.store.pushes.find(claim.id);
@@ -200,7 +200,7 @@ impl Scripted {
         claim: &Claim,
         rest: &str,
     ) -> Result<Option<Value>, BackendError> {
-        let keys = [names.lock().to_owned(), names.helper("line")];
+        let keys = [names.lock(), &names.helper("line")];
         let run = route.run(self.scripts.enqueue, |command, link| {
             self.scripts.keys(command, names, &keys);
             command.arg(&up_to_id(claim)[..5]).arg(claim.id.to_string());

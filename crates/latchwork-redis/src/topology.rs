@@ -23,6 +23,10 @@ use crate::replicas::Confirm;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
 
+/// Room for what most commands have, so that their buffers are made once. Measured: without it a free
+/// cycle has 15 calls of realloc more, and 1.1 times as many instructions of the client (callgrind).
+const ARGUMENTS: usize = 16;
+const BYTES: usize = 512;
 /// How often one request is sent at most.
 const MOST: u32 = 64;
 /// For how long a request is sent again that was certainly not applied: somewhat less than core
@@ -91,11 +95,11 @@ impl Topology {
     }
 
     /// What a key is called here.
-    pub(crate) fn names(&self, key: &Key) -> Result<Arc<Names>, BackendError> {
-        Ok(Arc::new(match self {
-            Self::One { spaces, .. } => Names::plain(key, spaces)?,
-            Self::Cluster(cluster) => Names::tagged(key, &cluster.spaces)?,
-        }))
+    pub(crate) fn names(&self, key: &Key) -> Result<Names, BackendError> {
+        match self {
+            Self::One { spaces, .. } => Names::plain(key, spaces),
+            Self::Cluster(cluster) => Names::tagged(key, &cluster.spaces),
+        }
     }
 
     /// The names of a lock that is called so here.
@@ -230,7 +234,7 @@ impl Route<'_> {
         fill: impl Fn(&mut Cmd, &Link),
     ) -> Result<Value, Failure> {
         let make = |link: &Link, whole: bool| {
-            let mut command = Cmd::new();
+            let mut command = Cmd::with_capacity(ARGUMENTS, BYTES);
             command.arg(if whole { "EVAL" } else { "EVALSHA" });
             command.arg(if whole { &script.source } else { &script.hash });
             fill(&mut command, link);

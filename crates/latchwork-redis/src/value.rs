@@ -9,17 +9,39 @@ const DIGITS: usize = 13;
 
 /// The value of a claim that holds alone, up to its id.
 pub(crate) fn up_to_id(claim: &Claim) -> String {
-    format!("lw:{}:-:{}", letter(claim.mode), claim.id)
+    alone(claim, "")
 }
 
 /// The same up to its token.
 pub(crate) fn head(claim: &Claim) -> String {
-    up_to_id(claim) + ":"
+    alone(claim, ":")
+}
+
+/// Each lock writes this twice: the formatter takes three times as many instructions (callgrind).
+fn alone(claim: &Claim, end: &str) -> String {
+    let id = claim.id.digits();
+    let id = str::from_utf8(&id).unwrap_or_default();
+    ["lw:", letter(claim.mode), ":-:", id, end].concat()
 }
 
 /// What is kept of a claim for people: `<since when it has asked, ms since 1970>|<text>`.
 pub(crate) fn stored(since: Duration, holder: &Holder) -> String {
-    format!("{:0DIGITS$}|{}", since.as_millis() as u64, holder.stored())
+    after_token("", since, holder)
+}
+
+/// What stands after the token in the value of a claim that holds alone.
+pub(crate) fn tail(since: Duration, holder: &Holder) -> String {
+    after_token(":", since, holder)
+}
+
+fn after_token(start: &str, since: Duration, holder: &Holder) -> String {
+    let (mut digits, mut left) = ([b'0'; DIGITS], since.as_millis() as u64);
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    let digits = str::from_utf8(&digits).unwrap_or_default();
+    [start, digits, "|", &holder.stored()].concat()
 }
 
 /// The text for people, and since when the claim has asked, on the wall clock of its process.

@@ -87,6 +87,13 @@ impl Key {
     }
 }
 
+/// The text of the key, without a copy.
+impl From<&Key> for Arc<str> {
+    fn from(key: &Key) -> Self {
+        key.0.clone()
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
