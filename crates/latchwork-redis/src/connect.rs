@@ -7,14 +7,15 @@ use std::time::Duration;
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Endpoint};
+use crate::connection::{Connection, OnPush, ended};
 use crate::errors::failure;
+use crate::link::command;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -49,29 +50,42 @@ impl Access {
     }
 }
 
+/// The versions of the protocol. With the newer one the server sends messages on the same connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Resp3,
+    Resp2,
+}
+
 /// What a connection says of itself at first.
-fn settings(access: &Access, protocol: ProtocolVersion) -> RedisConnectionInfo {
-    let mut settings = RedisConnectionInfo::default()
-        .set_db(access.database)
-        .set_protocol(protocol)
-        .set_skip_set_lib_name();
-    if let Some(user) = &access.credentials.user {
-        settings = settings.set_username(user);
+fn greetings(access: &Access, protocol: Protocol) -> Vec<Cmd> {
+    let Credentials { user, password } = &access.credentials;
+    let mut greetings = Vec::new();
+    match (protocol, user, password) {
+        (Protocol::Resp3, _, None) => greetings.push(command(&["HELLO", "3"])),
+        (Protocol::Resp3, _, Some(password)) => {
+            greetings.push(command(&["HELLO", "3", "AUTH", access.user(), password]));
+        }
+        (Protocol::Resp2, Some(user), Some(password)) => {
+            greetings.push(command(&["AUTH", user, password]));
+        }
+        (Protocol::Resp2, None, Some(password)) => greetings.push(command(&["AUTH", password])),
+        (Protocol::Resp2, _, None) => {}
     }
-    if let Some(password) = &access.credentials.password {
-        settings = settings.set_password(password);
+    if access.database != 0 {
+        greetings.push(command(&["SELECT", &access.database.to_string()]));
     }
-    settings
+    greetings
 }
 
 /// Makes the connection itself.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     access: &Access,
-    protocol: ProtocolVersion,
-    config: AsyncConnectionConfig,
+    protocol: Protocol,
+    on_push: OnPush,
     io: &Io,
-) -> Result<(MultiplexedConnection, Arc<Drive>), NotConnected> {
+) -> Result<(Connection, Arc<Drive>), NotConnected> {
     let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
     let greeting = access.tls.as_ref().map(|tls| tls.greeting(host)).transpose();
     let greeting = greeting.map_err(NotConnected::Refused)?;
@@ -81,11 +95,11 @@ pub(crate) async fn connect(
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         let (socket, drive) = Drive::open(stream.into_std()?, io)?;
-        let settings = settings(access, protocol);
+        let greetings = greetings(access, protocol);
         let conn = match greeting {
-            None => introduce(&settings, socket, config, &drive).await?,
+            None => introduce(&greetings, socket, on_push, &drive).await?,
             Some(greeting) => {
-                introduce(&settings, greeting.greet(socket).await?, config, &drive).await?
+                introduce(&greetings, greeting.greet(socket).await?, on_push, &drive).await?
             }
         };
         Ok((conn, drive))
@@ -97,14 +111,26 @@ pub(crate) async fn connect(
 
 /// Introduces itself to the server, and gives the connection to its drive.
 async fn introduce(
-    settings: &RedisConnectionInfo,
+    greetings: &[Cmd],
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    config: AsyncConnectionConfig,
+    on_push: OnPush,
     drive: &Arc<Drive>,
-) -> redis::RedisResult<MultiplexedConnection> {
-    let (conn, moving) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    drive.start(moving);
-    Ok(conn)
+) -> RedisResult<Connection> {
+    let (connection, mut moving) = Connection::new(stream, on_push);
+    let greetings: Vec<&Cmd> = greetings.iter().collect();
+    let answers = tokio::select! {
+        biased;
+        answers = connection.send_together(&greetings, 0), if !greetings.is_empty() => answers?,
+        () = &mut moving, if !greetings.is_empty() => return Err(ended()),
+        else => Vec::new(),
+    };
+    for answer in answers {
+        if let Value::ServerError(error) = answer {
+            return Err(error.into());
+        }
+    }
+    drive.start(moving.introduced());
+    Ok(connection)
 }
 
 /// Why there is no connection.
