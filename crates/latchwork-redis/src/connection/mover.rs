@@ -269,6 +269,17 @@ mod tests {
             self.server.read_exact(&mut bytes).await.unwrap();
             String::from_utf8(bytes).unwrap()
         }
+
+        /// The server goes, and the connection ends.
+        async fn leave(self) {
+            drop(self.server);
+            ends(self.moving).await;
+        }
+    }
+
+    async fn ends(moving: JoinHandle<()>) {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(10), moving).await;
+        ended.expect("the connection ends").unwrap();
     }
 
     const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
@@ -309,14 +320,17 @@ mod tests {
         for said in [other, strange, mine, message] {
             side.server.write_all(said.as_bytes()).await.unwrap();
         }
-        let answer = confirmed.await.unwrap().unwrap();
-        assert!(matches!(answer, Value::Push { kind: PushKind::SSubscribe, .. }));
-        drop(side.server);
-        side.moving.await.unwrap();
-        let kinds: Vec<_> = lock(&side.pushed).iter().map(|push| push.kind.clone()).collect();
-        let [first, second, third, last] = &kinds[..] else { panic!("{kinds:?}") };
-        assert_eq!((first, second), (&PushKind::SUnsubscribe, &PushKind::SSubscribe));
-        assert_eq!((third, last), (&PushKind::SMessage, &PushKind::Disconnection));
+        let Value::Push { data, .. } = confirmed.await.unwrap().unwrap() else { panic!() };
+        assert_eq!(data[0], Value::BulkString(b"mine".to_vec()));
+        let asked = side.ask(command(&["GET", "k"]));
+        side.sent(GET.len()).await;
+        side.server.write_all([message, ":7\r\n"].concat().as_bytes()).await.unwrap();
+        assert_eq!(asked.await.unwrap().unwrap(), Value::Int(7));
+        let pushed = side.pushed.clone();
+        side.leave().await;
+        let pushed = lock(&pushed).iter().map(|push| push.kind.clone()).collect::<Vec<_>>();
+        use PushKind::{Disconnection, SMessage, SSubscribe, SUnsubscribe};
+        assert_eq!(pushed, [SUnsubscribe, SSubscribe, SMessage, SMessage, Disconnection]);
     }
 
     #[tokio::test]
@@ -326,7 +340,7 @@ mod tests {
         side.sent(GET.len()).await;
         side.server.write_all(b"$5\r\nhal").await.unwrap();
         drop(side.server);
-        side.moving.await.unwrap();
+        ends(side.moving).await;
         let error = under_way.await.unwrap().unwrap_err();
         assert!(error.to_string().contains("closed"), "{error}");
         let later = side.connection.unwrap();
@@ -339,7 +353,7 @@ mod tests {
         for said in ["HTTP/1.1 400 Bad Request\r\n", ":1\r\n", "$-2\r\n", "$1\r\nxx\r\n", "\n"] {
             let mut side = side();
             side.server.write_all(said.as_bytes()).await.unwrap();
-            side.moving.await.unwrap();
+            ends(side.moving).await;
             assert_eq!(lock(&side.pushed).len(), 1, "{said}");
         }
     }
@@ -356,7 +370,7 @@ mod tests {
         assert!(last.await.is_err());
         assert!(!side.moving.is_finished(), "its request is under way");
         side.server.write_all(b"_\r\n").await.unwrap();
-        side.moving.await.unwrap();
+        ends(side.moving).await;
         assert_eq!(lock(&side.pushed).len(), 0);
     }
 }
