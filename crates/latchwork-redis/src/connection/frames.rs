@@ -150,6 +150,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_answer_is_refused_as_soon_as_that_is_seen() {
+        for bytes in ["HTTP/1.1 400\r\n", "\r\n", "+OK\n", "$-2\r\n", "$x\r\n", "$1\r\nxx\r\n"] {
+            assert!(end_of_first(bytes.as_bytes()).is_err(), "{bytes:?}");
+        }
+        assert!(end_of_first(b"*99999999999\r\n").is_err());
+    }
+
+    #[test]
     fn hostile_answers_are_refused_or_read() {
         let samples: Vec<&[u8]> = ANSWERS.iter().map(|answer| answer.as_bytes()).collect();
         survives("answers of a server", &samples, |bytes| {
