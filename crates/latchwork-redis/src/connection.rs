@@ -10,6 +10,7 @@ mod frames;
 mod mover;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
@@ -31,7 +32,7 @@ pub(crate) struct Connection(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// What the mover has not taken yet.
     out: Vec<u8>,
@@ -45,8 +46,14 @@ struct State {
     ended: bool,
 }
 
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What goes out may hold a password.
+        f.debug_struct("State").field("asked", &self.asked.len()).finish_non_exhaustive()
+    }
+}
+
 /// A request that waits for its answer.
-#[derive(Debug)]
 enum Asked {
     One {
         to: oneshot::Sender<RedisResult<Value>>,
@@ -54,7 +61,7 @@ enum Asked {
         confirmation: Option<Confirmation>,
     },
     Several {
-        to: oneshot::Sender<Vec<Value>>,
+        to: oneshot::Sender<RedisResult<Vec<Value>>>,
         /// So many answers are not wanted.
         skip: usize,
         /// So many answers are still to come.
@@ -64,7 +71,6 @@ enum Asked {
 }
 
 /// The message that answers a request for the messages of a channel.
-#[derive(Debug)]
 struct Confirmation {
     kind: PushKind,
     channel: Vec<u8>,
@@ -87,11 +93,12 @@ impl Confirmation {
         Some(Self { kind, channel: channel.to_vec() })
     }
 
-    /// Whether this message is it. What a server says unasked of a channel that it has moved away is
-    /// about another channel, or of another kind.
+    /// Whether this message is it. Only the end of a subscription is also told unasked, of a channel
+    /// that the server has moved away. The others count also for another channel, as a proxy may call
+    /// it: they have come in the place of the answer.
     fn is(&self, kind: &PushKind, data: &[Value]) -> bool {
         let named = matches!(data.first(), Some(Value::BulkString(name)) if *name == self.channel);
-        self.kind == *kind && named
+        self.kind == *kind && (named || *kind != PushKind::SUnsubscribe)
     }
 }
 
@@ -133,7 +140,7 @@ impl Connection {
         self.ask(asked, |out| {
             commands.iter().for_each(|command| command.write_packed_command(out))
         });
-        answers.await.map_err(|_| ended())
+        answers.await.unwrap_or_else(|_| Err(ended()))
     }
 
     fn ask(&self, asked: Asked, write: impl FnOnce(&mut Vec<u8>)) {

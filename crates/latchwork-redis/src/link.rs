@@ -16,7 +16,7 @@ use crate::connect::{
     Access, CONNECT_LIMIT, NotConnected, Probe, Protocol, connect, refuses_hello, unreachable,
 };
 use crate::connection::{Connection, OnPush, ended};
-use crate::errors::{Failure, Reaction, failure};
+use crate::errors::{Failure, Reaction, failure, strange};
 use crate::facts::{Facts, Scripts, probe};
 use crate::lock;
 use crate::push::Ears;
@@ -285,6 +285,14 @@ impl Link {
         let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
         let answer = self.send(&subscribe).await;
+        // Something in between calls the channel otherwise, or speaks an older protocol: its messages
+        // would not be known, or be taken for answers.
+        if let Ok(answer) = &answer
+            && !confirms(answer, channel)
+        {
+            self.give_up();
+            return Err(Failure { error: strange(answer), reaction: Reaction::Reconnect });
+        }
         let refused = |failure: &Failure| failure.error.kind == BackendErrorKind::Denied;
         if answer.as_ref().is_ok() || answer.as_ref().is_err_and(refused) {
             let mut channels = lock(&self.channels);
@@ -345,7 +353,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The library keeps the connection until what is under way is answered.
+        // The connection is kept until what is under way is answered.
         self.give_up();
     }
 }
@@ -385,4 +393,14 @@ pub(crate) fn command(words: &[&str]) -> Cmd {
     let mut command = cmd(words[0]);
     command.arg(&words[1..]);
     command
+}
+
+/// Whether this is the confirmation that messages of a channel come from now on.
+fn confirms(answer: &Value, channel: &str) -> bool {
+    match answer {
+        Value::Push { kind: PushKind::Subscribe | PushKind::SSubscribe, data } => {
+            data.first().and_then(text).is_some_and(|name| name == channel)
+        }
+        _ => false,
+    }
 }

@@ -4,42 +4,60 @@ use std::io::{Error, ErrorKind};
 
 use redis::{RedisResult, Value};
 
-/// The longest text that Redis sends, and more members than any answer here has.
+/// The longest text that Redis sends, and longer than any answer here.
 const LONGEST: usize = 512 * 1024 * 1024;
+/// The longest line: an error with what the server says of it.
+const LONGEST_LINE: usize = 64 * 1024;
 /// Answers here have arrays in an array, and no deeper ones.
 const DEEPEST: usize = 4;
 
-/// How many of these bytes the first answer has; `None` if it is not whole yet.
-///
-/// # Errors
-///
-/// If no answer begins so.
-pub(super) fn end_of_first(bytes: &[u8]) -> Result<Option<usize>, Error> {
-    let (mut at, mut left) = (0, 1_usize);
-    while left > 0 {
-        let rest = &bytes[at..];
-        let Some((kind, line)) = first_line(rest)? else { return Ok(None) };
-        let after = at + line.len() + 3;
-        left -= 1;
-        let (length, more) = match kind {
-            b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => (None, 0),
-            b'$' | b'!' | b'=' => (number(line)?, 0),
-            b'*' | b'~' | b'>' => (None, number(line)?.unwrap_or(0)),
-            b'%' => (None, 2 * number(line)?.unwrap_or(0)),
-            // What is said of the answer that follows.
-            b'|' => (None, 2 * number(line)?.unwrap_or(0) + 1),
-            _ => return Err(strange(format_args!("begins with {:?}", char::from(kind)))),
-        };
-        left += more;
-        at = after + length.map_or(0, |length| length + 2);
-        if bytes.len() < at {
-            return Ok(None);
-        }
-        if length.is_some() && &bytes[at - 2..at] != b"\r\n" {
-            return Err(strange(format_args!("has a text that is longer than it says")));
-        }
+/// Looks for the end of an answer, and goes on where it was when more bytes have come.
+pub(super) struct Scan {
+    at: usize,
+    /// So many texts, numbers and the like are still to come.
+    left: usize,
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Self { at: 0, left: 1 }
     }
-    Ok(Some(at))
+}
+
+impl Scan {
+    /// How many of these bytes the first answer has; `None` if it is not whole yet. Then the next call
+    /// has the same bytes, and more.
+    ///
+    /// # Errors
+    ///
+    /// If no answer begins so.
+    pub(super) fn end_of_first(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        while self.left > 0 {
+            let Some((kind, line)) = first_line(&bytes[self.at..])? else { return Ok(None) };
+            let after = self.at + line.len() + 3;
+            let (length, more) = match kind {
+                b'$' | b'!' | b'=' => (number(line)?, 0),
+                b'*' | b'~' | b'>' => (None, number(line)?.unwrap_or(0)),
+                b'%' => (None, 2 * number(line)?.unwrap_or(0)),
+                // What is said of the answer that follows.
+                b'|' => (None, 2 * number(line)?.unwrap_or(0) + 1),
+                _ => (None, 0),
+            };
+            let at = after + length.map_or(0, |length| length + 2);
+            let left = (self.left - 1).checked_add(more).filter(|left| *left <= LONGEST);
+            let Some(left) = left.filter(|_| at <= LONGEST) else {
+                return Err(strange(format_args!("is longer than any")));
+            };
+            if bytes.len() < at {
+                return Ok(None);
+            }
+            if length.is_some() && &bytes[at - 2..at] != b"\r\n" {
+                return Err(strange(format_args!("has a text that is longer than it says")));
+            }
+            (self.at, self.left) = (at, left);
+        }
+        Ok(Some(self.at))
+    }
 }
 
 /// What a whole answer says.
@@ -66,7 +84,9 @@ fn read_within(frame: &[u8], depth: usize) -> RedisResult<Value> {
         },
         b'*' if depth > 0 => {
             let mut members = Vec::new();
-            while let Some(length) = end_of_first(&frame[at..])?.filter(|_| at < frame.len()) {
+            while at < frame.len()
+                && let Some(length) = Scan::default().end_of_first(&frame[at..])?
+            {
                 members.push(read_within(&frame[at..at + length], depth - 1)?);
                 at += length;
             }
@@ -78,10 +98,17 @@ fn read_within(frame: &[u8], depth: usize) -> RedisResult<Value> {
 
 /// The kind of what begins here, and its first line without the end; `None` if that is still to come.
 fn first_line(bytes: &[u8]) -> Result<Option<(u8, &[u8])>, Error> {
-    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
-    match bytes[..end].strip_suffix(b"\r").and_then(<[u8]>::split_first) {
-        Some((kind, line)) => Ok(Some((*kind, line))),
-        None => Err(strange(format_args!("has no kind"))),
+    let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
+    if !b"+-:_,#($!=*~>%|".contains(kind) {
+        return Err(strange(format_args!("begins with {:?}", char::from(*kind))));
+    }
+    match rest.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') {
+        None if rest.len() < LONGEST_LINE => Ok(None),
+        None => Err(strange(format_args!("has a line without an end"))),
+        Some(end) => match rest[..end].strip_suffix(b"\r") {
+            Some(line) => Ok(Some((*kind, line))),
+            None => Err(strange(format_args!("has a line with another end"))),
+        },
     }
 }
 
@@ -106,6 +133,10 @@ mod tests {
     use latchwork_services::hostile::survives;
 
     use super::*;
+
+    fn end_of(bytes: &[u8]) -> Result<Option<usize>, Error> {
+        Scan::default().end_of_first(bytes)
+    }
 
     const ANSWERS: [&str; 18] = [
         "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*2\r\n_\r\n-ERR x\r\n",
@@ -132,9 +163,9 @@ mod tests {
     fn an_answer_ends_where_the_library_ends_it_and_says_the_same() {
         for answer in ANSWERS {
             let bytes = [answer, ":1\r\n"].concat().into_bytes();
-            assert_eq!(end_of_first(&bytes).unwrap(), Some(answer.len()), "{answer:?}");
+            assert_eq!(end_of(&bytes).unwrap(), Some(answer.len()), "{answer:?}");
             for cut in 0..answer.len() {
-                assert_eq!(end_of_first(&bytes[..cut]).unwrap(), None, "{answer:?} up to {cut}");
+                assert_eq!(end_of(&bytes[..cut]).unwrap(), None, "{answer:?} up to {cut}");
             }
             let (ours, theirs) =
                 (read(answer.as_bytes()), redis::parse_redis_value(answer.as_bytes()));
@@ -143,25 +174,42 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_in_pieces_is_looked_through_once() {
+        let answer = ANSWERS.concat();
+        let answer = format!("*{}\r\n{answer}", ANSWERS.len());
+        let mut scan = Scan::default();
+        for end in 0..answer.len() {
+            let (was_at, was_left) = (scan.at, scan.left);
+            assert_eq!(scan.end_of_first(&answer.as_bytes()[..end]).unwrap(), None);
+            assert!(scan.at >= was_at && scan.at <= end, "{was_left}");
+        }
+        assert!(scan.at > answer.len() / 2, "it goes on where it was");
+        assert_eq!(scan.end_of_first(answer.as_bytes()).unwrap(), Some(answer.len()));
+    }
+
+    #[test]
     fn what_is_said_of_an_answer_belongs_to_it() {
         let answer = b"|1\r\n+ttl\r\n:3600\r\n:7\r\n";
-        assert_eq!(end_of_first(answer).unwrap(), Some(answer.len()));
+        assert_eq!(end_of(answer).unwrap(), Some(answer.len()));
         assert!(read(answer).is_ok());
     }
 
     #[test]
     fn what_is_no_answer_is_refused_as_soon_as_that_is_seen() {
-        for bytes in ["HTTP/1.1 400\r\n", "\r\n", "+OK\n", "$-2\r\n", "$x\r\n", "$1\r\nxx\r\n"] {
-            assert!(end_of_first(bytes.as_bytes()).is_err(), "{bytes:?}");
+        for bytes in ["HTTP/1.1 400\r\n", "\r\n", "x", "+OK\n", "$-2\r\n", "$x\r\n", "$1\r\nxx\r\n"]
+        {
+            assert!(end_of(bytes.as_bytes()).is_err(), "{bytes:?}");
         }
-        assert!(end_of_first(b"*99999999999\r\n").is_err());
+        assert!(end_of(b"*99999999999\r\n").is_err());
+        assert!(end_of(&[b'+'; LONGEST_LINE + 1]).is_err());
+        assert!(end_of("%500000000\r\n".repeat(9).as_bytes()).is_err());
     }
 
     #[test]
     fn hostile_answers_are_refused_or_read() {
         let samples: Vec<&[u8]> = ANSWERS.iter().map(|answer| answer.as_bytes()).collect();
         survives("answers of a server", &samples, |bytes| {
-            if let Ok(Some(end)) = end_of_first(bytes) {
+            if let Ok(Some(end)) = end_of(bytes) {
                 let _ = read(&bytes[..end]);
             }
         });

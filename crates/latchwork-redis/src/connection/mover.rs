@@ -8,7 +8,8 @@ use std::task::{Context, Poll, ready};
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Asked, OnPush, Shared, frames};
+use super::frames::{self, Scan};
+use super::{Asked, OnPush, Shared};
 use crate::lock;
 
 /// Room for what comes at once, mostly.
@@ -30,6 +31,10 @@ pub(crate) struct Mover<S> {
     input: Vec<u8>,
     read: usize,
     filled: usize,
+    /// How far the first answer of that was looked through.
+    scan: Scan,
+    /// Why nothing is written any more: what has come is still read.
+    trouble: Option<Error>,
     /// The other side knows who we are, so its end is worth telling.
     introduced: bool,
     over: bool,
@@ -47,6 +52,8 @@ impl<S> Mover<S> {
             input: vec![0; ROOM],
             read: 0,
             filled: 0,
+            scan: Scan::default(),
+            trouble: None,
             introduced: false,
             over: false,
         }
@@ -61,7 +68,8 @@ impl<S> Mover<S> {
     /// Takes what is to be sent. Tells whether anybody will still send or be answered.
     fn take_out(&mut self, cx: &Context<'_>) -> bool {
         let mut state = lock(&self.shared.0);
-        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        // When nobody sends any more, the waker would only keep itself alive.
+        if !state.closing && !state.waker.as_ref().is_some_and(|it| it.will_wake(cx.waker())) {
             state.waker = Some(cx.waker().clone());
         }
         if self.sent == self.out.len() {
@@ -79,7 +87,8 @@ impl<S> Mover<S> {
     fn deliver(&mut self) -> RedisResult<()> {
         loop {
             let bytes = &self.input[self.read..self.filled];
-            let Some(length) = frames::end_of_first(bytes)? else { break };
+            let Some(length) = self.scan.end_of_first(bytes)? else { break };
+            self.scan = Scan::default();
             let answer = frames::read(&bytes[..length])?;
             self.read += length;
             self.pass_on(answer)?;
@@ -122,7 +131,7 @@ impl<S> Mover<S> {
                     && let Some(Asked::Several { to, answers, .. }) = state.asked.pop_front()
                 {
                     drop(state);
-                    let _ = to.send(answers); // given up meanwhile
+                    let _ = to.send(Ok(answers)); // given up meanwhile
                 }
             }
             Some(Asked::One { .. }) => {
@@ -154,10 +163,12 @@ impl<S> Mover<S> {
         if self.introduced && !wanted {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
         }
+        let Some(why) = why else { return };
         for asked in asked {
-            if let (Asked::One { to, .. }, Some(why)) = (asked, why) {
-                let _ =
-                    to.send(Err(Error::new(ErrorKind::ConnectionAborted, why.to_string()).into()));
+            let why = Error::new(ErrorKind::ConnectionAborted, why.to_string()).into();
+            match asked {
+                Asked::One { to, .. } => drop(to.send(Err(why))),
+                Asked::Several { to, .. } => drop(to.send(Err(why))),
             }
         }
     }
@@ -167,13 +178,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
     /// Moves all that can be moved. `Ok` is the end that was asked for.
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         loop {
-            let goes_on = self.take_out(cx);
-            let written = self.write(cx)?;
-            if !goes_on && written.is_ready() {
+            if self.send(cx) {
                 return Poll::Ready(Ok(()));
             }
-            ready!(self.fill(cx))?;
-            self.deliver()?;
+            match ready!(self.fill(cx)) {
+                Ok(()) => self.deliver()?,
+                Err(error) => return Poll::Ready(Err(self.trouble.take().unwrap_or(error).into())),
+            }
+        }
+    }
+
+    /// Writes what is to be sent. Tells whether nothing is left to be done at all.
+    fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        loop {
+            let was_left = self.sent < self.out.len();
+            let goes_on = self.take_out(cx);
+            if self.trouble.is_some() {
+                return false;
+            }
+            match self.write(cx) {
+                // What was asked for meanwhile has had no room here.
+                Poll::Ready(Ok(())) if was_left => {}
+                Poll::Ready(Ok(())) => return !goes_on,
+                Poll::Ready(Err(error)) => self.trouble = Some(error),
+                Poll::Pending => return false,
+            }
         }
     }
 
@@ -222,7 +251,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
 
 impl<S> Drop for Mover<S> {
     fn drop(&mut self) {
-        self.end(false, None);
+        // What is dropped with the last that could send is not missed.
+        let wanted = lock(&self.shared.0).closing;
+        self.end(wanted, None);
     }
 }
 
@@ -313,14 +344,19 @@ mod tests {
         let mut side = side();
         let confirmed = side.ask(command(&["SSUBSCRIBE", "mine"]));
         side.sent("*2\r\n$10\r\nSSUBSCRIBE\r\n$4\r\nmine\r\n".len()).await;
-        let other = ">3\r\n$12\r\nsunsubscribe\r\n$4\r\nmine\r\n:0\r\n";
-        let strange = ">3\r\n$10\r\nssubscribe\r\n$5\r\nother\r\n:1\r\n";
+        let other = ">3\r\n$12\r\nsunsubscribe\r\n$5\r\nother\r\n:0\r\n";
         let mine = ">3\r\n$10\r\nssubscribe\r\n$4\r\nmine\r\n:1\r\n";
         let message = ">3\r\n$8\r\nsmessage\r\n$4\r\nmine\r\n$1\r\nx\r\n";
-        for said in [other, strange, mine, message] {
+        for said in [other, mine, message] {
             side.server.write_all(said.as_bytes()).await.unwrap();
         }
         let Value::Push { data, .. } = confirmed.await.unwrap().unwrap() else { panic!() };
+        assert_eq!(data[0], Value::BulkString(b"mine".to_vec()));
+        let no_more = side.ask(command(&["SUNSUBSCRIBE", "mine"]));
+        side.sent("*2\r\n$12\r\nSUNSUBSCRIBE\r\n$4\r\nmine\r\n".len()).await;
+        let gone = ">3\r\n$12\r\nsunsubscribe\r\n$4\r\nmine\r\n:0\r\n";
+        side.server.write_all([other, gone].concat().as_bytes()).await.unwrap();
+        let Value::Push { data, .. } = no_more.await.unwrap().unwrap() else { panic!() };
         assert_eq!(data[0], Value::BulkString(b"mine".to_vec()));
         let asked = side.ask(command(&["GET", "k"]));
         side.sent(GET.len()).await;
@@ -329,8 +365,8 @@ mod tests {
         let pushed = side.pushed.clone();
         side.leave().await;
         let pushed = lock(&pushed).iter().map(|push| push.kind.clone()).collect::<Vec<_>>();
-        use PushKind::{Disconnection, SMessage, SSubscribe, SUnsubscribe};
-        assert_eq!(pushed, [SUnsubscribe, SSubscribe, SMessage, SMessage, Disconnection]);
+        use PushKind::{Disconnection, SMessage, SUnsubscribe};
+        assert_eq!(pushed, [SUnsubscribe, SMessage, SUnsubscribe, SMessage, Disconnection]);
     }
 
     #[tokio::test]
@@ -372,5 +408,77 @@ mod tests {
         side.server.write_all(b"_\r\n").await.unwrap();
         ends(side.moving).await;
         assert_eq!(lock(&side.pushed).len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_mover_that_is_dropped_with_its_connection_tells_no_end() {
+        for (closes, told) in [(true, 0), (false, 1)] {
+            let (stream, _server) = tokio::io::duplex(64);
+            let pushed = Arc::new(Mutex::new(Vec::new()));
+            let noted = pushed.clone();
+            let on_push = Arc::new(move |push| lock(&noted).push(push));
+            let (connection, mover) = Connection::new(stream, on_push);
+            let kept = (!closes).then_some(connection);
+            drop(mover.introduced());
+            assert_eq!(lock(&pushed).len(), told, "{closes}");
+            drop(kept);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_while_the_way_is_full_goes_out_when_it_is_free() {
+        let mut side = side();
+        let long = "x".repeat(1_000);
+        let first = side.ask(command(&["GET", &long]));
+        tokio::task::yield_now().await;
+        let second = side.ask(command(&["GET", "k"]));
+        tokio::task::yield_now().await;
+        let before = format!("*2\r\n$3\r\nGET\r\n$1000\r\n{long}\r\n");
+        let both = [&before, GET].concat();
+        let sent = tokio::time::timeout(std::time::Duration::from_secs(10), side.sent(both.len()));
+        assert_eq!(sent.await.expect("the second goes without an answer to the first"), both);
+        drop((first, second));
+    }
+
+    /// Takes no byte, and has an answer for what was asked before.
+    struct NoWay(&'static [u8]);
+
+    impl AsyncRead for NoWay {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            into.put_slice(std::mem::take(&mut self.0));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for NoWay {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<std::io::Result<usize>> {
+            Poll::Ready(Err(ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_come_is_read_after_the_way_out_has_broken() {
+        let (connection, mover) = Connection::new(NoWay(b":7\r\n"), Arc::new(|_| {}));
+        let get = command(&["GET", "k"]);
+        let (answer, ()) = tokio::join!(connection.send(&get), mover);
+        assert_eq!(answer.unwrap(), Value::Int(7));
+        let error = connection.send(&get).await.unwrap_err();
+        assert!(error.is_io_error(), "{error}");
     }
 }

@@ -267,7 +267,7 @@ end
 
 -- Makes a claim a holder for this long (ms). In line it still is until that has succeeded.
 local function grant(c, length, in_line, floor)
-  local token = text(draw_token(TOKEN, floor or 0, now_us))
+  local _, token = draw_token(TOKEN, floor or 0, now_us)
   forget_mark(c.id) -- before a member's details take the place of the mark's
   if is_shared(c.mode) then
     call('ZADD', HELD, now + length, c.id)

@@ -49,7 +49,6 @@ call('DEL', KEYS[1])
 local counter, floor = KEYS[2], 0
 --#include draw.lua
 --#include keep.lua
-local digits = string.format('%d', token)
 local id = sub(entry, 1, 32)
 call('SET', KEYS[1], 'lw:' .. mode .. ':+:' .. id .. ':' .. digits .. ':' .. sub(entry, 148), 'PX', p)
 -- Redis writes first to the client whose output has begun last. A message to the caller begins the

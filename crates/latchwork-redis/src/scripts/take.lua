@@ -23,7 +23,7 @@ local no_lines = redis.call('EXISTS', unpack(KEYS, n + 2)) == 0
 local answer = {}
 for i = 1, n do
   if no_lines or redis.call('EXISTS', KEYS[n + 1 + i]) == 0 then
-    local value = ARGV[i * 4 - 3] .. string.format('%d', tokens[i]) .. ARGV[i * 4 - 1]
+    local value = ARGV[i * 4 - 3] .. string.format('%.0f', tokens[i]) .. ARGV[i * 4 - 1]
     -- A name of another type must not stop the others.
     local held = redis.pcall('SET', KEYS[i + 1], value, 'NX', 'GET', 'PX', ARGV[i * 4 - 2])
     if type(held) == 'table' then

@@ -2,7 +2,7 @@
 local function draw_token(counter, floor, now_us)
 --#include draw.lua
 --#include keep.lua
-  return token
+  return token, digits
 end
 
 -- The token of a held claim after a renewal: raised, with its counter, to the floor that a quorum has

@@ -20,7 +20,6 @@ if #KEYS == 3 then
   local time = call('TIME')
   local now_us = time[1] * 1000000 + time[2]
 --#include draw.lua
-  local digits = string.format('%d', token)
   local held = call('SET', KEYS[1], ARGV[1] .. digits .. ARGV[3], 'NX', 'GET', 'PX', ARGV[2])
   if held then
     return held

@@ -1,4 +1,5 @@
 -- The next token of a namespace.
 --#include token.lua
 local time = redis.call('TIME')
-return draw_token(KEYS[1], 0, time[1] * 1000000 + time[2])
+local token = draw_token(KEYS[1], 0, time[1] * 1000000 + time[2])
+return token
