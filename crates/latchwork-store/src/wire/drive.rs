@@ -39,7 +39,7 @@ pub struct Drive {
     /// When it was moved last, in nanoseconds of the boot clock.
     moved_at: AtomicU64,
     /// Requests that wait for an answer.
-    under_way: AtomicU32,
+    pub(super) under_way: AtomicU32,
     /// Those that wait for messages that answer no request.
     listening: AtomicU32,
     gone: Gone,
@@ -194,12 +194,12 @@ impl Drive {
 
     /// Whether bytes that come may matter to somebody.
     pub(super) fn expects(&self) -> bool {
-        self.is_asked() || self.listening.load(Ordering::Relaxed) != 0
+        self.is_asked() || self.listening.load(Ordering::SeqCst) != 0
     }
 
     /// Whether a request is under way.
     pub(super) fn is_asked(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) != 0
+        self.under_way.load(Ordering::SeqCst) != 0
     }
 
     /// Runs a future that sends a request when it is polled first and awaits the answer, and moves
@@ -358,7 +358,7 @@ struct Counted<'a>(&'a AtomicU32);
 
 impl<'a> Counted<'a> {
     fn in_(count: &'a AtomicU32) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
+        count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }

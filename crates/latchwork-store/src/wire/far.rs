@@ -104,8 +104,9 @@ impl Far {
 
     /// Sees to it that bytes do not lie unread for long.
     pub(super) fn patrol(&self) {
-        if !self.watches.load(Ordering::Relaxed)
-            && !self.patrols.load(Ordering::Relaxed)
+        // After the request was counted: who ends a patrol looks for requests then.
+        if !self.watches.load(Ordering::SeqCst)
+            && !self.patrols.load(Ordering::SeqCst)
             && !self.patrols.swap(true, Ordering::SeqCst)
         {
             self.wake();
@@ -148,10 +149,10 @@ impl Watcher {
         if !Self::has_to_watch(&drive) {
             if let Some(stream) = self.stream.take() {
                 self.spare = stream.into_std().ok();
-                if !drive.far.patrols.swap(true, Ordering::SeqCst) {
-                    // Those that asked while it still watched have not started the patrol.
-                    self.walk(&drive, cx);
-                }
+            }
+            // Those that asked while it still watched, or while a patrol ended, have not started one.
+            if drive.expects() && !drive.far.patrols.swap(true, Ordering::SeqCst) {
+                self.walk(&drive, cx);
             }
             return Poll::Pending;
         }
@@ -238,6 +239,65 @@ impl Drop for Watcher {
         }
         if let Some(drive) = self.drive.upgrade() {
             drive.abandon();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncRead, ReadBuf};
+
+    use super::*;
+    use crate::testing::paused_io;
+
+    async fn until_read(io: &Io, read: &Mutex<usize>, count: usize) {
+        let limit = io.now().plus(Duration::from_secs(1));
+        while *read.lock().unwrap() < count {
+            assert!(io.now() < limit, "byte {count} is read");
+            io.sleep(Duration::from_millis(3)).await;
+        }
+    }
+
+    /// A blocked thread that waits for several answers listens for one of them at a time. It comes just
+    /// when the patrol has read for it, takes the patrol for being under way, and is gone again.
+    #[tokio::test(start_paused = true)]
+    async fn a_visit_while_a_patrol_ends_leaves_no_request_alone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let io = paused_io().0;
+        let (mut socket, drive) = Drive::open(stream, &io).unwrap();
+        let (read, visitor) = (Arc::new(Mutex::new(0)), Arc::downgrade(&drive));
+        let (count, visits) = (read.clone(), io.clone());
+        drive.start(poll_fn(move |cx| {
+            let mut buffer = [0; 8];
+            let mut bytes = ReadBuf::new(&mut buffer);
+            while std::pin::Pin::new(&mut socket).poll_read(cx, &mut bytes).is_ready() {
+                *count.lock().unwrap() += bytes.filled().len();
+                bytes.clear();
+                if let Some(drive) = visitor.upgrade() {
+                    drive.far.is_attended(&visits);
+                    drive.far.patrol();
+                }
+            }
+            Poll::<()>::Pending
+        }));
+        drive.under_way.fetch_add(1, Ordering::SeqCst);
+        for expected in 1..=20 {
+            // The far side leaves the reading to the thread.
+            drive.far.is_attended(&io);
+            drive.far.wake();
+            io.sleep(Duration::from_millis(3)).await;
+            assert!(!drive.far.watches.load(Ordering::SeqCst));
+            server.write_all(b"x").unwrap();
+            until_read(&io, &read, 2 * expected - 1).await;
+            // The thread has just been here, and is gone for good.
+            server.write_all(b"x").unwrap();
+            until_read(&io, &read, 2 * expected).await;
         }
     }
 }
