@@ -147,11 +147,14 @@ impl Watcher {
         }
         self.walk(&drive, cx);
         if !Self::has_to_watch(&drive) {
-            if let Some(stream) = self.stream.take() {
+            let watched = self.stream.take();
+            // Those that asked while it still watched, or while a patrol ended, have not started one;
+            // and a thread that was here may be gone for good.
+            let patrols = watched.is_some() || drive.expects() || !drive.near.watches();
+            if let Some(stream) = watched {
                 self.spare = stream.into_std().ok();
             }
-            // Those that asked while it still watched, or while a patrol ended, have not started one.
-            if drive.expects() && !drive.far.patrols.swap(true, Ordering::SeqCst) {
+            if patrols && !drive.far.patrols.swap(true, Ordering::SeqCst) {
                 self.walk(&drive, cx);
             }
             return Poll::Pending;
