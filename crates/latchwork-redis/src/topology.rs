@@ -23,8 +23,8 @@ use crate::replicas::Confirm;
 use crate::scripts::Script;
 use crate::sentinel::Sentinels;
 
-/// Room for what most commands have, so that their buffers are made once. Measured: without it a free
-/// cycle has 15 calls of realloc more, and 1.1 times as many instructions of the client (callgrind).
+/// Room for what most commands have, so that their buffers are made once. Measured: with the joined texts
+/// of `value.rs` it spares a free cycle 15 calls of realloc (callgrind).
 const ARGUMENTS: usize = 16;
 const BYTES: usize = 512;
 /// How often one request is sent at most.

@@ -4,11 +4,12 @@
 -- takes the place of each one's own clock.
 --
 -- Reads `counter`, `floor` and `now_us`; says what `last` and `token` are, and `digits`, the token as
--- text. It is put in the place of its include. Measured: with functions in its stead the short try and its release take 1.13 times as long
--- (CPU of the server, 64 in one packet).
+-- text. It is put in the place of its include. Measured: with functions in its stead the short try and
+-- its release take 1.15 times as long (CPU of the server, 64 in one packet).
 local last = tonumber(redis.call('GET', counter) or 0) or 0
 local token = math.max(last + 1, floor, floor < 1e15 and now_us or 0)
 -- In two parts: for `%d` a number has 31 bits on some servers. Measured: with `%.0f` the short try and its
--- release take 1.08 times as long.
+-- release take 1.08 times as long. The difference is divided, for a quotient with a fraction is rounded.
+local low = token % 1e8
 local digits = token < 1e8 and string.format('%.0f', token)
-  or string.format('%d%08d', math.floor(token / 1e8), token % 1e8)
+  or string.format('%d%08d', (token - low) / 1e8, low)
