@@ -7,14 +7,15 @@ use std::time::Duration;
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo};
+use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Endpoint};
+use crate::connection::{Connection, OnPush};
 use crate::errors::failure;
+use crate::link::command;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -49,29 +50,42 @@ impl Access {
     }
 }
 
+/// The versions of the protocol. With the newer one the server sends messages on the same connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Resp3,
+    Resp2,
+}
+
 /// What a connection says of itself at first.
-fn settings(access: &Access, protocol: ProtocolVersion) -> RedisConnectionInfo {
-    let mut settings = RedisConnectionInfo::default()
-        .set_db(access.database)
-        .set_protocol(protocol)
-        .set_skip_set_lib_name();
-    if let Some(user) = &access.credentials.user {
-        settings = settings.set_username(user);
+fn greetings(access: &Access, protocol: Protocol) -> Vec<Cmd> {
+    let Credentials { user, password } = &access.credentials;
+    let mut greetings = Vec::new();
+    match (protocol, user, password) {
+        (Protocol::Resp3, _, None) => greetings.push(command(&["HELLO", "3"])),
+        (Protocol::Resp3, _, Some(password)) => {
+            greetings.push(command(&["HELLO", "3", "AUTH", access.user(), password]));
+        }
+        (Protocol::Resp2, Some(user), Some(password)) => {
+            greetings.push(command(&["AUTH", user, password]));
+        }
+        (Protocol::Resp2, None, Some(password)) => greetings.push(command(&["AUTH", password])),
+        (Protocol::Resp2, _, None) => {}
     }
-    if let Some(password) = &access.credentials.password {
-        settings = settings.set_password(password);
+    if access.database != 0 {
+        greetings.push(command(&["SELECT", &access.database.to_string()]));
     }
-    settings
+    greetings
 }
 
 /// Makes the connection itself.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     access: &Access,
-    protocol: ProtocolVersion,
-    config: AsyncConnectionConfig,
+    protocol: Protocol,
+    on_push: OnPush,
     io: &Io,
-) -> Result<(MultiplexedConnection, Arc<Drive>), NotConnected> {
+) -> Result<(Connection, Arc<Drive>), NotConnected> {
     let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
     let greeting = access.tls.as_ref().map(|tls| tls.greeting(host)).transpose();
     let greeting = greeting.map_err(NotConnected::Refused)?;
@@ -81,11 +95,11 @@ pub(crate) async fn connect(
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         let (socket, drive) = Drive::open(stream.into_std()?, io)?;
-        let settings = settings(access, protocol);
+        let greetings = greetings(access, protocol);
         let conn = match greeting {
-            None => introduce(&settings, socket, config, &drive).await?,
+            None => introduce(&greetings, socket, on_push, &drive).await?,
             Some(greeting) => {
-                introduce(&settings, greeting.greet(socket).await?, config, &drive).await?
+                introduce(&greetings, greeting.greet(socket).await?, on_push, &drive).await?
             }
         };
         Ok((conn, drive))
@@ -97,14 +111,57 @@ pub(crate) async fn connect(
 
 /// Introduces itself to the server, and gives the connection to its drive.
 async fn introduce(
-    settings: &RedisConnectionInfo,
+    greetings: &[Cmd],
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    config: AsyncConnectionConfig,
+    on_push: OnPush,
     drive: &Arc<Drive>,
-) -> redis::RedisResult<MultiplexedConnection> {
-    let (conn, moving) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    drive.start(moving);
-    Ok(conn)
+) -> RedisResult<Connection> {
+    let (connection, mut moving) = Connection::new(stream, on_push);
+    if !greetings.is_empty() {
+        greet(greetings, &connection, &mut moving).await?;
+    }
+    drive.start(moving.introduced());
+    Ok(connection)
+}
+
+async fn greet(
+    greetings: &[Cmd],
+    connection: &Connection,
+    moving: &mut (impl Future<Output = ()> + Unpin),
+) -> RedisResult<()> {
+    let commands: Vec<&Cmd> = greetings.iter().collect();
+    let mut answers = std::pin::pin!(connection.send_together(&commands, 0));
+    let answers = tokio::select! {
+        biased;
+        answers = &mut answers => answers?,
+        // It may have answered before it went.
+        () = &mut *moving => answers.await?,
+    };
+    let says_who =
+        |greeting: &Cmd| greeting.args_iter().next() == Some(redis::Arg::Simple(b"AUTH"));
+    for (greeting, answer) in greetings.iter().zip(answers) {
+        let Value::ServerError(error) = answer else { continue };
+        let error = redis::RedisError::from(error);
+        // Before users had names there was a password alone.
+        if says_who(greeting)
+            && greeting.args_iter().len() == 3
+            && error.detail().is_some_and(|said| said.contains("number of arguments"))
+            && let Some(redis::Arg::Simple(password)) = greeting.args_iter().nth(2)
+        {
+            let mut again = greetings.to_vec();
+            again[0] = redis::cmd("AUTH");
+            again[0].arg(password);
+            return Box::pin(greet(&again, connection, moving)).await;
+        }
+        return Err(match says_who(greeting) {
+            // In words of its own, with whatever the server repeats of them.
+            true => {
+                (redis::ErrorKind::AuthenticationFailed, "the server refuses the password").into()
+            }
+            false => error,
+        });
+    }
+    Ok(())
 }
 
 /// Why there is no connection.
@@ -152,4 +209,104 @@ fn is_denied(error: &redis::RedisError) -> bool {
     let text = error.to_string();
     matches!(error.kind(), redis::ErrorKind::AuthenticationFailed)
         || ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| text.contains(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn access(user: Option<&str>, password: Option<&str>, database: i64) -> Access {
+        Access {
+            credentials: Credentials {
+                user: user.map(str::to_owned),
+                password: password.map(str::to_owned),
+            },
+            database,
+            tls: None,
+            detours: BTreeMap::new(),
+            probe: Probe::No,
+        }
+    }
+
+    fn said(access: &Access, protocol: Protocol) -> Vec<String> {
+        let text = |it: &Cmd| String::from_utf8(it.get_packed_command()).unwrap();
+        let words = |it: &Cmd| text(it).lines().skip(2).step_by(2).collect::<Vec<_>>().join(" ");
+        greetings(access, protocol).iter().map(words).collect()
+    }
+
+    #[test]
+    fn who_we_are_is_said_as_each_protocol_wants_it() {
+        let (new, old) = (Protocol::Resp3, Protocol::Resp2);
+        for (user, password, database, in_new, in_old) in [
+            (None, None, 0, vec!["HELLO 3"], vec![]),
+            (None, Some("pw"), 0, vec!["HELLO 3 AUTH default pw"], vec!["AUTH pw"]),
+            (Some("ann"), Some("pw"), 0, vec!["HELLO 3 AUTH ann pw"], vec!["AUTH ann pw"]),
+            (Some("ann"), None, 0, vec!["HELLO 3"], vec![]),
+            (None, None, 7, vec!["HELLO 3", "SELECT 7"], vec!["SELECT 7"]),
+        ] {
+            let access = access(user, password, database);
+            assert_eq!(said(&access, new), in_new);
+            assert_eq!(said(&access, old), in_old);
+        }
+    }
+
+    /// Greets a server that says each of these to what it hears, and then goes; and what it has heard.
+    async fn greeted(
+        access: &Access,
+        protocol: Protocol,
+        words: &[&str],
+    ) -> (RedisResult<()>, String) {
+        let (stream, mut server) = tokio::io::duplex(1024);
+        let (connection, mut mover) = Connection::new(stream, Arc::new(|_| {}));
+        let greetings = greetings(access, protocol);
+        let served = async {
+            let mut heard = Vec::with_capacity(1024);
+            for words in words {
+                server.read_buf(&mut heard).await.unwrap();
+                server.write_all(words.as_bytes()).await.unwrap();
+            }
+            drop(server);
+            String::from_utf8(heard).unwrap()
+        };
+        tokio::join!(greet(&greetings, &connection, &mut mover), served)
+    }
+
+    #[tokio::test]
+    async fn a_server_without_users_is_given_the_password_alone() {
+        let who = access(Some("default"), Some("pw"), 7);
+        let few = "-ERR wrong number of arguments for 'auth' command\r\n-NOAUTH no\r\n";
+        let said = [few, "+OK\r\n+OK\r\n"];
+        let (greeted, heard) = greeted(&who, Protocol::Resp2, &said).await;
+        greeted.unwrap();
+        assert!(
+            heard.ends_with("AUTH\r\n$2\r\npw\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n7\r\n"),
+            "{heard}"
+        );
+    }
+
+    #[tokio::test]
+    async fn whatever_a_server_says_of_a_wrong_password_it_is_denied() {
+        let who = access(None, Some("secret"), 0);
+        let at = Endpoint { host: "h".into(), port: 7 };
+        for said in ["-ERR invalid password\r\n", "-ERR no password is set, not secret\r\n"] {
+            let (greeted, _) = greeted(&who, Protocol::Resp2, &[said]).await;
+            let error = unreachable(&at, &who, &greeted.unwrap_err());
+            assert_eq!(error.kind, BackendErrorKind::Denied, "{said}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_says_why_and_goes_is_heard() {
+        let who = access(None, None, 0);
+        let (refused, _) = greeted(&who, Protocol::Resp3, &["-DENIED protected mode\r\n"]).await;
+        assert_eq!(refused.unwrap_err().code(), Some("DENIED"));
+        let (refused, _) = greeted(&who, Protocol::Resp3, &["HTTP/1.1 400 Bad Request\r\n"]).await;
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("does not speak Redis"), "{error}");
+    }
 }

@@ -6,6 +6,7 @@ mod cluster;
 mod combine;
 mod config;
 mod connect;
+mod connection;
 mod doctor;
 mod errors;
 mod facts;

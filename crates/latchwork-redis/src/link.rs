@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, Value, cmd};
+use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::SetOnce;
 
 use crate::answers::text;
 use crate::config::Endpoint;
 use crate::connect::{
-    Access, CONNECT_LIMIT, NotConnected, Probe, connect, refuses_hello, unreachable,
+    Access, CONNECT_LIMIT, NotConnected, Probe, Protocol, connect, refuses_hello, unreachable,
 };
+use crate::connection::{Connection, OnPush, ended};
 use crate::errors::{Failure, Reaction, failure, strange};
 use crate::facts::{Facts, Scripts, probe};
 use crate::lock;
@@ -34,12 +34,9 @@ pub(crate) struct Replaced {
     client_id: i64,
 }
 
-/// Takes what the server sends without being asked, and the word that the connection is gone.
-pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
-
 /// A connection.
 pub(crate) struct Link {
-    conn: MultiplexedConnection,
+    conn: Connection,
     /// What moves the bytes.
     drive: Arc<Drive>,
     endpoint: Endpoint,
@@ -88,29 +85,24 @@ impl Link {
         replaces: Option<&Replaced>,
     ) -> Result<Self, BackendError> {
         let mut last = None;
-        for protocol in [ProtocolVersion::RESP3, ProtocolVersion::RESP2] {
+        for protocol in [Protocol::Resp3, Protocol::Resp2] {
             let broken = Arc::new(AtomicBool::new(false));
-            let mut config = AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(CONNECT_LIMIT))
-                .set_response_timeout(None)
-                .set_pipeline_buffer_size(1024);
-            if protocol == ProtocolVersion::RESP3 {
+            let noted = {
                 let (on_push, broken) = (on_push.clone(), broken.clone());
-                config = config.set_push_sender(move |push: PushInfo| -> Result<(), ()> {
+                Arc::new(move |push: PushInfo| {
                     let given_up = broken.load(Ordering::SeqCst);
                     if push.kind == PushKind::Disconnection {
                         broken.store(true, Ordering::SeqCst);
                     } else if given_up {
                         // It may come from a master of the past, which has granted something.
-                        return Ok(());
+                        return;
                     }
                     on_push(push);
-                    Ok(())
-                });
-            }
-            match connect(&endpoint, access, protocol, config, &io).await {
+                })
+            };
+            match connect(&endpoint, access, protocol, noted, &io).await {
                 Ok((conn, drive)) => {
-                    let pushes = protocol == ProtocolVersion::RESP3;
+                    let pushes = protocol == Protocol::Resp3;
                     let mut link = Self {
                         conn,
                         drive,
@@ -131,7 +123,7 @@ impl Link {
                 }
                 // A server or proxy that does not know HELLO is spoken to as of old.
                 Err(NotConnected::By(error))
-                    if protocol == ProtocolVersion::RESP3 && refuses_hello(&error) =>
+                    if protocol == Protocol::Resp3 && refuses_hello(&error) =>
                 {
                     last = Some(error);
                 }
@@ -204,10 +196,8 @@ impl Link {
     /// Sends a command and awaits its answer. A dropped future counts as sent.
     pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
         let waiting = Waiting::new(self);
-        let mut conn = self.conn.clone();
-        // Pinned once: it is large, and each place that owned it would have room for it.
-        let sending = std::pin::pin!(conn.send_packed_command(command));
-        let sent = async { self.drive.send(sending).await.unwrap_or_else(ended) };
+        let sending = self.conn.send(command);
+        let sent = async { self.drive.send(sending).await.unwrap_or_else(|| Err(ended())) };
         let answer = self.unless_superseded(sent).await;
         waiting.answered();
         self.read(answer)
@@ -215,23 +205,19 @@ impl Link {
 
     /// Sends a command that the server shall take although its slot is only being moved there.
     pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, Failure> {
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("ASKING").add_command(command.clone());
-        let answers = self.send_together(&pipeline, 1, 1).await;
+        let answers = self.send_together(&[&cmd("ASKING"), command], 1).await;
         self.read(answers.map(|mut answers| answers.pop().unwrap_or(Value::Nil)))
     }
 
     /// Sends several commands at once and awaits the answers to all but the first `skip`.
     pub(crate) async fn send_together(
         &self,
-        pipeline: &redis::Pipeline,
+        commands: &[&Cmd],
         skip: usize,
-        count: usize,
     ) -> redis::RedisResult<Vec<Value>> {
         let waiting = Waiting::new(self);
-        let mut conn = self.conn.clone();
-        let sending = conn.send_packed_commands(pipeline, skip, count);
-        let sent = async { self.drive.send(sending).await.unwrap_or_else(ended) };
+        let sending = self.conn.send_together(commands, skip);
+        let sent = async { self.drive.send(sending).await.unwrap_or_else(|| Err(ended())) };
         let answers = self.unless_superseded(sent).await;
         waiting.answered();
         answers
@@ -299,8 +285,8 @@ impl Link {
         let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
         let answer = self.send(&subscribe).await;
-        // What a server says unasked of channels that it has moved away counts as an answer in the
-        // library, so that answers may come one late: this one must be about this channel.
+        // Something in between calls the channel otherwise, or speaks an older protocol: its messages
+        // would not be known, or be taken for answers.
         if let Ok(answer) = &answer
             && !confirms(answer, channel)
         {
@@ -367,7 +353,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The library keeps the connection until what is under way is answered.
+        // The connection is kept until what is under way is answered.
         self.give_up();
     }
 }
@@ -400,11 +386,6 @@ impl Drop for Waiting<'_> {
         let first = &self.link.unanswered_since;
         let _ = first.compare_exchange(0, self.since, Ordering::Relaxed, Ordering::Relaxed);
     }
-}
-
-fn ended<T>() -> redis::RedisResult<T> {
-    let kind = std::io::ErrorKind::ConnectionAborted;
-    Err(std::io::Error::new(kind, "the connection ended before the answer came").into())
 }
 
 /// A command of these words.

@@ -36,9 +36,7 @@ pub(crate) enum Use {
     All,
     /// Commands to a node of a Cluster.
     Commands,
-    /// Messages of channels on a node of a Cluster. When a slot moves away its server says so
-    /// unasked, and the library takes that for the answer to whatever was sent last: so nothing is
-    /// sent here but subscriptions.
+    /// Messages of channels on a node of a Cluster. Only subscriptions are sent here.
     Messages(Weak<Cluster>),
 }
 

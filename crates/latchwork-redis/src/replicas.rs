@@ -188,15 +188,13 @@ impl Link {
                 None => break self.open_beside().await?,
             }
         };
-        let mut pipeline = redis::pipe();
-        if asking {
-            pipeline.cmd("ASKING");
-        }
-        pipeline.add_command(command.clone());
         let millis = u64::try_from(confirm.limit.as_millis()).unwrap_or(u64::MAX).max(1);
-        pipeline.cmd("WAIT").arg(confirm.replicas).arg(millis);
+        let (ask, mut wait) = (cmd("ASKING"), cmd("WAIT"));
+        wait.arg(confirm.replicas).arg(millis);
+        let commands = [&ask, command, &wait];
+        let commands = &commands[usize::from(!asking)..];
         let mut given_up = GivenUp { of: self, client_id: own.client_id() };
-        let answers = own.send_together(&pipeline, usize::from(asking), 2);
+        let answers = own.send_together(commands, usize::from(asking));
         let answers = self.unless_superseded(answers).await;
         given_up.client_id = None;
         let (value, replicas) = match answers {

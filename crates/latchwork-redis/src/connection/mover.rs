@@ -1,0 +1,484 @@
+//! What moves the bytes of a connection.
+
+use std::io::{Error, ErrorKind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::frames::{self, Scan};
+use super::{Asked, OnPush, Shared};
+use crate::lock;
+
+/// Room for what comes at once, mostly.
+const ROOM: usize = 4 * 1024;
+/// A buffer that has grown over this is made anew when it is empty.
+const KEPT: usize = 64 * 1024;
+
+/// Moves the bytes of a connection while it is polled. It ends with the connection.
+pub(crate) struct Mover<S> {
+    shared: Arc<Shared>,
+    stream: S,
+    on_push: OnPush,
+    /// What is sent: `out[sent..]` is still to be written.
+    out: Vec<u8>,
+    sent: usize,
+    /// What was written may lie in a buffer of the stream.
+    flushes: bool,
+    /// What has come: `input[read..filled]` is still to be read.
+    input: Vec<u8>,
+    read: usize,
+    filled: usize,
+    /// How far the first answer of that was looked through.
+    scan: Scan,
+    /// Why nothing is written any more: what has come is still read.
+    trouble: Option<Error>,
+    /// The other side knows who we are, so its end is worth telling.
+    introduced: bool,
+    over: bool,
+}
+
+impl<S> Mover<S> {
+    pub(super) fn new(shared: Arc<Shared>, stream: S, on_push: OnPush) -> Self {
+        Self {
+            shared,
+            stream,
+            on_push,
+            out: Vec::new(),
+            sent: 0,
+            flushes: false,
+            input: vec![0; ROOM],
+            read: 0,
+            filled: 0,
+            scan: Scan::default(),
+            trouble: None,
+            introduced: false,
+            over: false,
+        }
+    }
+
+    /// From now on the end is told by [`PushKind::Disconnection`], unless this side wants it.
+    pub(crate) fn introduced(mut self) -> Self {
+        self.introduced = true;
+        self
+    }
+
+    /// Takes what is to be sent. Tells whether anybody will still send or be answered.
+    fn take_out(&mut self, cx: &Context<'_>) -> bool {
+        let mut state = lock(&self.shared.0);
+        // When nobody sends any more, the waker would only keep itself alive.
+        if !state.closing && !state.waker.as_ref().is_some_and(|it| it.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        if self.sent == self.out.len() {
+            self.sent = 0;
+            self.out.clear();
+            if self.out.capacity() > KEPT {
+                self.out = Vec::new();
+            }
+            std::mem::swap(&mut self.out, &mut state.out);
+        }
+        !state.closing || !state.asked.is_empty()
+    }
+
+    /// Reads all answers that are whole.
+    fn deliver(&mut self) -> RedisResult<()> {
+        loop {
+            let bytes = &self.input[self.read..self.filled];
+            let Some(length) = self.scan.end_of_first(bytes)? else { break };
+            self.scan = Scan::default();
+            let answer = frames::read(&bytes[..length])?;
+            self.read += length;
+            self.pass_on(answer)?;
+        }
+        if self.read == self.filled {
+            (self.read, self.filled) = (0, 0);
+            if self.input.len() > KEPT {
+                self.input = vec![0; ROOM];
+            }
+        } else if self.filled == self.input.len() {
+            self.input.copy_within(self.read..self.filled, 0);
+            (self.read, self.filled) = (0, self.filled - self.read);
+            if self.filled * 2 > self.input.len() {
+                self.input.resize(self.input.len() * 2, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an answer to whom it is for.
+    fn pass_on(&self, answer: Value) -> RedisResult<()> {
+        let mut state = lock(&self.shared.0);
+        let answer = match answer {
+            Value::Push { kind, data } if !state.expects(&kind, &data) => {
+                drop(state);
+                (self.on_push)(PushInfo { kind, data });
+                return Ok(());
+            }
+            answer => answer,
+        };
+        match state.asked.front_mut() {
+            Some(Asked::Several { skip, left, answers, .. }) => {
+                *left -= 1;
+                if *skip > 0 {
+                    *skip -= 1;
+                } else {
+                    answers.push(answer);
+                }
+                if *left == 0
+                    && let Some(Asked::Several { to, answers, .. }) = state.asked.pop_front()
+                {
+                    drop(state);
+                    let _ = to.send(Ok(answers)); // given up meanwhile
+                }
+            }
+            Some(Asked::One { .. }) => {
+                if let Some(Asked::One { to, .. }) = state.asked.pop_front() {
+                    drop(state);
+                    let _ = to.send(Ok(answer)); // given up meanwhile
+                }
+            }
+            None => {
+                let strange = "the server does not speak Redis: an answer that nobody asked for";
+                return Err(Error::new(ErrorKind::InvalidData, strange).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection has ended, as this side wants or for this reason. What is not answered fails.
+    fn end(&mut self, wanted: bool, why: Option<&redis::RedisError>) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        let asked = {
+            let mut state = lock(&self.shared.0);
+            state.ended = true;
+            state.waker = None;
+            std::mem::take(&mut state.asked)
+        };
+        // First: who is answered makes no use of this connection any more.
+        if self.introduced && !wanted {
+            (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+        }
+        let Some(why) = why else { return };
+        for asked in asked {
+            let why = Error::new(ErrorKind::ConnectionAborted, why.to_string()).into();
+            match asked {
+                Asked::One { to, .. } => drop(to.send(Err(why))),
+                Asked::Several { to, .. } => drop(to.send(Err(why))),
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
+    /// Moves all that can be moved. `Ok` is the end that was asked for.
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
+        loop {
+            if self.send(cx) {
+                return Poll::Ready(Ok(()));
+            }
+            match ready!(self.fill(cx)) {
+                Ok(()) => self.deliver()?,
+                Err(error) => return Poll::Ready(Err(self.trouble.take().unwrap_or(error).into())),
+            }
+        }
+    }
+
+    /// Writes what is to be sent. Tells whether nothing is left to be done at all.
+    fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        loop {
+            let was_left = self.sent < self.out.len();
+            let goes_on = self.take_out(cx);
+            if self.trouble.is_some() {
+                return false;
+            }
+            match self.write(cx) {
+                // What was asked for meanwhile has had no room here.
+                Poll::Ready(Ok(())) if was_left => {}
+                Poll::Ready(Ok(())) => return !goes_on,
+                Poll::Ready(Err(error)) => self.trouble = Some(error),
+                Poll::Pending => return false,
+            }
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        while self.sent < self.out.len() {
+            let left = &self.out[self.sent..];
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, left))? {
+                0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                written => self.sent += written,
+            }
+            self.flushes = true;
+        }
+        if self.flushes {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.flushes = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads once. There is room: [`Self::deliver`] makes it.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+        match buffer.filled().len() {
+            0 => {
+                let gone = "the server has closed the connection";
+                Poll::Ready(Err(Error::new(ErrorKind::UnexpectedEof, gone)))
+            }
+            count => {
+                self.filled += count;
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let ended = ready!(self.step(cx));
+        self.end(ended.is_ok(), ended.err().as_ref());
+        Poll::Ready(())
+    }
+}
+
+impl<S> Drop for Mover<S> {
+    fn drop(&mut self) {
+        // What is dropped with the last that could send is not missed.
+        let wanted = lock(&self.shared.0).closing;
+        self.end(wanted, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tasks of tests")]
+
+    use std::sync::Mutex;
+
+    use redis::cmd;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::link::command;
+
+    struct Side {
+        connection: Option<Arc<Connection>>,
+        server: DuplexStream,
+        pushed: Arc<Mutex<Vec<PushInfo>>>,
+        moving: JoinHandle<()>,
+    }
+
+    fn side() -> Side {
+        let (stream, server) = tokio::io::duplex(64);
+        let pushed = Arc::new(Mutex::new(Vec::new()));
+        let noted = pushed.clone();
+        let on_push = Arc::new(move |push| lock(&noted).push(push));
+        let (connection, mover) = Connection::new(stream, on_push);
+        let moving = tokio::spawn(mover.introduced());
+        Side { connection: Some(Arc::new(connection)), server, pushed, moving }
+    }
+
+    impl Side {
+        fn ask(&self, command: redis::Cmd) -> JoinHandle<RedisResult<Value>> {
+            let connection = self.connection.clone().unwrap();
+            tokio::spawn(async move { connection.send(&command).await })
+        }
+
+        /// What the client has sent, as long as this.
+        async fn sent(&mut self, length: usize) -> String {
+            let mut bytes = vec![0; length];
+            self.server.read_exact(&mut bytes).await.unwrap();
+            String::from_utf8(bytes).unwrap()
+        }
+
+        /// The server goes, and the connection ends.
+        async fn leave(self) {
+            drop(self.server);
+            ends(self.moving).await;
+        }
+    }
+
+    async fn ends(moving: JoinHandle<()>) {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(10), moving).await;
+        ended.expect("the connection ends").unwrap();
+    }
+
+    const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+
+    #[tokio::test]
+    async fn answers_come_in_the_order_of_the_requests_however_they_are_cut() {
+        let mut side = side();
+        let one = side.ask(command(&["GET", "k"]));
+        tokio::task::yield_now().await;
+        let connection = side.connection.clone().unwrap();
+        let several = tokio::spawn(async move {
+            let (ask, get) = (cmd("ASKING"), command(&["GET", "k"]));
+            connection.send_together(&[&ask, &get, &get], 1).await
+        });
+        let asking = "*1\r\n$6\r\nASKING\r\n";
+        let whole = [GET, asking, GET, GET].concat();
+        assert_eq!(side.sent(whole.len()).await, whole);
+        let long = "x".repeat(3 * ROOM);
+        let texts = format!("+OK\r\n-ERR no\r\n${}\r\n{long}\r\n", long.len());
+        for byte in format!("*2\r\n:7\r\n_\r\n{texts}").bytes() {
+            side.server.write_all(&[byte]).await.unwrap();
+        }
+        assert_eq!(one.await.unwrap().unwrap(), Value::Array(vec![Value::Int(7), Value::Nil]));
+        let answers = several.await.unwrap().unwrap();
+        assert!(matches!(answers[0], Value::ServerError(_)));
+        assert_eq!(answers[1], Value::BulkString(long.into_bytes()));
+    }
+
+    #[tokio::test]
+    async fn a_message_is_no_answer_unless_it_confirms_what_was_asked() {
+        let mut side = side();
+        let confirmed = side.ask(command(&["SSUBSCRIBE", "mine"]));
+        side.sent("*2\r\n$10\r\nSSUBSCRIBE\r\n$4\r\nmine\r\n".len()).await;
+        let other = ">3\r\n$12\r\nsunsubscribe\r\n$5\r\nother\r\n:0\r\n";
+        let mine = ">3\r\n$10\r\nssubscribe\r\n$4\r\nmine\r\n:1\r\n";
+        let message = ">3\r\n$8\r\nsmessage\r\n$4\r\nmine\r\n$1\r\nx\r\n";
+        for said in [other, mine, message] {
+            side.server.write_all(said.as_bytes()).await.unwrap();
+        }
+        let Value::Push { data, .. } = confirmed.await.unwrap().unwrap() else { panic!() };
+        assert_eq!(data[0], Value::BulkString(b"mine".to_vec()));
+        let no_more = side.ask(command(&["SUNSUBSCRIBE", "mine"]));
+        side.sent("*2\r\n$12\r\nSUNSUBSCRIBE\r\n$4\r\nmine\r\n".len()).await;
+        let gone = ">3\r\n$12\r\nsunsubscribe\r\n$4\r\nmine\r\n:0\r\n";
+        side.server.write_all([other, gone].concat().as_bytes()).await.unwrap();
+        let Value::Push { data, .. } = no_more.await.unwrap().unwrap() else { panic!() };
+        assert_eq!(data[0], Value::BulkString(b"mine".to_vec()));
+        let asked = side.ask(command(&["GET", "k"]));
+        side.sent(GET.len()).await;
+        side.server.write_all([message, ":7\r\n"].concat().as_bytes()).await.unwrap();
+        assert_eq!(asked.await.unwrap().unwrap(), Value::Int(7));
+        let pushed = side.pushed.clone();
+        side.leave().await;
+        let pushed = lock(&pushed).iter().map(|push| push.kind.clone()).collect::<Vec<_>>();
+        use PushKind::{Disconnection, SMessage, SUnsubscribe};
+        assert_eq!(pushed, [SUnsubscribe, SMessage, SUnsubscribe, SMessage, Disconnection]);
+    }
+
+    #[tokio::test]
+    async fn the_end_fails_what_is_under_way_and_what_comes_later_and_is_told_once() {
+        let mut side = side();
+        let under_way = side.ask(command(&["GET", "k"]));
+        side.sent(GET.len()).await;
+        side.server.write_all(b"$5\r\nhal").await.unwrap();
+        drop(side.server);
+        ends(side.moving).await;
+        let error = under_way.await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("closed"), "{error}");
+        let later = side.connection.unwrap();
+        assert!(later.send(&command(&["GET", "k"])).await.is_err());
+        assert_eq!(lock(&side.pushed).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_speaks_something_else_is_left() {
+        for said in ["HTTP/1.1 400 Bad Request\r\n", ":1\r\n", "$-2\r\n", "$1\r\nxx\r\n", "\n"] {
+            let mut side = side();
+            side.server.write_all(said.as_bytes()).await.unwrap();
+            ends(side.moving).await;
+            assert_eq!(lock(&side.pushed).len(), 1, "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_nobody_needs_ends_after_its_last_answer() {
+        let mut side = side();
+        let last = side.ask(command(&["GET", "k"]));
+        side.sent(GET.len()).await;
+        side.connection = None;
+        tokio::task::yield_now().await;
+        assert!(!side.moving.is_finished());
+        last.abort();
+        assert!(last.await.is_err());
+        assert!(!side.moving.is_finished(), "its request is under way");
+        side.server.write_all(b"_\r\n").await.unwrap();
+        ends(side.moving).await;
+        assert_eq!(lock(&side.pushed).len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_mover_that_is_dropped_with_its_connection_tells_no_end() {
+        for (closes, told) in [(true, 0), (false, 1)] {
+            let (stream, _server) = tokio::io::duplex(64);
+            let pushed = Arc::new(Mutex::new(Vec::new()));
+            let noted = pushed.clone();
+            let on_push = Arc::new(move |push| lock(&noted).push(push));
+            let (connection, mover) = Connection::new(stream, on_push);
+            let kept = (!closes).then_some(connection);
+            drop(mover.introduced());
+            assert_eq!(lock(&pushed).len(), told, "{closes}");
+            drop(kept);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_while_the_way_is_full_goes_out_when_it_is_free() {
+        let mut side = side();
+        let long = "x".repeat(1_000);
+        let first = side.ask(command(&["GET", &long]));
+        tokio::task::yield_now().await;
+        let second = side.ask(command(&["GET", "k"]));
+        tokio::task::yield_now().await;
+        let before = format!("*2\r\n$3\r\nGET\r\n$1000\r\n{long}\r\n");
+        let both = [&before, GET].concat();
+        let sent = tokio::time::timeout(std::time::Duration::from_secs(10), side.sent(both.len()));
+        assert_eq!(sent.await.expect("the second goes without an answer to the first"), both);
+        drop((first, second));
+    }
+
+    /// Takes no byte, and has an answer for what was asked before.
+    struct NoWay(&'static [u8]);
+
+    impl AsyncRead for NoWay {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            into.put_slice(std::mem::take(&mut self.0));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for NoWay {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<std::io::Result<usize>> {
+            Poll::Ready(Err(ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_come_is_read_after_the_way_out_has_broken() {
+        let (connection, mover) = Connection::new(NoWay(b":7\r\n"), Arc::new(|_| {}));
+        let get = command(&["GET", "k"]);
+        let (answer, ()) = tokio::join!(connection.send(&get), mover);
+        assert_eq!(answer.unwrap(), Value::Int(7));
+        let error = connection.send(&get).await.unwrap_err();
+        assert!(error.is_io_error(), "{error}");
+    }
+}
