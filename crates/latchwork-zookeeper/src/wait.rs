@@ -57,7 +57,7 @@ impl Shared {
                 return Ok(self.admitted(claim, &lock, &session, landed));
             }
         }
-        Ok(match select_all(lists).await.0 {
+        Ok(match session.listen(select_all(lists)).await.0 {
             Ok(landed) => self.admitted(claim, &lock, &session, landed),
             // The connection broke, and the watch with it.
             Err(_) => Wake::Look,

@@ -222,7 +222,8 @@ impl Drive {
             return Some(output);
         }
         let answer = poll_fn(|cx| {
-            let polled = sending.as_mut().poll(cx);
+            // Whoever takes an answer may give the connection something to do.
+            let polled = self.give(|| sending.as_mut().poll(cx));
             if polled.is_pending() {
                 self.find_reader(&mut reader);
             }
@@ -235,10 +236,48 @@ impl Drive {
         }
     }
 
+    /// What it runs on.
+    pub fn io(&self) -> &Io {
+        &self.io
+    }
+
+    /// Moves on this thread what was given to the connection's future.
+    pub fn move_now(self: &Arc<Self>) {
+        self.pump();
+    }
+
+    /// Gives something to the connection's future, and moves it on this thread.
+    pub fn give<T>(self: &Arc<Self>, give: impl FnOnce() -> T) -> T {
+        let (given, is_woken) = {
+            let busy = Busy::with(self);
+            let given = give();
+            (given, busy.was_woken())
+        };
+        if is_woken {
+            self.pump();
+        }
+        given
+    }
+
+    /// Makes the next read ask the system, though no watcher has seen anything.
+    pub fn look(&self) {
+        self.door.open();
+    }
+
+    /// Waits for the answer to a request that was given before, and reads it near its caller. It must
+    /// be answered also when the connection ends.
+    pub async fn answer<F: Future>(self: &Arc<Self>, waiting: F) -> F::Output {
+        self.read_for(&self.under_way, waiting).await
+    }
+
     /// Runs a future that waits for messages of the server, and reads them near its caller.
     pub async fn listen<F: Future>(self: &Arc<Self>, waiting: F) -> F::Output {
+        self.read_for(&self.listening, waiting).await
+    }
+
+    async fn read_for<F: Future>(self: &Arc<Self>, those: &AtomicU32, waiting: F) -> F::Output {
         let mut waiting = pin!(waiting);
-        let _listening = Counted::in_(&self.listening);
+        let _counted = Counted::in_(those);
         let mut reader = None;
         poll_fn(|cx| {
             let polled = waiting.as_mut().poll(cx);

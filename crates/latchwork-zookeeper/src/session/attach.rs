@@ -1,6 +1,7 @@
 //! How a session comes to a server: hello, who we are, and its pulse.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Io};
@@ -8,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 
 use super::messages::{Hello, Kind, Refusal, Request, Welcome};
-use super::transport::{Header, Trouble, Wire, close, greet, malformed, read_frame};
+use super::transport::{Header, Trouble, Way, Wire, close, greet, malformed, read_frame};
 use super::{Ensemble, Reply, Shared, Up, access, locked};
 use crate::config::{Endpoint, ZooKeeperConfig};
 use crate::errors::{full, no_answer, not_sent, set_back};
@@ -25,24 +26,24 @@ pub(super) struct Attach<'a> {
     pub(super) names: &'a Names,
     pub(super) timeout: &'a mut Duration,
     pub(super) known: &'a mut Option<Welcome>,
-    pub(super) last_seen: i64,
     pub(super) server: usize,
     pub(super) shared: &'a Shared,
+    pub(super) io: &'a Io,
 }
 
 impl Attach<'_> {
     /// Connects to a server, and takes up the session there or begins it; `None` if it is over.
-    pub(super) async fn connect(self) -> Result<Option<Box<dyn Wire>>, Trouble> {
+    pub(super) async fn connect(self) -> Result<Option<Way>, Trouble> {
         let config = &self.ensemble.config;
         let server = &config.servers[self.server];
         let (is_new, newest) = (self.known.is_none(), self.ensemble.newest());
         let hello = Hello {
-            last_seen: self.last_seen,
+            last_seen: self.shared.seen.load(Ordering::SeqCst),
             timeout_ms: self.timeout.as_millis().try_into().unwrap_or(i32::MAX),
             session: self.known.as_ref().map_or(0, |known| known.session),
             password: self.known.as_ref().map_or(&[0; 16], |known| &*known.password),
         };
-        let (mut wire, welcome) = greet(server, config, hello).await?;
+        let (mut way, welcome) = greet(server, config, hello, self.io).await?;
         if welcome.session == 0 || welcome.timeout_ms <= 0 {
             if is_new {
                 return Err(std::io::Error::other("it gives no session").into());
@@ -55,15 +56,15 @@ impl Attach<'_> {
         let pulse = self.names.pulse(welcome.session);
         let up = Up { id: welcome.session, pulse: (&*pulse).into(), timeout: *self.timeout };
         *self.known = Some(welcome);
-        let seen = self.make_pulse(&mut wire, &pulse).await?;
+        let seen = self.make_pulse(&mut way.wire, &pulse).await?;
         if is_new && seen <= newest {
             // A new session is agreed on after all that any server has told before.
-            close(wire).await?;
+            close(way).await?;
             return Err(Trouble::Refused(set_back(newest, seen)));
         }
         self.ensemble.saw(seen);
         *locked(&self.shared.up) = Some(up);
-        Ok(Some(wire))
+        Ok(Some(way))
     }
 
     /// Makes sure that there is the node by which the session proves that it lives; tells the last
@@ -131,7 +132,7 @@ pub(crate) async fn probe(
         for (place, server) in ensemble.config.servers.iter().enumerate() {
             let is_last = place + 1 == ensemble.config.servers.len();
             let limit = if is_last { LAST_LIMIT } else { PROBE_LIMIT };
-            let asking = ask_for(server, &ensemble.config, timeout_ms);
+            let asking = ask_for(server, &ensemble.config, timeout_ms, &limits);
             failure = match limits.within(limit, asking).await {
                 Some(Ok(timeout)) => return drop(answer.send(Ok(timeout))),
                 Some(Err(Trouble::Refused(error))) => error,
@@ -153,10 +154,11 @@ async fn ask_for(
     server: &Endpoint,
     config: &ZooKeeperConfig,
     timeout_ms: i32,
+    io: &Io,
 ) -> Result<Duration, Trouble> {
     let hello = Hello { last_seen: 0, timeout_ms, session: 0, password: &[0; 16] };
-    let (wire, welcome) = greet(server, config, hello).await?;
-    close(wire).await?;
+    let (way, welcome) = greet(server, config, hello, io).await?;
+    close(way).await?;
     match welcome.timeout_ms {
         1.. => Ok(Duration::from_millis(welcome.timeout_ms as u64)),
         _ => Err(std::io::Error::other("it gives no session").into()),

@@ -46,8 +46,8 @@ impl Link {
         self.push(flight, now, false);
     }
 
-    pub(super) fn send_pulse(&mut self, pulse: &str, now: Reading) {
-        let flight = Flight { requests: vec![Request::set(pulse)], answer: None };
+    /// The same for a write of the session's node: a connection is of no use if that is refused.
+    pub(super) fn take_pulse(&mut self, flight: Flight, now: Reading) {
         self.push(flight, now, true);
     }
 

@@ -1,7 +1,8 @@
 //! Sessions with ZooKeeper: the client, as far as locks need one.
 //!
 //! A session is one task that is connected to one of the servers at a time. Requests that are given
-//! together are written together, by whoever gives them (ADR 0010), and answered in order. When the
+//! together are written together, by whoever gives them, and answered in order; whoever waits for the
+//! answer reads it (ADR 0037). The task itself connects and sends heart-beats. When the
 //! connection breaks, the session goes on at another server; requests without answer are not sent
 //! again, their askers are told. Each session has a node of its own, the pulse: it is written at every
 //! heart-beat, because only answers of a majority prove that the session lives ([`proof`]).
@@ -13,6 +14,7 @@ mod hostile;
 mod jute;
 mod link;
 pub(crate) mod messages;
+mod mover;
 mod outlet;
 mod proof;
 mod sasl;
@@ -21,14 +23,17 @@ mod transport;
 mod watches;
 
 use std::fmt;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, Io};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::attach::probe;
 pub(crate) use self::ensemble::Ensemble;
+use self::link::Link;
 use self::messages::{Access, Refusal, Request};
 use self::outlet::Outlet;
 use self::proof::Proof;
@@ -80,7 +85,24 @@ impl Landed {
 pub(crate) type Coming = oneshot::Receiver<Landed>;
 
 /// Requests on their way.
-pub(crate) type Departed = Result<Coming, BackendError>;
+pub(crate) type Departed = Result<UnderWay, BackendError>;
+
+/// Requests that were given to a connection, or wait for one.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    coming: Coming,
+    /// Moves the connection that has them.
+    drive: Option<Arc<Drive>>,
+}
+
+impl UnderWay {
+    async fn landed(&mut self) -> Result<Landed, oneshot::error::RecvError> {
+        match &self.drive {
+            Some(drive) => drive.answer(&mut self.coming).await,
+            None => (&mut self.coming).await,
+        }
+    }
+}
 
 /// A session that the servers know of.
 #[derive(Debug, Clone)]
@@ -101,6 +123,30 @@ struct Shared {
     watches: Watches,
     /// The connection's way out, while there is one.
     outlet: Mutex<Option<Outlet>>,
+    /// The last transaction that a server has told this session of.
+    seen: AtomicI64,
+}
+
+impl Shared {
+    /// Acts on the requests of the connection, if there is one.
+    fn with_link(&self, act: impl FnOnce(&mut Link)) {
+        if let Some(outlet) = &mut *locked(&self.outlet) {
+            act(&mut outlet.link);
+        }
+    }
+
+    /// Ends the connection, and gives back who waits for its answers.
+    fn shut(&self) -> Option<Link> {
+        let Outlet { link, drive, .. } = locked(&self.outlet).take()?;
+        // What moves it sees that it is not needed any more.
+        drive.move_now();
+        Some(link)
+    }
+
+    /// The drive of the connection, while there is one.
+    fn drive(&self) -> Option<Arc<Drive>> {
+        locked(&self.outlet).as_ref().map(|outlet| outlet.drive.clone())
+    }
 }
 
 /// A session. Dropping it closes it.
@@ -151,19 +197,24 @@ impl Session {
     /// Sends requests that go together, and does not wait for their answers. What was not sent yet
     /// is not sent any more when the value is dropped.
     pub(crate) fn depart(&self, requests: Vec<Request>) -> Departed {
-        let (flight, landed) = Flight::new(requests);
-        self.give(flight).map(|()| landed)
+        let (flight, coming) = Flight::new(requests);
+        let drive = self.give(flight)?;
+        Ok(UnderWay { coming, drive })
     }
 
-    /// Writes it on this thread, or leaves it to the session's task.
-    fn give(&self, flight: Flight) -> Result<(), BackendError> {
-        let mut outlet = locked(&self.shared.outlet);
-        if let Some(outlet) = outlet.as_mut().filter(|outlet| outlet.is_open()) {
-            outlet.send(flight, Reading::now(&self.io));
-            return Ok(());
-        }
-        drop(outlet);
-        self.flights.send(flight).map_err(|_| self.over())
+    /// Writes it on this thread, or leaves it to the session's task. Tells what moves the connection
+    /// that has it.
+    fn give(&self, flight: Flight) -> Result<Option<Arc<Drive>>, BackendError> {
+        let drive = {
+            let mut outlet = locked(&self.shared.outlet);
+            let Some(outlet) = outlet.as_mut().filter(|outlet| outlet.is_open()) else {
+                return self.flights.send(flight).map(|()| None).map_err(|_| self.over());
+            };
+            outlet.link.take(flight, Reading::now(&self.io));
+            outlet.drive.clone()
+        };
+        drive.move_now();
+        Ok(Some(drive))
     }
 
     /// The answers to requests that were sent; to be asked for until they are there, and not again.
@@ -173,7 +224,7 @@ impl Session {
     /// May be dropped and asked again.
     pub(crate) async fn landed(&self, departed: &mut Departed) -> Landed {
         let trouble = match departed {
-            Ok(landed) => match landed.await {
+            Ok(under_way) => match under_way.landed().await {
                 Ok(landed) => return landed,
                 Err(_) => no_answer("the connections to ZooKeeper were closed"),
             },
@@ -231,6 +282,14 @@ impl Session {
         let (flight, landed) = Flight::new(requests);
         let stands = self.shared.watches.at_news(path, flight);
         (landed, stands)
+    }
+
+    /// Waits for news near the caller.
+    pub(crate) async fn listen<F: Future>(&self, waiting: F) -> F::Output {
+        match self.shared.drive() {
+            Some(drive) => drive.listen(waiting).await,
+            None => waiting.await,
+        }
     }
 
     /// Whether the server watches a node.

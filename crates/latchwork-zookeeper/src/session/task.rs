@@ -1,21 +1,24 @@
-//! The task of a session: connects, sends, reads, beats.
+//! The task of a session: connects, and beats.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::Fuse;
 use latchwork_store::{BackendError, Io, random_between};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use super::attach::Attach;
-use super::link::{Learnt, land};
-use super::messages::{NEWS, News, Refusal, Request, Welcome};
+use super::link::land;
+use super::messages::{Request, Welcome};
+use super::mover::Mover;
 use super::outlet::Outlet;
 use super::proof::{Proof, Reading};
-use super::transport::{Header, Trouble, Wire, first_frame, malformed};
+use super::transport::{Trouble, Way};
 use super::{Ended, Ensemble, Flight, Shared, locked};
 use crate::errors::{full, no_answer, not_sent};
 use crate::names::Names;
@@ -34,8 +37,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// A session that is to follow on another one waits no longer for its end.
 const OTHERS_END: Duration = Duration::from_secs(2);
-/// As much is read at once.
-const PIECE: usize = 16 * 1024;
+/// What is said of a connection that ended without a word.
+const ENDED: &str = "the connection has ended";
 
 /// Runs a session until nobody needs it any more, or the servers have ended it.
 pub(super) async fn run(
@@ -57,7 +60,6 @@ pub(super) async fn run(
         io,
         waiting: VecDeque::new(),
         known: None,
-        last_seen: 0,
         broke_at: None,
     };
     if let Some(after) = after
@@ -80,7 +82,6 @@ struct Task {
     waiting: VecDeque<Flight>,
     /// The session, once there is one.
     known: Option<Welcome>,
-    last_seen: i64,
     /// When the last connection broke.
     broke_at: Option<Reading>,
     /// The server that is asked next.
@@ -93,21 +94,18 @@ struct NotNeeded;
 impl Task {
     async fn live(&mut self) {
         loop {
-            let wire = match self.attach().await {
-                Ok(Some(wire)) => wire,
+            let way = match self.attach().await {
+                Ok(Some(way)) => way,
                 Ok(None) => return self.fail_for_good(),
                 Err(NotNeeded) => return,
             };
             let begun_at = self.io.now();
             self.broke_at = None;
-            let ended = self.serve(wire).await;
-            let outlet = locked(&self.shared.outlet).take();
-            let Err(trouble) = ended else { return };
+            let serving = Serving(self.shared.clone());
+            let Err(trouble) = self.serve(way).await else { return };
             self.broke_at = Some(Reading::now(&self.io));
             let message = format!("{}: {trouble}", self.ensemble.config.servers[self.server]);
-            if let Some(mut outlet) = outlet {
-                outlet.link.fail(&no_answer(message));
-            }
+            serving.fail(&no_answer(message));
             self.shared.watches.end_all();
             self.server = (self.server + 1) % self.ensemble.config.servers.len();
             if self.io.now().since(begun_at) < PAUSE {
@@ -137,7 +135,7 @@ impl Task {
     }
 
     /// Connects to a server, and takes up the session there or begins it; `None` if it is over.
-    async fn attach(&mut self) -> Result<Option<Box<dyn Wire>>, NotNeeded> {
+    async fn attach(&mut self) -> Result<Option<Way>, NotNeeded> {
         loop {
             let servers = self.ensemble.config.servers.len();
             let mut last = None;
@@ -149,10 +147,10 @@ impl Task {
                 let hello = Reading::now(&self.io);
                 let failed = match self.unless_not_needed(limit, |task| task.connect()).await? {
                     None => format!("no answer within {limit:?}"),
-                    Some(Ok(Some(wire))) => {
+                    Some(Ok(Some(way))) => {
                         self.ensemble.set_full(false);
                         *locked(&self.shared.proof) = Some(Proof::new(self.timeout, hello));
-                        return Ok(Some(wire));
+                        return Ok(Some(way));
                     }
                     Some(Ok(None)) => return Ok(None),
                     Some(Err(Trouble::Refused(error))) => {
@@ -216,16 +214,16 @@ impl Task {
     where
         F: Future<Output = T>,
     {
-        let Self { ensemble, names, timeout, known, last_seen, server, io, shared, .. } = self;
+        let Self { ensemble, names, timeout, known, server, io, shared, .. } = self;
         let (flights, waiting) = (&mut self.flights, &mut self.waiting);
         let attach = Attach {
             ensemble,
             names,
             timeout,
             known,
-            last_seen: *last_seen,
             server: *server,
             shared,
+            io,
         };
         let work = io.within(limit, work(attach));
         tokio::pin!(work);
@@ -241,8 +239,8 @@ impl Task {
     }
 
     /// Serves a connection until it breaks (an error) or nobody needs the session any more.
-    async fn serve(&mut self, wire: Box<dyn Wire>) -> Result<(), String> {
-        let (mut reader, writer) = tokio::io::split(wire);
+    async fn serve(&mut self, way: Way) -> Result<(), String> {
+        let Way { wire, drive } = way;
         let (least, most) = PATIENCE_LIMITS;
         let patience = (self.timeout / PATIENCE).clamp(least, most).min(self.timeout / 4);
         let pulse: Arc<str> = match &*locked(&self.shared.up) {
@@ -250,60 +248,42 @@ impl Task {
             None => return Err("no session".into()),
         };
         let shared = self.shared.clone();
-        let mut outlet = Outlet::new(writer);
-        for flight in self.waiting.drain(..) {
-            outlet.link.take(flight, Reading::now(&self.io));
-        }
-        *locked(&shared.outlet) = Some(outlet);
-        let with_outlet = |act: &mut dyn FnMut(&mut Outlet)| {
-            if let Some(outlet) = &mut *locked(&shared.outlet) {
-                act(outlet);
-            }
-        };
         let beat_every = self.timeout / BEATS;
         let mut beaten_at = Reading::now(&self.io);
-        // A server that is slow with many answers is not silent.
-        let mut heard_at = beaten_at.at;
+        let mut outlet = Outlet::new(drive.clone(), beaten_at.at);
+        for flight in self.waiting.drain(..) {
+            outlet.link.take(flight, beaten_at);
+        }
+        *locked(&shared.outlet) = Some(outlet);
+        let (mover, mut broken) =
+            Mover::new(wire, shared.clone(), self.ensemble.clone(), self.io.clone());
+        drive.start(mover);
         // So often that no silence is overlooked for long, and a beat falls on a look.
         let looks = beat_every.as_nanos().div_ceil((patience / 2).as_nanos()).max(1);
         let look_every = beat_every / u32::try_from(looks).unwrap_or(u32::MAX);
         let mut look = self.io.sleep(look_every);
-        let mut read = Vec::with_capacity(PIECE);
+        // While it waits for its answer, the connection is read here, whoever else should.
+        let mut beat = pin!(Fuse::terminated());
         loop {
-            let mut is_open = false;
-            with_outlet(&mut |outlet| is_open = outlet.is_open());
-            let trouble = poll_fn(|cx| match &mut *locked(&shared.outlet) {
-                Some(outlet) => outlet.poll(cx),
-                None => Poll::Pending,
-            });
             tokio::select! {
                 biased;
-                flight = self.flights.recv(), if is_open => {
+                flight = next_flight(&shared, &mut self.flights) => {
                     // Given before there was a connection, or when too much was waiting.
                     let Some(flight) = flight else { break };
-                    let (now, mut flight) = (Reading::now(&self.io), Some(flight));
-                    with_outlet(&mut |outlet| {
-                        if let Some(flight) = flight.take() {
-                            outlet.link.take(flight, now);
-                        }
-                    });
-                }
-                error = trouble => return Err(error.to_string()),
-                got = reader.read_buf(&mut read) => {
-                    match got {
-                        Ok(0) => return Err("the server closed the connection".into()),
-                        Ok(_) => {
-                            heard_at = self.io.now();
-                            self.take_answers(&mut read)?;
-                        }
-                        Err(error) => return Err(error.to_string()),
-                    }
-                }
-                () = &mut look => {
                     let now = Reading::now(&self.io);
-                    let mut oldest = None;
-                    with_outlet(&mut |outlet| oldest = outlet.link.oldest());
-                    if oldest.is_some_and(|sent_at| now.at.since(sent_at.max(heard_at)) >= patience) {
+                    shared.with_link(|link| link.take(flight, now));
+                    drive.move_now();
+                }
+                why = &mut broken => return Err(why.unwrap_or_else(|_| ENDED.into())),
+                _ = &mut beat => {}
+                () = &mut look => {
+                    // Those near it may be blocked.
+                    drive.refresh();
+                    let now = Reading::now(&self.io);
+                    // A server that is slow with many answers is not silent.
+                    let waited_for = |outlet: &Outlet| Some(outlet.link.oldest()?.max(outlet.heard_at));
+                    let waits = locked(&shared.outlet).as_ref().and_then(waited_for);
+                    if waits.is_some_and(|since| now.at.since(since) >= patience) {
                         return Err(format!("no answer within {patience:?}"));
                     }
                     if now.since(beaten_at) >= beat_every * 3 {
@@ -314,80 +294,53 @@ impl Task {
                     // What is a little early now would be late the next time.
                     if now.since(beaten_at).saturating_add(look_every / 2) >= beat_every {
                         beaten_at = now;
-                        with_outlet(&mut |outlet| outlet.link.send_pulse(&pulse, now));
-                        self.shared.watches.tidy();
+                        let (flight, landed) = Flight::new(vec![Request::set(&pulse)]);
+                        shared.with_link(|link| link.take_pulse(flight, now));
+                        drive.move_now();
+                        beat.set(drive.answer(landed).fuse());
+                        shared.watches.tidy();
                     }
                     look = self.io.sleep(look_every);
                 }
             }
         }
         // Whoever ends without it is kept until the session has ended by itself.
-        let Some(Outlet { mut link, mut writer, .. }) = locked(&shared.outlet).take() else {
-            return Ok(());
-        };
         let close = Flight { requests: vec![Request::close()], answer: None };
-        link.take(close, Reading::now(&self.io));
-        let goodbye = async {
-            writer.write_all(&link.out).await?;
-            writer.flush().await?;
-            while reader.read_buf(&mut read).await? > 0 {
-                read.clear();
-            }
-            std::io::Result::Ok(())
-        };
-        let _ = self.io.within(patience, goodbye).await;
+        let now = Reading::now(&self.io);
+        shared.with_link(|link| link.take(close, now));
+        drive.move_now();
+        let _ = self.io.within(patience, drive.listen(broken)).await;
         Ok(())
     }
+}
 
-    /// Hands on whole answers, and keeps the rest.
-    fn take_answers(&mut self, read: &mut Vec<u8>) -> Result<(), String> {
-        let shared = self.shared.clone();
-        // Whoever is told may want to send at once: not while the way out is locked.
-        let mut all_landed = Vec::new();
-        let mut outlet = locked(&shared.outlet);
-        let Some(Outlet { link, .. }) = &mut *outlet else {
-            return Err("the connection is gone".into());
-        };
-        let mut taken = 0;
-        let now = Reading::now(&self.io);
-        while let Some((message, length)) =
-            first_frame(&read[taken..]).map_err(|error| error.to_string())?
-        {
-            let (header, body) = Header::read(message).ok_or_else(|| malformed().to_string())?;
-            self.last_seen = self.last_seen.max(header.seen);
-            self.ensemble.saw(header.seen);
-            if header.number == NEWS {
-                if let Some(news) = News::read(body) {
-                    for flight in self.shared.watches.news(&news.path) {
-                        link.take(flight, now);
-                    }
-                }
-            } else if header.number >= 0 {
-                let reply = match header.refusal {
-                    None => Ok(body.to_vec()),
-                    Some(Refusal::SESSION_MOVED | Refusal::SESSION_EXPIRED) => {
-                        return Err("the session is not here any more".into());
-                    }
-                    Some(refusal) => Err(refusal),
-                };
-                match link.answer(header.number, reply)? {
-                    Some(Learnt::Write(sent)) => {
-                        if let Some(proof) = &mut *locked(&self.shared.proof) {
-                            proof.answered(sent, now.at);
-                        }
-                    }
-                    Some(Learnt::Watch(path)) => self.shared.watches.stands(&path),
-                    None => {}
-                }
-                all_landed.extend(link.landed());
-            }
-            taken += length;
+/// The next flight that is left to the task, as soon as the connection takes one.
+async fn next_flight(
+    shared: &Shared,
+    flights: &mut mpsc::UnboundedReceiver<Flight>,
+) -> Option<Flight> {
+    poll_fn(|cx| match &mut *locked(&shared.outlet) {
+        Some(outlet) => outlet.poll_open(cx),
+        None => Poll::Pending,
+    })
+    .await;
+    flights.recv().await
+}
+
+/// While it lives, a connection may be served. The connection ends with it.
+struct Serving(Arc<Shared>);
+
+impl Serving {
+    /// Ends it, and tells those that wait for an answer.
+    fn fail(self, why: &BackendError) {
+        if let Some(mut link) = self.0.shut() {
+            link.fail(why);
         }
-        read.drain(..taken);
-        drop(outlet);
-        for (answer, replies) in all_landed {
-            land(Some(answer), replies, None);
-        }
-        Ok(())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.shut();
     }
 }

@@ -1,8 +1,10 @@
 //! The way to one server: a stream of messages, each behind its length.
 
 use std::io;
+use std::sync::Arc;
 
-use latchwork_store::BackendError;
+use latchwork_store::wire::Drive;
+use latchwork_store::{BackendError, Io};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -20,6 +22,12 @@ const LONGEST_AT_FIRST: usize = 32 << 10;
 /// Any stream of bytes.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// A connection, and what moves its bytes once it is served.
+pub(crate) struct Way {
+    pub(crate) wire: Box<dyn Wire>,
+    pub(crate) drive: Arc<Drive>,
+}
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -45,39 +53,42 @@ pub(crate) async fn greet(
     server: &Endpoint,
     config: &ZooKeeperConfig,
     hello: Hello<'_>,
-) -> Result<(Box<dyn Wire>, Welcome), Trouble> {
+    io: &Io,
+) -> Result<(Way, Welcome), Trouble> {
     let said = async {
-        let mut wire = connect(server, config).await?;
-        wire.write_all(&hello.to_frame()).await?;
-        wire.flush().await?;
-        let welcome = read_frame(&mut wire).await?;
-        Ok((wire, welcome))
+        let mut way = connect(server, config, io).await?;
+        way.wire.write_all(&hello.to_frame()).await?;
+        way.wire.flush().await?;
+        let welcome = read_frame(&mut way.wire).await?;
+        Ok((way, welcome))
     };
-    let (mut wire, welcome) = match said.await {
+    let (mut way, welcome) = match said.await {
         Err(Trouble::Io(error)) if is_closed(&error) => {
-            return Err(why_closed(server, config, hello.session != 0).await);
+            return Err(why_closed(server, config, hello.session != 0, io).await);
         }
         said => said?,
     };
     let welcome = Welcome::read(&welcome).ok_or_else(malformed)?;
     let login = config.login.as_ref().filter(|_| welcome.session != 0);
     match (login, config.scheme) {
-        (Some(login), Scheme::Sasl) => sasl::prove(&mut wire, server, login).await?,
-        (Some(login), Scheme::Digest) => introduce(&mut wire, server, login).await?,
+        (Some(login), Scheme::Sasl) => sasl::prove(&mut way.wire, server, login).await?,
+        (Some(login), Scheme::Digest) => introduce(&mut way.wire, server, login).await?,
         (None, _) => {}
     }
-    Ok((wire, welcome))
+    Ok((way, welcome))
 }
 
-async fn connect(server: &Endpoint, config: &ZooKeeperConfig) -> Result<Box<dyn Wire>, Trouble> {
+async fn connect(server: &Endpoint, config: &ZooKeeperConfig, io: &Io) -> Result<Way, Trouble> {
     let stream = connect_plainly(server).await?;
-    Ok(match &config.tls {
+    let (socket, drive) = Drive::open(stream.into_std()?, io)?;
+    let wire: Box<dyn Wire> = match &config.tls {
         Some(tls) => {
             let greeting = tls.greeting(&server.host).map_err(Trouble::Refused)?;
-            Box::new(greeting.greet(stream).await?)
+            Box::new(greeting.greet(socket).await?)
         }
-        None => Box::new(stream),
-    })
+        None => Box::new(socket),
+    };
+    Ok(Way { wire, drive })
 }
 
 async fn connect_plainly(server: &Endpoint) -> io::Result<TcpStream> {
@@ -107,9 +118,14 @@ fn is_closed(error: &io::Error) -> bool {
 
 /// Why a server closed a connection without a word: it answers other questions in the one case, and
 /// takes no connection in the other.
-async fn why_closed(server: &Endpoint, config: &ZooKeeperConfig, resumes: bool) -> Trouble {
-    let said = match connect(server, config).await {
-        Ok(mut wire) => status_of(&mut wire).await,
+async fn why_closed(
+    server: &Endpoint,
+    config: &ZooKeeperConfig,
+    resumes: bool,
+    io: &Io,
+) -> Trouble {
+    let said = match connect(server, config, io).await {
+        Ok(mut way) => status_of(&mut way.wire).await,
         Err(Trouble::Io(error)) if is_closed(&error) && config.tls.is_some() => {
             let plain = async { status_of(&mut connect_plainly(server).await?).await };
             match plain.await {
@@ -133,7 +149,8 @@ async fn why_closed(server: &Endpoint, config: &ZooKeeperConfig, resumes: bool) 
 }
 
 /// Ends a session that is not needed, and gives its connection back.
-pub(crate) async fn close(mut wire: Box<dyn Wire>) -> io::Result<()> {
+pub(crate) async fn close(mut way: Way) -> io::Result<()> {
+    let wire = &mut way.wire;
     let mut request = Vec::new();
     Request::close().write(1, &mut request);
     wire.write_all(&request).await?;
