@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use latchwork_store::kit::address;
+use latchwork_store::kit::{address, tls};
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
 use latchwork_store::{Error, ErrorKind};
 
@@ -36,6 +36,18 @@ pub(crate) struct Tls {
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
     pub(crate) server_name: Option<String>,
+}
+
+impl Tls {
+    /// The files that it names.
+    pub(crate) fn files(&self) -> tls::Tls {
+        tls::Tls {
+            ca: self.ca.clone(),
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            insecure: false,
+        }
+    }
 }
 
 impl fmt::Debug for EtcdConfig {

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tonic::{Code, Status};
 
+use crate::channel::NotConnected;
 use crate::config::Endpoint;
 
 /// An error with what follows from it.
@@ -59,7 +60,7 @@ impl Failure {
 fn never_connected(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
-        if error.is::<tonic::ConnectError>() {
+        if error.is::<NotConnected>() {
             return true;
         }
         cause = error.source();

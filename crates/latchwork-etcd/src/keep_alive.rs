@@ -18,9 +18,9 @@ use std::time::Duration;
 use latchwork_store::{Io, Moment};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
+use crate::channel::{Channel, Connection};
 use crate::config::Endpoint;
 use crate::errors::{Failure, Reaction, failure};
 use crate::proof::Proof;
@@ -90,8 +90,17 @@ impl KeepAlives {
     /// See [`Link::keep_alive`](crate::link::Link::keep_alive).
     pub(crate) async fn ask(&self, lane: Lane, lease: i64) -> Answer {
         let desk = &self.0[lane as usize];
-        let told = desk.put(lease);
-        told.await.unwrap_or_else(|_| Err(Failure::broken(&desk.from, "keep-alives")))
+        let told = match desk.channel.present() {
+            // Sent on this thread, and answered near it.
+            Some(connection) => {
+                let drive = connection.drive().clone();
+                drop(connection);
+                let told = drive.give(|| desk.put(lease));
+                drive.answer(told).await
+            }
+            None => desk.put(lease).await,
+        };
+        told.unwrap_or_else(|_| Err(Failure::broken(&desk.from, "keep-alives")))
     }
 }
 
@@ -196,10 +205,24 @@ impl Desk {
             let (out, requests) = mpsc::unbounded_channel();
             let mut pending = Pending { out, askers: VecDeque::new() };
             again.drain(..).for_each(|ask| pending.ask(ask));
-            match self.run(requests, &mut pending).await {
-                Over::Broken(failure) => again = pending.fail(&failure),
-                Over::Idle => {}
-                Over::Closed => return,
+            let connection = match self.channel.connection().await {
+                Ok(connection) => connection,
+                Err(status) => {
+                    again = pending.fail(&self.failure(Some(&status)));
+                    continue;
+                }
+            };
+            let (desk, on) = (self.clone(), connection.clone());
+            // Where the connection is moved: whoever asks sends by itself, and is answered there.
+            let done = connection.run(async move {
+                let over = desk.run(on, requests, &mut pending).await;
+                (over, pending)
+            });
+            match done.await {
+                Some((Over::Broken(failure), mut pending)) => again = pending.fail(&failure),
+                Some((Over::Closed, _)) => return,
+                // Without the connection, those who asked have been told.
+                Some((Over::Idle, _)) | None => {}
             }
         }
     }
@@ -214,10 +237,12 @@ impl Desk {
 
     async fn run(
         self: &Arc<Self>,
+        connection: Connection,
         requests: mpsc::UnboundedReceiver<LeaseKeepAliveRequest>,
         pending: &mut Pending,
     ) -> Over {
-        let mut client = LeaseClient::new(self.channel.clone());
+        let origin = connection.origin();
+        let mut client = LeaseClient::with_origin(connection, origin);
         let token = self.proof.token();
         let requests = UnboundedReceiverStream::new(requests);
         let requests = self.proof.request_as(requests, token.clone());

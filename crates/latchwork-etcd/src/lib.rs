@@ -2,9 +2,9 @@
 
 mod afar;
 mod backend;
+mod channel;
 mod claims;
 mod config;
-mod cork;
 mod doctor;
 mod errors;
 mod fence;
@@ -24,7 +24,6 @@ mod release;
 mod renew;
 mod requests;
 mod room;
-mod tls;
 mod vetting;
 mod wait;
 mod watch;

@@ -1,22 +1,16 @@
-//! The way to one member: a connection that is made when it is first used, and its streams.
+//! What is asked of one member, and its streams.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
-use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io, Moment};
-use tokio::net::TcpStream;
-use tokio::sync::oneshot;
-use tonic::transport::{Channel, ClientTlsConfig, Endpoint as Target};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 use tonic::{Request, Response, Status};
-use tower::service_fn;
 
-use crate::config::Endpoint;
-use crate::cork::{Cork, Pulse};
-use crate::errors::{Failure, Reaction, failure, root_cause};
+use crate::channel::{Channel, Connection};
+use crate::config::{Endpoint, Tls};
+use crate::errors::{Failure, Reaction, failure};
 use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
 use crate::pages::LARGEST_PAGE;
@@ -33,14 +27,6 @@ use crate::proto::{
 use crate::requests;
 use crate::watch::{Watches, Words};
 
-/// How long a connection may take to be made.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// A connection on which something is asked or watched for, and that is silent for so long, is asked
-/// whether it lives. A server ends it when that comes more often than every five seconds, unless it
-/// was told otherwise, or while nothing is asked or watched for.
-const PING_AFTER: Duration = Duration::from_secs(6);
-/// How long the answer to that may take.
-const PING_LIMIT: Duration = Duration::from_secs(2);
 /// If a request is given up after that long, and nothing has come since it was sent, the connection is
 /// asked for something that no member needs another one for.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -59,60 +45,19 @@ pub(crate) struct Link {
     keep_alives: KeepAlives,
     watches: Watches,
     io: Io,
-    pulse: Arc<Pulse>,
-    /// How many requests are under way.
-    asking: AtomicUsize,
     /// Whether the connection is being asked for a sign of life.
     looking: Arc<AtomicBool>,
-}
-
-/// Runs what tonic spawns on Latchwork's own thread.
-#[derive(Clone)]
-struct OnIo(Io);
-
-impl hyper::rt::Executor<Pin<Box<dyn Future<Output = ()> + Send>>> for OnIo {
-    fn execute(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.0.spawn(task);
-    }
 }
 
 impl Link {
     pub(crate) fn new(
         endpoint: Endpoint,
-        tls: Option<&ClientTlsConfig>,
+        tls: Option<&Tls>,
         proof: Arc<Proof>,
         io: &Io,
         (member, words, identity): (usize, &Words, &Arc<Identity>),
     ) -> Result<Self, Error> {
-        let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let mut target = Target::from_shared(format!("{scheme}://{endpoint}"))
-            .map_err(|_| invalid(format!("store: {endpoint} is not an address")))?;
-        if let Some(tls) = tls {
-            target = target.tls_config(tls.clone()).map_err(|error| {
-                let why = root_cause(&error).to_string();
-                invalid(format!("store: ca, cert, key and server_name cannot be used: {why}"))
-                    .next_step("name files in the PEM format, and a host name")
-            })?;
-        }
-        let (host, port) = (endpoint.host.clone(), endpoint.port);
-        let pulse = Arc::<Pulse>::default();
-        let of_connections = pulse.clone();
-        let connects = move |_| {
-            let (host, pulse) = (host.clone(), of_connections.clone());
-            async move {
-                let stream = TcpStream::connect((&*host, port)).await?;
-                stream.set_nodelay(true)?;
-                Ok::<_, std::io::Error>(TokioIo::new(Cork::new(stream, pulse)))
-            }
-        };
-        let channel = target
-            .connect_timeout(CONNECT_LIMIT)
-            .http2_keep_alive_interval(PING_AFTER)
-            .keep_alive_timeout(PING_LIMIT)
-            .keep_alive_while_idle(false)
-            .executor(OnIo(io.clone()))
-            .connect_with_connector_lazy(service_fn(connects));
+        let channel = Channel::new(&endpoint, tls, io)?;
         let keep_alives = KeepAlives::new(&channel, &endpoint, &proof, io);
         let watches = Watches::start(&channel, &proof, io, (member, words, identity));
         Ok(Self {
@@ -124,8 +69,6 @@ impl Link {
             keep_alives,
             watches,
             io: io.clone(),
-            pulse,
-            asking: AtomicUsize::new(0),
             looking: Arc::default(),
         })
     }
@@ -146,9 +89,12 @@ impl Link {
     async fn log_in_with(&self, turn: Turn<'_>) -> Result<(), Failure> {
         let (name, password) = (turn.login.user.clone(), turn.login.password.clone());
         let request = Request::new(AuthenticateRequest { name, password });
-        let mut client = AuthClient::new(self.channel.clone());
-        let answer = self.answer(async move { client.authenticate(request).await }).await;
-        let token = answer.map_err(Failure::of_a_read)?.token.parse().map_err(|_| Failure {
+        let answer = self.answer(|connection| async move {
+            let origin = connection.origin();
+            AuthClient::with_origin(connection, origin).authenticate(request).await
+        });
+        let token = answer.await.map_err(Failure::of_a_read)?.token.parse();
+        let token = token.map_err(|_| Failure {
             error: BackendError::new(
                 BackendErrorKind::Corrupt,
                 Effect::NotApplied,
@@ -161,43 +107,45 @@ impl Link {
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let (mut client, request) = (self.kv(), self.proof.request(request));
-        let answer = self.answer(async move { client.range(request).await }).await;
+        let request = self.proof.request(request);
+        let answer = self.answer(|it| async move { kv(it).range(request).await }).await;
         answer.map_err(Failure::of_a_read)
     }
 
     /// As [`Self::range`], with an answer that is not large.
     pub(crate) async fn page(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
-        let mut client = self.kv().max_decoding_message_size(LARGEST_PAGE);
         let request = self.proof.request(request);
-        let answer = self.answer(async move { client.range(request).await }).await;
-        answer.map_err(Failure::of_a_read)
+        let answer = self.answer(|it| async move {
+            kv(it).max_decoding_message_size(LARGEST_PAGE).range(request).await
+        });
+        answer.await.map_err(Failure::of_a_read)
     }
 
     /// As [`Self::txn`], with an answer that is not large.
     pub(crate) async fn page_of(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
-        let mut client = self.kv().max_decoding_message_size(LARGEST_PAGE);
         let request = self.proof.request(request);
-        self.answer(async move { client.txn(request).await }).await
+        let answer = self.answer(|it| async move {
+            kv(it).max_decoding_message_size(LARGEST_PAGE).txn(request).await
+        });
+        answer.await
     }
 
     pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Failure> {
-        let (mut client, request) = (self.kv(), self.proof.request(request));
-        self.answer(async move { client.txn(request).await }).await
+        let request = self.proof.request(request);
+        self.answer(|it| async move { kv(it).txn(request).await }).await
     }
 
     /// A lease that nobody has heard of holds nothing, and ends by itself.
     pub(crate) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Failure> {
         let request = self.proof.request(LeaseGrantRequest { ttl: seconds, id: 0 });
-        let mut client = self.leases();
-        let answer = self.answer(async move { client.lease_grant(request).await }).await;
+        let answer = self.answer(|it| async move { leases(it).lease_grant(request).await }).await;
         answer.map_err(Failure::of_a_read)
     }
 
     pub(crate) async fn revoke(&self, lease: i64) -> Result<(), Failure> {
         let request = self.proof.request(LeaseRevokeRequest { id: lease });
-        let mut client = self.leases();
-        self.answer(async move { client.lease_revoke(request).await }).await.map(drop)
+        let answer = self.answer(|it| async move { leases(it).lease_revoke(request).await }).await;
+        answer.map(drop)
     }
 
     pub(crate) async fn time_to_live(
@@ -205,16 +153,26 @@ impl Link {
         lease: i64,
     ) -> Result<LeaseTimeToLiveResponse, Failure> {
         let request = self.proof.request(LeaseTimeToLiveRequest { id: lease });
-        let mut client = self.leases();
-        let answer = self.answer(async move { client.lease_time_to_live(request).await }).await;
+        let answer =
+            self.answer(|it| async move { leases(it).lease_time_to_live(request).await }).await;
         answer.map_err(Failure::of_a_read)
     }
 
     pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
-        let mut client = MaintenanceClient::new(self.channel.clone());
         let request = self.proof.request(StatusRequest {});
-        let answer = self.answer(async move { client.status(request).await }).await;
-        answer.map_err(Failure::of_a_read)
+        let answer = self.answer(|connection| async move {
+            let origin = connection.origin();
+            MaintenanceClient::with_origin(connection, origin).status(request).await
+        });
+        answer.await.map_err(Failure::of_a_read)
+    }
+
+    /// Waits for news of this member near the caller.
+    pub(crate) async fn listen<F: Future>(&self, waiting: F) -> F::Output {
+        match self.channel.present() {
+            Some(connection) => connection.drive().clone().listen(waiting).await,
+            None => waiting.await,
+        }
     }
 
     /// Starts the ttl of a lease anew; its length, or `None` if there is no such lease.
@@ -236,14 +194,6 @@ impl Link {
         }
     }
 
-    fn kv(&self) -> KvClient<Channel> {
-        KvClient::new(self.channel.clone()).max_decoding_message_size(LONGEST_ANSWER)
-    }
-
-    pub(crate) fn leases(&self) -> LeaseClient<Channel> {
-        LeaseClient::new(self.channel.clone())
-    }
-
     /// A request with what goes along with each.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         self.proof.request(message)
@@ -258,105 +208,93 @@ impl Link {
         failure(status, &self.endpoint)
     }
 
-    /// The answer to a request.
-    ///
-    /// One that is alone is made on Latchwork's own thread, where the connection is: each of the
-    /// steps that the library takes for it would have to wake that thread, and then the caller's. Of
-    /// many at a time each would be sent alone there, so these are made where they are asked for.
-    /// A request whose asker has gone is cut off; it may have been sent.
-    async fn answer<T: Headed + Send + 'static>(
+    /// The answer to a request. A request whose asker has gone is cut off; it may have been sent.
+    async fn answer<T: Headed, F>(
         &self,
-        request: impl Future<Output = Result<Response<T>, Status>> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (asking, hope) = (Asking::new(&self.asking), Hope::new(self));
-        let answer = if asking.alone { self.there(request).await } else { request.await };
+        request: impl FnOnce(Connection) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let hope = Hope::new(self);
+        let answer = self.on(request).await;
         hope.met();
         let answer = answer.map_err(|status| self.failure(&status))?.into_inner();
         self.check(answer.header())?;
         Ok(answer)
     }
 
-    /// Ends the connection if nothing comes any more, whatever it is asked for: the way may have been
+    /// What comes of a request that the connection is given.
+    pub(crate) async fn on<T, F>(&self, request: impl FnOnce(Connection) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let connection = self.channel.connection().await?;
+        let drive = connection.drive().clone();
+        let ended = || Err(Status::unavailable("the connection has ended"));
+        drive.send(request(connection)).await.unwrap_or_else(ended)
+    }
+
+    /// Ends a connection if nothing comes any more, whatever it is asked for: the way may have been
     /// closed in silence, and a ping comes late.
-    fn look_for_life(&self) {
+    fn look_for_life(&self, connection: Connection) {
         if self.looking.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (pulse, io, looking) = (self.pulse.clone(), self.io.clone(), self.looking.clone());
+        let (io, looking) = (self.io.clone(), self.looking.clone());
         let request = self.proof.request(requests::local(requests::one(b"latchwork")));
-        let mut client = self.kv();
-        let heard = pulse.heard();
         self.io.spawn(async move {
+            let heard = connection.pulse().heard();
             // A refusal is a sign of life, too.
-            let _ = io.within(LOOK_LIMIT, client.range(request)).await;
-            if pulse.heard() == heard {
-                pulse.end();
+            let asked = async { kv(connection.clone()).range(request).await };
+            let _ = io.within(LOOK_LIMIT, connection.drive().send(asked)).await;
+            if connection.pulse().heard() == heard {
+                connection.end();
             }
             looking.store(false, Ordering::Relaxed);
         });
     }
+}
 
-    async fn there<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = Result<T, Status>> + Send + 'static,
-    ) -> Result<T, Status> {
-        let (mut reply, answer) = oneshot::channel();
-        self.io.spawn(async move {
-            let answer = tokio::select! {
-                biased;
-                answer = request => answer,
-                () = reply.closed() => return,
-            };
-            let _ = reply.send(answer); // gone at this moment
-        });
-        answer.await.unwrap_or_else(|_| Err(Status::unavailable("the client ended")))
-    }
+fn kv(connection: Connection) -> KvClient<Connection> {
+    let origin = connection.origin();
+    KvClient::with_origin(connection, origin).max_decoding_message_size(LONGEST_ANSWER)
+}
+
+pub(crate) fn leases(connection: Connection) -> LeaseClient<Connection> {
+    let origin = connection.origin();
+    LeaseClient::with_origin(connection, origin)
 }
 
 /// Notices that whoever asked has given up, and that nothing has come meanwhile.
 struct Hope<'a> {
     link: &'a Link,
     since: Moment,
-    heard: u64,
-    is_met: bool,
+    /// How often something had come, on the connection that there was.
+    heard: Option<(Connection, u64)>,
 }
 
 impl<'a> Hope<'a> {
     fn new(link: &'a Link) -> Self {
-        Self { link, since: link.io.now(), heard: link.pulse.heard(), is_met: false }
+        let heard = link.channel.present().map(|connection| {
+            let heard = connection.pulse().heard();
+            (connection, heard)
+        });
+        Self { link, since: link.io.now(), heard }
     }
 
     fn met(mut self) {
-        self.is_met = true;
+        self.heard = None;
     }
 }
 
 impl Drop for Hope<'_> {
     fn drop(&mut self) {
-        let link = self.link;
-        let is_silent =
-            || link.pulse.heard() == self.heard && link.io.now().since(self.since) >= SILENCE;
-        if !self.is_met && is_silent() {
-            link.look_for_life();
+        if let Some((connection, heard)) = self.heard.take()
+            && connection.pulse().heard() == heard
+            && self.link.io.now().since(self.since) >= SILENCE
+        {
+            self.link.look_for_life(connection);
         }
-    }
-}
-
-/// A request under way, whatever becomes of it.
-struct Asking<'a> {
-    count: &'a AtomicUsize,
-    /// When it began.
-    alone: bool,
-}
-
-impl<'a> Asking<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        Self { count, alone: count.fetch_add(1, Ordering::Relaxed) == 0 }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
     }
 }

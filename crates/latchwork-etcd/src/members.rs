@@ -12,7 +12,6 @@ use crate::errors::{Failure, Reaction};
 use crate::identity::Identity;
 use crate::link::Link;
 use crate::proof::Proof;
-use crate::tls;
 use crate::watch::Words;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
@@ -32,10 +31,9 @@ impl Members {
     /// What there is to be told of the watches of holders goes to `words`.
     pub(crate) fn new(config: &EtcdConfig, io: &Io, words: &Words) -> Result<Self, Error> {
         let proof = Arc::new(Proof::new(config.login.clone()));
-        let tls = config.tls.as_ref().map(tls::config).transpose()?;
         let identity = Arc::new(Identity::new(&config.members));
         let link = |(number, endpoint): (usize, &Endpoint)| {
-            Link::new(endpoint.clone(), tls.as_ref(), proof.clone(), io, (number, words, &identity))
+            Link::new(endpoint.clone(), config.tls.as_ref(), proof.clone(), io, (number, words, &identity))
                 .map(Arc::new)
         };
         let links = config.members.iter().enumerate().map(link).collect::<Result<_, _>>()?;

@@ -14,7 +14,7 @@ use tokio_stream::StreamExt as _;
 use crate::backend::Shared;
 use crate::errors::Failure;
 use crate::identity::{Found, Identity};
-use crate::link::Link;
+use crate::link::{Link, leases};
 use crate::members::Members;
 use crate::proto::LeaseKeepAliveRequest;
 
@@ -40,11 +40,10 @@ impl Link {
         let ask = tokio_stream::once(LeaseKeepAliveRequest { id: NO_LEASE });
         // The stream stays open until its answer has come.
         let request = self.request(ask.chain(tokio_stream::pending()));
-        let mut client = self.leases();
-        let told = async {
-            let mut answers = client.lease_keep_alive(request).await?.into_inner();
-            answers.message().await
-        };
+        let told = self.on(|connection| async move {
+            let answers = leases(connection).lease_keep_alive(request).await?;
+            answers.into_inner().message().await
+        });
         match told.await {
             Ok(Some(answer)) => {
                 self.check(answer.header.as_ref())?;

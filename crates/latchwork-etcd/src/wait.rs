@@ -91,7 +91,7 @@ impl Shared {
         let watched = Watched { prefix: &prefix, ahead: &ahead, own: place };
         let seen = self.members.follow(|link| {
             let watched = &watched;
-            async move { watch(&link, watched).await }
+            async move { link.listen(watch(&link, watched)).await }
         });
         let is_next = resume.split(' ').any(|word| word == NEXT) && ahead.len() == 1;
         match (seen.await.map_err(error)?, own) {

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender as Teller, unbounded};
 use futures_util::StreamExt;
 use latchwork_store::{ClaimId, Doubts, Io, Moment};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
 
+use crate::channel::{Channel, Connection};
 use crate::config::Endpoint;
 use crate::errors::Failure;
 use crate::identity::{Found, Identity};
@@ -47,6 +47,7 @@ impl Words {
 /// The watches of one member.
 pub(crate) struct Watches {
     orders: mpsc::UnboundedSender<Order>,
+    channel: Channel,
 }
 
 /// Listens to a watch until it is dropped.
@@ -74,9 +75,10 @@ impl Watches {
         let (orders, todo) = mpsc::unbounded_channel();
         let (channel, proof, words) = (channel.clone(), proof.clone(), words.clone());
         let identity = identity.clone();
-        let stream = Stream { channel, proof, io: io.clone(), member, words, identity };
-        io.spawn(stream.serve(todo));
-        Self { orders }
+        let stream =
+            Stream { channel: channel.clone(), proof, io: io.clone(), member, words, identity };
+        io.spawn(Arc::new(stream).serve(todo));
+        Self { orders, channel }
     }
 
     /// Watches for keys that go away, from the member's present revision on: what begins in the
@@ -84,8 +86,7 @@ impl Watches {
     pub(crate) fn open(&self, key: Vec<u8>, end: Vec<u8>) -> Watch {
         let listener = self.listener();
         let (sender, notices) = unbounded();
-        // If the task is gone, so is the sender, and the watch ends.
-        let _ = self.orders.send(Order::Open { id: listener.id, key, end, notices: sender });
+        self.order(Order::Open { id: listener.id, key, end, notices: sender });
         Watch { notices, _listener: listener }
     }
 
@@ -102,10 +103,19 @@ impl Watches {
         let listener = self.listener();
         if let Some(number) = NonZeroI64::new(listener.id) {
             let holder = Holder { listener: number, claim, revision };
-            // If the task is gone, the client has ended.
-            let _ = self.orders.send(Order::Hold { key, holder, was_seen });
+            self.order(Order::Hold { key, holder, was_seen });
         }
         listener
+    }
+
+    /// Gives an order to the task, on the thread of the caller if there is a connection.
+    fn order(&self, order: Order) {
+        // If the task is gone, so is what the order has of its own, and that ends a watch.
+        let give = || drop(self.orders.send(order));
+        match self.channel.present() {
+            Some(connection) => connection.drive().give(give),
+            None => give(),
+        }
     }
 
     fn listener(&self) -> Listener {
@@ -153,19 +163,31 @@ struct Stream {
 }
 
 impl Stream {
-    async fn serve(self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        while let Some(first) = orders.recv().await {
+    async fn serve(self: Arc<Self>, orders: mpsc::UnboundedReceiver<Order>) {
+        let orders = Arc::new(Mutex::new(orders));
+        loop {
+            let Some(first) = orders.lock().await.recv().await else { return };
             if matches!(first, Order::Close(_)) {
                 continue; // it ended with its stream
             }
             // Whoever is still in here when it ends is told by that.
             let (out, requests) = mpsc::unbounded_channel();
-            let mut watchers = Watchers::new(out, self.to_holders());
-            self.carry_out(first, &mut watchers);
-            if self.run(requests, &mut watchers, &mut orders).await.is_none() {
+            let mut watchers = Telling(Some(Watchers::new(out, self.to_holders())));
+            watchers.with(|watchers| self.carry_out(first, watchers));
+            let Ok(connection) = self.channel.connection().await else { continue };
+            let (stream, on, orders) = (self.clone(), connection.clone(), orders.clone());
+            // Where the connection is moved: what is told reaches those who wait there.
+            let done = connection.run(async move {
+                let mut orders = orders.lock().await;
+                let _messages = on.drive().expect();
+                match &mut watchers.0 {
+                    Some(watchers) => stream.run(on, requests, watchers, &mut orders).await,
+                    None => None,
+                }
+            });
+            if done.await == Some(None) {
                 return;
             }
-            watchers.broken();
         }
     }
 
@@ -181,12 +203,14 @@ impl Stream {
     /// Runs until the stream breaks; `None` if nobody can ask any more.
     async fn run(
         &self,
+        connection: Connection,
         requests: mpsc::UnboundedReceiver<WatchRequest>,
         watchers: &mut Watchers,
         orders: &mut mpsc::UnboundedReceiver<Order>,
     ) -> Option<()> {
+        let origin = connection.origin();
         let mut client =
-            WatchClient::new(self.channel.clone()).max_decoding_message_size(256 << 20);
+            WatchClient::with_origin(connection, origin).max_decoding_message_size(256 << 20);
         let token = self.proof.token();
         let requests = UnboundedReceiverStream::new(requests);
         let requests = self.proof.request_as(requests, token.clone());
@@ -240,6 +264,25 @@ impl Stream {
             Order::Open { id, key, end, notices } => watchers.open(id, (key, end), notices),
             Order::Hold { key, holder, was_seen } => watchers.hold(key, holder, was_seen),
             Order::Close(id) => watchers.close(id, self.io.now()),
+        }
+    }
+}
+
+/// Tells the holders when it is dropped, with the connection or before, that they are watched no more.
+struct Telling(Option<Watchers>);
+
+impl Telling {
+    fn with(&mut self, act: impl FnOnce(&mut Watchers)) {
+        if let Some(watchers) = &mut self.0 {
+            act(watchers);
+        }
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        if let Some(watchers) = self.0.take() {
+            watchers.broken();
         }
     }
 }

@@ -24,7 +24,7 @@ mod socket;
 
 use std::task::{Context, Waker};
 
-pub use drive::Drive;
+pub use drive::{Drive, Expected};
 pub use socket::Socket;
 
 /// Keeps the waker of the task that polls.

@@ -45,7 +45,7 @@ impl Tls {
             let message = format!("store: {host:?} is no name that a certificate can have");
             bad(message, "use the name that the server's certificate has")
         })?;
-        Ok(Greeting { connector: TlsConnector::from(Arc::new(self.settings()?)), name })
+        Ok(Greeting { settings: self.settings()?, name })
     }
 
     fn settings(&self) -> Result<ClientConfig, BackendError> {
@@ -92,11 +92,18 @@ impl Tls {
 
 /// A greeting by TLS to one server.
 pub struct Greeting {
-    connector: TlsConnector,
+    settings: ClientConfig,
     name: ServerName<'static>,
 }
 
 impl Greeting {
+    /// Says which protocol will be spoken, by its name in the registry of ALPN.
+    #[must_use]
+    pub fn speaking(mut self, protocol: &[u8]) -> Self {
+        self.settings.alpn_protocols = vec![protocol.to_vec()];
+        self
+    }
+
     /// Greets the server on a connected stream.
     ///
     /// # Errors
@@ -106,7 +113,7 @@ impl Greeting {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
-        self.connector.connect(self.name, stream).await
+        TlsConnector::from(Arc::new(self.settings)).connect(self.name, stream).await
     }
 }
 

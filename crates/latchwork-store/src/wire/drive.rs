@@ -275,6 +275,14 @@ impl Drive {
         self.read_for(&self.listening, waiting).await
     }
 
+    /// While the value lives, messages are expected, and do not lie unread for long, whoever should
+    /// have read them.
+    pub fn expect(self: &Arc<Self>) -> Expected {
+        self.listening.fetch_add(1, Ordering::SeqCst);
+        self.far.patrol();
+        Expected(self.clone())
+    }
+
     async fn read_for<F: Future>(self: &Arc<Self>, those: &AtomicU32, waiting: F) -> F::Output {
         let mut waiting = pin!(waiting);
         let _counted = Counted::in_(those);
@@ -405,6 +413,16 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// See [`Drive::expect`].
+#[derive(Debug)]
+pub struct Expected(Arc<Drive>);
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.0.listening.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

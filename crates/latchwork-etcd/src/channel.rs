@@ -1,0 +1,150 @@
+//! The way to one member: an HTTP/2 connection that is made when it is first used, and again after it
+//! has ended.
+
+mod connection;
+mod exchange;
+mod mover;
+mod stream;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use latchwork_store::kit::tls::Tls;
+use latchwork_store::{Error, ErrorKind, Io};
+use tokio::sync::oneshot;
+use tonic::codegen::http::Uri;
+use tonic::{Code, Status};
+
+use crate::config::{self, Endpoint};
+
+pub(crate) use self::connection::Connection;
+use self::connection::connect;
+
+/// How long a connection may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+
+type Made = Result<Connection, Arc<NotConnected>>;
+
+/// One member's connection. There is one at a time.
+#[derive(Clone)]
+pub(crate) struct Channel(Arc<Inner>);
+
+struct Inner {
+    target: Arc<Target>,
+    io: Io,
+    /// The connection, or what has become of the last attempt to make one.
+    attempt: Mutex<Option<Shared<BoxFuture<'static, Made>>>>,
+}
+
+/// Where a connection leads.
+struct Target {
+    endpoint: Endpoint,
+    origin: Uri,
+    /// With the name that the certificate is for.
+    tls: Option<(Tls, String)>,
+}
+
+impl Channel {
+    /// Does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, which names what cannot be used.
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        tls: Option<&config::Tls>,
+        io: &Io,
+    ) -> Result<Self, Error> {
+        let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let origin = format!("{scheme}://{endpoint}").parse();
+        let origin =
+            origin.map_err(|_| invalid(format!("store: {endpoint} is not an address")))?;
+        let tls = tls.map(|tls| {
+            let name = tls.server_name.clone().unwrap_or_else(|| endpoint.host.clone());
+            (tls.files(), name)
+        });
+        if let Some((tls, name)) = &tls {
+            // Said now, not when it is first used.
+            tls.greeting(name).map_err(|error| {
+                let invalid = invalid(error.message);
+                error.next_step.into_iter().fold(invalid, Error::next_step)
+            })?;
+        }
+        let target = Arc::new(Target { endpoint: endpoint.clone(), origin, tls });
+        Ok(Self(Arc::new(Inner { target, io: io.clone(), attempt: Mutex::default() })))
+    }
+
+    /// The connection, once there is one. All who wait for it share one attempt.
+    ///
+    /// # Errors
+    ///
+    /// A [`NotConnected`] is the source of the status.
+    pub(crate) async fn connection(&self) -> Result<Connection, Status> {
+        let attempt = {
+            let mut attempt = self.lock();
+            match &*attempt {
+                Some(made) => match made.peek() {
+                    Some(Ok(connection)) if connection.refreshed().is_open() => {
+                        return Ok(connection.clone());
+                    }
+                    Some(_) => attempt.insert(self.attempt()).clone(),
+                    None => made.clone(),
+                },
+                None => attempt.insert(self.attempt()).clone(),
+            }
+        };
+        attempt.await.map_err(|why| NotConnected::status(&why))
+    }
+
+    /// The connection, if there is one.
+    pub(crate) fn present(&self) -> Option<Connection> {
+        let attempt = self.lock();
+        attempt.as_ref()?.peek()?.as_ref().ok().filter(|made| made.is_open()).cloned()
+    }
+
+    fn attempt(&self) -> Shared<BoxFuture<'static, Made>> {
+        let (told, made) = oneshot::channel();
+        let (target, io) = (self.0.target.clone(), self.0.io.clone());
+        self.0.io.spawn(async move {
+            let late = || Err(NotConnected(format!("no answer within {CONNECT_LIMIT:?}").into()));
+            let made = io.within(CONNECT_LIMIT, connect(&target, &io)).await;
+            // Nobody listens if all have gone.
+            let _ = told.send(made.unwrap_or_else(late).map_err(Arc::new));
+        });
+        let ended = || Err(Arc::new(NotConnected("the client has ended".into())));
+        async move { made.await.unwrap_or_else(|_| ended()) }.boxed().shared()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Shared<BoxFuture<'static, Made>>>> {
+        self.0.attempt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection was never made.
+#[derive(Debug)]
+pub(crate) struct NotConnected(Box<dyn StdError + Send + Sync>);
+
+impl NotConnected {
+    fn status(self: &Arc<Self>) -> Status {
+        let mut status = Status::new(Code::Unavailable, self.0.to_string());
+        status.set_source(self.clone());
+        status
+    }
+}
+
+impl fmt::Display for NotConnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot connect: {}", self.0)
+    }
+}
+
+impl StdError for NotConnected {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
+}
