@@ -5,6 +5,8 @@ mod connection;
 mod exchange;
 mod mover;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -62,8 +64,7 @@ impl Channel {
         let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{endpoint}").parse();
-        let origin =
-            origin.map_err(|_| invalid(format!("store: {endpoint} is not an address")))?;
+        let origin = origin.map_err(|_| invalid(format!("store: {endpoint} is not an address")))?;
         let tls = tls.map(|tls| {
             let name = tls.server_name.clone().unwrap_or_else(|| endpoint.host.clone());
             (tls.files(), name)

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use latchwork_store::kit::{address, tls};
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
+use latchwork_store::kit::{address, tls};
 use latchwork_store::{Error, ErrorKind};
 
 /// The port that etcd listens on for clients.

@@ -33,8 +33,14 @@ impl Members {
         let proof = Arc::new(Proof::new(config.login.clone()));
         let identity = Arc::new(Identity::new(&config.members));
         let link = |(number, endpoint): (usize, &Endpoint)| {
-            Link::new(endpoint.clone(), config.tls.as_ref(), proof.clone(), io, (number, words, &identity))
-                .map(Arc::new)
+            Link::new(
+                endpoint.clone(),
+                config.tls.as_ref(),
+                proof.clone(),
+                io,
+                (number, words, &identity),
+            )
+            .map(Arc::new)
         };
         let links = config.members.iter().enumerate().map(link).collect::<Result<_, _>>()?;
         Ok(Self {

@@ -67,8 +67,7 @@ async fn begin(
         .handshake(noted);
     let (requests, connection) = begun.await.map_err(|error| NotConnected(error.into()))?;
     let orders = Arc::<Orders>::default();
-    let mover =
-        Mover::new(connection, orders.clone(), pulse.clone(), &drive);
+    let mover = Mover::new(connection, orders.clone(), pulse.clone(), &drive);
     drive.start(mover);
     let origin = target.origin.clone();
     Ok(Connection(Arc::new(Inner { requests, drive, orders, pulse, origin })))

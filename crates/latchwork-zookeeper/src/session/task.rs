@@ -216,15 +216,7 @@ impl Task {
     {
         let Self { ensemble, names, timeout, known, server, io, shared, .. } = self;
         let (flights, waiting) = (&mut self.flights, &mut self.waiting);
-        let attach = Attach {
-            ensemble,
-            names,
-            timeout,
-            known,
-            server: *server,
-            shared,
-            io,
-        };
+        let attach = Attach { ensemble, names, timeout, known, server: *server, shared, io };
         let work = io.within(limit, work(attach));
         tokio::pin!(work);
         loop {
