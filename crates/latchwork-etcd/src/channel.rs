@@ -30,6 +30,7 @@ use self::connection::connect;
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 type Made = Result<Connection, Arc<NotConnected>>;
+type Attempt = Shared<BoxFuture<'static, Made>>;
 
 /// One member's connection. There is one at a time.
 #[derive(Clone)]
@@ -39,7 +40,7 @@ struct Inner {
     target: Arc<Target>,
     io: Io,
     /// The connection, or what has become of the last attempt to make one.
-    attempt: Mutex<Option<Shared<BoxFuture<'static, Made>>>>,
+    attempt: Mutex<Option<Attempt>>,
 }
 
 /// Where a connection leads.
@@ -86,17 +87,22 @@ impl Channel {
     ///
     /// A [`NotConnected`] is the source of the status.
     pub(crate) async fn connection(&self) -> Result<Connection, Status> {
-        let attempt = {
+        if let Some(present) = self.present()
+            // Not under the lock: it moves the connection.
+            && present.refreshed().is_open()
+        {
+            return Ok(present);
+        }
+        let (attempt, _last) = {
             let mut attempt = self.lock();
-            match &*attempt {
-                Some(made) => match made.peek() {
-                    Some(Ok(connection)) if connection.refreshed().is_open() => {
-                        return Ok(connection.clone());
-                    }
-                    Some(_) => attempt.insert(self.attempt()).clone(),
-                    None => made.clone(),
-                },
-                None => attempt.insert(self.attempt()).clone(),
+            match attempt.as_ref().filter(|made| !has_failed(made)) {
+                Some(made) => (made.clone(), None),
+                None => {
+                    let new = self.attempt();
+                    // The connection that has ended is dropped outside of the lock.
+                    let last = attempt.replace(new.clone());
+                    (new, last)
+                }
             }
         };
         attempt.await.map_err(|why| NotConnected::status(&why))
@@ -108,7 +114,7 @@ impl Channel {
         attempt.as_ref()?.peek()?.as_ref().ok().filter(|made| made.is_open()).cloned()
     }
 
-    fn attempt(&self) -> Shared<BoxFuture<'static, Made>> {
+    fn attempt(&self) -> Attempt {
         let (told, made) = oneshot::channel();
         let (target, io) = (self.0.target.clone(), self.0.io.clone());
         self.0.io.spawn(async move {
@@ -121,9 +127,14 @@ impl Channel {
         async move { made.await.unwrap_or_else(|_| ended()) }.boxed().shared()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Shared<BoxFuture<'static, Made>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Attempt>> {
         self.0.attempt.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether an attempt has made no connection, or the one that it has made has ended.
+fn has_failed(attempt: &Attempt) -> bool {
+    attempt.peek().is_some_and(|made| !made.as_ref().is_ok_and(Connection::is_open))
 }
 
 /// The connection was never made.

@@ -1,5 +1,7 @@
 //! A connection beside a server of HTTP/2 that does what members seldom do.
 
+#![expect(clippy::disallowed_methods, reason = "the server of the tests runs on their own runtime")]
+
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::time::Duration;
