@@ -52,17 +52,19 @@ async fn overtaken(world: &World, front: &Proxy, url: &str) -> Client {
     };
     // Through the first of the proxies, which forgets what it has not passed on when it is cut.
     until("the try is under way", 5 * SEC, || world.proxy.counts()["EVALSHA"] == 1).await;
-    front.set_upstream(([127, 0, 0, 1], world.server.port()).into());
     // Given up: the claim is released, behind the try.
     task.abort();
     let _ = task.await;
     front.reset_counts();
-    // Between the two connections there is a time in which none can be made.
-    front.refuse_connections().unwrap();
+    // Between the two connections there is one that is tried in vain: nobody is there.
+    let nowhere = Proxy::redis(world.server.port()).unwrap();
+    nowhere.refuse_connections().unwrap();
+    front.set_upstream(([127, 0, 0, 1], nowhere.port()).into());
     // With FIN: a reset could take with it what is under way.
     front.cut(Cut::Finish).unwrap();
-    pause(300 * MS).await;
-    front.accept_connections().unwrap();
+    let tried_in_vain = || front.counts().connections >= 1 && front.open_connections() == 0;
+    until("a connection is tried in vain", 5 * SEC, tried_in_vain).await;
+    front.set_upstream(([127, 0, 0, 1], world.server.port()).into());
     // First as for a key that nobody waits for, and then, as that is not held, by the whole script.
     until("the release is answered", 5 * SEC, || {
         let counts = front.counts();

@@ -211,6 +211,42 @@ fn a_connection_that_breaks_while_watching_hides_no_release() {
     });
 }
 
+/// The same when who stood ahead has left, and the one before that is watched from then on. Who is
+/// told the holder's name already has no other reason to look again soon.
+#[test]
+fn a_connection_that_breaks_while_watching_another_one_hides_no_release() {
+    let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    run(async {
+        let others = client(&server.url()).await.ttl(30 * SEC);
+        let waiter = client(&url(proxy.port())).await.ttl(60 * SEC);
+        for what in [What::Answer, What::Command] {
+            let guard = others.mutex("k").acquire().await.unwrap();
+            let between = others.mutex("k").fair();
+            let between = tokio::spawn(async move { between.acquire().await.map(drop) });
+            until(&others, "k", |shown| shown.waiters.len() == 1).await;
+            proxy.reset_counts();
+            let mutex = waiter.mutex("k").fair();
+            let waits = mutex.acquire_within(30 * SEC);
+            let releases = async {
+                proxy.counts_reach(|counts| counts["GET"] >= 1).await;
+                let of = Some("WATCH".to_owned());
+                proxy.lose(Loss { of, nth: 1, what, cut: Some(Cut::Reset) });
+                between.abort();
+                proxy.counts_reach(|counts| counts.lost >= 1).await;
+                // By then it waits again, whatever it believes.
+                tokio::time::sleep(500 * MS).await;
+                guard.release().await.unwrap();
+                Instant::now()
+            };
+            let (next, released_at) = tokio::join!(waits, releases);
+            let late = released_at.elapsed();
+            assert!(late < 5 * SEC, "{what:?}: admitted {late:?} after the release");
+            next.unwrap().release().await.unwrap();
+        }
+    });
+}
+
 /// The session goes on at another server, and with it holds and places.
 #[test]
 fn a_session_goes_on_at_another_server() {

@@ -1,6 +1,6 @@
 //! Waiters are woken by messages, not by their own clock.
 
-use latchwork_services::Data;
+use latchwork_services::{Data, Direction};
 
 use crate::common::*;
 use crate::redlock::world::*;
@@ -55,6 +55,31 @@ fn a_release_wakes_a_waiter_while_two_nodes_are_dead() {
         pause(300 * MS).await;
         guard.release().await.unwrap();
         let (guard, _) = within("admitted", SLACK, next).await.unwrap();
+        guard.release().await.unwrap();
+        five.empties(SEC).await;
+    });
+}
+
+/// As before, but nobody tells the waiter that they are gone: it has to be woken by the marks that
+/// the others made after the decision.
+#[test]
+fn a_release_wakes_a_waiter_while_two_nodes_are_silent() {
+    run(async {
+        let five = Five::new(QUERY).await;
+        let way = five.way();
+        let (holder, client) = (five.client(TTL).await, way.client(TTL).await);
+        way.delay(&[0, 2, 4], 30 * MS);
+        let guard = holder.acquire("k").await;
+        let next = subscribed_waiter(&client, "k").await;
+        pause(300 * MS).await;
+        for node in [1, 3] {
+            way.proxies[node].freeze(Direction::ToClient);
+        }
+        guard.release().await.unwrap();
+        let (guard, _) = within("admitted", SLACK, next).await.unwrap();
+        for proxy in &way.proxies {
+            proxy.thaw(Direction::ToClient);
+        }
         guard.release().await.unwrap();
         five.empties(SEC).await;
     });
