@@ -88,6 +88,7 @@ impl<'a> Entry<'a> {
         locks: latchwork::LockManager,
     ) -> Self {
         Self::here(name, runtime, move |work| latchwork_cycles(locks.clone(), work))
+            .on_callers_thread()
     }
 
     /// Cycles of another lock, in a process of its own.
@@ -100,7 +101,7 @@ impl<'a> Entry<'a> {
             name: kind.name,
             is_peer: kind.is_peer(),
             own_thread: kind.own_thread,
-            goal: Box::new(|_| kind.free_goal()),
+            goal: Box::new(|tasks| kind.free_goal(tasks)),
             commands: Box::new(|| Ok(f64::NAN)),
             sample: Box::new(move |tasks, length| other_sample(&mut worker, tasks, length)),
         };

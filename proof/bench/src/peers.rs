@@ -52,7 +52,7 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     program: Program,
     pub(crate) waits: Waits,
-    /// Whether its connection is moved by another thread than its caller's, as Latchwork's is.
+    /// Whether its connection is moved by another thread than its caller's.
     pub(crate) own_thread: bool,
     /// The commands of `INFO commandstats` whose sum is what its clients send. The server counts
     /// what scripts call among them, so only those count that no script of it calls. (The one script
@@ -286,9 +286,10 @@ impl Kind {
         self.is_peer().then(|| Goal::at_most(0.5))
     }
 
-    /// What part of its free cycles Latchwork's should be, if its connection is where Latchwork's is.
-    pub(crate) fn free_goal(&self) -> Option<Goal> {
-        (self.is_peer() && self.own_thread).then(|| Goal::at_least(0.95))
+    /// How many times its free cycles Latchwork's should be, with so many tasks.
+    pub(crate) fn free_goal(&self, tasks: usize) -> Option<Goal> {
+        let least = if tasks > 1 && self.name == RSLOCK.name { 1.0 } else { 0.95 };
+        self.is_peer().then(|| Goal::at_least(least))
     }
 
     /// Installs what is not there yet.

@@ -70,6 +70,7 @@ pub(crate) fn free() -> Outcome {
                 bare_cycles(bare, &folder, || work.goes_on()).await;
             }
         })
+        .on_callers_thread()
         .goal(|_| Some(0.9))
         .counted(&server, &LATCHWORK),
         Entry::latchwork("latchwork, with fencing token", &here, locks)

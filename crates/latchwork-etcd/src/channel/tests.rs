@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use h2::server::{self, SendResponse};
-use latchwork::Driver;
+use latchwork_store::testing::paused_io;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::{Bytes, http};
@@ -19,13 +19,13 @@ use crate::proto::{RangeRequest, RangeResponse};
 
 const SOON: Duration = Duration::from_secs(5);
 
-async fn listener() -> (TcpListener, Channel, Driver) {
-    let driver = Driver::start().unwrap();
+async fn listener() -> (TcpListener, Channel) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at: SocketAddr = listener.local_addr().unwrap();
     let endpoint = Endpoint { host: at.ip().to_string(), port: at.port() };
-    let channel = Channel::new(&endpoint, None, &driver.io()).unwrap();
-    (listener, channel, driver)
+    // The time of this runtime goes on.
+    let channel = Channel::new(&endpoint, None, &paused_io().0).unwrap();
+    (listener, channel)
 }
 
 async fn range(channel: &Channel) -> Result<Response<RangeResponse>, Status> {
@@ -85,7 +85,7 @@ async fn serve_two(stream: TcpStream) -> usize {
 
 #[tokio::test]
 async fn who_asks_after_a_goodbye_gets_another_connection_and_who_asked_before_an_answer() {
-    let (listener, channel, _driver) = listener().await;
+    let (listener, channel) = listener().await;
     let server = tokio::spawn(async move {
         let first = tokio::spawn(serve_two(listener.accept().await.unwrap().0));
         let answered = serve(listener.accept().await.unwrap().0).await;
@@ -107,7 +107,7 @@ async fn who_asks_after_a_goodbye_gets_another_connection_and_who_asked_before_a
 
 #[tokio::test]
 async fn a_connection_that_nobody_has_any_more_is_closed() {
-    let (listener, channel, _driver) = listener().await;
+    let (listener, channel) = listener().await;
     let server = tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await });
     range(&channel).await.unwrap();
     assert!(!server.is_finished());
@@ -118,7 +118,7 @@ async fn a_connection_that_nobody_has_any_more_is_closed() {
 
 #[tokio::test]
 async fn what_speaks_another_protocol_is_unavailable_at_once() {
-    let (listener, channel, _driver) = listener().await;
+    let (listener, channel) = listener().await;
     let server = tokio::spawn(async move {
         let mut stream = listener.accept().await.unwrap().0;
         let mut asked = [0; 24];
@@ -135,7 +135,7 @@ async fn what_speaks_another_protocol_is_unavailable_at_once() {
 
 #[tokio::test]
 async fn all_that_wait_share_one_attempt_and_its_failure() {
-    let (listener, channel, _driver) = listener().await;
+    let (listener, channel) = listener().await;
     drop(listener);
     let attempts = [range(&channel), range(&channel), range(&channel)];
     for status in futures_util::future::join_all(attempts).await {
