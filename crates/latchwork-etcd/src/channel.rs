@@ -68,7 +68,7 @@ impl Channel {
         let origin = origin.map_err(|_| invalid(format!("store: {endpoint} is not an address")))?;
         let tls = tls.map(|tls| {
             let name = tls.server_name.clone().unwrap_or_else(|| endpoint.host.clone());
-            (tls.files(), name)
+            (tls.files.clone(), name)
         });
         if let Some((tls, name)) = &tls {
             // Said now, not when it is first used.
@@ -87,11 +87,11 @@ impl Channel {
     ///
     /// A [`NotConnected`] is the source of the status.
     pub(crate) async fn connection(&self) -> Result<Connection, Status> {
-        if let Some(present) = self.present()
+        if let Some(last) = self.last()
             // Not under the lock: it moves the connection.
-            && present.refreshed().is_open()
+            && last.refreshed().is_open()
         {
-            return Ok(present);
+            return Ok(last);
         }
         let (attempt, _last) = {
             let mut attempt = self.lock();
@@ -110,8 +110,12 @@ impl Channel {
 
     /// The connection, if there is one.
     pub(crate) fn present(&self) -> Option<Connection> {
-        let attempt = self.lock();
-        attempt.as_ref()?.peek()?.as_ref().ok().filter(|made| made.is_open()).cloned()
+        self.last().filter(Connection::is_open)
+    }
+
+    /// The connection that was made last. It may have ended.
+    fn last(&self) -> Option<Connection> {
+        self.lock().as_ref()?.peek()?.as_ref().ok().cloned()
     }
 
     fn attempt(&self) -> Attempt {

@@ -1,7 +1,6 @@
 //! Where the members are and who we are to them.
 
 use std::fmt;
-use std::path::PathBuf;
 
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
 use latchwork_store::kit::{address, tls};
@@ -32,22 +31,8 @@ pub struct EtcdConfig {
 /// How to speak TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tls {
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) certificate: Option<PathBuf>,
-    pub(crate) key: Option<PathBuf>,
+    pub(crate) files: tls::Tls,
     pub(crate) server_name: Option<String>,
-}
-
-impl Tls {
-    /// The files that it names.
-    pub(crate) fn files(&self) -> tls::Tls {
-        tls::Tls {
-            ca: self.ca.clone(),
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            insecure: false,
-        }
-    }
 }
 
 impl fmt::Debug for EtcdConfig {
@@ -95,7 +80,7 @@ impl EtcdConfig {
             config.set(name, decode(value, name)?)?;
         }
         match &config.tls {
-            Some(tls) if tls.certificate.is_some() != tls.key.is_some() => {
+            Some(Tls { files, .. }) if files.certificate.is_some() != files.key.is_some() => {
                 Err(invalid("store: cert and key belong together, and one is missing".into()))
             }
             _ => Ok(config),
@@ -111,9 +96,9 @@ impl EtcdConfig {
                 .next_step("use etcds instead of etcd, or leave the option out"));
         };
         match name {
-            "ca" => tls.ca = Some(value.into()),
-            "cert" => tls.certificate = Some(value.into()),
-            "key" => tls.key = Some(value.into()),
+            "ca" => tls.files.ca = Some(value.into()),
+            "cert" => tls.files.certificate = Some(value.into()),
+            "key" => tls.files.key = Some(value.into()),
             "server_name" => tls.server_name = Some(value),
             _ => {
                 return Err(invalid("store: insecure is not to be had for etcd".into())
@@ -163,9 +148,12 @@ mod tests {
         let config = EtcdConfig::parse(url).unwrap();
         assert_eq!(config.shown(), "etcds://h:2379");
         let expected = Tls {
-            ca: Some("/a b".into()),
-            certificate: Some("/c".into()),
-            key: Some("/k".into()),
+            files: tls::Tls {
+                ca: Some("/a b".into()),
+                certificate: Some("/c".into()),
+                key: Some("/k".into()),
+                insecure: false,
+            },
             server_name: Some("etcd.example".into()),
         };
         assert_eq!(config.tls, Some(expected));

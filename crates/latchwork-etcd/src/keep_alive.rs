@@ -213,7 +213,7 @@ impl Desk {
                 }
             };
             let (desk, on) = (self.clone(), connection.clone());
-            // Where the connection is moved: whoever asks sends by itself, and is answered there.
+            // It runs on the thread that moves the connection, so a caller changes no thread.
             let done = connection.run(async move {
                 let over = desk.run(on, requests, &mut pending).await;
                 (over, pending)

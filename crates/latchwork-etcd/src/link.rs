@@ -181,7 +181,7 @@ impl Link {
         lane: Lane,
         lease: i64,
     ) -> Result<Option<Duration>, Failure> {
-        let hope = Hope::new(self);
+        let hope = Hope::new(self, self.channel.present());
         let answer = self.keep_alives.ask(lane, lease).await;
         hope.met();
         match answer {
@@ -216,10 +216,12 @@ impl Link {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let hope = Hope::new(self);
-        let answer = self.on(request).await;
+        let failure = |status: Status| self.failure(&status);
+        let connection = self.channel.connection().await.map_err(failure)?;
+        let hope = Hope::new(self, Some(connection.clone()));
+        let answer = ask(connection, request).await;
         hope.met();
-        let answer = answer.map_err(|status| self.failure(&status))?.into_inner();
+        let answer = answer.map_err(failure)?.into_inner();
         self.check(answer.header())?;
         Ok(answer)
     }
@@ -229,10 +231,7 @@ impl Link {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let connection = self.channel.connection().await?;
-        let drive = connection.drive().clone();
-        let ended = || Err(Status::unavailable("the connection has ended"));
-        drive.send(request(connection)).await.unwrap_or_else(ended)
+        ask(self.channel.connection().await?, request).await
     }
 
     /// Ends a connection if nothing comes any more, whatever it is asked for: the way may have been
@@ -256,6 +255,19 @@ impl Link {
     }
 }
 
+/// Gives a connection a request, and moves it for the answer.
+async fn ask<T, F>(
+    connection: Connection,
+    request: impl FnOnce(Connection) -> F,
+) -> Result<T, Status>
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    let drive = connection.drive().clone();
+    let ended = || Err(Status::unavailable("the connection has ended"));
+    drive.send(request(connection)).await.unwrap_or_else(ended)
+}
+
 fn kv(connection: Connection) -> KvClient<Connection> {
     let origin = connection.origin();
     KvClient::with_origin(connection, origin).max_decoding_message_size(LONGEST_ANSWER)
@@ -275,8 +287,8 @@ struct Hope<'a> {
 }
 
 impl<'a> Hope<'a> {
-    fn new(link: &'a Link) -> Self {
-        let heard = link.channel.present().map(|connection| {
+    fn new(link: &'a Link, connection: Option<Connection>) -> Self {
+        let heard = connection.map(|connection| {
             let heard = connection.pulse().heard();
             (connection, heard)
         });

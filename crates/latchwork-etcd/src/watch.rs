@@ -172,18 +172,15 @@ impl Stream {
             }
             // Whoever is still in here when it ends is told by that.
             let (out, requests) = mpsc::unbounded_channel();
-            let mut watchers = Telling(Some(Watchers::new(out, self.to_holders())));
-            watchers.with(|watchers| self.carry_out(first, watchers));
+            let mut watchers = Telling(Watchers::new(out, self.to_holders()));
+            self.carry_out(first, &mut watchers.0);
             let Ok(connection) = self.channel.connection().await else { continue };
             let (stream, on, orders) = (self.clone(), connection.clone(), orders.clone());
-            // Where the connection is moved: what is told reaches those who wait there.
+            // It runs on the thread that moves the connection, so news changes no thread.
             let done = connection.run(async move {
                 let mut orders = orders.lock().await;
                 let _messages = on.drive().expect();
-                match &mut watchers.0 {
-                    Some(watchers) => stream.run(on, requests, watchers, &mut orders).await,
-                    None => None,
-                }
+                stream.run(on, requests, &mut watchers.0, &mut orders).await
             });
             if done.await == Some(None) {
                 return;
@@ -268,21 +265,11 @@ impl Stream {
     }
 }
 
-/// Tells the holders when it is dropped, with the connection or before, that they are watched no more.
-struct Telling(Option<Watchers>);
-
-impl Telling {
-    fn with(&mut self, act: impl FnOnce(&mut Watchers)) {
-        if let Some(watchers) = &mut self.0 {
-            act(watchers);
-        }
-    }
-}
+/// When it is dropped, with the connection or before, it tells the holders that nobody watches them.
+struct Telling(Watchers);
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        if let Some(watchers) = self.0.take() {
-            watchers.broken();
-        }
+        self.0.broken();
     }
 }

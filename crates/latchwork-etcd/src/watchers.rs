@@ -258,7 +258,7 @@ impl Watchers {
     }
 
     /// The stream is broken: tells the holders, as all others are told by being dropped.
-    pub(crate) fn broken(self) {
+    pub(crate) fn broken(&self) {
         let holders = self.watches.values().filter_map(|served| served.holder);
         let claims: Vec<_> = holders.map(|holder| holder.claim).collect();
         if !claims.is_empty() {

@@ -127,7 +127,7 @@ impl Connection {
     ) -> Option<T> {
         let (told, done) = oneshot::channel();
         self.0.orders.run(Box::pin(async move {
-            // Nobody listens if whoever waited has gone.
+            // The caller may have gone.
             let _ = told.send(future.await);
         }));
         self.0.drive.move_now();

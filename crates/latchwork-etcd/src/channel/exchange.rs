@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
-use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use tokio::sync::oneshot;
 use tonic::Status;
@@ -47,7 +46,7 @@ impl Connection {
         if !is_whole {
             self.orders().run(Box::pin(send_rest(body, out, is_over)));
         }
-        let response: http::Response<RecvStream> = awaited(response).await?;
+        let response = response.await.map_err(broken)?;
         Ok(response.map(|stream| Answer {
             stream,
             has_all: false,
@@ -56,10 +55,6 @@ impl Connection {
             _connection: self,
         }))
     }
-}
-
-async fn awaited(response: ResponseFuture) -> Result<http::Response<RecvStream>, Status> {
-    response.await.map_err(broken)
 }
 
 /// What there is of a body now, and whether that is all.

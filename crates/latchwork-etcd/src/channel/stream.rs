@@ -9,8 +9,7 @@ use std::task::{Context, Poll, ready};
 use latchwork_store::{Io, Moment};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Whether anything comes from a member: a connection that says nothing is told from a server that is
-/// slow.
+/// Counts what comes from a member. It tells a connection that is silent from a server that is slow.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     heard: AtomicU64,

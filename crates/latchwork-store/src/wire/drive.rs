@@ -222,7 +222,7 @@ impl Drive {
             return Some(output);
         }
         let answer = poll_fn(|cx| {
-            // Whoever takes an answer may give the connection something to do.
+            // A caller that takes an answer may give the connection something to do.
             let polled = self.give(|| sending.as_mut().poll(cx));
             if polled.is_pending() {
                 self.find_reader(&mut reader);
@@ -275,8 +275,8 @@ impl Drive {
         self.read_for(&self.listening, waiting).await
     }
 
-    /// While the value lives, messages are expected, and do not lie unread for long, whoever should
-    /// have read them.
+    /// While the value lives, messages are expected: the far side reads those that the near runtime
+    /// leaves unread.
     pub fn expect(self: &Arc<Self>) -> Expected {
         self.listening.fetch_add(1, Ordering::SeqCst);
         self.far.patrol();

@@ -1,10 +1,10 @@
 //! Sessions with ZooKeeper: the client, as far as locks need one.
 //!
 //! A session is one task that is connected to one of the servers at a time. Requests that are given
-//! together are written together, by whoever gives them, and answered in order; whoever waits for the
-//! answer reads it (ADR 0037). The task itself connects and sends heart-beats. When the
-//! connection breaks, the session goes on at another server; requests without answer are not sent
-//! again, their askers are told. Each session has a node of its own, the pulse: it is written at every
+//! together are written together, on the thread of the caller, and answered in order. The caller reads
+//! the answer as well (ADR 0037). The task itself connects and sends heart-beats. When the connection
+//! breaks, the session goes on at another server; requests without answer are not sent again, their
+//! askers are told. Each session has a node of its own, the pulse: it is written at every
 //! heart-beat, because only answers of a majority prove that the session lives ([`proof`]).
 
 mod attach;
@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection, and gives back who waits for its answers.
+    /// Ends the connection, and gives back the requests that wait for its answers.
     fn shut(&self) -> Option<Link> {
         let Outlet { link, drive, .. } = locked(&self.outlet).take()?;
         // What moves it sees that it is not needed any more.

@@ -122,7 +122,7 @@ impl Mover {
 
     /// Hands on whole answers, and keeps the rest.
     fn take_answers(&mut self) -> Result<(), String> {
-        // Whoever is told may want to send at once: not while the way out is locked.
+        // A caller that gets its answer may send at once, so the way out must not be locked then.
         let mut all_landed = Vec::new();
         let now = Reading::now(&self.io);
         let mut outlet = locked(&self.shared.outlet);
