@@ -117,7 +117,11 @@ pub(crate) struct Cli {
 }
 
 /// The commands, a file each.
+///
+/// What a command takes is put together only if it is that command that runs: to describe all of them was a
+/// good part of a free run's time.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Take a lock, run a command, release
     #[command(after_help = RUN_HELP)]

@@ -196,12 +196,22 @@ impl Entry {
 
     /// The names in this directory.
     pub(crate) fn list(&self) -> Result<Vec<OsString>, Errno> {
+        self.list_where(|_| true)
+    }
+
+    /// The names in this directory of what the file system says is of this kind.
+    pub(crate) fn list_of(&self, kind: FileType) -> Result<Vec<OsString>, Errno> {
+        self.list_where(|found| found == kind)
+    }
+
+    fn list_where(&self, wanted: impl Fn(FileType) -> bool) -> Result<Vec<OsString>, Errno> {
         let dir = self.open(OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::new(dir)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(OsString::from_vec(name));
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." && wanted(entry.file_type()) {
+                names.push(OsString::from_vec(name.to_vec()));
             }
         }
         Ok(names)

@@ -25,6 +25,8 @@ use crate::record_file::{ASIDE, write_at};
 /// How many stripe files there are.
 pub(crate) const STRIPES: usize = 64;
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// What the format file says.
 const FORMAT: &str = "latchwork-file 1\n";
 
@@ -103,15 +105,18 @@ impl Layout {
 
     /// Makes what is missing of the 64 parts of a directory, and checks that all can be trusted.
     ///
-    /// One system call for a part that is there, where [`make`](Self::make) has three: a process that takes
-    /// one lock and ends spends a good part of its time here. By a name in an open directory, and of a link
-    /// itself, nothing elsewhere can be found but what is mounted there; that is left to `make`.
+    /// A process that takes one lock and ends spends a good part of its time here. So where nobody else can
+    /// make names, the list of them says all; elsewhere it is one system call for a part that is there, where
+    /// [`make`](Self::make) has three. By a name in an open directory, and of a link itself, nothing
+    /// elsewhere can be found but what is mounted there; that is left to `make`.
     fn make_parts(&self, directory: &str, kind: FileType) -> Result<(), BackendError> {
         let parent = self.dir.entry(directory);
         let failed = |errno| failed_at("look at", &parent, errno, Effect::NotApplied);
         let place = parent.open_place().map_err(failed)?;
-        let device = rustix::fs::fstat(&place).map_err(failed)?.st_dev;
-        for stripe in 0..STRIPES {
+        let stat = rustix::fs::fstat(&place).map_err(failed)?;
+        let device = stat.st_dev;
+        let known = if self.says_all_by_names(&stat) { parts_in(&parent, kind) } else { 0 };
+        for stripe in (0..STRIPES).filter(|stripe| known >> stripe & 1 == 0) {
             let name = stripe_name(stripe);
             let part = || parent.child(&name);
             match rustix::fs::statat(&place, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -121,6 +126,13 @@ impl Layout {
             }
         }
         Ok(())
+    }
+
+    /// Whether only those can have put a name into this directory, whose parts would be trusted. Such a part
+    /// is looked at again when it is opened.
+    fn says_all_by_names(&self, directory: &Stat) -> bool {
+        let owner = Owner::of_stat(directory);
+        !self.shared && directory.st_mode & 0o022 == 0 && owner::is_trusted(owner, self.owner)
     }
 
     fn make_dir(&self, entry: &Entry) -> Result<(), BackendError> {
@@ -225,6 +237,20 @@ impl Layout {
     }
 }
 
+/// Which parts of this kind lie in a directory, a bit for each. One that the file system does not tell the
+/// kind of is left out.
+fn parts_in(directory: &Entry, kind: FileType) -> u64 {
+    let digit = |byte: u8| DIGITS.iter().position(|&digit| digit == byte);
+    let Ok(names) = directory.list_of(kind) else { return 0 };
+    names.iter().fold(0, |parts, name| match *name.as_encoded_bytes() {
+        [high, low] => match (digit(high), digit(low)) {
+            (Some(high), Some(low)) if high < STRIPES / 16 => parts | 1 << (16 * high + low),
+            _ => parts,
+        },
+        _ => parts,
+    })
+}
+
 /// What a stripe and its records are called.
 fn stripe_name(stripe: usize) -> String {
     format!("{stripe:02x}")
@@ -284,7 +310,6 @@ impl Place {
 
     /// Where its record lies in the lock directory.
     fn name(&self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut name = String::with_capacity(51);
         name.push_str("records/");
         name.push(char::from(DIGITS[self.stripe >> 4]));

@@ -54,6 +54,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Completions(_) => Ok(0),
         }
     });
+    // Nothing of it is left that matters, and the process ends now.
+    std::mem::forget(runtime);
     done.unwrap_or_else(|error| {
         output.error(&error);
         exit::code_of(&error)
