@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use crate::boot::{self, Aliases, Era, Lives};
 use crate::failure::removed;
 use crate::layout::{self, Layout, Place, STRIPES};
+use crate::pokes::{self, Near};
 use crate::record_file::{ASIDE, RecordFile, Unsynced};
 use crate::reserve::{self, Reserve, Waiting};
 use crate::session::{self, Life, Session};
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) io: Io,
     pub(crate) wakeups: Wakeups,
+    pub(crate) near: Near,
     boot: u128,
     aliases: Aliases,
     pub(crate) session: Session,
@@ -116,6 +118,7 @@ impl FileBackend {
             syncs: Arc::new(Semaphore::new(SYNCS)),
             aliases: Aliases::default(),
             wakeups: Wakeups::default(),
+            near: Near::default(),
             polling: AtomicBool::new(false),
             denied: AtomicBool::new(false),
             layout,
@@ -123,7 +126,7 @@ impl FileBackend {
             boot,
             session,
         });
-        let doorbell = wakeup::doorbell(&shared);
+        let doorbell = pokes::doorbell(&shared);
         Ok(Arc::new(FileBackend { shared, doorbell }))
     }
 
@@ -148,6 +151,7 @@ impl Drop for FileBackend {
     fn drop(&mut self) {
         if self.shared.io.origin().is_here() {
             self.shared.session.end(&self.shared.layout);
+            self.shared.near.end();
         } else {
             // The session is that of the process that this one was forked from.
             std::mem::forget(self.shared.clone());
@@ -202,7 +206,7 @@ impl Backend for FileBackend {
             poll_fn(|cx| {
                 // A thread that listens by itself is not woken by way of another.
                 if !self.doorbell.is_attended() {
-                    wakeup::read_pokes(&self.shared);
+                    pokes::read_for_caller(&self.shared);
                 }
                 self.shared.wakeups.poll_wait(claim.id, cx)
             })

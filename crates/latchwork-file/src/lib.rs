@@ -29,6 +29,8 @@ mod layout;
 #[cfg(target_os = "linux")]
 mod owner;
 #[cfg(target_os = "linux")]
+mod pokes;
+#[cfg(target_os = "linux")]
 mod record_file;
 #[cfg(target_os = "linux")]
 mod renew;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use latchwork_store::{ClaimId, Doorbell, Moment};
+use latchwork_store::{ClaimId, Moment};
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ use crate::session::{self, Life};
 const SPARE_WATCHES: usize = 64;
 
 /// How often the task looks that has no descriptor left to be told by.
-const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// The slots and watches of one backend.
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ impl Wakeups {
 
     /// Notes that the driver reads the pokes from now on, until what is returned says that it is
     /// over; `None` if it does already.
-    fn begin_reading(&self) -> Option<oneshot::Receiver<()>> {
+    pub(crate) fn begin_reading(&self) -> Option<oneshot::Receiver<()>> {
         if self.read.load(Ordering::Relaxed) || self.read.swap(true, Ordering::Relaxed) {
             return None;
         }
@@ -147,7 +147,7 @@ impl Wakeups {
 
     /// Reads what there is and wakes whom it names; false if nothing more is to be read, because
     /// the session is over (what is shared may live a moment longer) or nothing can be.
-    fn take_pokes(&self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> bool {
+    pub(crate) fn take_pokes(&self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> bool {
         // A pipe gives back what was put in, in order and whole: a multiple of one poke.
         let mut bytes = [0; 4096];
         match read(&mut bytes) {
@@ -168,7 +168,7 @@ impl Wakeups {
         }
     }
 
-    fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         let wakers: Vec<Waker> = self.lock().slots.values_mut().filter_map(Slot::wake).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -257,65 +257,8 @@ impl Inner {
     }
 }
 
-/// The bell of this session, for threads that listen by themselves.
-pub(crate) fn doorbell(shared: &Arc<Shared>) -> Doorbell {
-    let weak = Arc::downgrade(shared);
-    Doorbell::new(shared.wake().clone(), move || {
-        if let Some(shared) = weak.upgrade() {
-            shared.wakeups.take_pokes(|bytes| Ok(rustix::io::read(shared.wake(), bytes)?));
-        }
-    })
-}
-
-/// Has the pokes of this session read until the backend is gone. They are not read before somebody
-/// waits who cannot listen for them.
-pub(crate) fn read_pokes(shared: &Arc<Shared>) {
-    // The pipe does not tell the end: anyone may read it who attends to the doorbell.
-    let Some(stopped) = shared.wakeups.begin_reading() else { return };
-    let weak = Arc::downgrade(shared);
-    let wake = shared.wake().try_clone();
-    shared.io.spawn(async move {
-        let reading = async {
-            match wake.and_then(Receiver::from_owned_fd) {
-                Ok(wake) => read_pokes_from(weak, wake).await,
-                Err(_) => poll_pokes(weak).await,
-            }
-        };
-        tokio::select! {
-            _ = stopped => {}
-            () = reading => {}
-        }
-    });
-}
-
-async fn read_pokes_from(shared: Weak<Shared>, wake: Receiver) {
-    loop {
-        if wake.readable().await.is_err() {
-            return poll_pokes(shared).await;
-        }
-        let Some(shared) = shared.upgrade() else { return };
-        if !shared.wakeups.take_pokes(|bytes| wake.try_read(bytes)) {
-            return;
-        }
-    }
-}
-
 fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// Without a place in the runtime's poller all waiters look again and again.
-async fn poll_pokes(shared: Weak<Shared>) {
-    loop {
-        let Some(pause) = shared.upgrade().map(|s| {
-            s.note_polling();
-            s.wakeups.wake_all();
-            s.io.sleep(POLL)
-        }) else {
-            return;
-        };
-        pause.await;
-    }
 }
 
 /// Watches a session until it dies, the watch is dropped, or the backend is.

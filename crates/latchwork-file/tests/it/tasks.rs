@@ -4,15 +4,18 @@
 
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::*;
 use crate::verbs::dir;
+use futures_util::FutureExt;
 use latchwork::{Driver, LockManager};
 use latchwork_file::FileBackend;
 use latchwork_store::*;
+use tokio::runtime::{Builder, Runtime};
 
 /// A runtime that is shut down tells the watch of a session an error; that is no death.
 #[tokio::test]
@@ -45,7 +48,7 @@ async fn a_watch_that_fails_takes_nobody_for_dead() {
 #[test]
 fn the_reading_task_ends_whoever_reads_the_wake_file() {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = one_thread();
     let (handle, running) = (runtime.handle().clone(), Arc::new(AtomicUsize::new(0)));
     let count = running.clone();
     let spawn = move |task: Task| {
@@ -63,12 +66,14 @@ fn the_reading_task_ends_whoever_reads_the_wake_file() {
     let mut reader =
         std::fs::File::options().read(true).custom_flags(nonblock).open(wake.path()).unwrap();
     let a = connect(dir.path());
-    runtime.block_on(async {
+    let mine = claim("k");
+    let answer = runtime.block_on(async {
         granted(a.try_acquire(&claim("k")).await);
-        let mine = claim("k");
-        let answer = blocked(b.try_acquire(&mine).await);
-        assert!(still_pending(b.wait(&mine, &answer)).await);
+        blocked(b.try_acquire(&mine).await)
     });
+    // Not on the runtime, which would read itself.
+    assert!(b.wait(&mine, &answer).now_or_never().is_none());
+    runtime.block_on(io().sleep(Duration::from_millis(20)));
     assert_eq!(running.load(Ordering::SeqCst), 2, "one reads, one watches the holder");
     // The runtime stands still, so this reader is first.
     drop(b);
@@ -81,6 +86,85 @@ fn the_reading_task_ends_whoever_reads_the_wake_file() {
         };
         assert!(io().within(10 * SEC, ended).await.is_some(), "a task outlives its backend");
     });
+}
+
+/// The caller's runtime reads for those that wait there, with one task, which ends with the backend.
+#[test]
+fn a_task_of_the_callers_runtime_ends_with_the_backend() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (connect(dir.path()), connect(dir.path()));
+    let runtime = one_thread();
+    let tasks = || runtime.metrics().num_alive_tasks();
+    runtime.block_on(async {
+        granted(a.try_acquire(&claim("k")).await);
+        for key in ["k", "k", "k"] {
+            let mine = claim(key);
+            let answer = blocked(b.try_acquire(&mine).await);
+            assert!(still_pending(b.wait(&mine, &answer)).await);
+        }
+        assert_eq!(tasks(), 1);
+        drop(b);
+        while tasks() > 0 {
+            io().sleep(Duration::from_millis(2)).await;
+        }
+    });
+}
+
+/// A thread may be inside a runtime that nobody runs, or that somebody blocks.
+#[test]
+fn a_runtime_that_does_not_run_keeps_no_wakeup() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (connect(dir.path()), connect(dir.path()));
+    let idle = one_thread();
+    let (held, mine) = (claim("k"), claim("k"));
+    let answer = one_thread().block_on(async {
+        granted(a.try_acquire(&held).await);
+        blocked(b.try_acquire(&mine).await)
+    });
+    let inside = idle.enter();
+    let mut waiting = pin!(b.wait(&mine, &answer));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let releasing = a.clone();
+    std::thread::spawn(move || one_thread().block_on(release(&releasing, &held)));
+    let start = std::time::Instant::now();
+    while waiting.as_mut().now_or_never().is_none() {
+        assert!(start.elapsed() < 5 * SEC, "nobody reads the poke");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop((a, inside));
+}
+
+/// Who waits on a second runtime of the process is not left to the first.
+#[test]
+fn a_second_runtime_does_not_wait_for_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (connect(dir.path()), connect(dir.path()));
+    let (first, second) = (one_thread(), one_thread());
+    let held = claim("k");
+    first.block_on(async {
+        granted(a.try_acquire(&held).await);
+        let mine = claim("k");
+        let answer = blocked(b.try_acquire(&mine).await);
+        assert!(still_pending(b.wait(&mine, &answer)).await);
+        b.release(&mine, Linger::None).await.unwrap();
+    });
+    // From here on the first runtime stands still.
+    second.block_on(async {
+        let mine = claim("k");
+        let answer = blocked(b.try_acquire(&mine).await);
+        let releasing = a.clone();
+        let released = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            one_thread().block_on(release(&releasing, &held));
+        });
+        soon("the wake-up", b.wait(&mine, &answer)).await.unwrap();
+        released.join().unwrap();
+    });
+    drop((a, first));
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 #[tokio::test]
