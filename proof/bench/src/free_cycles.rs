@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use latchwork::BlockOn;
 use tokio::runtime::Runtime;
 
 use crate::Outcome;
@@ -36,6 +37,8 @@ pub(crate) struct Entry<'a> {
     own_thread: bool,
     /// How many times its rate Latchwork's should be, with so many tasks.
     goal: Box<dyn Fn(usize) -> Option<Goal> + 'a>,
+    /// How many times the rate of another row its own should be with one task.
+    beside: Option<(&'static str, f64)>,
     commands: Box<dyn Fn() -> Count + 'a>,
     sample: Box<dyn FnMut(usize, Duration) -> Taken + 'a>,
 }
@@ -55,6 +58,7 @@ impl<'a> Entry<'a> {
             is_peer: false,
             own_thread: true,
             goal: Box::new(|_| None),
+            beside: None,
             commands: Box::new(|| Ok(f64::NAN)),
             sample: Box::new(move |tasks, length| Ok(sample(runtime, tasks, length, &cycles))),
         }
@@ -68,6 +72,11 @@ impl<'a> Entry<'a> {
 
     pub(crate) fn goal(mut self, goal: impl Fn(usize) -> Option<f64> + 'a) -> Self {
         self.goal = Box::new(move |tasks| goal(tasks).map(Goal::at_least));
+        self
+    }
+
+    pub(crate) fn beside(mut self, other: &'static str, at_least: f64) -> Self {
+        self.beside = Some((other, at_least));
         self
     }
 
@@ -91,6 +100,17 @@ impl<'a> Entry<'a> {
             .on_callers_thread()
     }
 
+    /// Cycles of threads of this process that block, one for each task.
+    pub(crate) fn blocking(
+        name: &'static str,
+        runtime: &'a Runtime,
+        locks: latchwork::LockManager,
+    ) -> Self {
+        let sample = move |tasks, length| Ok(sample_of_threads(&locks, tasks, length));
+        Self { sample: Box::new(sample), ..Self::here(name, runtime, async |_| {}) }
+            .on_callers_thread()
+    }
+
     /// Cycles of another lock, in a process of its own.
     pub(crate) fn of(
         kind: &'a Kind,
@@ -102,6 +122,7 @@ impl<'a> Entry<'a> {
             is_peer: kind.is_peer(),
             own_thread: kind.own_thread,
             goal: Box::new(|tasks| kind.free_goal(tasks)),
+            beside: None,
             commands: Box::new(|| Ok(f64::NAN)),
             sample: Box::new(move |tasks, length| other_sample(&mut worker, tasks, length)),
         };
@@ -173,7 +194,12 @@ pub(crate) fn run(
         let (bare, ours) = (&samples[0], &samples[1]);
         for (n, (entry, rows)) in entries.iter().zip(&samples).enumerate() {
             let part = rate(ours) / rate(rows);
-            let goal = (entry.goal)(tasks).map(|goal| goal.judge(part).to_string());
+            let beside = entry.beside.filter(|_| tasks == 1).and_then(|(name, least)| {
+                let other = entries.iter().position(|entry| entry.name == name)?;
+                let goal = Goal::at_least(least).of(format!("to {name}"));
+                Some(goal.judge(rate(rows) / rate(&samples[other])).to_string())
+            });
+            let goal = (entry.goal)(tasks).map(|goal| goal.judge(part).to_string()).or(beside);
             let times = times(rows);
             row(&[
                 entry.name.into(),
@@ -204,9 +230,6 @@ pub(crate) fn run(
         };
         println!("\n{}\n", beside(rate(ours), &seen(true), &seen(false), Best::Most));
     }
-    println!(
-        "The goals are against those whose connection is moved by a thread of its own, as Latchwork's is."
-    );
     Ok(())
 }
 
@@ -241,20 +264,38 @@ fn sample<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
+    measured(length, |work| {
+        runtime.block_on(async {
+            let tasks: Vec<_> = (0..tasks).map(|n| tokio::spawn(cycles(work(n)))).collect();
+            for task in tasks {
+                task.await.expect("no cycle fails");
+            }
+        });
+    })
+}
+
+/// The same with threads that block.
+fn sample_of_threads(locks: &latchwork::LockManager, tasks: usize, length: Duration) -> Sample {
+    measured(length, |work| {
+        std::thread::scope(|scope| {
+            for n in 0..tasks {
+                let work = work(n);
+                scope.spawn(|| latchwork_cycles(locks.clone(), work).block_on());
+            }
+        });
+    })
+}
+
+fn measured(length: Duration, run: impl FnOnce(&dyn Fn(usize) -> Work)) -> Sample {
     let all = Arc::new(Mutex::new(Done::default()));
     let before = cpu_time();
     let start = Instant::now();
-    runtime.block_on(async {
-        let handles: Vec<_> = (0..tasks)
-            .map(|n| {
-                let (all, done) = (all.clone(), Done::default());
-                let work = Work { name: n, until: start + length, all, done, begun: None };
-                tokio::spawn(cycles(work))
-            })
-            .collect();
-        for handle in handles {
-            handle.await.expect("no cycle fails");
-        }
+    run(&|name| Work {
+        name,
+        until: start + length,
+        all: all.clone(),
+        done: Done::default(),
+        begun: None,
     });
     let took = start.elapsed().as_secs_f64();
     let cpu = (cpu_time() - before).as_secs_f64() * 1e6;

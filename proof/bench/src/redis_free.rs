@@ -18,6 +18,9 @@ use crate::peers;
 pub(crate) const DELETE_IF_MINE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
                               return redis.call('del',KEYS[1]) else return 0 end";
 
+/// How many times the rate of a client that blocks as well.
+const OF_REDIS_PY: f64 = 1.5;
+
 pub(crate) fn run() -> Outcome {
     let server = RedisServer::start(&RedisOptions::new())?;
     let here = Builder::new_current_thread().enable_all().build()?;
@@ -49,6 +52,12 @@ pub(crate) fn run() -> Outcome {
     for kind in &kinds {
         entries.push(Entry::of(kind, &server)?);
     }
+    let blocking = here.block_on(latchwork::connect(&server.url()))?;
+    entries.push(
+        Entry::blocking("latchwork, a thread that blocks", &here, blocking)
+            .counted(&server, &peers::LATCHWORK)
+            .beside(peers::REDIS_PY.name, OF_REDIS_PY),
+    );
     free_cycles::run(entries, &missing, &server, "")
 }
 
