@@ -1,6 +1,7 @@
 //! One connection to one server.
 
 use std::collections::HashMap;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -198,7 +199,7 @@ impl Link {
         let waiting = Waiting::new(self);
         let sending = self.conn.send(command);
         let sent = async { self.drive.send(sending).await.unwrap_or_else(|| Err(ended())) };
-        let answer = self.unless_superseded(sent).await;
+        let answer = self.unless_superseded(pin!(sent)).await;
         waiting.answered();
         self.read(answer)
     }
@@ -218,7 +219,7 @@ impl Link {
         let waiting = Waiting::new(self);
         let sending = self.conn.send_together(commands, skip);
         let sent = async { self.drive.send(sending).await.unwrap_or_else(|| Err(ended())) };
-        let answers = self.unless_superseded(sent).await;
+        let answers = self.unless_superseded(pin!(sent)).await;
         waiting.answered();
         answers
     }
@@ -244,7 +245,7 @@ impl Link {
 
     pub(crate) async fn unless_superseded<T>(
         &self,
-        answer: impl Future<Output = redis::RedisResult<T>>,
+        answer: Pin<&mut impl Future<Output = redis::RedisResult<T>>>,
     ) -> redis::RedisResult<T> {
         let Some(superseded) = &self.superseded else { return answer.await };
         tokio::select! {

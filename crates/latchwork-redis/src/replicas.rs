@@ -8,6 +8,7 @@
 //! command has a connection of its own while it is under way; they are kept for the next ones.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -195,7 +196,7 @@ impl Link {
         let commands = &commands[usize::from(!asking)..];
         let mut given_up = GivenUp { of: self, client_id: own.client_id() };
         let answers = own.send_together(commands, usize::from(asking));
-        let answers = self.unless_superseded(answers).await;
+        let answers = self.unless_superseded(pin!(answers)).await;
         given_up.client_id = None;
         let (value, replicas) = match answers {
             Ok(answers) => {

@@ -240,7 +240,8 @@ impl Route<'_> {
             fill(&mut command, link);
             command
         };
-        self.send(make).await
+        // In a room of its own, which is there only while the command is under way.
+        Box::pin(self.send(make)).await
     }
 
     /// Sends a command and follows it to where the slot is. `make` makes it for the connection, as

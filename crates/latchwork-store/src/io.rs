@@ -1,15 +1,15 @@
 //! What the engine lends to a backend: a place to run and a clock.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BackendError;
 use crate::fork::Origin;
+use crate::within::{Answer, Within};
 
 /// A task handed to [`Io::spawn`].
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -85,17 +85,8 @@ impl Io {
     /// Runs `future` for at most `limit`; `None` if it did not end in time.
     ///
     /// A future that ends at its first poll costs no timer.
-    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
-        let mut future = pin!(future);
-        let at = self.now().plus(limit);
-        let mut timer: Option<Sleep> = None;
-        poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Some(output));
-            }
-            timer.get_or_insert_with(|| self.clock.sleep_until(at)).as_mut().poll(cx).map(|()| None)
-        })
-        .await
+    pub fn within<F: Future>(&self, limit: Duration, future: F) -> Within<'_, F> {
+        Within::new(&self.clock, limit, future)
     }
 
     /// The answer of a verb within `limit`.
@@ -103,12 +94,11 @@ impl Io {
     /// # Errors
     ///
     /// The verb's own, or `Unreachable` with an unknown effect if there was none in time.
-    pub async fn answer<T>(
-        &self,
-        limit: Duration,
-        verb: impl Future<Output = Result<T, BackendError>>,
-    ) -> Result<T, BackendError> {
-        self.within(limit, verb).await.unwrap_or_else(|| Err(BackendError::no_answer(limit)))
+    pub fn answer<T, F>(&self, limit: Duration, verb: F) -> Answer<'_, F>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        Answer::new(self.within(limit, verb))
     }
 }
 

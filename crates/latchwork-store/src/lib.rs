@@ -32,6 +32,7 @@ pub mod testing;
 mod token;
 pub mod validity;
 pub mod wire;
+mod within;
 mod words;
 
 pub use answers::Answers;
@@ -56,6 +57,7 @@ pub use key::Key;
 pub use lifeline::Lifeline;
 pub use memory::MemoryBackend;
 pub use token::{Fenced, FencingToken};
+pub use within::{Answer, Within};
 pub use words::{
     Attempt, Blocked, Cause, Grant, Linger, Party, Query, Released, Renewal, Snapshot, Wake,
 };

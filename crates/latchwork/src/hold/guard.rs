@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::hold::engine::{Engine, Outcome};
 use crate::hold::lease::HoldState;
 use crate::hold::owners::Entry;
-use crate::hold::reaper::{Withdrawal, linger_until, tell_released};
+use crate::hold::reaper::{Job, Withdrawal, linger_until, tell_released};
 use crate::hold::watchdog::Watched;
 use crate::runtime::call::Unpolled;
 use crate::runtime::own::Forked;
@@ -230,27 +230,12 @@ impl Guard {
     }
 
     async fn release_here(mut self, closed_until: Option<Moment>) -> Result<(), Error> {
-        if !self.engine.is_here() {
-            return Err(self.engine.forked(Some(self.key())));
-        }
-        self.done = true;
-        let outcome = match (self.leave(), closed_until) {
-            (Leave::Others(None), _) => return Ok(()),
-            (Leave::Others(Some(lost)), _) => return Err(self.lost_before(lost)),
-            (Leave::Last, None) => self.engine.hand_over_or_end(&self.watched, self.index),
-            (Leave::Last, until) => self.engine.end(&self.watched, until),
-        };
-        let job = match outcome {
-            Outcome::Ended(job) => job,
-            Outcome::HandedOver => return Ok(()),
-            Outcome::WasLost(lost) => return Err(self.lost_before(lost)),
-        };
-        let (rules, held) = (job.rules.clone(), job.held);
-        let op_timeout = rules.op_timeout(job.claim.ttl);
-        let mut withdrawal = Withdrawal::new(&self.engine.reaper, job);
-        let reaper = &self.engine.reaper;
+        let Some(mut withdrawal) = self.withdraw(closed_until)? else { return Ok(()) };
+        let Job { claim, rules, held, .. } = withdrawal.job();
+        let (rules, held) = (rules.clone(), *held);
+        let op_timeout = rules.op_timeout(claim.ttl);
         let linger = linger_until(closed_until, self.engine.io.now());
-        match reaper.release_once(withdrawal.claim(), linger, op_timeout).await {
+        match self.engine.reaper.release_once(claim, linger, op_timeout).await {
             Ok(released) => {
                 withdrawal.settled();
                 tell_released(&rules, self.key(), held);
@@ -266,6 +251,25 @@ impl Guard {
                 .engine
                 .seen(error, Some(self.key()))
                 .next_step("nothing to do: the release is repeated until the ttl is over")),
+        }
+    }
+
+    /// Ends this guard's part of the hold; `None` if the hold goes on, and nothing is to be released.
+    fn withdraw(&mut self, closed_until: Option<Moment>) -> Result<Option<Withdrawal>, Error> {
+        if !self.engine.is_here() {
+            return Err(self.engine.forked(Some(self.key())));
+        }
+        self.done = true;
+        let outcome = match (self.leave(), closed_until) {
+            (Leave::Others(None), _) => return Ok(None),
+            (Leave::Others(Some(lost)), _) => return Err(self.lost_before(lost)),
+            (Leave::Last, None) => self.engine.hand_over_or_end(&self.watched, self.index),
+            (Leave::Last, until) => self.engine.end(&self.watched, until),
+        };
+        match outcome {
+            Outcome::Ended(job) => Ok(Some(Withdrawal::new(&self.engine.reaper, job))),
+            Outcome::HandedOver => Ok(None),
+            Outcome::WasLost(lost) => Err(self.lost_before(lost)),
         }
     }
 

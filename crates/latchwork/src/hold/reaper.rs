@@ -116,17 +116,18 @@ pub(crate) fn tell_released(rules: &Rules, key: &Key, held: Option<(FencingToken
 /// A release that somebody waits for: if they stop waiting, the reaper goes on with it.
 pub(crate) struct Withdrawal {
     reaper: Reaper,
+    /// `None` once it is settled.
     job: Option<Job>,
-    claim: Claim,
 }
 
 impl Withdrawal {
     pub(crate) fn new(reaper: &Reaper, job: Job) -> Self {
-        Self { reaper: reaper.clone(), claim: job.claim.clone(), job: Some(job) }
+        Self { reaper: reaper.clone(), job: Some(job) }
     }
 
-    pub(crate) fn claim(&self) -> &Claim {
-        &self.claim
+    /// What is to be given back.
+    pub(crate) fn job(&self) -> &Job {
+        self.job.as_ref().expect("it is settled only when it was answered")
     }
 
     /// The store has answered: nothing is left to do, and the line's turn passes on.

@@ -315,7 +315,7 @@ impl LockManager {
         // Whatever happens from here on, this claim is given back.
         let mut withdrawal = Withdrawal::new(&engine.reaper, job);
         let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;
-        if engine.reaper.release_once(withdrawal.claim(), Linger::None, limit).await.is_ok() {
+        if engine.reaper.release_once(&withdrawal.job().claim, Linger::None, limit).await.is_ok() {
             withdrawal.settled();
         }
         match attempt {

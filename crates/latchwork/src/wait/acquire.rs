@@ -91,7 +91,8 @@ pub(crate) async fn acquire(
     } else {
         (None, false)
     };
-    Pending::new(engine, request, patience, lead, waited).admit(start, deadline).await
+    let mut pending = Pending::new(engine, request, patience, lead, waited);
+    pending.admit(start, deadline).await
 }
 
 enum Local {
@@ -228,14 +229,19 @@ impl<'a> Pending<'a> {
         }
     }
 
-    async fn admit(mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
+    async fn admit(&mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
         let engine = self.engine;
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut pace = Pace::default();
         let mut failing_since = self.lead.as_ref().and_then(Lead::failing_since);
         loop {
             engine.check_open(Some(&self.claim.key))?;
-            let pass = self.pass(deadline).await?;
+            // What is seldom waited for, here and below, has room only then: an acquire that is under way
+            // would be larger by it.
+            let pass = match self.gate {
+                Some(_) => Box::pin(self.pass(deadline)).await?,
+                None => None,
+            };
             let sent = Sent::now(engine.io.clock().as_ref());
             let sent_at = sent.at;
             self.claim.stamp = Stamp::new(sent_at);
@@ -278,9 +284,8 @@ impl<'a> Pending<'a> {
                     }
                     let key = &self.claim.key;
                     self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
-                    if let Some(guard) =
-                        self.wait(&blocked, sent, deadline, start, &mut pace).await?
-                    {
+                    let waiting = Box::pin(self.wait(&blocked, sent, deadline, start, &mut pace));
+                    if let Some(guard) = waiting.await? {
                         return Ok(Admission::Granted(guard));
                     }
                     continue;
@@ -361,7 +366,7 @@ impl<'a> Pending<'a> {
         let io = &self.engine.io;
         let verb = poll_fn(|cx| under_way.as_mut().poll(cx));
         let answer = match pass {
-            Some(pass) => io.answer(limit, pass.run(io, verb)).await,
+            Some(pass) => io.answer(limit, Box::pin(pass.run(io, verb))).await,
             None => io.answer(limit, verb).await,
         };
         // Without an answer the same id is tried again or released: either settles it.
