@@ -214,7 +214,9 @@ impl Task {
             if state.ended {
                 return Poll::Ready(());
             }
-            state.waker = Some(cx.waker().clone());
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
         }
         shared.near.ran.store(true, Ordering::SeqCst);
         while let Poll::Ready(Ok(mut ready)) = wake.poll_read_ready(cx) {

@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 #[test]
 fn child() {
     let Some((role, dir)) = role() else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = without_io();
     runtime.block_on(async {
         match role.as_str() {
             "connect" => say(try_to_connect(&dir)),

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 #[test]
 fn child() {
     let Some((role, dir)) = role() else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = without_io();
     runtime.block_on(async {
         match role.as_str() {
             "hold" => hold(&dir).await,

@@ -9,7 +9,7 @@ use crate::common::*;
 
 pub(crate) fn play() {
     let Some((role, dir)) = role() else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = without_io();
     runtime.block_on(async {
         match role.as_str() {
             "steps" => steps(&dir).await,

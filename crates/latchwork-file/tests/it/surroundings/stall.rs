@@ -40,7 +40,7 @@ impl Observer for Lost {
 #[test]
 fn child() {
     let Some((_, dir)) = role() else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = without_io();
     runtime.block_on(async {
         let driver = Driver::start().unwrap();
         let backend = FileBackend::connect(&dir, driver.io()).unwrap();
