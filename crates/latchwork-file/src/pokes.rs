@@ -34,7 +34,7 @@ pub(crate) fn doorbell(shared: &Arc<Shared>) -> Doorbell {
     })
 }
 
-/// Sees to it that the pokes of this session are read for who polls here, who cannot do it.
+/// Has the pokes of this session read for the caller, a task, which cannot read them itself.
 pub(crate) fn read_for_caller(shared: &Arc<Shared>) {
     if !Near::serves_here(shared) {
         read_far(shared);

@@ -85,7 +85,11 @@ impl Io {
     /// Runs `future` for at most `limit`; `None` if it did not end in time.
     ///
     /// A future that ends at its first poll costs no timer.
-    pub fn within<F: Future>(&self, limit: Duration, future: F) -> Within<'_, F> {
+    pub fn within<F: Future>(
+        &self,
+        limit: Duration,
+        future: F,
+    ) -> impl Future<Output = Option<F::Output>> {
         Within::new(&self.clock, limit, future)
     }
 
@@ -94,11 +98,12 @@ impl Io {
     /// # Errors
     ///
     /// The verb's own, or `Unreachable` with an unknown effect if there was none in time.
-    pub fn answer<T, F>(&self, limit: Duration, verb: F) -> Answer<'_, F>
-    where
-        F: Future<Output = Result<T, BackendError>>,
-    {
-        Answer::new(self.within(limit, verb))
+    pub fn answer<T>(
+        &self,
+        limit: Duration,
+        verb: impl Future<Output = Result<T, BackendError>>,
+    ) -> impl Future<Output = Result<T, BackendError>> {
+        Answer::new(Within::new(&self.clock, limit, verb))
     }
 }
 

@@ -57,7 +57,6 @@ pub use key::Key;
 pub use lifeline::Lifeline;
 pub use memory::MemoryBackend;
 pub use token::{Fenced, FencingToken};
-pub use within::{Answer, Within};
 pub use words::{
     Attempt, Blocked, Cause, Grant, Linger, Party, Query, Released, Renewal, Snapshot, Wake,
 };

@@ -3,7 +3,6 @@
 //! Written by hand: an `async fn` that takes a future keeps it twice, where it was given and where it is
 //! pinned, and futures in futures grow by that at each level.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,8 +16,7 @@ use crate::error::BackendError;
 
 pin_project! {
     /// See [`Io::within`](crate::Io::within).
-    #[must_use = "futures do nothing unless polled"]
-    pub struct Within<'a, F> {
+    pub(crate) struct Within<'a, F> {
         #[pin]
         future: F,
         clock: &'a Arc<dyn Clock>,
@@ -48,17 +46,9 @@ impl<F: Future> Future for Within<'_, F> {
     }
 }
 
-impl<F> fmt::Debug for Within<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Within").field("limit", &self.limit).finish_non_exhaustive()
-    }
-}
-
 pin_project! {
     /// See [`Io::answer`](crate::Io::answer).
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless polled"]
-    pub struct Answer<'a, F> {
+    pub(crate) struct Answer<'a, F> {
         #[pin]
         within: Within<'a, F>,
     }

@@ -49,7 +49,7 @@ pub(crate) fn local() -> Outcome {
 }
 
 pub(crate) fn handoff() -> Outcome {
-    // Two transactions on the disk of the server are most of it, for whoever hands over.
+    // Most of the time is two transactions on the disk of the server, which each client pays.
     let goal = |kind: &Kind| kind.is_peer().then(|| Goal::at_most(0.95));
     handoffs::run(&start()?, vec![LATCHWORK, WATCH_AND_PUT, ETCD_CONCURRENCY], goal)
 }

@@ -53,6 +53,10 @@ impl<'a> Entry<'a> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        Self::inside(name, move |tasks, length| sample(runtime, tasks, length, &cycles))
+    }
+
+    fn inside(name: &'static str, mut sample: impl FnMut(usize, Duration) -> Sample + 'a) -> Self {
         Self {
             name,
             is_peer: false,
@@ -60,7 +64,7 @@ impl<'a> Entry<'a> {
             goal: Box::new(|_| None),
             beside: None,
             commands: Box::new(|| Ok(f64::NAN)),
-            sample: Box::new(move |tasks, length| Ok(sample(runtime, tasks, length, &cycles))),
+            sample: Box::new(move |tasks, length| Ok(sample(tasks, length))),
         }
     }
 
@@ -101,14 +105,9 @@ impl<'a> Entry<'a> {
     }
 
     /// Cycles of threads of this process that block, one for each task.
-    pub(crate) fn blocking(
-        name: &'static str,
-        runtime: &'a Runtime,
-        locks: latchwork::LockManager,
-    ) -> Self {
-        let sample = move |tasks, length| Ok(sample_of_threads(&locks, tasks, length));
-        Self { sample: Box::new(sample), ..Self::here(name, runtime, async |_| {}) }
-            .on_callers_thread()
+    pub(crate) fn blocking(name: &'static str, locks: latchwork::LockManager) -> Self {
+        let sample = move |tasks, length| sample_of_threads(&locks, tasks, length);
+        Self::inside(name, sample).on_callers_thread()
     }
 
     /// Cycles of another lock, in a process of its own.

@@ -54,7 +54,7 @@ pub(crate) fn run() -> Outcome {
     }
     let blocking = here.block_on(latchwork::connect(&server.url()))?;
     entries.push(
-        Entry::blocking("latchwork, a thread that blocks", &here, blocking)
+        Entry::blocking("latchwork, a thread that blocks", blocking)
             .counted(&server, &peers::LATCHWORK)
             .beside(peers::REDIS_PY.name, OF_REDIS_PY),
     );

@@ -62,7 +62,7 @@ impl Orders {
     /// Has a task run from the next move on, as long as the connection lives.
     pub(super) fn run(&self, task: Task) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // A task that never runs is dropped, and its caller is told so.
+        // The drop of a task that never runs tells its caller.
         if !state.ended {
             state.tasks.push(task);
         }

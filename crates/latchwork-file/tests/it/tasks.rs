@@ -97,8 +97,8 @@ fn a_task_of_the_callers_runtime_ends_with_the_backend() {
     let tasks = || runtime.metrics().num_alive_tasks();
     runtime.block_on(async {
         granted(a.try_acquire(&claim("k")).await);
-        for key in ["k", "k", "k"] {
-            let mine = claim(key);
+        for _ in 0..3 {
+            let mine = claim("k");
             let answer = blocked(b.try_acquire(&mine).await);
             assert!(still_pending(b.wait(&mine, &answer)).await);
         }
@@ -134,7 +134,7 @@ fn a_runtime_that_does_not_run_keeps_no_wakeup() {
     drop((a, inside));
 }
 
-/// Who waits on a second runtime of the process is not left to the first.
+/// A waiter on a second runtime does not depend on the first.
 #[test]
 fn a_second_runtime_does_not_wait_for_the_first() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! The way out of a connection: whoever sends leaves its requests here, and moves them on its own
-//! thread.
+//! The way out of a connection: a sender leaves its requests here, and moves them on its own thread.
 
 use std::mem;
 use std::sync::Arc;
