@@ -175,10 +175,9 @@ fn a_background_job_that_reads_is_stopped_until_fg() {
         terminal.line("latchwork run x -- sh -c 'echo pg=$$; read a </dev/tty; echo go\\t=$a.' &");
         let group = terminal.number("pg=");
         becomes(group, "T");
-        // The shell says fg only to a job that it knows to be stopped.
-        becomes(parent(group), "T");
         terminal.line("echo still-'here'");
         terminal.until("still-here");
+        terminal.job_is_stopped();
         terminal.line("fg");
         terminal.foreground_becomes(group);
         becomes(group, "S");
@@ -362,8 +361,7 @@ fn a_program_that_stops_itself_in_the_background_comes_back_with_fg() {
             "latchwork run x -- sh -c 'echo pg=$$; kill -STOP $$; echo ba\\ck; sleep 300; echo' &",
         );
         let group = terminal.number("pg=");
-        becomes(group, "T");
-        becomes(parent(group), "T");
+        terminal.job_is_stopped();
         terminal.line("fg");
         terminal.until("back");
         terminal.foreground_becomes(group);

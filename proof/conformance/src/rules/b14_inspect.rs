@@ -111,7 +111,8 @@ async fn inspection_wakes_nobody(stage: Stage) {
             wait = b.backend.wait(&waiter, &blocked);
         }
     }
-    assert!(ends <= 3, "30 inspections ended the wait {ends} times");
+    // A store without notifications looks by itself now and then, more often the slower the machine is.
+    assert!(ends <= 10, "30 inspections ended the wait {ends} times");
     drop(wait);
     let again = stage.granted(&a, &held, "it is held").await;
     assert_eq!(again.token, token);

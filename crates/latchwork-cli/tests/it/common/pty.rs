@@ -130,6 +130,18 @@ impl Terminal {
         }
     }
 
+    /// Waits until the shell knows that its job is stopped: to one that it takes for running, `fg` sends
+    /// nothing. The state of the process may say so before the shell is told.
+    #[track_caller]
+    pub fn job_is_stopped(&mut self) {
+        eventually("a shell that knows of the stop", || {
+            let before = self.read;
+            self.line("jobs; echo end-of-'jobs'");
+            self.until("end-of-jobs");
+            self.shown()[before..self.read].contains("Stopped").then_some(())
+        });
+    }
+
     /// Everything shown until now.
     pub fn shown(&self) -> String {
         self.screen.text.lock().unwrap().0.clone()
