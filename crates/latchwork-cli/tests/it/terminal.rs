@@ -94,10 +94,7 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
             // Before the shell says so.
             terminal.until("latchwork: stopped;");
             terminal.until("topped");
-            terminal.line("jobs; echo end-of-'jobs'");
-            let before = terminal.shown().len();
-            terminal.until("end-of-jobs");
-            assert!(terminal.shown()[..].contains("topped"), "{:?}", &terminal.shown()[before..]);
+            terminal.job_is_stopped();
             terminal.line("fg");
             terminal.foreground_becomes(group);
             becomes(group, "S");
@@ -175,8 +172,7 @@ fn a_background_job_that_reads_is_stopped_until_fg() {
         terminal.line("latchwork run x -- sh -c 'echo pg=$$; read a </dev/tty; echo go\\t=$a.' &");
         let group = terminal.number("pg=");
         becomes(group, "T");
-        terminal.line("echo still-'here'");
-        terminal.until("still-here");
+        becomes(parent(group), "T");
         terminal.job_is_stopped();
         terminal.line("fg");
         terminal.foreground_becomes(group);
@@ -361,6 +357,8 @@ fn a_program_that_stops_itself_in_the_background_comes_back_with_fg() {
             "latchwork run x -- sh -c 'echo pg=$$; kill -STOP $$; echo ba\\ck; sleep 300; echo' &",
         );
         let group = terminal.number("pg=");
+        becomes(group, "T");
+        becomes(parent(group), "T");
         terminal.job_is_stopped();
         terminal.line("fg");
         terminal.until("back");

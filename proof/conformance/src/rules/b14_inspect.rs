@@ -102,7 +102,7 @@ async fn inspection_wakes_nobody(stage: Stage) {
     let token = stage.granted(&a, &held, "the key is free").await.token;
     let blocked = b.blocked(&waiter, "the key is held").await;
     let mut wait = b.backend.wait(&waiter, &blocked);
-    let mut ends = 0;
+    let (start, mut ends) = (stage.now(), 0);
     for _ in 0..30 {
         a.show(&held.key).await;
         if stage.within(Duration::from_millis(5), Pin::as_mut(&mut wait)).await.is_some() {
@@ -111,8 +111,9 @@ async fn inspection_wakes_nobody(stage: Stage) {
             wait = b.backend.wait(&waiter, &blocked);
         }
     }
-    // A store without notifications looks by itself now and then, more often the slower the machine is.
-    assert!(ends <= 10, "30 inspections ended the wait {ends} times");
+    // A store without notifications ends a wait now and then by itself, so a slow machine sees more ends.
+    let by_itself = stage.now().since(start).as_millis() / 100;
+    assert!(ends <= 3 + by_itself, "30 inspections ended the wait {ends} times");
     drop(wait);
     let again = stage.granted(&a, &held, "it is held").await;
     assert_eq!(again.token, token);

@@ -130,8 +130,8 @@ impl Terminal {
         }
     }
 
-    /// Waits until the shell knows that its job is stopped: to one that it takes for running, `fg` sends
-    /// nothing. The state of the process may say so before the shell is told.
+    /// Waits until the shell's own table shows its job as stopped. A shell learns of a stop later than the
+    /// kernel does, and `fg` continues no job that the shell still takes for running.
     #[track_caller]
     pub fn job_is_stopped(&mut self) {
         eventually("a shell that knows of the stop", || {
