@@ -171,7 +171,8 @@ fn callers_elsewhere_do_not_wait_for_the_near_runtime() {
         });
     });
     begun.recv().unwrap();
-    let mut times: Vec<_> = (0..15)
+    // Read by the far side, each takes up to its tick of 10 ms.
+    let mut times: Vec<_> = (0..31)
         .map(|_| {
             thread::sleep(Duration::from_millis(70));
             let start = Instant::now();
@@ -180,7 +181,7 @@ fn callers_elsewhere_do_not_wait_for_the_near_runtime() {
         })
         .collect();
     times.sort();
-    assert!(times[7] < Duration::from_millis(8), "the median of {times:?}");
+    assert!(times[15] < Duration::from_millis(3), "the median of {times:?}");
     drop(stop);
 }
 
