@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use latchwork_store::kit::address::unknown_option;
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
 use latchwork_store::kit::{address, tls};
 use latchwork_store::{Error, ErrorKind};
@@ -46,6 +47,9 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
+/// All options of an address.
+const OPTIONS: &[&str] = &["ca", "cert", "key", "server_name", "insecure"];
+
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message).next_step(NEXT)
 }
@@ -88,8 +92,8 @@ impl EtcdConfig {
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
-        if !matches!(name, "ca" | "cert" | "key" | "server_name" | "insecure") {
-            return Err(invalid(format!("store: the option {name:?} is unknown")));
+        if !OPTIONS.contains(&name) {
+            return Err(unknown_option(name, OPTIONS));
         }
         let Some(tls) = &mut self.tls else {
             return Err(invalid(format!("store: {name} is an option of TLS"))

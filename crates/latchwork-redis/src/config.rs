@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use latchwork_store::kit::address;
-pub(crate) use latchwork_store::kit::address::Endpoint;
+pub(crate) use latchwork_store::kit::address::{Endpoint, unknown_option};
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
 
@@ -82,6 +82,23 @@ pub struct RedisConfig {
 
 const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
                     redis+cluster://h1,h2,h3";
+
+/// All options of an address.
+const OPTIONS: &[&str] = &[
+    "ca",
+    "cert",
+    "key",
+    "insecure",
+    "sentinel_user",
+    "sentinel_password",
+    "min_replicas",
+    "guard",
+    "plain",
+    "max_ttl",
+    "deposed",
+    "via_proxy",
+    "namespaces",
+];
 
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message).next_step(NEXT)
@@ -251,7 +268,7 @@ impl RedisConfig {
                     return bad("a list of namespaces");
                 }
             }
-            _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
+            _ => return Err(unknown_option(name, OPTIONS)),
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use latchwork_store::kit::address;
+use latchwork_store::kit::address::unknown_option;
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
@@ -116,7 +117,7 @@ impl Options {
                     };
                     continue;
                 }
-                _ => return Err(invalid(format!("store: the option {name:?} is unknown"))),
+                _ => return Err(unknown_option(name, &["auth", "ca", "cert", "key"])),
             };
             if !is_secure {
                 return Err(invalid(format!("store: {name} is an option of TLS, of zks://")));

@@ -107,6 +107,22 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
+/// The error for an option of an address that a store does not have: it names the nearest of those that it
+/// has, and all of them.
+pub fn unknown_option(name: &str, known: &[&str]) -> Error {
+    /// How much alike two names are that one may be mistyped for, from 0 to 1.
+    const ALIKE: f64 = 0.75;
+    let alike = |option: &&str| strsim::jaro_winkler(name, option);
+    let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    let hint = match nearest.filter(|option| alike(option) >= ALIKE) {
+        Some(option) => format!("did you mean {option}? "),
+        None => String::new(),
+    };
+    let message = format!("store: the option {name:?} is unknown");
+    Error::new(ErrorKind::Invalid, message)
+        .next_step(format!("{hint}the options are: {}", known.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +167,14 @@ mod tests {
             let error = Login::parse(text).unwrap_err().to_string();
             assert!(error.contains(part) && !error.contains("pw"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_nearest_option_is_named() {
+        let known = ["guard", "max_ttl", "min_replicas"];
+        let error = unknown_option("gaurd", &known).to_string();
+        assert!(error.contains("did you mean guard? the options are: guard, max_ttl"), "{error}");
+        let error = unknown_option("colour", &known).to_string();
+        assert!(!error.contains("did you mean"), "{error}");
     }
 }
