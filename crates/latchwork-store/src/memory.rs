@@ -14,7 +14,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -43,11 +43,28 @@ const ALIVE: Alive<'static> = &|_| true;
 pub struct MemoryBackend {
     store: Arc<Store>,
     io: Io,
+    address: Arc<str>,
 }
+
+/// The stores that have a name, by process and name: a forked child has stores of its own.
+type Named = HashMap<(u32, String), Weak<Store>>;
+
+/// Those that have a name, for as long as a backend uses them.
+static NAMED: LazyLock<Mutex<Named>> = LazyLock::new(Mutex::default);
 
 struct Store {
     tables: [Mutex<Table>; TABLES],
     hasher: RandomState,
+}
+
+impl Store {
+    fn empty(io: &Io) -> Arc<Self> {
+        // A store made later starts above all tokens of an earlier one: a key gets less than one
+        // grant in a microsecond.
+        let base = io.clock().wall().as_micros() as u64;
+        let table = || Mutex::new(Table { entries: HashMap::new(), base, crowded: 64 });
+        Arc::new(Self { tables: std::array::from_fn(|_| table()), hasher: RandomState::new() })
+    }
 }
 
 struct Table {
@@ -68,17 +85,27 @@ struct Entry {
 impl MemoryBackend {
     /// Makes an empty store.
     pub fn new(io: Io) -> Arc<Self> {
-        // A store made later starts above all tokens of an earlier one: a key gets less than one
-        // grant in a microsecond.
-        let base = io.clock().wall().as_micros() as u64;
-        let table = || Mutex::new(Table { entries: HashMap::new(), base, crowded: 64 });
-        let store = Store { tables: std::array::from_fn(|_| table()), hasher: RandomState::new() };
-        Arc::new(Self { store: Arc::new(store), io })
+        Arc::new(Self { store: Store::empty(&io), io, address: "mem:".into() })
+    }
+
+    /// Opens the store `name` of this process, and makes it if no backend uses it now.
+    pub fn named(name: &str, io: Io) -> Arc<Self> {
+        let mut named = lock(&NAMED);
+        let key = (std::process::id(), name.to_owned());
+        let store = named.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            named.retain(|_, store| store.strong_count() > 0);
+            let store = Store::empty(&io);
+            named.insert(key, Arc::downgrade(&store));
+            store
+        });
+        drop(named);
+        Arc::new(Self { store, io, address: format!("mem:{name}").into() })
     }
 
     /// Opens the same store once more, as another process would.
     pub fn beside(&self) -> Arc<Self> {
-        Arc::new(Self { store: self.store.clone(), io: self.io.clone() })
+        let Self { store, io, address } = self;
+        Arc::new(Self { store: store.clone(), io: io.clone(), address: address.clone() })
     }
 
     fn table(&self, key: &Key) -> MutexGuard<'_, Table> {
@@ -158,7 +185,7 @@ impl Table {
 impl Backend for MemoryBackend {
     fn capabilities(&self) -> Capabilities {
         let ttl = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
-        Capabilities::full("mem:")
+        Capabilities::full(self.address.clone())
             .with_fencing(Fencing::WhileDataSurvives)
             .with_ttl(ttl, Duration::from_secs(30))
     }
@@ -246,8 +273,8 @@ impl fmt::Debug for MemoryBackend {
 }
 
 /// A panic elsewhere leaves a record as it was between two steps, so the store stays usable.
-fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use latchwork_store::{Error, ErrorKind};
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// This process only.
-    Memory,
+    /// This process only; a name is shared by all who use it in the process.
+    Memory(Option<String>),
     /// A directory of this machine.
     File(PathBuf),
     /// Redis: one server, behind Sentinels, or a Cluster. Its own crate reads the rest.
@@ -22,21 +22,27 @@ pub(crate) enum Address {
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
-                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, mem:";
+                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, mem:, mem:NAME";
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |message: String| {
             Err(Error::new(ErrorKind::Invalid, message).next_step(format!("use one of: {KNOWN}")))
         };
+        if url.starts_with('/') {
+            return Ok(Self::File(url.into()));
+        }
         let Some((scheme, rest)) = url.split_once(':') else {
             return invalid(format!("store: {url:?} is not a URL"));
         };
-        match scheme {
-            "mem" if rest.is_empty() => Ok(Self::Memory),
-            "mem" => {
-                invalid(format!("store: mem: takes nothing after it, and {url:?} has {rest:?}"))
+        let scheme = scheme.to_ascii_lowercase();
+        let url = format!("{scheme}:{rest}");
+        match &*scheme {
+            "mem" if rest.is_empty() => Ok(Self::Memory(None)),
+            "mem" if rest.contains(['/', '?', '#']) => {
+                invalid(format!("store: {url:?} has more than a name after mem:"))
             }
+            "mem" => Ok(Self::Memory(Some(rest.to_owned()))),
             "file" if rest.contains(['?', '#']) => {
                 let message = format!(
                     "store: {url:?} has {:?} after the directory; a file address takes no options",
@@ -56,13 +62,13 @@ impl Address {
                 Ok,
             ),
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-            | "rediss+cluster" => Ok(Self::Redis(url.into())),
-            "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url.into())),
-            "etcd" | "etcds" => Ok(Self::Etcd(url.into())),
-            "zk" | "zks" => Ok(Self::ZooKeeper(url.into())),
-            "postgres" => Err(Error::new(
+            | "rediss+cluster" => Ok(Self::Redis(url)),
+            "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url)),
+            "etcd" | "etcds" => Ok(Self::Etcd(url)),
+            "zk" | "zks" => Ok(Self::ZooKeeper(url)),
+            "postgres" | "postgresql" => Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("store: {scheme} is not built into this version"),
+                "store: Latchwork keeps no locks in PostgreSQL yet",
             )
             .next_step(format!("use one of: {KNOWN}"))),
             _ => invalid(format!("store: the scheme {scheme:?} of {url:?} is unknown")),
@@ -110,11 +116,21 @@ mod tests {
 
     #[test]
     fn reads_what_the_docs_name() {
-        assert_eq!(Address::parse("mem:").unwrap(), Address::Memory);
+        assert_eq!(Address::parse("mem:").unwrap(), Address::Memory(None));
+        assert_eq!(Address::parse("mem:tests").unwrap(), Address::Memory(Some("tests".into())));
         assert_eq!(
             Address::parse("file:///var/lib/a%20b").unwrap(),
             Address::File("/var/lib/a b".into())
         );
+    }
+
+    #[test]
+    fn a_path_and_a_scheme_in_capitals_are_read_as_people_mean_them() {
+        let path = Address::File("/var/locks %41".into());
+        assert_eq!(Address::parse("/var/locks %41").unwrap(), path);
+        assert_eq!(Address::parse("FILE:///a%20B").unwrap(), Address::File("/a B".into()));
+        let redis = Address::parse("Redis://:Pw@Host").unwrap();
+        assert_eq!(redis, Address::Redis("redis://:Pw@Host".into()));
     }
 
     #[test]
@@ -132,8 +148,16 @@ mod tests {
 
     #[test]
     fn names_the_field_and_the_next_step_otherwise() {
-        for url in ["", "locks", "mem:x", "file:locks", "file://host/x", "file:///a%zz", "ftp://x"]
-        {
+        for url in [
+            "",
+            "locks",
+            "mem:x/y",
+            "mem:x?y",
+            "file:locks",
+            "file://host/x",
+            "file:///a%zz",
+            "ftp://x",
+        ] {
             let error = Address::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
             assert!(error.to_string().starts_with("store: "), "{error}");

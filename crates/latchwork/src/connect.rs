@@ -18,7 +18,7 @@ use crate::runtime::driver::Driver;
 
 /// A store that this build can open, with its address read.
 enum Store {
-    Memory,
+    Memory(Option<String>),
     #[cfg(feature = "file")]
     File(PathBuf),
     #[cfg(feature = "redis")]
@@ -34,7 +34,7 @@ enum Store {
 impl Store {
     fn read(url: &str) -> Result<Self, Error> {
         Ok(match Address::parse(url)? {
-            Address::Memory => Self::Memory,
+            Address::Memory(name) => Self::Memory(name),
             #[cfg(feature = "file")]
             Address::File(directory) => Self::File(directory),
             #[cfg(feature = "redis")]
@@ -58,7 +58,8 @@ impl Store {
 
     async fn open(self, io: Io) -> Result<Arc<dyn Backend>, Error> {
         Ok(match self {
-            Self::Memory => MemoryBackend::new(io),
+            Self::Memory(None) => MemoryBackend::new(io),
+            Self::Memory(Some(name)) => MemoryBackend::named(&name, io),
             #[cfg(feature = "file")]
             Self::File(directory) => latchwork_file::FileBackend::connect(directory, io)?,
             #[cfg(feature = "redis")]
@@ -76,9 +77,9 @@ impl Store {
 
     async fn examine(self, io: Io) -> Result<Report, Error> {
         match self {
-            Self::Memory => {
+            Self::Memory(name) => {
                 drop(io);
-                Ok(of_memory())
+                Ok(of_memory(name.as_deref()))
             }
             #[cfg(feature = "file")]
             Self::File(directory) => latchwork_file::doctor(directory, io).await,
@@ -96,7 +97,7 @@ impl Store {
     #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "Redis alone needs it"))]
     async fn prepare(self, io: Io) -> Result<Prepared, Error> {
         let store: Arc<str> = match self {
-            Self::Memory => "mem:".into(),
+            Self::Memory(name) => format!("mem:{}", name.unwrap_or_default()).into(),
             #[cfg(feature = "file")]
             Self::File(directory) => format!("file://{}", directory.display()).into(),
             #[cfg(feature = "redis")]
@@ -135,6 +136,9 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster; `etcds` for TLS |
 /// | `zk://[user:password@]h1,h2,h3[/chroot]` | a ZooKeeper ensemble; `zks` for TLS |
 /// | `mem:` | this process alone; a fresh store with each call |
+/// | `mem:NAME` | this process alone; all who connect to this name share it, until the last manager is dropped |
+///
+/// A path without a scheme is a directory: `/srv/locks`. The case of a scheme does not matter.
 ///
 /// # Runtimes
 ///
@@ -219,10 +223,14 @@ pub async fn init(url: &str) -> Result<Prepared, Error> {
     store.prepare(driver.io()).await
 }
 
-fn of_memory() -> Report {
-    let mut report = Report::new("mem:");
+fn of_memory(name: Option<&str>) -> Report {
+    let mut report = Report::new(format!("mem:{}", name.unwrap_or_default()));
+    let scope = match name {
+        Some(_) => "this process alone; each connect to this name shares the store",
+        None => "this process alone; each connect is a store of its own",
+    };
     report.add(
-        Finding::info("scope", "this process alone; each connect is a store of its own")
+        Finding::info("scope", scope)
             .consequence("other processes are not kept out")
             .remedy("use a directory (file:///...) or a server to lock between processes"),
     );

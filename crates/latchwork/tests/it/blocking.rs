@@ -112,3 +112,22 @@ fn once_in_a_period() {
     let again = report.begin_within(SOON).block_on().unwrap();
     assert!(matches!(again, Begun::Skipped(Skipped::Done { .. })), "{again:?}");
 }
+
+/// Every `mem:` is a store of its own; a name is shared for as long as somebody uses it.
+#[test]
+fn a_named_store_in_memory_is_shared_in_the_process() {
+    use latchwork::BlockOn;
+    let connect = |address: &str| latchwork::connect(address).block_on().unwrap();
+    let (one, two) = (connect("mem:shared"), connect("mem:shared"));
+    let held = one.mutex("k").acquire().block_on().unwrap();
+    assert!(two.mutex("k").try_acquire().block_on().unwrap().is_none());
+    assert!(connect("mem:other").mutex("k").try_acquire().block_on().unwrap().is_some());
+    assert!(connect("mem:").mutex("k").try_acquire().block_on().unwrap().is_some());
+    assert_eq!(&*two.capabilities().store, "mem:shared");
+    held.release().block_on().unwrap();
+    let next = two.mutex("k").acquire().block_on().unwrap();
+    next.release().block_on().unwrap();
+    drop((one, two));
+    let fresh = connect("mem:shared");
+    assert!(fresh.list("").block_on().unwrap().is_empty());
+}
