@@ -11,10 +11,14 @@ use futures_util::stream::unfold;
 use crate::hold::guard::Guard;
 use crate::locks::lock::Lock;
 use crate::locks::manager::LockManager;
-use latchwork_store::{Error, ErrorKind, FencingToken, Holder, Snapshot};
+use latchwork_store::{Backoff, Error, ErrorKind, FencingToken, Holder, Snapshot};
 
 /// How often an observer asks the store, unless it says otherwise.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Between a campaign that the store did not answer and the next, in [`Election::lead`].
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// An election: of all candidates on the key, one leads.
 ///
@@ -127,6 +131,59 @@ impl Election {
     /// As [`Lock::try_acquire`].
     pub async fn try_campaign(&self) -> Result<Option<Leadership>, Error> {
         Ok(self.lock.try_acquire().await?.map(Leadership))
+    }
+
+    /// Leads, term after term, until `work` returns.
+    ///
+    /// Campaigns, and runs `work` while this candidate leads. If the leadership is lost, `work` is dropped at
+    /// its next await point and the campaign begins anew. When `work` returns, the leadership is resigned.
+    /// While the store cannot be reached, the campaign is repeated after a pause of 0.1 to 5 s.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`], but `Unreachable`. What goes wrong with a resignation is told to the
+    /// [observer](crate::Observer) alone: the term then ends with its ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, and ends the candidacy or resigns in the background.
+    ///
+    /// # Fencing
+    ///
+    /// `work` runs in another term each time: give [`term`](Leadership::term) to whoever takes the leader's
+    /// word.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), latchwork::Error> {
+    /// # let locks = latchwork::connect("mem:").await?;
+    /// let election = locks.election("scheduler").candidate("10.0.0.7:8080");
+    /// let jobs = election.lead(async |term| schedule(term.term()).await).await?;
+    /// # async fn schedule(_: latchwork::FencingToken) -> u32 { 3 }
+    /// # assert_eq!(jobs, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lead<T>(&self, mut work: impl AsyncFnMut(&Leadership) -> T) -> Result<T, Error> {
+        let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+        loop {
+            let leadership = match self.campaign().await {
+                Ok(leadership) => leadership,
+                Err(error) if error.kind() == ErrorKind::Unreachable => {
+                    self.lock.engine().io.sleep(backoff.pause()).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            backoff.reset();
+            if let Ok(output) = leadership.run(work(&leadership)).await {
+                // The observer is told if this fails.
+                let _ = leadership.resign().await;
+                return Ok(output);
+            }
+        }
     }
 
     /// Tells who leads, as the store knows: the leader may have stopped since it was heard of, for

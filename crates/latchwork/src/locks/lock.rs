@@ -166,6 +166,43 @@ impl Lock {
         self.acquire_with(Patience::Within(limit)).await
     }
 
+    /// Acquires the lock, runs `work` while it is held, and releases it.
+    ///
+    /// `work` gets the guard, for its [token](Guard::token) and to ask [`ensure_held`](Guard::ensure_held).
+    /// If the lock is lost, `work` is dropped at its next await point.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Lock::acquire), and `Lost` if the lock was lost before `work` had ended: then its
+    /// result is dropped, and the message names the token to check for. If the release fails otherwise,
+    /// `work` was done under the lock: its result is returned, and the release goes on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, and releases the lock in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), latchwork::Error> {
+    /// let locks = latchwork::connect("mem:").await?;
+    /// let left = locks.mutex("stock/42").with(async |guard| sell(guard.token()).await).await?;
+    /// # async fn sell(_: latchwork::FencingToken) -> u32 { 1 }
+    /// # assert_eq!(left, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
+        let guard = self.acquire().await?;
+        let done = guard.run(work(&guard)).await;
+        match (done, guard.release().await) {
+            (_, Err(error)) if error.kind() == ErrorKind::Lost => Err(error),
+            (Ok(output), _) => Ok(output),
+            (Err(lost), _) => Err(Error::new(ErrorKind::Lost, lost.to_string()).with_lost(lost)),
+        }
+    }
+
     /// Does not wait for a key that is kept closed.
     pub(crate) fn stop_at_linger(self) -> Self {
         Self { stops_at_linger: true, ..self }

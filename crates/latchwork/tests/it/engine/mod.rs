@@ -20,3 +20,4 @@ mod pushed;
 mod store_clock;
 mod unpolled;
 mod waiting;
+mod work;
