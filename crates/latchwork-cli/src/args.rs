@@ -1,203 +1,177 @@
-//! What the command line may say.
+//! What the command line accepts.
+
+mod help;
+mod separator;
+mod values;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+use rustix::process::Pid;
 
-use crate::process::deadlines::MIN_TTL;
+pub(crate) use values::{OnLoss, Permits, duration, ttl};
 
-const AFTER_HELP: &str = "\
-Examples:
-  latchwork run nightly -- ./backup.sh          wait for the lock, run, release
-  latchwork run --wait 0 nightly -- ./backup.sh run now or not at all (exit 75)
-  latchwork once --every 1d report -- ./report  once a day, on one of the hosts
-  latchwork elect scheduler -- ./scheduler      on the one host that leads
-  latchwork show nightly                        who holds it, who waits
-  latchwork ls                                  all locks in use
-  latchwork doctor                              is the store fit for locks
-
-Exit codes:
-  64 usage, 69 store unreachable, 70 broken, 71 store not fit for locks (doctor),
-  73 lock lost and command ended, 75 not admitted in time, 77 denied,
-  78 in use as another kind of lock;
-  run passes the command's own code back: 126 not executable, 127 not found,
-  128 + n ended by signal n";
-
-const RUN_HELP: &str = "\
-The command finds LATCHWORK_KEY, LATCHWORK_TOKEN and LATCHWORK_STORE in its
-environment. Give the token to the resource that the lock protects and let it
-refuse a smaller one than it has seen. Of several locks, keys and tokens stand
-one a line, in the same order.
-
-All who use a name must use it as the same kind of lock: a plain one, one with
---read and --write, or one with --permits of the same number.
-
-The command runs in a process group of its own. If the lock is lost, the whole
-group gets SIGTERM, then SIGKILL, before the lock can pass on (exit 73); if
-latchwork itself is killed, the group is killed with it. The lock is released
-when the command ends; what it left in the background runs on without the lock.
-If a SIGTERM, SIGINT, SIGHUP or SIGQUIT was passed on to the command, the rest of
-its group may clean up for 10 s before the lock is released.
-Not covered: what leaves the group (setsid, daemons) or becomes another user
-(sudo: run latchwork under sudo instead).
-
-Examples:
-  latchwork run nightly -- ./backup.sh --full
-  latchwork run --wait 5s deploy -- make deploy
-  latchwork run --wait 0 --ttl 1m --max-hold 1h report -- sh -c 'date; sleep 5'
-  latchwork run --permits 1/3 export -- ./export  three at a time
-  latchwork run --read index -- ./search          while nobody runs with --write
-  latchwork run stock orders -- ./reconcile       both or none
-  latchwork --store file:///srv/locks run import -- ./import";
-
-const ONCE_HELP: &str = "\
-For a task that a scheduler starts on several hosts at one time. One of them runs
-it; the others exit with 0 and, with -v, say why. If the command exits with 0, its
-period is closed: nobody runs the task again before it is over. If it fails, or is
-ended, or was asked to end by a signal (also if it exits with 0 then), the task is
-open again at once; if its host dies, after the ttl. A task that is closed until a
-moment that is not the end of its period exits with 78: it was run with another
-period, or on a host whose clock was wrong. With --reset, and neither --every nor a
-command, a task that is closed is opened again: after a wrong clock was set right, or
-to repeat a run. A task that is running is left alone, and its holder is named (exit
-75). If the store does not answer at the end, latchwork tries to close the period until the ttl is
-over, and exits with 69 if it could not: the task may be done again. A store that
-may have forgotten what was done (quarantine) admits nobody for a while: that exits
-with 75, also without --must-run, for it cannot tell whether the task was done. The
-command runs as under `run`, with the same environment, signals and exit codes.
-
-In a crontab, the same line on three hosts:
-  0 2 * * *  latchwork --store redis://locks once --every 1d --tz Europe/Berlin report -- ./report
-
-Examples:
-  latchwork once --every 1d --tz Europe/Berlin report -- ./report
-  latchwork once --every 15m mails -- ./send-mails
-  latchwork once --every 1mo --wait 1h bills -- ./bills   take over if the other host fails
-  latchwork once --reset report                           open it before its period is over";
-
-const ELECT_HELP: &str = "\
-Waits until this candidate leads, and runs the command. When the command ends, the
-leadership is resigned and latchwork exits with the command's code. When the
-leadership is lost, the command is ended as under `run`, and latchwork campaigns
-again, also while the store is away; only the first connection must succeed.
-After a SIGTERM, SIGINT or SIGQUIT it does not: it ends by that signal.
-LATCHWORK_TOKEN is the term: what the leader writes should carry it.
-
-Examples:
-  latchwork elect --candidate 10.0.0.7:8080 scheduler -- ./scheduler
-  latchwork elect --observe scheduler            who leads, and each change";
+/// The heading of the options that all commands have.
+const GLOBAL: &str = "Global options";
 
 /// Runs commands under a lock, and shows and frees locks.
 #[derive(Debug, Parser)]
-#[command(name = "latchwork", version, after_help = AFTER_HELP, subcommand_required = true)]
+#[command(name = "latchwork", version, after_help = help::ALL, subcommand_required = true)]
 pub(crate) struct Cli {
     /// Where the locks are kept: a directory of this machine (file:///DIR), or a server's URL
-    /// [default: a directory of this user]
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "LATCHWORK_STORE",
-        hide_env_values = true
-    )]
+    /// [env: LATCHWORK_STORE] [default: a directory of this user]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL", conflicts_with = "store_file")]
     pub(crate) store: Option<String>,
 
-    /// Print JSON, one value; tokens are strings, for they pass 2^53
-    #[arg(long, global = true)]
+    /// Read the store's URL from this file, so that `ps` shows no password
+    /// [env: LATCHWORK_STORE_FILE] [default: ~/.config/latchwork/store, /etc/latchwork/store]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) store_file: Option<PathBuf>,
+
+    /// Put NAMESPACE: before each name
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+
+    /// Print JSON, one value; tokens are strings because they exceed 2^53
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 
-    /// Say more on standard error: waiting, tokens, the release
-    #[arg(short, long, global = true)]
+    /// Say more on standard error: the store, waiting, tokens, failed renewals, the release
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) verbose: bool,
+
+    /// Say nothing on standard error but errors
+    #[arg(short, long, global = true, help_heading = GLOBAL, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
 
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// Reads the arguments of this process.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let arguments = std::env::args_os().collect();
+        let cli = Self::try_parse_from(separator::insert(arguments, Self::command))?;
+        match &cli.command {
+            Command::Run(args) => args.words.check("run", ""),
+            Command::Once(args) if !args.reset => args.words.check("once", " --every 1d"),
+            Command::Elect(args) if !args.observe => args.words.check("elect", ""),
+            _ => Ok(()),
+        }?;
+        Ok(cli)
+    }
+}
+
+// The arguments of a command have no doc comments of their own: clap would show those in place of these.
+
 /// The commands, a file each.
 ///
-/// What a command takes is put together only if it is that command that runs: to describe all of them was a
-/// good part of a free run's time.
+/// clap builds only the arguments of the command that runs: describing all of them took a good part of a
+/// free run's time.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Command {
-    /// Take a lock, run a command, release
-    #[command(after_help = RUN_HELP)]
+    /// Take a lock, run a command, release the lock
+    #[command(after_help = help::RUN)]
     Run(RunArgs),
+    /// Take a lock for several commands of a script
+    #[command(after_help = help::HOLD)]
+    Hold(HoldArgs),
     /// Run a command once in each period, on one of the hosts that try
-    #[command(after_help = ONCE_HELP)]
+    #[command(after_help = help::ONCE)]
     Once(OnceArgs),
     /// Run a command on the one host that leads
-    #[command(after_help = ELECT_HELP)]
+    #[command(after_help = help::ELECT)]
     Elect(ElectArgs),
     /// List the locks that are held or waited for
-    #[command(after_help = "Examples:\n  latchwork ls\n  latchwork --json ls shop/")]
+    #[command(after_help = help::LS)]
     Ls(LsArgs),
     /// Show who holds a lock and who waits for it
-    #[command(after_help = "Examples:\n  latchwork show nightly\n  latchwork --json show nightly")]
+    #[command(after_help = help::SHOW)]
     Show(ShowArgs),
-    /// Take a lock away from its holder
-    #[command(after_help = "\
-The holder learns that it lost the lock (a command under `run` is ended, exit 73).
-The lock's token moves on, so a resource that checks tokens refuses the old holder.
-
-Examples:
-  latchwork release nightly --force")]
+    /// Tell by the exit code whether a lock is held
+    #[command(after_help = help::STATUS)]
+    Status(StatusArgs),
+    /// Release what `hold` took, or take a lock away from its holder
+    #[command(after_help = help::RELEASE)]
     Release(ReleaseArgs),
-    /// Tell whether the store is fit for locks, and what to do if not
-    #[command(after_help = "\
-Each finding is ok, info, warning or critical. What follows from it stands beside
-`then`, what to do about it beside `do`. Nothing is locked. Exits with 71 if
-something critical was found, else with 0.
-
-Examples:
-  latchwork doctor
-  latchwork --store file:///srv/locks doctor
-  latchwork --json doctor")]
+    /// Check whether the store is fit for locks, and say what to do if not
+    #[command(after_help = help::DOCTOR)]
     Doctor,
     /// Prepare a store for its first locks, if it needs that
-    #[command(after_help = "\
-For whoever sets a store up and knows that no lock is held there. A directory needs
-no preparation.
-
-Examples:
-  latchwork --store file:///srv/locks init")]
+    #[command(after_help = help::INIT)]
     Init,
     /// Print shell completions
-    #[command(after_help = "\
-Examples:
-  latchwork completions bash > ~/.local/share/bash-completion/completions/latchwork
-  latchwork completions zsh > ~/.zfunc/_latchwork
-  latchwork completions fish > ~/.config/fish/completions/latchwork.fish")]
+    #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),
+    /// Print the manual page, or write all of them
+    #[command(after_help = help::MAN)]
+    Man(ManArgs),
 }
 
-/// `run`
+// The command to run.
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// The lock's name: any text; of several all are taken or none
+pub(crate) struct Words {
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+
+    /// Run this text by `sh -c`, instead of a command
+    #[arg(short = 'c', value_name = "TEXT", conflicts_with = "command")]
+    shell: Option<OsString>,
+}
+
+impl Words {
+    /// The program and its arguments; nothing if neither was given.
+    pub(crate) fn all(&self) -> Vec<OsString> {
+        match &self.shell {
+            Some(text) => vec!["/bin/sh".into(), "-c".into(), text.clone()],
+            None => self.command.clone(),
+        }
+    }
+
+    /// Refuses a command line without a command.
+    fn check(&self, runner: &str, options: &str) -> Result<(), clap::Error> {
+        if self.shell.is_some() || !self.command.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "no command to run; write it after the name: latchwork {runner}{options} NAME -- COMMAND"
+        );
+        Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
+    }
+}
+
+// The locks to take, and how.
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    /// The lock's name: any text. Of several locks, all are taken or none
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
-    /// Together with others that read (a read-write lock)
+    /// Share the lock with other readers (a read-write lock)
     #[arg(long, group = "mode")]
     pub(crate) read: bool,
 
-    /// Alone among readers and writers (a read-write lock)
+    /// Exclude readers and writers (a read-write lock)
     #[arg(long, group = "mode")]
     pub(crate) write: bool,
 
-    /// So many permits of so many (a semaphore): 1/5 lets five run at a time
-    #[arg(long, group = "mode", value_name = "TAKE/OF", value_parser = permits)]
+    /// Take TAKE of OF permits (a semaphore): with 1/5, five run at a time
+    #[arg(long, group = "mode", value_name = "TAKE/OF", value_parser = values::permits)]
     pub(crate) permits: Option<Permits>,
 
-    /// How long to wait for the lock: 5s, 2m, 1h30m; 0 tries once [default: for ever]
+    /// How long to wait for the lock: 5 (seconds), 500ms, 2m, 1h30m; 0 tries once
+    /// [env: LATCHWORK_WAIT] [default: forever]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// How long the lock lasts without a renewal; at least 1s [default: 30s]
+    /// How long the lock lasts without a renewal; at least 1s [env: LATCHWORK_TTL] [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
 
@@ -205,20 +179,49 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) fair: bool,
 
-    /// End the command in time to free the lock after this long
+    /// The longest time to hold the lock. The command gets SIGTERM early enough to be gone by then
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     pub(crate) max_hold: Option<Duration>,
 
     /// What others read about the holder [default: user, host, process and command]
     #[arg(long, value_name = "TEXT")]
     pub(crate) holder: Option<String>,
-
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<OsString>,
 }
 
-/// `once`
+// `run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
+
+    /// If the command that runs this one holds the lock, run under that hold
+    #[arg(long)]
+    pub(crate) inherit: bool,
+
+    /// The exit code if the lock was not free in time
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::TIMED_OUT)]
+    pub(crate) conflict_exit_code: u8,
+
+    #[command(flatten)]
+    pub(crate) words: Words,
+}
+
+// `hold`
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
+
+    /// The process whose end releases the lock [default: the shell that runs this command]
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    pub(crate) pid: Option<Pid>,
+
+    /// The signal that this process gets if the lock is lost
+    #[arg(long, value_name = "SIGNAL", value_enum, ignore_case = true, default_value_t = OnLoss::Term)]
+    pub(crate) on_loss: OnLoss,
+}
+
+// `once`
 #[derive(Debug, Args)]
 pub(crate) struct OnceArgs {
     /// The task's name: any text
@@ -228,15 +231,20 @@ pub(crate) struct OnceArgs {
     #[arg(long, value_name = "PERIOD", required_unless_present = "reset")]
     pub(crate) every: Option<String>,
 
+    /// Run the task also if it was done in this period
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Run nothing: open the task again if it is closed. A run that is under way is left alone (exit 75)
-    #[arg(long, conflicts_with_all = ["every", "tz", "wait", "must_run", "ttl", "max_hold", "holder", "command"])]
+    #[arg(long, conflicts_with_all = ["every", "tz", "wait", "must_run", "ttl", "max_hold", "holder", "force", "command", "shell"])]
     pub(crate) reset: bool,
 
-    /// The time zone in which days and more begin, such as Europe/Berlin [default: UTC]
+    /// The time zone in which days and longer periods begin, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
     pub(crate) tz: Option<String>,
 
-    /// If it is being run elsewhere, wait so long for it to succeed or fail [default: 0]
+    /// If another host runs the task, wait this long for it to succeed or fail
+    /// [env: LATCHWORK_WAIT] [default: 0]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
@@ -244,11 +252,12 @@ pub(crate) struct OnceArgs {
     #[arg(long)]
     pub(crate) must_run: bool,
 
-    /// How long the task stays taken when this host dies; at least 1s [default: 30s]
+    /// How long the task stays taken when this host dies; at least 1s
+    /// [env: LATCHWORK_TTL] [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
 
-    /// End the command in time to give the task up after this long
+    /// The longest time to run. The command gets SIGTERM early enough to be gone by then
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     pub(crate) max_hold: Option<Duration>,
 
@@ -256,12 +265,11 @@ pub(crate) struct OnceArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) holder: Option<String>,
 
-    /// The command and its arguments
-    #[arg(last = true, required_unless_present = "reset", value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) words: Words,
 }
 
-/// `elect`
+// `elect`
 #[derive(Debug, Args)]
 pub(crate) struct ElectArgs {
     /// The election's name: any text
@@ -272,11 +280,12 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) candidate: Option<String>,
 
-    /// How long the leadership lasts without a renewal; at least 1s [default: 30s]
+    /// How long the leadership lasts without a renewal; at least 1s
+    /// [env: LATCHWORK_TTL] [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
 
-    /// Give the leadership up after this long
+    /// The longest time to lead. The command gets SIGTERM early enough to be gone by then
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     pub(crate) max_hold: Option<Duration>,
 
@@ -285,88 +294,69 @@ pub(crate) struct ElectArgs {
     pub(crate) one_term: bool,
 
     /// Do not campaign: print who leads, and each change
-    #[arg(long, conflicts_with_all = ["candidate", "ttl", "max_hold", "one_term", "command"])]
+    #[arg(long, conflicts_with_all = ["candidate", "ttl", "max_hold", "one_term", "command", "shell"])]
     pub(crate) observe: bool,
 
-    /// The command and its arguments
-    #[arg(last = true, required_unless_present = "observe", value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) words: Words,
 }
 
-/// `ls`
+// `ls`
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Only names that start so
+    /// Only names that begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
+
+    /// Print the list again at this interval, until a signal ends it
+    #[arg(long, value_name = "TIME", value_parser = values::interval, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
+    pub(crate) watch: Option<Duration>,
 }
 
-/// `show`
+// `show`
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
+    /// The locks' names
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+}
+
+// `status`
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
     /// The lock's name
     pub(crate) name: String,
 }
 
-/// `release`
+// `release`
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
-    /// The lock's name
-    pub(crate) name: String,
+    /// The locks' names [default: all that `hold` took for this shell]
+    #[arg(value_name = "NAME", required_if_eq("force", "true"))]
+    pub(crate) names: Vec<String>,
 
-    /// Yes, take it away: the holder may be in the middle of its work
-    #[arg(long, required = true)]
+    /// Take the locks away from any holder, who may be in the middle of its work
+    #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// `completions`
+// `completions`
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: Shell,
 }
 
-/// `--permits 2/5`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Permits {
-    pub(crate) take: u32,
-    pub(crate) of: u32,
-}
-
-/// Reads `2/5`.
-fn permits(text: &str) -> Result<Permits, String> {
-    let parts =
-        text.split_once('/').and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?)));
-    match parts {
-        Some((take, of)) if (1..=of).contains(&take) => Ok(Permits { take, of }),
-        Some(_) => Err("take at least 1 and at most all of them".into()),
-        None => Err("write how many of how many, such as 2/5".into()),
-    }
-}
-
-/// Reads `5s`, `500ms`, `1h30m`, and a plain `0`.
-fn duration(text: &str) -> Result<Duration, String> {
-    if text.trim() == "0" {
-        return Ok(Duration::ZERO);
-    }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 5s or 1h30m"))
-}
-
-/// A duration that leaves a command time to end.
-fn ttl(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        short if short < MIN_TTL => Err(format!(
-            "a command needs at least {} to be ended in time",
-            humantime::format_duration(MIN_TTL)
-        )),
-        enough => Ok(enough),
-    }
+// `man`
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Write the pages of all verbs into this directory, and make it if it does not exist
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -374,27 +364,19 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// What is flattened into a command must not replace what is said of it.
     #[test]
-    fn reads_durations_as_people_write_them() {
-        for (text, millis) in [
-            ("0", 0),
-            ("0s", 0),
-            ("500ms", 500),
-            ("5s", 5_000),
-            ("2m", 120_000),
-            ("1h30m", 5_400_000),
-            ("1d", 86_400_000),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+    fn every_command_says_what_it_does() {
+        let mut command = Cli::command();
+        command.build();
+        for command in command.get_subcommands() {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                about.contains(' ') && !about.contains("`\n"),
+                "{}: {about}",
+                command.get_name()
+            );
+            assert!(command.get_long_about().is_none_or(|long| long.to_string().contains(' ')));
         }
-        for text in ["", "5", "-1s", "1.5.s", "soon"] {
-            assert!(duration(text).is_err(), "{text:?}");
-        }
-        assert!(permits("2/5").is_ok_and(|permits| permits == Permits { take: 2, of: 5 }));
-        for text in ["", "2", "0/5", "6/5", "2/0", "-1/5", "a/b", "2/5/7"] {
-            assert!(permits(text).is_err(), "{text:?}");
-        }
-        assert!(ttl("999ms").is_err());
-        assert_eq!(ttl("1s"), Ok(MIN_TTL));
     }
 }

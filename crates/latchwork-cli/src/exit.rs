@@ -2,6 +2,12 @@
 
 use latchwork::{Error, ErrorKind};
 
+/// `status`: the lock is held.
+pub(crate) const HELD: u8 = 0;
+/// `status`: nobody holds the lock.
+pub(crate) const FREE: u8 = 1;
+/// `status`: the task was done, and its period is closed.
+pub(crate) const DONE: u8 = 2;
 /// A usage error, a bad value, or something this store cannot do.
 pub(crate) const USAGE: u8 = 64;
 /// The store did not answer.
@@ -12,7 +18,7 @@ pub(crate) const BROKEN: u8 = 70;
 pub(crate) const UNFIT: u8 = 71;
 /// The lock was lost while the command ran, and the command was ended.
 pub(crate) const LOST: u8 = 73;
-/// Not admitted in time.
+/// The lock was not free in time.
 pub(crate) const TIMED_OUT: u8 = 75;
 /// Credentials or rights were refused.
 pub(crate) const DENIED: u8 = 77;

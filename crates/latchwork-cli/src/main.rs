@@ -6,27 +6,36 @@ compile_error!("the latchwork command supports Linux only; the library works els
 mod args;
 mod commands;
 mod exit;
+mod keeper;
+mod news;
 mod output;
 mod process;
-
-use clap::Parser;
+mod store;
 
 fn main() -> std::process::ExitCode {
-    let cli = match args::Cli::try_parse() {
+    let cli = match args::Cli::read() {
         Ok(cli) => cli,
         Err(usage) => {
-            let printed = usage.print();
             if usage.use_stderr() {
+                output::usage(&usage);
+                let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+                if words.any(|word| word == "hold") {
+                    output::fail_in_shell(exit::USAGE);
+                }
                 return exit::USAGE.into();
             }
-            return match printed {
+            return match usage.print() {
                 Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => exit::BROKEN,
                 _ => 0,
             }
             .into();
         }
     };
+    let is_evaluated = matches!(cli.command, args::Command::Hold(_));
     let code = commands::run(cli);
+    if is_evaluated && code != 0 {
+        output::fail_in_shell(code);
+    }
     // At once: what still runs in the background has had its time.
     std::process::exit(code.into())
 }

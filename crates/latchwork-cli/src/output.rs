@@ -1,5 +1,7 @@
 //! The only place that prints: text for people, JSON for programs, names made harmless.
 
+mod locks;
+mod progress;
 mod report;
 
 use std::fmt::Write as _;
@@ -7,29 +9,50 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use latchwork::store::{Mode, Party, Shape, Snapshot};
-use latchwork::{Error, FencingToken, Leader};
+use latchwork::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::exit;
+
+/// Prints an error of the command line, as JSON if the command line asks for JSON.
+pub(crate) fn usage(error: &clap::Error) {
+    let words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if words.into_iter().any(|word| word == "--json") {
+        let text = error.to_string();
+        let message = text.strip_prefix("error: ").unwrap_or(&text);
+        let message = message.split("\n\n").next().unwrap_or(message);
+        Output::new(true, false, false).fail("Usage", message);
+    } else {
+        // Nobody can be told of an error here.
+        let _ = error.print();
+    }
+}
+
+/// Prints a command that fails with this code, for a shell that evaluates what `hold` prints: an `eval` of
+/// nothing succeeds, and the script would go on without the lock.
+pub(crate) fn fail_in_shell(code: u8) {
+    // Where nobody reads it, nobody evaluates it.
+    let _ = writeln!(io::stdout(), "(exit {code})");
+}
 
 /// How to print.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     json: bool,
     verbose: bool,
+    quiet: bool,
 }
 
 impl Output {
     /// As the command line asks.
-    pub(crate) fn new(json: bool, verbose: bool) -> Self {
-        Self { json, verbose }
+    pub(crate) fn new(json: bool, verbose: bool, quiet: bool) -> Self {
+        Self { json, verbose, quiet }
     }
 
     /// Whether somebody wants to know what `run` waits for.
     pub(crate) fn tells_waiting(&self) -> bool {
-        self.verbose || io::stderr().is_terminal()
+        self.verbose || (!self.quiet && io::stderr().is_terminal())
     }
 
     /// Whether `-v` was given.
@@ -53,6 +76,9 @@ impl Output {
 
     /// Something that people want to know; `fields` are for programs.
     pub(crate) fn note(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
+        if self.quiet {
+            return;
+        }
         if self.json {
             let mut value = json!({"event": event, "message": message});
             for &(name, text) in fields {
@@ -78,115 +104,6 @@ impl Output {
         self.note("stopped", &message, fields);
     }
 
-    /// `ls`: all of them.
-    pub(crate) fn list(&self, all: &[Snapshot]) -> u8 {
-        if self.json {
-            return self.print(&line(&Value::from_iter(all.iter().map(snapshot_json))));
-        }
-        if all.is_empty() {
-            to_stderr("latchwork: no lock is held or waited for");
-            return 0;
-        }
-        let head = ["NAME", "HOLDER", "TOKEN", "AGE", "LEFT", "WAITING"].map(str::to_owned);
-        self.print(&table(&head, all.iter().map(row)))
-    }
-
-    /// `show`: one of them.
-    pub(crate) fn show(&self, one: &Snapshot) -> u8 {
-        if self.json {
-            return self.print(&line(&snapshot_json(one)));
-        }
-        let mut text = format!("{}: ", plain(one.key.as_str()));
-        match (one.holders.is_empty(), one.linger, one.shape) {
-            (false, _, Some(shape)) => {
-                let _ = write!(text, "held ({shape})");
-            }
-            (false, _, None) => text.push_str("held"),
-            (true, Some(left), _) => {
-                let _ = write!(text, "kept closed for {}", coarse(left));
-            }
-            (true, None, _) => text.push_str("free"),
-        }
-        for party in &one.holders {
-            let _ = write!(text, "\n  holder   {}", party_text(party));
-        }
-        for party in &one.waiters {
-            let _ = write!(text, "\n  waiting  {}", party_text(party));
-        }
-        if let (false, Some(left)) = (one.holders.is_empty(), one.linger) {
-            let _ = write!(text, "\n  closed   to others for {}", coarse(left));
-        }
-        if one.token != 0 {
-            let _ = write!(text, "\n  token    {}", token_text(one.token));
-        }
-        for note in &one.notes {
-            let _ = write!(text, "\n  note     {}", plain(note));
-        }
-        self.print(&text)
-    }
-
-    /// `elect --observe`: who leads, one line for each change.
-    pub(crate) fn leader(&self, name: &str, leader: Option<&Leader>) -> u8 {
-        if self.json {
-            let candidate = leader.map(|leader| &*leader.candidate);
-            let term = leader.map(|leader| leader.term.to_string());
-            let value = json!({"key": name, "candidate": candidate, "term": term});
-            return self.print(&line(&value));
-        }
-        self.print(&match leader {
-            Some(Leader { candidate, term }) => {
-                format!("{}: {} leads, term {term}", plain(name), plain(candidate))
-            }
-            None => format!("{}: nobody leads", plain(name)),
-        })
-    }
-
-    /// `release --force`: who was evicted, and the token that fences them.
-    pub(crate) fn released(
-        &self,
-        name: &str,
-        evicted: &[Party],
-        token: Option<FencingToken>,
-    ) -> u8 {
-        if self.json {
-            let evicted = Value::from_iter(evicted.iter().map(party_json));
-            let token = token.map(|token| token.to_string());
-            return self.print(&line(&json!({"key": name, "evicted": evicted, "token": token})));
-        }
-        let mut text = format!("{}: ", plain(name));
-        match evicted {
-            [] => text.push_str("was not held"),
-            [one] => {
-                let _ = write!(text, "taken away from {}", plain(&one.holder.shown()));
-            }
-            many => {
-                let _ = write!(text, "taken away from {} holders", many.len());
-            }
-        }
-        if let Some(token) = token {
-            let _ = write!(text, "; token {token} now fences earlier holders");
-        }
-        self.print(&text)
-    }
-
-    /// `once --reset`: whether it was closed, and for how much longer.
-    pub(crate) fn reset(&self, name: &str, was_closed: bool, left: Option<Duration>) -> u8 {
-        if self.json {
-            let left = left.map(millis);
-            return self.print(&line(
-                &json!({"key": name, "was_closed": was_closed, "closed_for_ms": left}),
-            ));
-        }
-        let name = plain(name);
-        self.print(&match (was_closed, left) {
-            (true, Some(left)) => {
-                format!("{name}: was closed for another {}, and is open now", coarse(left))
-            }
-            (true, None) => format!("{name}: was closed, and is open now"),
-            (false, _) => format!("{name}: was not closed, nothing to reset"),
-        })
-    }
-
     /// Whether somebody may still read standard output.
     pub(crate) fn is_read(&self) -> bool {
         let stdout = io::stdout();
@@ -196,6 +113,7 @@ impl Output {
         !matches!(poll(&mut ends, Some(&at_once)), Ok(1..))
     }
 
+    /// A text for standard output, and a newline. Returns the exit code.
     fn print(&self, text: &str) -> u8 {
         self.raw(format!("{text}\n").as_bytes())
     }
@@ -214,114 +132,8 @@ impl Output {
     }
 }
 
-fn row(one: &Snapshot) -> [String; 6] {
-    let first = one.holders.first();
-    let holder = match (first, one.holders.len()) {
-        (None, _) if one.linger.is_some() => "(kept closed)".to_owned(),
-        (None, _) => "(nobody)".to_owned(),
-        (Some(party), 1) => plain(&party.holder.shown()),
-        (Some(party), all) => format!("{} and {} more", plain(&party.holder.shown()), all - 1),
-    };
-    let token = first.and_then(|party| party.token).unwrap_or(one.token);
-    let left = first.and_then(|party| party.remaining).or(one.linger);
-    [
-        plain(one.key.as_str()),
-        holder,
-        if token == 0 { "-".to_owned() } else { token_text(token) },
-        or_dash(first.and_then(|party| party.age)),
-        or_dash(left),
-        one.waiters.len().to_string(),
-    ]
-}
-
-fn or_dash(length: Option<Duration>) -> String {
-    length.map_or_else(|| "-".to_owned(), coarse)
-}
-
-fn party_text(party: &Party) -> String {
-    let mut text = plain(&party.holder.shown());
-    match party.mode {
-        Mode::Exclusive => {}
-        Mode::Read => text.push_str(", read"),
-        Mode::Write => text.push_str(", write"),
-        Mode::Permits { take, of } => {
-            let _ = write!(text, ", {take} of {of} permits");
-        }
-    }
-    if let Some(age) = party.age {
-        let _ = write!(text, ", came {} ago", coarse(age));
-    }
-    if let Some(left) = party.remaining {
-        let _ = write!(text, ", {} left unless renewed", coarse(left));
-    }
-    text
-}
-
-fn snapshot_json(one: &Snapshot) -> Value {
-    json!({
-        "key": one.key.as_str(),
-        "held": !one.holders.is_empty(),
-        "kind": one.shape.map(|shape| match shape {
-            Shape::Mutex => "mutex",
-            Shape::ReadWrite => "read-write",
-            Shape::Semaphore { .. } => "semaphore",
-        }),
-        "permits": one.shape.and_then(|shape| match shape {
-            Shape::Semaphore { of } => Some(of),
-            _ => None,
-        }),
-        "token": (one.token != 0).then(|| token_text(one.token)),
-        "holders": Value::from_iter(one.holders.iter().map(party_json)),
-        "waiters": Value::from_iter(one.waiters.iter().map(party_json)),
-        "linger_ms": one.linger.map(millis),
-        "notes": one.notes,
-    })
-}
-
-fn party_json(party: &Party) -> Value {
-    json!({
-        "holder": &*party.holder.text,
-        "candidate": party.holder.candidate.as_deref(),
-        "mode": match party.mode {
-            Mode::Exclusive => "exclusive",
-            Mode::Read => "read",
-            Mode::Write => "write",
-            Mode::Permits { .. } => "permits",
-        },
-        "permits": match party.mode {
-            Mode::Permits { take, .. } => Some(take),
-            _ => None,
-        },
-        "token": party.token.map(token_text),
-        "age_ms": party.age.map(millis),
-        "remaining_ms": party.remaining.map(millis),
-    })
-}
-
-/// The token that a holder of the store's grant was given.
-fn token_text(grant: u64) -> String {
-    FencingToken::from_grant(grant).to_string()
-}
-
 fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Columns as wide as their widest cell.
-fn table<const N: usize>(head: &[String; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<_> = std::iter::once(head.clone()).chain(rows).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text.truncate(text.trim_end().len());
-    text
 }
 
 /// A length of time for people: `29s`, `1h 2m`, below a second in milliseconds.
@@ -381,9 +193,13 @@ fn line(value: &Value) -> String {
 /// Gives up when nobody takes it: a terminal that stands still, or a pipe that nobody empties, must
 /// not keep the lock from being watched and released.
 fn to_stderr(text: &str) {
+    put(&format!("{text}\n"));
+}
+
+fn put(text: &str) {
     // As much as a pipe that is ready takes without blocking.
     const AT_ONCE: usize = 4096;
-    for part in format!("{text}\n").as_bytes().chunks(AT_ONCE) {
+    for part in text.as_bytes().chunks(AT_ONCE) {
         if !is_ready(io::stderr()) || io::stderr().lock().write_all(part).is_err() {
             return;
         }
@@ -398,7 +214,7 @@ fn is_ready(stream: impl AsFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use latchwork::store::Key;
+    use serde_json::json;
 
     use super::*;
 
@@ -414,15 +230,6 @@ mod tests {
             assert_eq!(read, json!({ &text: [&text] }));
         }
         assert_eq!(plain("Straße 日本"), "Straße 日本");
-    }
-
-    #[test]
-    fn tokens_are_strings_in_json() {
-        let mut one = Snapshot::free(Key::new("x").unwrap());
-        one.token = (1 << 53) - 1;
-        let value = snapshot_json(&one);
-        assert_eq!(value["token"], Value::from((((1_u64 << 53) - 1) << 10).to_string()));
-        assert_eq!(value["held"], Value::from(false));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use latchwork::{Election, Error, ErrorKind, Leadership};
 
 use super::under_lock::{Admitted, Task};
-use super::{nap, within};
+use super::{Place, nap, nested, variables, within};
 use crate::args::ElectArgs;
 use crate::output::Output;
 use crate::process::hold::Hold;
@@ -19,18 +19,20 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.
-pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Result<u8, Error> {
+pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
     if args.observe {
-        return observe(args, store, output).await;
+        return observe(args, place).await;
     }
+    let words = args.words.all();
+    nested::refuse(place, std::slice::from_ref(&args.name)).await?;
+    let ttl = variables::ttl(args.ttl)?;
     let task = Task {
         names: std::slice::from_ref(&args.name),
-        command: &args.command,
+        command: &words,
         holder: None,
         max_hold: args.max_hold,
         wait: None,
-        store,
-        output,
+        place,
     };
     let mut session = task.open().await?;
     loop {
@@ -39,13 +41,13 @@ pub(crate) async fn run(args: &ElectArgs, store: &str, output: &Output) -> Resul
             if let Some(candidate) = &args.candidate {
                 election = election.candidate(&**candidate);
             }
-            if let Some(ttl) = args.ttl {
+            if let Some(ttl) = ttl {
                 election = election.ttl(ttl);
             }
             if let Some(max_hold) = args.max_hold {
                 election = election.max_hold(max_hold);
             }
-            let leadership = campaign(&election, &args.name, output).await?;
+            let leadership = campaign(&election, &args.name, &place.output).await?;
             Ok(Admitted::Hold(Hold::One(leadership.into())))
         });
         let over = match led.await {
@@ -75,8 +77,8 @@ async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Le
 }
 
 /// Prints who leads, and each change, until a signal ends it or nobody reads it any more.
-async fn observe(args: &ElectArgs, store: &str, output: &Output) -> Result<u8, Error> {
-    let manager = latchwork::connect(store).await?;
+async fn observe(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
+    let (manager, output) = (place.connect().await?, &place.output);
     let mut changes = pin!(manager.election(&args.name).observe());
     let mut told = None;
     while output.is_read() {

@@ -2,9 +2,9 @@
 
 use latchwork::Error;
 
-use crate::output::Output;
+use super::Place;
 
 /// Prepares the store, if it needs that.
-pub(crate) async fn run(store: &str, output: &Output) -> Result<u8, Error> {
-    Ok(output.prepared(&latchwork::init(store).await?))
+pub(crate) async fn run(place: &Place) -> Result<u8, Error> {
+    Ok(place.output.prepared(&latchwork::init(place.store.address()).await?))
 }

@@ -1,15 +1,50 @@
 //! `latchwork ls`: the locks that are held or waited for.
 
-use latchwork::Error;
+use std::time::Duration;
 
+use latchwork::{Error, ErrorKind, LockManager};
+
+use super::{Place, nap};
 use crate::args::LsArgs;
-use crate::output::Output;
 
-/// Lists the locks.
-pub(crate) async fn run(args: &LsArgs, store: &str, output: &Output) -> Result<u8, Error> {
-    let manager = latchwork::connect(store).await?;
-    let all = manager.list(&args.prefix).await?;
-    let code = output.list(&all);
-    super::close(&manager).await;
-    Ok(code)
+/// Lists the locks, once or again and again.
+pub(crate) async fn run(args: &LsArgs, place: &Place) -> Result<u8, Error> {
+    let Some(interval) = args.watch else {
+        if place.is_missing() {
+            return Ok(place.output.list(&[]));
+        }
+        let manager = place.connect().await?;
+        let all = manager.list(&args.prefix).await?;
+        super::close(&manager).await;
+        return Ok(place.output.list(&all));
+    };
+    watch(args, interval, place).await
+}
+
+/// Lists the locks at each interval, until a signal ends it or nobody reads it any more. While the store
+/// does not answer, says so and asks again.
+async fn watch(args: &LsArgs, interval: Duration, place: &Place) -> Result<u8, Error> {
+    let mut manager: Option<LockManager> = None;
+    while place.output.is_read() {
+        if manager.is_none() && !place.is_missing() {
+            manager = Some(place.connect().await?);
+        }
+        let listed = match &manager {
+            Some(manager) => manager.list(&args.prefix).await,
+            None => Ok(Vec::new()),
+        };
+        let code = match listed {
+            Ok(all) => place.output.list_again(&all, &place.store.shown()),
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
+                place.output.note("unreachable", &format!("{error}; asking again"), &[]);
+                0
+            }
+            Err(error) => return Err(error),
+        };
+        if code != 0 {
+            return Ok(code);
+        }
+        nap(interval).await;
+    }
+    Ok(0)
 }

@@ -1,77 +1,182 @@
 //! The commands, one file each, and what they share.
 
 mod completions;
+mod connect;
 mod doctor;
 mod elect;
+mod hold;
 mod init;
+mod locking;
 mod ls;
-mod news;
+mod man;
+mod nested;
 mod once;
+mod progress;
 mod release;
 mod run;
 mod show;
+mod status;
 mod under_lock;
+mod variables;
 
+use std::io;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use latchwork::{Error, ErrorKind, LockManager};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Cli, Command};
 use crate::exit;
 use crate::output::Output;
 use crate::process::timer::Naps;
+use crate::store::{Store, unseen_directory};
 
-/// How long what a command leaves to the background may take at its end.
+/// How long the background work of a command may take at its end.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// Does what the command line says, and says with which code to exit.
-pub(crate) fn run(cli: Cli) -> u8 {
-    let output = Output::new(cli.json, cli.verbose);
-    if let Command::Completions(args) = &cli.command {
-        return completions::run(args, &output);
+/// What every command works with: a store, a namespace in it, and somebody who reads.
+#[derive(Debug)]
+pub(crate) struct Place {
+    store: Store,
+    namespace: String,
+    output: Output,
+}
+
+impl Place {
+    /// Connects to the store.
+    async fn connect(&self) -> Result<LockManager, Error> {
+        let manager = latchwork::connect(self.store.address()).await.map_err(|error| {
+            // A command under a lock is not given the password of `--store`.
+            match nested::is_inside() && error.kind() == ErrorKind::Denied {
+                true => error.next_step(
+                    "name the store by --store-file or LATCHWORK_STORE_FILE: commands under a lock \
+                     are given no password",
+                ),
+                false => error,
+            }
+        })?;
+        Ok(manager.namespace(&*self.namespace))
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            output.fail("Broken", &format!("cannot start: {error}"));
-            return exit::BROKEN;
+
+    /// Whether the store is a directory that nobody has made yet: then no lock is held there. A command
+    /// that only reads does not make it, since it may be a wrong name.
+    fn is_missing(&self) -> bool {
+        let Some(directory) = self.store.directory() else { return false };
+        match directory.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return false,
         }
+        if !self.store.is_default() {
+            let message =
+                format!("{} does not exist: nobody has taken a lock there", directory.display());
+            self.output.note("missing", &message, &[]);
+        }
+        true
+    }
+
+    /// The key of a name.
+    fn key(&self, name: &str) -> String {
+        match &*self.namespace {
+            "" => name.to_owned(),
+            namespace => format!("{namespace}:{name}"),
+        }
+    }
+
+    /// Says which store it is, if somebody wants to know, and what is dangerous about that choice.
+    fn tell(&self) {
+        let output = &self.output;
+        let store = self.store.shown();
+        output.detail("store", &format!("store: {store}"), &[("store", &store)]);
+        if let Some(file) = self.store.exposed_file() {
+            let file = file.display();
+            let message =
+                format!("other users may read the password in {file}; run chmod 600 {file}");
+            output.note("exposed", &message, &[]);
+        }
+        if self.store.is_default()
+            && let Some(other) = unseen_directory(self.store.address())
+        {
+            let other = other.display();
+            let message = format!(
+                "this command uses {}, but there are locks in {other} as well, which it neither sees nor \
+                 respects; name one store for both with --store or LATCHWORK_STORE",
+                self.store.address()
+            );
+            output.note("two_stores", &message, &[]);
+        }
+    }
+}
+
+/// Does what the command line says, and returns the exit code.
+pub(crate) fn run(cli: Cli) -> u8 {
+    let output = Output::new(cli.json, cli.verbose, cli.quiet);
+    match &cli.command {
+        Command::Completions(args) => return completions::run(args, &output),
+        Command::Man(args) => return man::run(args, &output),
+        _ => {}
+    }
+    let place = match Store::find(cli.store, cli.store_file) {
+        Ok(store) => Place { store, namespace: cli.namespace.unwrap_or_default(), output },
+        Err(error) => return failed(&output, &error),
+    };
+    if let Command::Hold(args) = &cli.command {
+        return hold::run(args, &place);
+    }
+    let runtime = match start_runtime(&output) {
+        Ok(runtime) => runtime,
+        Err(code) => return code,
     };
     // On the main thread: it starts the command, and must live as long as it does.
     let done = runtime.block_on(async {
-        let store = cli.store.map_or_else(latchwork::default_store, Ok)?;
-        refuse_a_store_of_one_process(&store, &cli.command)?;
+        place.tell();
+        if takes_or_sees_locks(&cli.command) {
+            refuse_a_store_of_one_process(place.store.address())?;
+        }
         match &cli.command {
-            Command::Run(args) => run::run(args, &store, &output).await,
-            Command::Once(args) => once::run(args, &store, &output).await,
-            Command::Elect(args) => elect::run(args, &store, &output).await,
-            Command::Ls(args) => ls::run(args, &store, &output).await,
-            Command::Show(args) => show::run(args, &store, &output).await,
-            Command::Release(args) => release::run(args, &store, &output).await,
-            Command::Doctor => doctor::run(&store, &output).await,
-            Command::Init => init::run(&store, &output).await,
-            Command::Completions(_) => Ok(0),
+            Command::Run(args) => run::run(args, &place).await,
+            Command::Once(args) => once::run(args, &place).await,
+            Command::Elect(args) => elect::run(args, &place).await,
+            Command::Ls(args) => ls::run(args, &place).await,
+            Command::Show(args) => show::run(args, &place).await,
+            Command::Status(args) => status::run(args, &place).await,
+            Command::Release(args) => release::run(args, &place).await,
+            Command::Doctor => doctor::run(&place).await,
+            Command::Init => init::run(&place).await,
+            // Done above.
+            Command::Hold(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
         }
     });
-    // Nothing of it is left that matters, and the process ends now.
+    // The process ends now, so nothing has to be taken down.
     std::mem::forget(runtime);
-    done.unwrap_or_else(|error| {
-        output.error(&error);
-        exit::code_of(&error)
+    done.unwrap_or_else(|error| failed(&output, &error))
+}
+
+/// A runtime on this thread alone. Without one, returns the exit code.
+fn start_runtime(output: &Output) -> Result<Runtime, u8> {
+    Builder::new_current_thread().enable_all().build().map_err(|error| {
+        output.fail("Broken", &format!("cannot start: {error}"));
+        exit::BROKEN
     })
+}
+
+fn failed(output: &Output, error: &Error) -> u8 {
+    output.error(error);
+    exit::code_of(error)
+}
+
+fn takes_or_sees_locks(command: &Command) -> bool {
+    match command {
+        Command::Run(_) | Command::Hold(_) | Command::Once(_) | Command::Elect(_) => true,
+        Command::Ls(_) | Command::Show(_) | Command::Status(_) | Command::Release(_) => true,
+        Command::Doctor | Command::Init | Command::Completions(_) | Command::Man(_) => false,
+    }
 }
 
 /// Locks in `mem:` end with the process that took them, so they exclude no other command, and no
 /// other command can see them.
-fn refuse_a_store_of_one_process(store: &str, command: &Command) -> Result<(), Error> {
-    let takes_or_sees_locks = match command {
-        Command::Run(_) | Command::Once(_) | Command::Elect(_) => true,
-        Command::Ls(_) | Command::Show(_) | Command::Release(_) => true,
-        Command::Doctor | Command::Init => false,
-        Command::Completions(_) => false,
-    };
-    if !store.starts_with("mem:") || !takes_or_sees_locks {
+fn refuse_a_store_of_one_process(store: &str) -> Result<(), Error> {
+    if !store.starts_with("mem:") {
         return Ok(());
     }
     let message =

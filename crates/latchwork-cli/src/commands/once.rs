@@ -4,33 +4,39 @@ use latchwork::once::{Begun, Reset, Skipped};
 use latchwork::{Error, Period};
 
 use super::under_lock::{Admitted, Task};
+use super::{Place, nested, variables};
 use crate::args::OnceArgs;
 use crate::exit;
-use crate::output::{Output, coarse};
+use crate::output::coarse;
 use crate::process::hold::Hold;
 
 /// Runs the command if it was not done in this period and nobody is at it.
-pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result<u8, Error> {
+pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
     if args.reset {
-        return reset(args, store, output).await;
+        return reset(args, place).await;
     }
-    let every = period(args)?;
+    let words = args.words.all();
+    nested::refuse(place, std::slice::from_ref(&args.name)).await?;
+    let (every, ttl) = (period(args)?, variables::ttl(args.ttl)?);
     let task = Task {
         names: std::slice::from_ref(&args.name),
-        command: &args.command,
+        command: &words,
         holder: args.holder.as_deref(),
         max_hold: args.max_hold,
-        wait: Some(args.wait.unwrap_or_default()),
-        store,
-        output,
+        wait: Some(variables::wait(args.wait)?.unwrap_or_default()),
+        place,
     };
     let done = task.run(async |manager, wait| {
         let mut once = manager.once(&args.name, every);
-        if let Some(ttl) = args.ttl {
+        if let Some(ttl) = ttl {
             once = once.ttl(ttl);
         }
         if let Some(max_hold) = args.max_hold {
             once = once.max_hold(max_hold);
+        }
+        if args.force {
+            // A run that is under way stays as it is, and is found to be running below.
+            once.reset().await?;
         }
         let begun = match wait {
             Some(limit) if !limit.is_zero() => once.begin_within(limit).await?,
@@ -38,7 +44,7 @@ pub(crate) async fn run(args: &OnceArgs, store: &str, output: &Output) -> Result
         };
         Ok(match begun {
             Begun::Run(run) => Admitted::Hold(Hold::Task(run)),
-            Begun::Skipped(why) => Admitted::Nothing(skip(args, &why, output)),
+            Begun::Skipped(why) => Admitted::Nothing(skip(args, &why, place)),
         })
     });
     done.await
@@ -50,8 +56,8 @@ fn period(args: &OnceArgs) -> Result<Period, Error> {
 }
 
 /// Opens the task again if it is closed.
-async fn reset(args: &OnceArgs, store: &str, output: &Output) -> Result<u8, Error> {
-    let manager = latchwork::connect(store).await?;
+async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
+    let (manager, output) = (place.connect().await?, &place.output);
     let reset = manager.once(&args.name, period(args)?).reset().await;
     super::close(&manager).await;
     let holder = match reset? {
@@ -72,7 +78,7 @@ async fn reset(args: &OnceArgs, store: &str, output: &Output) -> Result<u8, Erro
 }
 
 /// Says why there is nothing to do.
-fn skip(args: &OnceArgs, why: &Skipped, output: &Output) -> u8 {
+fn skip(args: &OnceArgs, why: &Skipped, place: &Place) -> u8 {
     let message = match why {
         Skipped::Done { closed_for: Some(left) } => format!("{why}, closed for {}", coarse(*left)),
         _ => why.to_string(),
@@ -82,7 +88,11 @@ fn skip(args: &OnceArgs, why: &Skipped, output: &Output) -> u8 {
         Skipped::Running { .. } => "running",
         _ => "quarantine",
     };
-    output.detail(event, &format!("skipped {:?}: {message}", args.name), &[("key", &args.name)]);
+    place.output.detail(
+        event,
+        &format!("skipped {:?}: {message}", args.name),
+        &[("key", &args.name)],
+    );
     // A store that may have forgotten what was done is nothing that a scheduler should not hear of.
     let is_quiet = !args.must_run && !matches!(why, Skipped::Quarantine { .. });
     if is_quiet { 0 } else { exit::TIMED_OUT }

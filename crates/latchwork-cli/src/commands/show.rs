@@ -1,15 +1,24 @@
-//! `latchwork show`: who holds a lock and who waits for it.
+//! `latchwork show`: who holds locks and who waits for them.
 
 use latchwork::Error;
+use latchwork::store::{Key, Snapshot};
 
+use super::Place;
 use crate::args::ShowArgs;
-use crate::output::Output;
 
-/// Shows one lock.
-pub(crate) async fn run(args: &ShowArgs, store: &str, output: &Output) -> Result<u8, Error> {
-    let manager = latchwork::connect(store).await?;
-    let one = manager.inspect(&args.name).await?;
-    let code = output.show(&one);
-    super::close(&manager).await;
-    Ok(code)
+/// Shows the locks.
+pub(crate) async fn run(args: &ShowArgs, place: &Place) -> Result<u8, Error> {
+    let mut all = Vec::with_capacity(args.names.len());
+    if place.is_missing() {
+        for name in &args.names {
+            all.push(Snapshot::free(Key::new(place.key(name))?));
+        }
+    } else {
+        let manager = place.connect().await?;
+        for name in &args.names {
+            all.push(manager.inspect(name).await?);
+        }
+        super::close(&manager).await;
+    }
+    Ok(place.output.show(&all))
 }

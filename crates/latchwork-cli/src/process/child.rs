@@ -23,8 +23,8 @@ use super::start::{self, Image};
 pub(crate) struct Start<'a> {
     /// The program and its arguments; at least the program.
     pub(crate) words: &'a [OsString],
-    /// What is added to its environment.
-    pub(crate) environment: [(&'static str, OsString); 3],
+    /// What is added to its environment; `None` takes a variable away.
+    pub(crate) environment: Vec<(&'static str, Option<OsString>)>,
     /// What ends it in latchwork's stead.
     pub(crate) guardian: &'a Guardian,
     /// The terminal that the command gets, if any.
@@ -64,7 +64,7 @@ impl Child {
     /// What `exec` says; `TimedOut` when `not_after` had come, and `ECHILD` when the guardian was dead.
     #[expect(unsafe_code, reason = "a process that does something of its own before the exec")]
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
-        let image = Image::new(start.words, start.environment.into())?;
+        let image = Image::new(start.words, &start.environment)?;
         let parent = getpid();
         let prepare = || {
             setpgid(None, None)?;

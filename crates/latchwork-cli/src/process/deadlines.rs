@@ -61,6 +61,11 @@ fn longest_doubt(ttl: Duration) -> Duration {
     (ttl / 12).max(Duration::from_millis(250))
 }
 
+/// When a command is asked to end whose hold may last for `longest`.
+pub(crate) fn asked_after(longest: Duration, ttl: Duration) -> Duration {
+    longest - ttl.min(longest) / 3
+}
+
 /// How often the guardian's moment is brought up to date.
 pub(crate) fn refresh(ttl: Duration) -> Duration {
     ttl / 6
@@ -116,7 +121,7 @@ mod tests {
         let deadlines = Deadlines::new(START, Some(Duration::from_secs(2)));
         let due = deadlines.due(ttl, START.plus(ttl));
         assert!(due.by_max_hold);
-        assert!(due.ask > START);
+        assert_eq!(due.ask.since(START), asked_after(Duration::from_secs(2), ttl));
         let hold_end = START.plus(Duration::from_secs(2));
         in_order(&due, hold_end);
         assert!(!deadlines.due(ttl, START.plus(Duration::from_secs(1))).by_max_hold);

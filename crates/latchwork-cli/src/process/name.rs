@@ -24,7 +24,7 @@ pub(crate) fn set(words: &CStr) {
 }
 
 /// Where the arguments lie and how long they are, by a line of `/proc/PID/stat`.
-fn arguments(stat: &str) -> Option<(usize, usize)> {
+pub(crate) fn arguments(stat: &str) -> Option<(usize, usize)> {
     // The fields after the command's name, which may itself hold spaces and parentheses: the third is
     // the first of them.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();

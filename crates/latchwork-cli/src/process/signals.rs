@@ -113,6 +113,11 @@ extern "C" fn look_at_pipe() {
     PIPE_IGNORED.store(is_ignored(Signal::PIPE), Ordering::Relaxed);
 }
 
+/// Whether a signal is one to end by.
+pub(crate) fn asks_to_end(signal: Signal) -> bool {
+    matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT)
+}
+
 /// Whether the caller ignored SIGPIPE, so that the command does too.
 pub(crate) fn pipe_was_ignored() -> bool {
     PIPE_IGNORED.load(Ordering::Relaxed)

@@ -25,18 +25,23 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// `words` with this process's environment, and `added` to it.
+    /// `words` with this process's environment, and `added` to it; `None` takes a variable away.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a word with a zero byte in it.
-    pub(super) fn new(words: &[OsString], added: Vec<(&str, OsString)>) -> io::Result<Self> {
+    pub(super) fn new(
+        words: &[OsString],
+        added: &[(&'static str, Option<OsString>)],
+    ) -> io::Result<Self> {
         let pair = |name: &OsStr, value: &OsStr| {
             CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
         };
         let inherited = std::env::vars_os().filter(|(name, _)| added.iter().all(|it| name != it.0));
         let inherited = inherited.map(|(name, value)| pair(&name, &value));
-        let added = added.iter().map(|(name, value)| pair(OsStr::new(name), value));
+        let added =
+            added.iter().filter_map(|(name, value)| Some((OsStr::new(name), value.as_ref()?)));
+        let added = added.map(|(name, value)| pair(name, value));
         let search = std::env::var_os("PATH").map_or(0, |path| path.len());
         Ok(Self {
             longest_path: search + words[0].len(),

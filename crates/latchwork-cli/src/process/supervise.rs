@@ -8,15 +8,17 @@ use latchwork::store::clock::boot_time;
 use latchwork::{HoldState, Lost};
 use rustix::process::Signal;
 use tokio::select;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::child::{Change, Child};
 use super::deadlines::{self, Deadlines, Due};
 use super::guardian::{Guardian, Report};
 use super::hold::Hold;
-use super::signals::{Signals, be_hit_by};
+use super::signals::{Signals, asks_to_end, be_hit_by};
 use super::terminal::Terminal;
 use super::timer::Naps;
-use crate::output::Output;
+use crate::news::Heard;
+use crate::output::{Output, coarse};
 
 /// How long a command whose lock was taken away may go on after SIGTERM, at most.
 const GRACE: Duration = Duration::from_secs(1);
@@ -67,6 +69,7 @@ pub(crate) struct Run<'a> {
     pub(crate) terminal: Option<&'a mut Terminal>,
     pub(crate) deadlines: Deadlines,
     pub(crate) output: &'a Output,
+    pub(crate) heard: &'a mut UnboundedReceiver<Heard>,
     pub(crate) naps: Naps,
     /// What the guardian was last told.
     pub(crate) told: Moment,
@@ -88,11 +91,6 @@ pub(crate) struct State {
     doubt_since: Option<Moment>,
     /// How the command ended while others of its group still clean up, and until when they may.
     rest: Option<(Ended, Moment)>,
-}
-
-/// Whether a signal is one to end by.
-pub(crate) fn asks_to_end(signal: Signal) -> bool {
-    matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT)
 }
 
 impl Run<'_> {
@@ -135,6 +133,7 @@ impl Run<'_> {
                     let due = self.tell_guardian();
                     return self.end_for(lost, &due).await;
                 }
+                Some(heard) = self.heard.recv() => self.tell(heard),
                 // In doubt, or lost: the next round says which.
                 _ = self.hold.not_held(), if !is_in_doubt => {}
                 napped = self.naps.until(next) => {
@@ -145,6 +144,20 @@ impl Run<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Tells of renewals, if somebody wants to know.
+    fn tell(&self, heard: Heard) {
+        let (key, left) = (self.hold.keys(), self.hold.valid_until().since(boot_time()));
+        let fields = [("key", &*key)];
+        match heard {
+            Heard::RenewFailed(message) => {
+                let message = format!("{message}; the lock is held for {} more", coarse(left));
+                self.output.detail("renew_failed", &message, &fields);
+            }
+            Heard::RenewedAgain => self.output.detail("renewed", "renewed again", &fields),
+            Heard::Waiting(..) | Heard::TryFailed(_) => {}
         }
     }
 

@@ -8,17 +8,21 @@
     reason = "tests measure, sleep and print"
 )]
 
+mod command_line;
 mod common;
 mod doctor;
 mod elect;
 mod etcd;
+mod hold;
 mod kill;
 mod kinds;
 mod loss;
+mod nested;
 mod once;
 mod redis;
 mod run;
 mod show;
+mod store_choice;
 mod surroundings;
 mod terminal;
 mod zookeeper;

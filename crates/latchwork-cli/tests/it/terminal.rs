@@ -308,13 +308,44 @@ fn ctrl_c_while_waiting_withdraws() {
     for mut terminal in shells(&store) {
         terminal.line("latchwork run x -- true");
         // On a terminal the waiting is told without being asked for.
-        let told = terminal.until("waiting for");
-        assert!(told.contains("the other"), "{told}");
+        terminal.shows("waiting for \"x\", held by the other");
         terminal.keys(CTRL_C);
         assert_eq!(terminal.code(), 130);
         let shown = store.output(&["--json", "show", "x"]).stdout;
         assert!(shown.contains("\"waiters\":[]"), "{shown}");
     }
+}
+
+/// One line with the time that has passed, which is erased at the end.
+#[test]
+fn the_line_about_waiting_is_kept_up_to_date() {
+    let store = Store::new();
+    let holder = store.holder(&["--holder", "the other"], "sleep 300; echo x");
+    holder.ready();
+    let mut terminal = Terminal::bash(&store);
+    terminal.line("latchwork run x -- echo go't'");
+    terminal.shows("\r\x1b[Klatchwork: waiting for \"x\", held by the other");
+    terminal.shows("\r\x1b[Klatchwork: waiting for \"x\" for 1s, held by the other");
+    terminal.shows("\r\x1b[Klatchwork: waiting for \"x\" for 2s, held by the other");
+    drop(holder);
+    terminal.shows("\r\x1b[Kgot");
+}
+
+/// What is typed in the foreground is not written over.
+#[test]
+fn a_background_job_tells_once_that_it_waits() {
+    let store = Store::new();
+    let holder = store.holder(&["--holder", "the other"], "sleep 300; echo x");
+    holder.ready();
+    let mut terminal = Terminal::bash(&store);
+    terminal.line("latchwork run x -- echo go't' &");
+    let told = terminal.until("waiting for");
+    assert!(told.contains("the other"), "{told}");
+    terminal.line("sleep 2.5; echo sle'pt'");
+    terminal.until("slept");
+    assert_eq!(terminal.shown().matches("waiting for").count(), 1, "{}", terminal.shown());
+    drop(holder);
+    terminal.until("got");
 }
 
 #[test]

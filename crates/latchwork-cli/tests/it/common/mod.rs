@@ -53,7 +53,7 @@ impl Store {
         self.at_this_store(command)
     }
 
-    fn at_this_store(&self, mut command: Command) -> Command {
+    pub fn at_this_store(&self, mut command: Command) -> Command {
         command
             .env("LATCHWORK_STORE", self.url())
             .env("TRACE", self.dir.path())

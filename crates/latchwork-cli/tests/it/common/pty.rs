@@ -130,6 +130,22 @@ impl Terminal {
         }
     }
 
+    /// Waits until the screen shows `text` after what was read before, also on a line that has not ended.
+    #[track_caller]
+    pub fn shows(&mut self, text: &str) {
+        let start = Instant::now();
+        let mut shown = self.screen.text.lock().unwrap();
+        loop {
+            let new = &shown.0[self.read..];
+            if let Some(at) = new.find(text) {
+                self.read += at + text.len();
+                return;
+            }
+            assert!(!shown.1 && start.elapsed() < 2 * SOON, "no {text:?} in {new:?}");
+            shown = self.screen.news.wait_timeout(shown, SOON / 10).unwrap().0;
+        }
+    }
+
     /// Waits until the shell's own table shows its job as stopped. A shell learns of a stop later than the
     /// kernel does, and `fg` continues no job that the shell still takes for running.
     #[track_caller]

@@ -1,0 +1,182 @@
+//! The help behind the options: what a command promises, its exit codes, examples.
+
+pub(super) const ALL: &str = "\
+Examples:
+  latchwork run nightly -- ./backup.sh          wait for the lock, run, release
+  latchwork run --wait 0 nightly -- ./backup.sh run now or not at all (exit 75)
+  latchwork once --every 1d report -- ./report  once a day, on one of the hosts
+  eval \"$(latchwork hold nightly)\" || exit      for several commands of a script
+  latchwork elect scheduler -- ./scheduler      on the one host that leads
+  latchwork status nightly && echo busy         is it held?
+  latchwork show nightly                        who holds it, who waits
+  latchwork ls --watch                          all locks in use, again each second
+  latchwork doctor                              is the store fit for locks?
+
+The store is the first that is given: --store, --store-file, LATCHWORK_STORE,
+LATCHWORK_STORE_FILE, ~/.config/latchwork/store, /etc/latchwork/store, and else a
+directory of this user. A store file has the URL on one line; write a URL with a
+password there, because all users can read command lines.
+
+Exit codes:
+  64 usage, 69 store unreachable, 70 broken, 71 store not fit for locks (doctor),
+  73 lock lost and command ended, 75 lock not free in time, 77 denied,
+  78 in use as another kind of lock;
+  run passes the command's own code back: 126 not executable, 127 not found,
+  128 + n ended by signal n";
+
+pub(super) const RUN: &str = "\
+The command finds LATCHWORK_KEY and LATCHWORK_TOKEN in its environment, and the store
+in LATCHWORK_STORE (without its password) or LATCHWORK_STORE_FILE. Give the token to
+the resource that the lock protects, and let it refuse a smaller token than it has
+seen. Several locks have one key and one token on each line, in the same order.
+
+Everyone who uses a name must use it as the same kind of lock: a plain one, one with
+--read and --write, or one with --permits of the same number.
+
+The -- may be left out after a single name. A command that holds a lock and runs
+`latchwork run` for the same name would wait for itself: that exits with 64, unless
+--inherit says to run under the outer hold.
+
+The command runs in a process group of its own. If the lock is lost, the whole
+group gets SIGTERM, then SIGKILL, before another holder can get the lock (exit 73);
+if latchwork itself is killed, the group is killed with it. The lock is released
+when the command ends; processes that it left in the background run on without it.
+After a SIGTERM, SIGINT, SIGHUP or SIGQUIT was passed on to the command, the rest of
+its group has 10 s to clean up before the lock is released.
+Not covered: processes that leave the group (setsid, daemons) or become another user
+(sudo: run latchwork under sudo instead).
+
+Examples:
+  latchwork run nightly -- ./backup.sh --full
+  latchwork run nightly ./backup.sh --full
+  latchwork run nightly -c 'date && ./backup.sh > log'
+  latchwork run --wait 5 deploy -- make deploy
+  latchwork run --wait 0 -E 0 report -- ./report  skip it if it runs already
+  latchwork run --ttl 1m --max-hold 1h report -- ./report
+  latchwork run --permits 1/3 export -- ./export  three at a time
+  latchwork run --read index -- ./search          while nobody runs with --write
+  latchwork run stock orders -- ./reconcile       both or none
+  latchwork --store file:///srv/locks run import -- ./import";
+
+pub(super) const HOLD: &str = "\
+Prints assignments for a POSIX shell and returns. A keeper process in the background
+renews the lock until `latchwork release`, or until the shell ends, also if it is
+killed. If the lock is lost, the shell gets SIGTERM (--on-loss), early enough to stop
+before another holder can get the lock. Unlike `run`, nothing kills the commands of the
+script then, and if somebody kills the keeper, nobody tells the shell: prefer `run`
+where one command does all the work.
+
+If the lock is not free in time, the assignments are a command that fails with the exit
+code. Without `|| exit` the script would go on without the lock.
+
+The commands of the shell find LATCHWORK_KEY and LATCHWORK_TOKEN in their environment.
+
+Examples:
+  eval \"$(latchwork hold nightly)\" || exit
+  ./dump && ./upload --token \"$LATCHWORK_TOKEN\"
+  latchwork release
+
+  eval \"$(latchwork hold --wait 5 stock orders)\" || exit
+  eval \"$(latchwork hold --on-loss none --pid $$ nightly)\" || exit";
+
+pub(super) const ONCE: &str = "\
+For a task that a scheduler starts on several hosts at the same time. One of them runs
+it; the others exit with 0 and, with -v, say why. If the command exits with 0, its
+period is closed: nobody runs the task again before the period is over. If the command
+fails, is ended, or was asked to end by a signal (even if it exits with 0 then), the
+task is open again at once; if its host dies, after the ttl.
+
+A task that is closed until a moment other than the end of its period exits with 78:
+it was run with another period, or on a host whose clock was wrong. --reset opens a
+closed task and runs nothing; --force runs the task although it was done. Neither
+touches a run that is under way: its holder is named (exit 75).
+
+If the store does not answer at the end, latchwork tries to close the period until the
+ttl is over, and exits with 69 if it could not: the task may then be done again. A
+store that may have lost its records (quarantine) admits nobody for a while: that exits
+with 75, also without --must-run, because nobody can tell whether the task was done.
+The command runs as under `run`, with the same environment, signals and exit codes.
+
+In a crontab, the same line on three hosts:
+  0 2 * * *  latchwork --store redis://locks once --every 1d --tz Europe/Berlin report -- ./report
+
+Examples:
+  latchwork once --every 1d --tz Europe/Berlin report -- ./report
+  latchwork once --every 15m mails -- ./send-mails
+  latchwork once --every 1mo --wait 1h bills -- ./bills   take over if the other host fails
+  latchwork once --every 1d --force report -- ./report    again, although it was done
+  latchwork once --reset report                           open it before its period is over";
+
+pub(super) const ELECT: &str = "\
+Waits until this candidate leads, and runs the command. When the command ends,
+latchwork resigns and exits with the command's code. If the leadership is lost, the
+command is ended as under `run`, and latchwork campaigns again, also while the store
+is unreachable; only the first connection must succeed. After a SIGTERM, SIGINT or
+SIGQUIT it does not campaign again: it ends by that signal.
+LATCHWORK_TOKEN is the term: the leader's writes should carry it.
+
+Examples:
+  latchwork elect --candidate 10.0.0.7:8080 scheduler -- ./scheduler
+  latchwork elect --observe scheduler            who leads, and each change";
+
+pub(super) const LS: &str = "\
+Examples:
+  latchwork ls
+  latchwork --json ls shop/
+  latchwork ls --watch=5s";
+
+pub(super) const SHOW: &str = "\
+Examples:
+  latchwork show nightly
+  latchwork --json show nightly report";
+
+pub(super) const STATUS: &str = "\
+Prints `held`, `free`, or `done` for a task of `once` whose period is closed; nothing
+with --quiet.
+
+Exit codes: 0 held, 1 free, 2 done; 64 and more as for other commands.
+
+Examples:
+  latchwork status nightly
+  if latchwork --quiet status nightly; then echo 'the backup runs'; fi";
+
+pub(super) const RELEASE: &str = "\
+Without --force, releases what `latchwork hold` took for this shell: all, or those that
+are named. Exits with 73 if the lock was lost before.
+
+With --force, takes locks away from any holder. The holder learns that it lost the lock
+(a command under `run` is ended, exit 73). The lock's token moves on, so that a resource
+which checks tokens refuses the old holder.
+
+Examples:
+  latchwork release
+  latchwork release --force nightly
+  latchwork release --force stock orders";
+
+pub(super) const DOCTOR: &str = "\
+Each finding is ok, info, warning or critical. `then` says what follows from it, `do`
+what to do about it. Nothing is locked. Exits with 71 if something critical was found,
+else with 0.
+
+Examples:
+  latchwork doctor
+  latchwork --store file:///srv/locks doctor
+  latchwork --json doctor";
+
+pub(super) const INIT: &str = "\
+For someone who sets up a store and knows that no lock is held there. A directory needs
+no preparation.
+
+Examples:
+  latchwork --store file:///srv/locks init";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  latchwork completions bash > ~/.local/share/bash-completion/completions/latchwork
+  latchwork completions zsh > ~/.zfunc/_latchwork
+  latchwork completions fish > ~/.config/fish/completions/latchwork.fish";
+
+pub(super) const MAN: &str = "\
+Examples:
+  latchwork man | man -l -
+  latchwork man ~/.local/share/man/man1";

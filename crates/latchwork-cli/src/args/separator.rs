@@ -1,0 +1,128 @@
+//! The `--` before a command, put where it is missing and only one reading is possible.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{Arg, ArgAction, Command};
+
+/// The commands that run another one, after one name.
+const RUNNERS: [&str; 3] = ["run", "once", "elect"];
+
+/// These arguments, with a `--` before the second word of a command that runs another:
+/// `run NAME make -j4` becomes `run NAME -- make -j4`.
+///
+/// Where a `--` stands anywhere, nothing changes: all words before it are names.
+pub(super) fn insert(all: Vec<OsString>, command: impl FnOnce() -> Command) -> Vec<OsString> {
+    if all.iter().any(|word| word == "--") || !all.iter().any(is_runner) {
+        return all;
+    }
+    match place(&all, command()) {
+        Some(at) => {
+            let mut all = all;
+            all.insert(at, "--".into());
+            all
+        }
+        None => all,
+    }
+}
+
+fn is_runner(word: &OsString) -> bool {
+    RUNNERS.iter().any(|runner| word == runner)
+}
+
+/// Where the command begins.
+fn place(all: &[OsString], mut command: Command) -> Option<usize> {
+    command.build();
+    let mut known = &command;
+    let mut names = 0;
+    let mut at = 1;
+    while at < all.len() {
+        let word = &all[at];
+        if let Some(takes_value) = option(known, word) {
+            at += 1 + usize::from(takes_value);
+            continue;
+        }
+        if std::ptr::eq(known, &raw const command) {
+            if !is_runner(word) {
+                return None;
+            }
+            known = command.find_subcommand(word)?;
+        } else if names == 1 {
+            return Some(at);
+        } else {
+            names += 1;
+        }
+        at += 1;
+    }
+    None
+}
+
+/// If the word is an option: whether the next word is its value.
+fn option(command: &Command, word: &OsStr) -> Option<bool> {
+    let text = word.to_string_lossy();
+    let takes_value = |arg: &Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    if let Some(long) = text.strip_prefix("--") {
+        let (name, has_value) =
+            long.split_once('=').map_or((long, false), |(name, _)| (name, true));
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name));
+        return Some(!has_value && arg.is_some_and(takes_value));
+    }
+    let short = text.strip_prefix('-').filter(|rest| !rest.is_empty())?;
+    // Of several letters in one word the last may take a value; one before it has the rest of the word.
+    let mut letters = short.chars();
+    while let Some(letter) = letters.next() {
+        let arg = command.get_arguments().find(|arg| arg.get_short() == Some(letter));
+        if arg.is_some_and(takes_value) {
+            return Some(letters.as_str().is_empty());
+        }
+    }
+    Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn inserted(line: &str) -> String {
+        let words = line.split(' ').map(OsString::from).collect();
+        let words = insert(words, crate::args::Cli::command);
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn the_command_begins_after_the_name() {
+        for (line, with) in [
+            ("lw run x true", "lw run x -- true"),
+            ("lw run x ls -l /", "lw run x -- ls -l /"),
+            ("lw run --wait 5 x ls -l", "lw run --wait 5 x -- ls -l"),
+            ("lw run x --wait 5 ls -l", "lw run x --wait 5 -- ls -l"),
+            ("lw run x --wait=5 ls", "lw run x --wait=5 -- ls"),
+            ("lw run -vE 3 x ls", "lw run -vE 3 x -- ls"),
+            ("lw run -E3 x ls", "lw run -E3 x -- ls"),
+            ("lw --store run -v run x ls run", "lw --store run -v run x -- ls run"),
+            ("lw once --every 1d x ./job a", "lw once --every 1d x -- ./job a"),
+            ("lw elect x ./job", "lw elect x -- ./job"),
+        ] {
+            assert_eq!(inserted(line), with);
+        }
+    }
+
+    #[test]
+    fn other_lines_stay_as_they_are() {
+        for line in [
+            "lw run a b -- true",
+            "lw run x git log -- file",
+            "lw run x",
+            "lw run x -c ls",
+            "lw run",
+            "lw ls run",
+            "lw show run x",
+            "lw run --help",
+            "lw",
+        ] {
+            assert_eq!(inserted(line), line);
+        }
+    }
+}

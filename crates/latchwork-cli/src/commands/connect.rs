@@ -1,0 +1,52 @@
+//! Connecting to a store for as long as a command may wait for its lock.
+
+use std::time::Duration;
+
+use latchwork::store::clock::boot_time;
+use latchwork::store::random_between;
+use latchwork::{Error, ErrorKind, LockManager};
+
+use super::{Place, nap};
+
+/// The longest pause before a store that took no connection is asked again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Connects; returns how long that took beside the first try.
+///
+/// A store that takes no more clients is asked again for as long as the command may wait for its lock, and so
+/// is one that does not answer, if the wait has an end: without one, a wrong address would never be noticed.
+pub(super) async fn connect(
+    place: &Place,
+    wait: Option<Duration>,
+) -> Result<(LockManager, Duration), Error> {
+    let output = &place.output;
+    let mut failing_since = None;
+    loop {
+        let begun_at = boot_time();
+        let error = match place.connect().await {
+            Err(error) if may_pass(&error, wait) => error,
+            other => {
+                let waited = failing_since.map_or(Duration::ZERO, |at| begun_at.since(at));
+                return Ok((other?, waited));
+            }
+        };
+        if failing_since.is_none() && output.tells_waiting() {
+            output.note("waiting", &format!("waiting for a connection: {error}"), &[]);
+        }
+        let since = *failing_since.get_or_insert(begun_at);
+        let left = wait.map(|wait| wait.saturating_sub(boot_time().since(since)));
+        if left == Some(Duration::ZERO) {
+            return Err(error);
+        }
+        nap(random_between(RETRY / 10, RETRY).min(left.unwrap_or(RETRY))).await;
+    }
+}
+
+/// Whether a connection may succeed within the time to wait.
+fn may_pass(error: &Error, wait: Option<Duration>) -> bool {
+    match error.kind() {
+        ErrorKind::Busy => true,
+        ErrorKind::Unreachable => wait.is_some_and(|wait| !wait.is_zero()),
+        _ => false,
+    }
+}

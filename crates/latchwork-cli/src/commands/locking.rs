@@ -1,0 +1,96 @@
+//! Taking the locks that a command line names.
+
+use std::time::Duration;
+
+use latchwork::store::{Key, Mode, Party, Snapshot};
+use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
+
+use crate::args::LockArgs;
+use crate::process::hold::Hold;
+
+/// Takes the locks as the command line asks.
+pub(super) async fn acquire(
+    args: &LockArgs,
+    ttl: Option<Duration>,
+    wait: Option<Duration>,
+    manager: &LockManager,
+) -> Result<Hold, Error> {
+    let locks = args.names.iter().map(|name| lock(args, ttl, manager, name));
+    if let ([_], Some(lock)) = (&args.names[..], locks.clone().next()) {
+        return match wait {
+            None => lock.acquire().await.map(Hold::One),
+            Some(Duration::ZERO) => match lock.try_acquire().await? {
+                Some(guard) => Ok(Hold::One(guard)),
+                None => Err(busy(args, manager).await),
+            },
+            Some(limit) => lock.acquire_within(limit).await.map(Hold::One),
+        };
+    }
+    let locks = MultiLock::of(locks);
+    match wait {
+        None => locks.acquire().await.map(Hold::Several),
+        Some(Duration::ZERO) => match locks.try_acquire().await? {
+            Some(guards) => Ok(Hold::Several(guards)),
+            None => Err(busy(args, manager).await),
+        },
+        Some(limit) => locks.acquire_within(limit).await.map(Hold::Several),
+    }
+}
+
+fn lock(args: &LockArgs, ttl: Option<Duration>, manager: &LockManager, name: &str) -> Lock {
+    let mut lock = match args.permits {
+        Some(permits) => manager.semaphore(name, permits.of).permits(permits.take),
+        None if args.read => manager.rwlock(name).read(),
+        None if args.write => manager.rwlock(name).write(),
+        None => manager.mutex(name),
+    };
+    if let Some(ttl) = ttl {
+        lock = lock.ttl(ttl);
+    }
+    if let Some(max_hold) = args.max_hold {
+        lock = lock.max_hold(max_hold);
+    }
+    if args.fair { lock.fair() } else { lock }
+}
+
+/// Says who has the locks.
+async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
+    let error = |message: String| {
+        Error::new(ErrorKind::TimedOut, message).store(manager.capabilities().store.clone())
+    };
+    for name in &args.names {
+        if let Ok(seen) = manager.inspect(name).await
+            && let Some(who) = in_the_way(args, &seen)
+        {
+            let step = format!("wait longer (--wait), or look at it with latchwork show {name:?}");
+            return error(format!("not free: {who}")).key(&seen.key).next_step(step);
+        }
+    }
+    let step = "it may be free by now: try again, or wait longer (--wait)";
+    let error = error("not free a moment ago".to_owned()).next_step(step);
+    match &args.names[..] {
+        [name] => Key::new(name).map_or(error.clone(), |key| error.key(&key)),
+        _ => error,
+    }
+}
+
+/// Who keeps a key from what the command line asks for. Readers do not keep out readers, nor do
+/// permits that leave enough.
+fn in_the_way(args: &LockArgs, seen: &Snapshot) -> Option<String> {
+    let taken = |party: &Party| match party.mode {
+        Mode::Permits { take, .. } => take,
+        _ => u32::MAX,
+    };
+    let shares = match args.permits {
+        Some(permits) => {
+            let all = seen.holders.iter().map(taken).fold(permits.take, u32::saturating_add);
+            all <= permits.of
+        }
+        None => args.read && seen.holders.iter().all(|party| party.mode == Mode::Read),
+    };
+    match (seen.holders.first(), seen.waiters.first()) {
+        (Some(party), _) if !shares => Some(format!("held by {}", party.holder)),
+        (_, Some(party)) => Some(format!("{} waits for it already", party.holder)),
+        _ => None,
+    }
+}

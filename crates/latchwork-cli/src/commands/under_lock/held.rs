@@ -1,0 +1,135 @@
+//! A command's life under a lock that is held: guardian, child, and the loop that watches both.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+
+use latchwork::LockManager;
+use latchwork::store::clock::boot_time;
+use rustix::io::Errno;
+use rustix::process::Signal;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::Task;
+use crate::exit;
+use crate::news::Heard;
+use crate::process::child::{Child, Start};
+use crate::process::deadlines::Deadlines;
+use crate::process::guardian::{Guardian, Left};
+use crate::process::hold::Hold;
+use crate::process::signals::{Mask, Signals};
+use crate::process::supervise::{Ended, Run, State};
+use crate::process::terminal::Terminal;
+use crate::process::timer::Naps;
+
+/// A run that holds its lock.
+pub(super) struct Held<'a> {
+    pub(super) task: &'a Task<'a>,
+    pub(super) manager: &'a LockManager,
+    pub(super) hold: &'a Hold,
+    pub(super) mask: Mask,
+}
+
+/// The command did not run, or could not be watched.
+pub(super) struct Failed {
+    pub(super) code: u8,
+    pub(super) message: String,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self { code: exit::BROKEN, message: error.to_string() }
+    }
+}
+
+impl Held<'_> {
+    /// Starts guardian and command, and returns when the command has ended and the lock may go.
+    pub(super) async fn run(
+        &self,
+        signals: &mut Signals,
+        heard: &mut UnboundedReceiver<Heard>,
+        mut terminal: Option<&mut Terminal>,
+        told_to_end: &mut Option<Signal>,
+        left: &mut Option<Left>,
+    ) -> Result<Ended, Failed> {
+        signals.add_passed_on()?;
+        let naps = Naps::new()?;
+        let deadlines = Deadlines::new(boot_time(), self.task.max_hold);
+        let lifeline = self.manager.lifeline();
+        let lifeline = lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
+        // Before the guardian is there: until it has a session of its own, it looks like one who shares the
+        // terminal.
+        let lent = terminal.as_deref_mut().and_then(Terminal::lend_at_start);
+        let guardian = Guardian::start(lifeline).map_err(|error| Failed {
+            code: exit::BROKEN,
+            message: format!("cannot start the guardian process: {error}"),
+        })?;
+        let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
+        guardian.kill_at(due.guardian);
+        let child = Child::start(Start {
+            words: self.task.command,
+            environment: self.environment(),
+            guardian: &guardian,
+            terminal: lent,
+            mask: self.mask,
+            not_after: due.ask,
+        });
+        guardian.started()?;
+        let child = match child {
+            Ok(child) => child,
+            Err(error) => {
+                *left = Some(guardian.done(None));
+                return Err(self.not_started(&error));
+            }
+        };
+        let mut run = Run {
+            hold: self.hold,
+            child: &child,
+            guardian: &guardian,
+            signals,
+            terminal,
+            deadlines,
+            output: &self.task.place.output,
+            heard,
+            naps,
+            told: due.guardian,
+            state: State::default(),
+        };
+        let ended = run.supervise().await;
+        *told_to_end = run.state.told_to_end;
+        // If watching failed, the guardian is left to end the group.
+        let ended = ended?;
+        *left = Some(guardian.done(Some(child)));
+        Ok(ended)
+    }
+
+    fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
+        let lock = [
+            ("LATCHWORK_KEY", Some(self.hold.keys().into())),
+            ("LATCHWORK_TOKEN", Some(self.hold.tokens().into())),
+        ];
+        lock.into_iter().chain(self.task.place.store.environment()).collect()
+    }
+
+    fn not_started(&self, error: &io::Error) -> Failed {
+        let program = self.task.command[0].to_string_lossy();
+        if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) {
+            let message = "cannot start the guardian process: it ended at its start".to_owned();
+            return Failed { code: exit::BROKEN, message };
+        }
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => exit::NOT_FOUND,
+            io::ErrorKind::TimedOut => {
+                let message = format!("{program} was not started: the lock was about to expire");
+                return Failed { code: exit::LOST, message };
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::BROKEN,
+            _ => exit::NOT_EXECUTABLE,
+        };
+        let reason = match code {
+            exit::NOT_FOUND => "command not found".to_owned(),
+            _ => error.to_string(),
+        };
+        Failed { code, message: format!("{program}: {reason}") }
+    }
+}

@@ -1,0 +1,254 @@
+//! What the library reports while a command waits for its lock and while it runs.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use latchwork::store::Cause;
+use latchwork::{Event, Observer};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+/// What a claim waits for: a holder, if its name is known, and how many others are ahead, if the store
+/// tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InTheWay {
+    name: Arc<str>,
+    /// Who has the lock, as far as that is known.
+    pub(crate) holder: Option<Arc<str>>,
+    ahead: Option<u32>,
+}
+
+impl InTheWay {
+    /// A sentence about it; `waited` says for how long.
+    pub(crate) fn sentence(&self, waited: &str) -> String {
+        let mut text = format!("waiting for {:?}{waited}", self.name);
+        if let Some(holder) = &self.holder {
+            text += &format!(", held by {holder}");
+        }
+        if let Some(ahead) = self.ahead.filter(|&ahead| ahead > 0) {
+            // Writing to a String does not fail.
+            let _ = write!(text, "; {} in the queue", ordinal(ahead.saturating_add(1)));
+        }
+        text
+    }
+}
+
+/// `2nd`, `13th`
+fn ordinal(number: u32) -> String {
+    let ending = match (number % 10, number % 100) {
+        (1, teen) if teen != 11 => "st",
+        (2, teen) if teen != 12 => "nd",
+        (3, teen) if teen != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
+/// Something that the library reported.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// The claim waits; and whether that is worth a line of its own.
+    Waiting(InTheWay, bool),
+    /// A try failed, and is made again.
+    TryFailed(String),
+    /// A renewal failed, and is made again.
+    RenewFailed(String),
+    /// A renewal succeeded after some that failed.
+    RenewedAgain,
+}
+
+/// Keeps what people may want to know. The main thread prints it: a terminal that stands still
+/// must not stop the renewals.
+#[derive(Debug)]
+pub(crate) struct News {
+    tells_waiting: bool,
+    verbose: bool,
+    told: UnboundedSender<Heard>,
+    /// Whether the store has answered the release.
+    released: watch::Sender<bool>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    told: Option<InTheWay>,
+    failure: Option<String>,
+}
+
+impl News {
+    /// Reports about waiting: none; all, of which one is worth a line, and another if the holder's name
+    /// comes later; or with `verbose` one for each holder and each failed try and renewal.
+    pub(crate) fn new(tells_waiting: bool, verbose: bool) -> (Arc<Self>, UnboundedReceiver<Heard>) {
+        let (told, heard) = unbounded_channel();
+        let (released, state) = (watch::Sender::new(false), Mutex::default());
+        (Arc::new(Self { tells_waiting, verbose, told, released, state }), heard)
+    }
+
+    /// Forgets what was reported of an earlier term.
+    pub(crate) fn start_anew(&self, heard: &mut UnboundedReceiver<Heard>) {
+        *self.lock() = State::default();
+        self.released.send_replace(false);
+        while heard.try_recv().is_ok() {}
+    }
+
+    /// Completes when the store has answered the release of what was held.
+    pub(crate) async fn released(&self) {
+        // The sender is here, so there is no error.
+        let _ = self.released.subscribe().wait_for(|released| *released).await;
+    }
+
+    /// What went wrong with the last renewal, unless one has succeeded since.
+    pub(crate) fn renewal_failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waits(&self, what: InTheWay) {
+        if !self.tells_waiting {
+            return;
+        }
+        let mut state = self.lock();
+        let known = match &state.told {
+            Some(told) if self.verbose => *told == what,
+            // Some stores tell the name with the next look.
+            Some(told) => told.holder.is_some() || what.holder.is_none(),
+            None => false,
+        };
+        if !known {
+            state.told = Some(what.clone());
+        }
+        self.tell(Heard::Waiting(what, !known));
+    }
+
+    fn tell(&self, heard: Heard) {
+        // Nobody listens any more when the command ends.
+        let _ = self.told.send(heard);
+    }
+}
+
+impl Observer for News {
+    fn event(&self, event: &Event<'_>) {
+        match event {
+            Event::Waiting { key, blocked } => {
+                // Nobody holds it then, and without a word nobody would know what is waited for.
+                let quarantine = || "a store in quarantine, which may have lost locks".into();
+                let holder = match blocked.cause {
+                    Cause::Quarantine => Some(quarantine()),
+                    _ => blocked.holder.as_ref().map(|holder| holder.shown()),
+                };
+                self.waits(InTheWay { name: key.as_str().into(), holder, ahead: blocked.ahead });
+            }
+            Event::TryFailed { key, error } if self.verbose => {
+                let message = format!("waiting for {:?}: {error}; trying again", key.as_str());
+                self.tell(Heard::TryFailed(message));
+            }
+            Event::RenewFailed { key, error, .. } => {
+                self.lock().failure = Some(error.to_string());
+                let message = format!("cannot renew {:?}: {error}; trying again", key.as_str());
+                self.tell(Heard::RenewFailed(message));
+            }
+            Event::Released { .. } => drop(self.released.send_replace(true)),
+            Event::Renewed { .. } if self.lock().failure.take().is_some() => {
+                self.tell(Heard::RenewedAgain);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use latchwork::FencingToken;
+    use latchwork::store::{BackendError, BackendErrorKind, Blocked, Effect, Key};
+
+    use super::*;
+
+    fn lines(tells_waiting: bool, verbose: bool) -> Vec<String> {
+        lines_of(tells_waiting, verbose, [Some("a"), Some("a"), Some("b")])
+    }
+
+    fn lines_of(
+        tells_waiting: bool,
+        verbose: bool,
+        holders: impl IntoIterator<Item = Option<&'static str>>,
+    ) -> Vec<String> {
+        let (news, mut heard) = News::new(tells_waiting, verbose);
+        let key = Key::new("x").unwrap();
+        for holder in holders {
+            let blocked = Blocked::by(Cause::Held).with(|it| it.holder = holder.map(Into::into));
+            news.event(&Event::Waiting { key: &key, blocked: &blocked });
+        }
+        worth_a_line(&mut heard)
+    }
+
+    fn worth_a_line(heard: &mut UnboundedReceiver<Heard>) -> Vec<String> {
+        let all = std::iter::from_fn(|| heard.try_recv().ok());
+        let sentence = |heard| match heard {
+            Heard::Waiting(what, true) => Some(what.sentence("")),
+            _ => None,
+        };
+        all.filter_map(sentence).collect()
+    }
+
+    #[test]
+    fn a_quarantine_is_told() {
+        let (news, mut heard) = News::new(true, false);
+        let key = Key::new("x").unwrap();
+        let blocked = Blocked::by(Cause::Quarantine);
+        news.event(&Event::Waiting { key: &key, blocked: &blocked });
+        assert!(worth_a_line(&mut heard)[0].contains("quarantine"));
+    }
+
+    #[test]
+    fn waiting_is_told_once_or_for_each_holder_or_not() {
+        assert_eq!(lines(false, false), [] as [&str; 0]);
+        assert_eq!(lines(true, false), ["waiting for \"x\", held by a"]);
+        assert_eq!(lines(true, true).len(), 2);
+    }
+
+    #[test]
+    fn the_place_in_the_queue_is_told() {
+        let (news, mut heard) = News::new(true, true);
+        for ahead in [Some(11), Some(2), Some(2), Some(1), Some(0), None] {
+            news.waits(InTheWay { name: "x".into(), holder: Some("a".into()), ahead });
+        }
+        assert_eq!(
+            worth_a_line(&mut heard),
+            [
+                "waiting for \"x\", held by a; 12th in the queue",
+                "waiting for \"x\", held by a; 3rd in the queue",
+                "waiting for \"x\", held by a; 2nd in the queue",
+                "waiting for \"x\", held by a",
+                "waiting for \"x\", held by a",
+            ]
+        );
+        assert_eq!([1, 11, 21, 112, 123].map(ordinal), ["1st", "11th", "21st", "112th", "123rd"]);
+    }
+
+    #[test]
+    fn failed_renewals_are_told_until_one_succeeds() {
+        let (news, mut heard) = News::new(true, true);
+        let kind = BackendErrorKind::Unreachable;
+        let error = BackendError::new(kind, Effect::NotApplied, "the server is away");
+        let (key, token) = (Key::new("x").unwrap(), FencingToken::from_grant(1));
+        let remaining = Duration::from_secs(20);
+        for _ in 0..2 {
+            let event = Event::RenewFailed { key: &key, token, error: &error, remaining };
+            news.event(&event);
+            let told = heard.try_recv();
+            assert!(matches!(told, Ok(Heard::RenewFailed(text)) if text.contains("away")));
+        }
+        assert!(news.renewal_failure().is_some());
+    }
+
+    #[test]
+    fn a_name_that_comes_later_is_told_once_more() {
+        let told = lines_of(true, false, [None, None, Some("a"), None, Some("b")]);
+        assert_eq!(told, ["waiting for \"x\"", "waiting for \"x\", held by a"]);
+    }
+}

@@ -1,0 +1,297 @@
+//! Locks as `ls`, `show`, `status`, `release` and `elect --observe` print them.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use latchwork::store::clock::wall_time;
+use latchwork::store::{Mode, Party, Shape, Snapshot};
+use latchwork::{FencingToken, Leader};
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+use super::{Output, coarse, line, millis, plain, to_stderr};
+
+impl Output {
+    /// `ls`: all of them.
+    pub(crate) fn list(&self, all: &[Snapshot]) -> u8 {
+        if self.json {
+            return self.print(&line(&Value::from_iter(all.iter().map(snapshot_json))));
+        }
+        if all.is_empty() {
+            to_stderr("latchwork: no lock is held or waited for");
+            return 0;
+        }
+        self.print(&rows(all))
+    }
+
+    /// `ls --watch`: all of them again, in place of the last list on a terminal.
+    pub(crate) fn list_again(&self, all: &[Snapshot], store: &str) -> u8 {
+        if self.json {
+            return self.list(all);
+        }
+        let seconds = wall_time().as_secs() % (24 * 60 * 60);
+        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+        let head = format!(
+            "{}  {hours:02}:{minutes:02}:{:02} UTC  {} locks\n\n",
+            plain(store),
+            seconds % 60,
+            all.len()
+        );
+        let clear = if io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+        self.raw(format!("{clear}{head}{}\n", rows(all)).as_bytes())
+    }
+
+    /// `status`: one word.
+    pub(crate) fn status(&self, name: &str, word: &str) -> u8 {
+        if self.quiet {
+            return 0;
+        }
+        if self.json {
+            return self.print(&line(&json!({"key": name, "status": word})));
+        }
+        self.print(word)
+    }
+
+    /// `show`: some of them. JSON for one is an object, for several an array.
+    pub(crate) fn show(&self, all: &[Snapshot]) -> u8 {
+        if self.json {
+            return self.print(&line(&match all {
+                [one] => snapshot_json(one),
+                all => Value::from_iter(all.iter().map(snapshot_json)),
+            }));
+        }
+        let texts: Vec<_> = all.iter().map(snapshot_text).collect();
+        self.print(&texts.join("\n"))
+    }
+
+    /// `elect --observe`: who leads, one line for each change.
+    pub(crate) fn leader(&self, name: &str, leader: Option<&Leader>) -> u8 {
+        if self.json {
+            let candidate = leader.map(|leader| &*leader.candidate);
+            let term = leader.map(|leader| leader.term.to_string());
+            let value = json!({"key": name, "candidate": candidate, "term": term});
+            return self.print(&line(&value));
+        }
+        self.print(&match leader {
+            Some(Leader { candidate, term }) => {
+                format!("{}: {} leads, term {term}", plain(name), plain(candidate))
+            }
+            None => format!("{}: nobody leads", plain(name)),
+        })
+    }
+
+    /// `release --force`: who was evicted, and the token that fences them.
+    pub(crate) fn released(
+        &self,
+        name: &str,
+        evicted: &[Party],
+        token: Option<FencingToken>,
+    ) -> u8 {
+        if self.json {
+            let evicted = Value::from_iter(evicted.iter().map(party_json));
+            let token = token.map(|token| token.to_string());
+            return self.print(&line(&json!({"key": name, "evicted": evicted, "token": token})));
+        }
+        let mut text = format!("{}: ", plain(name));
+        match evicted {
+            [] => text.push_str("was not held"),
+            [one] => {
+                let _ = write!(text, "taken away from {}", plain(&one.holder.shown()));
+            }
+            many => {
+                let _ = write!(text, "taken away from {} holders", many.len());
+            }
+        }
+        if let Some(token) = token {
+            let _ = write!(text, "; token {token} now fences earlier holders");
+        }
+        self.print(&text)
+    }
+
+    /// `once --reset`: whether it was closed, and for how much longer.
+    pub(crate) fn reset(&self, name: &str, was_closed: bool, left: Option<Duration>) -> u8 {
+        if self.json {
+            let left = left.map(millis);
+            return self.print(&line(
+                &json!({"key": name, "was_closed": was_closed, "closed_for_ms": left}),
+            ));
+        }
+        let name = plain(name);
+        self.print(&match (was_closed, left) {
+            (true, Some(left)) => {
+                format!("{name}: was closed for another {}, and is open now", coarse(left))
+            }
+            (true, None) => format!("{name}: was closed, and is open now"),
+            (false, _) => format!("{name}: was not closed, nothing to reset"),
+        })
+    }
+}
+
+/// A lock, its holders and its waiters.
+fn snapshot_text(one: &Snapshot) -> String {
+    let mut text = format!("{}: ", plain(one.key.as_str()));
+    match (one.holders.is_empty(), one.linger, one.shape) {
+        (false, _, Some(shape)) => {
+            let _ = write!(text, "held ({shape})");
+        }
+        (false, _, None) => text.push_str("held"),
+        (true, Some(left), _) => {
+            let _ = write!(text, "kept closed for {}", coarse(left));
+        }
+        (true, None, _) => text.push_str("free"),
+    }
+    for party in &one.holders {
+        let _ = write!(text, "\n  holder   {}", party_text(party));
+    }
+    for party in &one.waiters {
+        let _ = write!(text, "\n  waiting  {}", party_text(party));
+    }
+    if let (false, Some(left)) = (one.holders.is_empty(), one.linger) {
+        let _ = write!(text, "\n  closed   to others for {}", coarse(left));
+    }
+    if one.token != 0 {
+        let _ = write!(text, "\n  token    {}", token_text(one.token));
+    }
+    for note in &one.notes {
+        let _ = write!(text, "\n  note     {}", plain(note));
+    }
+    text
+}
+
+/// The table of `ls`.
+fn rows(all: &[Snapshot]) -> String {
+    let head = ["NAME", "HOLDER", "TOKEN", "AGE", "LEFT", "WAITING"].map(str::to_owned);
+    table(&head, all.iter().map(row))
+}
+
+fn row(one: &Snapshot) -> [String; 6] {
+    let first = one.holders.first();
+    let holder = match (first, one.holders.len()) {
+        (None, _) if one.linger.is_some() => "(kept closed)".to_owned(),
+        (None, _) => "(nobody)".to_owned(),
+        (Some(party), 1) => plain(&party.holder.shown()),
+        (Some(party), all) => format!("{} and {} more", plain(&party.holder.shown()), all - 1),
+    };
+    let token = first.and_then(|party| party.token).unwrap_or(one.token);
+    let left = first.and_then(|party| party.remaining).or(one.linger);
+    [
+        plain(one.key.as_str()),
+        holder,
+        if token == 0 { "-".to_owned() } else { token_text(token) },
+        or_dash(first.and_then(|party| party.age)),
+        or_dash(left),
+        one.waiters.len().to_string(),
+    ]
+}
+
+fn or_dash(length: Option<Duration>) -> String {
+    length.map_or_else(|| "-".to_owned(), coarse)
+}
+
+fn party_text(party: &Party) -> String {
+    let mut text = plain(&party.holder.shown());
+    match party.mode {
+        Mode::Exclusive => {}
+        Mode::Read => text.push_str(", read"),
+        Mode::Write => text.push_str(", write"),
+        Mode::Permits { take, of } => {
+            let _ = write!(text, ", {take} of {of} permits");
+        }
+    }
+    if let Some(age) = party.age {
+        let _ = write!(text, ", came {} ago", coarse(age));
+    }
+    if let Some(left) = party.remaining {
+        let _ = write!(text, ", {} left unless renewed", coarse(left));
+    }
+    text
+}
+
+fn snapshot_json(one: &Snapshot) -> Value {
+    json!({
+        "key": one.key.as_str(),
+        "held": !one.holders.is_empty(),
+        "kind": one.shape.map(|shape| match shape {
+            Shape::Mutex => "mutex",
+            Shape::ReadWrite => "read-write",
+            Shape::Semaphore { .. } => "semaphore",
+        }),
+        "permits": one.shape.and_then(|shape| match shape {
+            Shape::Semaphore { of } => Some(of),
+            _ => None,
+        }),
+        "token": (one.token != 0).then(|| token_text(one.token)),
+        "holders": Value::from_iter(one.holders.iter().map(party_json)),
+        "waiters": Value::from_iter(one.waiters.iter().map(party_json)),
+        "linger_ms": one.linger.map(millis),
+        "notes": one.notes,
+    })
+}
+
+fn party_json(party: &Party) -> Value {
+    json!({
+        "holder": &*party.holder.text,
+        "candidate": party.holder.candidate.as_deref(),
+        "mode": match party.mode {
+            Mode::Exclusive => "exclusive",
+            Mode::Read => "read",
+            Mode::Write => "write",
+            Mode::Permits { .. } => "permits",
+        },
+        "permits": match party.mode {
+            Mode::Permits { take, .. } => Some(take),
+            _ => None,
+        },
+        "token": party.token.map(token_text),
+        "age_ms": party.age.map(millis),
+        "remaining_ms": party.remaining.map(millis),
+    })
+}
+
+/// The token that a holder of the store's grant was given.
+fn token_text(grant: u64) -> String {
+    FencingToken::from_grant(grant).to_string()
+}
+
+/// Columns as wide as their widest cell, as a terminal shows it: some characters take two columns, some none.
+fn table<const N: usize>(head: &[String; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<_> = std::iter::once(head.clone()).chain(rows).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
+            let _ = write!(line, "{cell}{:space$}  ", "", space = width - cell.width());
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork::store::Key;
+
+    use super::*;
+
+    #[test]
+    fn tokens_are_strings_in_json() {
+        let mut one = Snapshot::free(Key::new("x").unwrap());
+        one.token = (1 << 53) - 1;
+        let value = snapshot_json(&one);
+        assert_eq!(value["token"], Value::from((((1_u64 << 53) - 1) << 10).to_string()));
+        assert_eq!(value["held"], Value::from(false));
+    }
+
+    #[test]
+    fn wide_names_do_not_shift_the_columns() {
+        let head = ["NAME", "AGE"].map(str::to_owned);
+        let rows =
+            [["锁", "1s"], ["ab\u{301}", "2s"], ["lock", "3s"]].map(|row| row.map(str::to_owned));
+        let text = table(&head, rows.into_iter());
+        assert_eq!(text, "NAME  AGE\n锁    1s\nab\u{301}    2s\nlock  3s");
+    }
+}

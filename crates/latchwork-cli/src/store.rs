@@ -1,0 +1,163 @@
+//! The store that a command uses: where its address comes from, and how its password stays hidden.
+
+mod address_file;
+mod second;
+mod secrets;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use latchwork::{Error, ErrorKind};
+use percent_encoding::percent_decode_str;
+
+pub(crate) use second::unseen_directory;
+
+/// The variable with the store's address.
+const ADDRESS: &str = "LATCHWORK_STORE";
+/// The variable with the name of a file that has the store's address.
+const FILE: &str = "LATCHWORK_STORE_FILE";
+
+/// A store, and who named it.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    address: String,
+    source: Source,
+}
+
+/// Who named the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    /// `--store`
+    Option,
+    /// `--store-file`, the variable, or one of the usual places.
+    File(PathBuf),
+    /// `LATCHWORK_STORE`
+    Variable,
+    /// Nobody: a directory of this user.
+    Default,
+}
+
+impl Store {
+    /// The first of: `--store`, `--store-file`, `LATCHWORK_STORE`, `LATCHWORK_STORE_FILE`, the store file of
+    /// the user, that of the machine, a directory of the user. An empty variable counts as not set.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if a file that is named cannot be read or has no address, or if there is no default.
+    pub(crate) fn find(address: Option<String>, file: Option<PathBuf>) -> Result<Self, Error> {
+        if let Some(address) = address {
+            secrets::hide_in_arguments(&address);
+            return Ok(Self { address, source: Source::Option });
+        }
+        if let Some(file) = file {
+            return Self::of_file(file);
+        }
+        if let Some(address) = variable(ADDRESS) {
+            let address = address.into_string().map_err(|_| {
+                Error::new(ErrorKind::Invalid, format!("{ADDRESS}: not UTF-8"))
+                    .next_step("write bytes that are not ASCII as %XX")
+            })?;
+            return Ok(Self { address, source: Source::Variable });
+        }
+        if let Some(file) = variable(FILE) {
+            return Self::of_file(file.into());
+        }
+        if let Some(file) = address_file::usual_places().into_iter().find(|file| file.exists()) {
+            return Self::of_file(file);
+        }
+        Ok(Self { address: latchwork::default_store()?, source: Source::Default })
+    }
+
+    fn of_file(file: PathBuf) -> Result<Self, Error> {
+        let address = address_file::read(&file)?;
+        let file = std::path::absolute(&file).unwrap_or(file);
+        Ok(Self { address, source: Source::File(file) })
+    }
+
+    /// The address, with its password.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The address without its password, and who named it.
+    pub(crate) fn shown(&self) -> String {
+        let address = secrets::without(&self.address);
+        match &self.source {
+            Source::Option => format!("{address} (--store)"),
+            Source::File(file) => format!("{address} ({})", file.display()),
+            Source::Variable => format!("{address} ({ADDRESS})"),
+            Source::Default => format!("{address} (the default)"),
+        }
+    }
+
+    /// The directory that it is, if it is one.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        let path = match self.address.strip_prefix("file://") {
+            Some(path) => percent_decode_str(path).collect(),
+            None => self.address.clone().into_bytes(),
+        };
+        Some(PathBuf::from(OsString::from_vec(path))).filter(|path| path.is_absolute())
+    }
+
+    /// Whether nobody named it.
+    pub(crate) fn is_default(&self) -> bool {
+        self.source == Source::Default
+    }
+
+    /// The file that the address was read from, if other users may read the password in it.
+    pub(crate) fn exposed_file(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File(file)
+                if secrets::are_in(&self.address) && address_file::others_may_read(file) =>
+            {
+                Some(file)
+            }
+            _ => None,
+        }
+    }
+
+    /// What the environment of a command says of the store; `None` takes a variable away.
+    ///
+    /// No password is added to it: a command that needs one reads the store file. A variable that the user
+    /// set stays as it is.
+    pub(crate) fn environment(&self) -> [(&'static str, Option<OsString>); 2] {
+        match &self.source {
+            Source::Option => {
+                [(ADDRESS, Some(secrets::without(&self.address).into())), (FILE, None)]
+            }
+            Source::File(file) => [(ADDRESS, None), (FILE, Some(file.into()))],
+            Source::Variable | Source::Default => {
+                [(ADDRESS, Some(self.address.clone().into())), (FILE, None)]
+            }
+        }
+    }
+}
+
+/// The value of a variable, unless it is empty.
+fn variable(name: impl AsRef<OsStr>) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(address: &str, source: Source) -> Store {
+        Store { address: address.into(), source }
+    }
+
+    #[test]
+    fn a_command_gets_no_password_that_was_not_in_its_environment() {
+        let address = "redis://app:s3cret@h1:6379/2?guard=true";
+        let option = named(address, Source::Option);
+        let without = OsString::from("redis://h1:6379/2?guard=true");
+        assert_eq!(option.environment()[0], (ADDRESS, Some(without)));
+        assert_eq!(option.shown(), "redis://h1:6379/2?guard=true (--store)");
+        let file = named(address, Source::File("/etc/store".into()));
+        assert_eq!(file.environment(), [(ADDRESS, None), (FILE, Some("/etc/store".into()))]);
+        let variable = named(address, Source::Variable);
+        assert_eq!(variable.environment(), [(ADDRESS, Some(address.into())), (FILE, None)]);
+        assert!(!variable.shown().contains("s3cret"));
+    }
+}

@@ -1,0 +1,230 @@
+//! The command line as people type it.
+
+use std::time::{Duration, Instant};
+
+use latchwork_services::{RedisOptions, RedisServer};
+
+use crate::common::{Holder, Running, SOON, Store};
+
+#[test]
+fn a_command_after_one_name_needs_no_separator() {
+    let store = Store::new();
+    for args in [
+        &["run", "x", "echo", "hi"][..],
+        &["run", "--wait", "5", "x", "echo", "hi"],
+        &["run", "x", "--", "echo", "hi"],
+        &["run", "x", "-c", "true && echo hi"],
+        &["elect", "x", "echo", "hi"],
+        &["once", "--every", "1s", "--force", "y", "echo", "hi"],
+    ] {
+        let done = store.output(args);
+        assert_eq!((done.code(), &*done.stdout, &*done.stderr), (0, "hi\n", ""), "{args:?}");
+    }
+}
+
+#[test]
+fn a_line_without_a_command_says_where_it_goes() {
+    let store = Store::new();
+    for args in [&["run", "x"][..], &["once", "--every", "1d", "x"], &["elect", "x"]] {
+        let done = store.output(args);
+        assert_eq!(done.code(), 64, "{done:?}");
+        assert!(done.stderr.contains("no command to run"), "{done:?}");
+        assert!(done.stderr.contains(&format!("latchwork {}", args[0])), "{done:?}");
+    }
+}
+
+#[test]
+fn errors_of_the_command_line_follow_json() {
+    let store = Store::new();
+    for args in [
+        &["--json", "run", "x"][..],
+        &["--json", "run", "--wait", "soon", "x", "--", "true"],
+        &["ls", "--json", "--frobnicate"],
+    ] {
+        let done = store.output(args);
+        assert_eq!((done.code(), done.stderr.lines().count()), (64, 1), "{done:?}");
+        assert!(done.stderr.starts_with("{\"error\":{\"kind\":\"Usage\""), "{done:?}");
+    }
+    // That of the command is the command's.
+    let done = store.output(&["run", "--wait", "soon", "x", "--", "echo", "--json"]);
+    assert!(done.stderr.starts_with("error:"), "{done:?}");
+}
+
+#[test]
+fn a_lock_that_is_not_free_exits_as_asked() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    for (options, code) in [(&["-E", "0"][..], 0), (&["--conflict-exit-code=9"], 9), (&[], 75)] {
+        let args = [&["run", "--wait", "0"][..], options, &["x", "--", "true"]].concat();
+        assert_eq!(store.output(&args).code(), code);
+    }
+    assert_eq!(store.output(&["run", "-E", "256", "x", "--", "true"]).code(), 64);
+}
+
+#[test]
+fn the_environment_gives_wait_and_ttl() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    let with = |name: &str, value: &str, args: &[&str]| {
+        let mut command = store.latchwork(args);
+        command.env(name, value);
+        Running::start(command).finish()
+    };
+    let busy = ["run", "x", "--", "true"];
+    assert_eq!(with("LATCHWORK_WAIT", "0", &busy).code(), 75);
+    assert_eq!(with("LATCHWORK_WAIT", "0.1", &busy).code(), 75);
+    let option = ["run", "--wait", "0", "x", "--", "true"];
+    assert_eq!(with("LATCHWORK_WAIT", "1h", &option).code(), 75, "the option counts");
+    let refused = with("LATCHWORK_WAIT", "soon", &busy);
+    assert_eq!(refused.code(), 64, "{refused:?}");
+    assert!(refused.stderr.contains("LATCHWORK_WAIT=soon"), "{refused:?}");
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let free = ["run", "y", "--", binary, "--json", "show", "y"];
+    let left = |done: crate::common::Finished| {
+        let text = done.stdout.split("\"remaining_ms\":").nth(1).unwrap_or_default().to_owned();
+        text.split(',').next().unwrap().trim_end_matches(['}', ']', '\n']).parse::<u64>().unwrap()
+    };
+    assert!(left(with("LATCHWORK_TTL", "5", &free)) <= 5_000);
+    assert!(left(with("LATCHWORK_TTL", "", &free)) > 5_000, "an empty one is not set");
+    assert_eq!(with("LATCHWORK_TTL", "10ms", &free).code(), 64);
+}
+
+#[test]
+fn status_tells_by_its_exit_code() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    assert_eq!(store.output(&["once", "--every", "1d", "report", "--", "true"]).code(), 0);
+    for (name, word, code) in [("x", "held", 0), ("y", "free", 1), ("report", "done", 2)] {
+        let done = store.output(&["status", name]);
+        assert_eq!((done.code(), &*done.stdout), (code, &*format!("{word}\n")));
+        let done = store.output(&["--quiet", "status", name]);
+        assert_eq!((done.code(), &*done.stdout, &*done.stderr), (code, "", ""));
+        let done = store.output(&["--json", "status", name]);
+        assert_eq!(done.stdout, format!("{{\"key\":\"{name}\",\"status\":\"{word}\"}}\n"));
+    }
+}
+
+#[test]
+fn several_names_are_shown_and_released() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    let shown = store.output(&["show", "x", "y"]);
+    assert_eq!(shown.code(), 0, "{shown:?}");
+    assert!(
+        shown.stdout.starts_with("x: held") && shown.stdout.contains("\ny: free\n"),
+        "{shown:?}"
+    );
+    let shown = store.output(&["--json", "show", "x", "y"]);
+    assert!(shown.stdout.starts_with("[{"), "{shown:?}");
+    let released = store.output(&["release", "--force", "x", "y"]);
+    assert_eq!(released.stdout.lines().count(), 2, "{released:?}");
+    assert_eq!(holder.finish().code(), 73);
+}
+
+#[test]
+fn a_namespace_is_a_part_of_the_name() {
+    let store = Store::new();
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let args = ["--namespace", "shop", "run", "x", "--", binary, "ls"];
+    let done = store.output(&args);
+    assert!(done.stdout.contains("shop:x"), "{done:?}");
+    let args = ["--namespace", "shop", "run", "x", "--", binary, "status", "shop:x"];
+    assert_eq!(store.output(&args).stdout, "held\n");
+    let refused = store.output(&["--namespace", "a:b", "status", "x"]);
+    assert_eq!(refused.code(), 64, "{refused:?}");
+}
+
+/// A task that was done runs again, one that is running does not.
+#[test]
+fn once_by_force_runs_what_was_done() {
+    let store = Store::new();
+    let once = |options: &[&str]| {
+        let args = [&["once", "--every", "1d"][..], options, &["report", "--", "echo", "ran"]];
+        store.output(&args.concat())
+    };
+    assert_eq!(once(&[]).stdout, "ran\n");
+    assert_eq!(once(&[]).stdout, "");
+    assert_eq!(once(&["--force"]).stdout, "ran\n");
+    assert_eq!(once(&[]).stdout, "", "it was closed again");
+    let running = Running::start(store.latchwork(&[
+        "once",
+        "--every",
+        "1d",
+        "--force",
+        "report",
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 300; echo",
+    ]));
+    running.stdout.until("up");
+    let skipped = once(&["--force", "--must-run"]);
+    assert_eq!((skipped.code(), &*skipped.stdout), (75, ""));
+}
+
+#[test]
+fn a_wait_covers_the_connection() {
+    let store = Store::new();
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let url = server.url();
+    server.kill();
+    let start = Instant::now();
+    let done = store.output(&["--store", &url, "run", "--wait", "500ms", "x", "--", "true"]);
+    assert_eq!(done.code(), 69, "{done:?}");
+    assert!(start.elapsed() >= Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    let waiting = Running::start(
+        store.latchwork(&["-v", "--store", &url, "run", "--wait", "1m", "x", "--", "echo", "ran"]),
+    );
+    waiting.stderr.until("waiting for a connection");
+    server.restart(latchwork_services::Data::Kept).unwrap();
+    let done = waiting.finish();
+    assert_eq!((done.code(), &*done.stdout), (0, "ran\n"));
+}
+
+/// The time is that at which the command had to be asked, not the limit itself.
+#[test]
+fn the_end_by_max_hold_says_when_it_came() {
+    let store = Store::new();
+    let args = ["run", "--max-hold", "3s", "x", "--", "sleep", "300"];
+    let done = store.output(&args);
+    assert_eq!(done.code(), 73, "{done:?}");
+    assert!(done.stderr.contains("asked to end after 2s"), "{done:?}");
+}
+
+#[test]
+fn failed_renewals_are_told_with_the_time_left() {
+    let store = Store::new();
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let url = server.url();
+    let script = "echo up; sleep 300; echo";
+    let run =
+        Running::start(store.latchwork(&[
+            "-v", "--store", &url, "run", "--ttl", "6s", "x", "--", "sh", "-c", script,
+        ]));
+    run.stdout.until("up");
+    server.stop().unwrap();
+    let line = run.stderr.until("cannot renew \"x\"");
+    assert!(line.contains("the lock is held for"), "{line}");
+    server.cont().unwrap();
+    run.stderr.until("renewed again");
+}
+
+#[test]
+fn a_list_is_shown_again_and_again() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    let watch = Running::start(store.latchwork(&["ls", "--watch=100ms"]));
+    for _ in 0..3 {
+        watch.stdout.until("1 locks");
+        watch.stdout.until("NAME");
+    }
+    drop(holder);
+    watch.stdout.until("0 locks");
+    assert_eq!(store.output(&["ls", "--watch=1ms"]).code(), 64);
+}

@@ -1,0 +1,208 @@
+//! A lock for several commands of a script.
+
+use std::fs;
+use std::process::Command;
+
+use latchwork_services::{RedisOptions, RedisServer};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Finished, Holder, Running, Store, eventually, processes};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_latchwork");
+
+/// A script in which `latchwork` is the command under test.
+fn script(store: &Store, shell: &str, text: &str) -> Command {
+    let mut command = Command::new(shell);
+    command.args(["-c", text]).env("PATH", {
+        let folder = std::path::Path::new(BINARY).parent().unwrap();
+        format!("{}:{}", folder.display(), env!("PATH"))
+    });
+    store.at_this_store(command)
+}
+
+fn run(store: &Store, text: &str) -> Finished {
+    Running::start(script(store, "bash", text)).finish()
+}
+
+fn status(store: &Store, name: &str) -> String {
+    store.output(&["status", name]).stdout
+}
+
+/// The keepers of the test's store.
+fn keepers(store: &Store) -> Vec<i32> {
+    let url = format!("LATCHWORK_STORE={}", store.url());
+    let is_keeper = |pid: &i32| {
+        let read = |name| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&read("cmdline")).into_owned();
+        let environment = String::from_utf8_lossy(&read("environ")).into_owned();
+        words.contains("\0hold\0") && environment.split('\0').any(|variable| variable == url)
+    };
+    processes().into_iter().filter(is_keeper).collect()
+}
+
+fn no_keeper_is_left(store: &Store) {
+    eventually("the keeper's end", || keepers(store).is_empty().then_some(()));
+}
+
+#[test]
+fn a_script_holds_the_lock_over_several_commands() {
+    let store = Store::new();
+    for shell in ["bash", "dash"] {
+        let text = "eval \"$(latchwork hold x)\" || exit; latchwork status x; \
+                    echo $LATCHWORK_KEY; test -n \"$LATCHWORK_TOKEN\" && latchwork status x; \
+                    latchwork release; echo $?; latchwork status x";
+        let done = Running::start(script(&store, shell, text)).finish();
+        assert_eq!((&*done.stdout, &*done.stderr), ("held\nx\nheld\n0\nfree\n", ""), "{shell}");
+        no_keeper_is_left(&store);
+    }
+}
+
+/// The script ends by itself, and by SIGKILL.
+#[test]
+fn the_lock_goes_with_the_shell() {
+    let store = Store::new();
+    for (shell, text) in [
+        ("bash", "eval \"$(latchwork hold x)\" || exit; echo up; read line"),
+        ("dash", "eval \"$(latchwork hold x)\" || exit; echo up; read line"),
+        ("bash", "held=$(latchwork hold x) || exit; eval \"$held\"; echo up; read line"),
+        ("bash", "eval \"$(latchwork hold --pid $$ x)\" || exit; echo up; read line"),
+    ] {
+        for signal in [None, Some(Signal::KILL)] {
+            let mut command = script(&store, shell, text);
+            command.stdin(std::process::Stdio::piped());
+            let mut shell = Running::start(command);
+            shell.stdout.until("up");
+            assert_eq!(status(&store, "x"), "held\n", "{text}");
+            match signal {
+                Some(signal) => shell.signal(signal),
+                None => drop(shell.child.stdin.take()),
+            }
+            shell.wait();
+            eventually("the release", || (status(&store, "x") == "free\n").then_some(()));
+            no_keeper_is_left(&store);
+        }
+    }
+}
+
+#[test]
+fn a_script_without_the_lock_fails() {
+    let store = Store::new();
+    let holder = store.holder(&["--holder", "the other"], "sleep 300; echo x");
+    holder.ready();
+    let done = run(&store, "eval \"$(latchwork hold --wait 0 x)\" || exit; echo went on");
+    assert_eq!((done.code(), &*done.stdout), (75, ""));
+    assert!(done.stderr.contains("the other"), "{done:?}");
+    let done = run(&store, "set -e; eval \"$(latchwork hold --wait 0 x)\"; echo went on");
+    assert_eq!((done.code(), &*done.stdout), (75, ""));
+    let done = run(&store, "eval \"$(latchwork hold --ttl 1ms x)\" || exit; echo went on");
+    assert_eq!((done.code(), &*done.stdout), (64, ""), "also if the command line is wrong");
+    no_keeper_is_left(&store);
+}
+
+#[test]
+fn several_holds_of_a_shell_are_released_by_name() {
+    let store = Store::new();
+    let done = run(
+        &store,
+        "eval \"$(latchwork hold a b)\" || exit; eval \"$(latchwork hold c)\" || exit; \
+         echo \"$LATCHWORK_KEY\" | tr '\\n' ' '; latchwork release c; \
+         latchwork status a; latchwork status c; latchwork release; latchwork status b",
+    );
+    assert_eq!(done.stdout, "a b c held\nfree\nfree\n", "{done:?}");
+    no_keeper_is_left(&store);
+}
+
+#[test]
+fn what_is_not_held_is_not_released() {
+    let store = Store::new();
+    let nothing = store.output(&["release"]);
+    assert_eq!(nothing.code(), 64, "{nothing:?}");
+    let done = run(&store, "eval \"$(latchwork hold x)\" || exit; latchwork release y");
+    assert_eq!(done.code(), 64, "{done:?}");
+    assert!(done.stderr.contains("does not hold \"y\""), "{done:?}");
+    let done = run(&store, "eval \"$(latchwork hold x)\"; latchwork release; latchwork release");
+    assert_eq!(done.code(), 64, "{done:?}");
+    no_keeper_is_left(&store);
+}
+
+#[test]
+fn a_shell_that_loses_the_lock_is_told_by_a_signal() {
+    let store = Store::new();
+    let text = "trap 'echo told; latchwork release; echo $?; exit 9' TERM; \
+                eval \"$(latchwork hold --ttl 1s x)\" || exit; echo up; \
+                while :; do sleep 0.1; done";
+    let shell = Running::start(script(&store, "bash", text));
+    shell.stdout.until("up");
+    assert_eq!(store.output(&["release", "--force", "x"]).code(), 0);
+    shell.stdout.until("told");
+    assert_eq!(shell.finish().code(), 9);
+    no_keeper_is_left(&store);
+    let text = "eval \"$(latchwork hold --ttl 1s --on-loss none x)\"; echo up; read line; echo on";
+    let mut command = script(&store, "bash", text);
+    command.stdin(std::process::Stdio::piped());
+    let mut shell = Running::start(command);
+    shell.stdout.until("up");
+    assert_eq!(store.output(&["release", "--force", "x"]).code(), 0);
+    no_keeper_is_left(&store);
+    drop(shell.child.stdin.take());
+    assert_eq!(shell.finish().stdout, "on\n");
+}
+
+/// The store does not confirm the lock: the shell hears of it before another can get it.
+#[test]
+fn a_shell_is_told_before_the_lock_can_pass_on() {
+    let store = Store::new();
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let text = "trap 'echo told; exit 9' TERM; \
+                eval \"$(latchwork hold --ttl 3s x)\" || exit; echo up; while :; do sleep 0.1; done";
+    let mut command = script(&store, "bash", text);
+    command.env("LATCHWORK_STORE", server.url());
+    let shell = Running::start(command);
+    shell.stdout.until("up");
+    let start = std::time::Instant::now();
+    server.stop().unwrap();
+    shell.stdout.until("told");
+    assert!(start.elapsed() < std::time::Duration::from_millis(2_800), "{:?}", start.elapsed());
+    server.cont().unwrap();
+    assert_eq!(shell.finish().code(), 9);
+}
+
+#[test]
+fn an_interrupted_hold_withdraws() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    let waiting = Running::start(store.latchwork(&["-v", "hold", "x"]));
+    waiting.stderr.until("waiting for");
+    waiting.signal(Signal::INT);
+    no_keeper_is_left(&store);
+    let shown = store.output(&["--json", "show", "x"]).stdout;
+    assert!(shown.contains("\"waiters\":[]"), "{shown}");
+}
+
+/// A pipe that the keeper kept open would never end.
+#[test]
+fn a_keeper_keeps_nothing_of_the_shell_open() {
+    let store = Store::new();
+    let text = "exec 9>\"$TRACE/busy\"; flock -n 9 || exit 1; \
+                { eval \"$(latchwork hold --pid $PPID x 2>&1)\"; echo done; } 7>&1 | cat; \
+                exec 9>&-; flock -n \"$TRACE/busy\" true && echo unlocked";
+    let done = run(&store, text);
+    assert_eq!(done.stdout, "done\nunlocked\n", "{done:?}");
+    for keeper in keepers(&store) {
+        kill_process(Pid::from_raw(keeper).unwrap(), Signal::TERM).unwrap();
+    }
+    no_keeper_is_left(&store);
+    assert_eq!(status(&store, "x"), "free\n", "a keeper that is ended releases");
+}
+
+#[test]
+fn what_a_shell_holds_is_not_waited_for() {
+    let store = Store::new();
+    let done = run(&store, "eval \"$(latchwork hold x)\"; latchwork run x true; echo $?");
+    assert_eq!(done.stdout, "64\n", "{done:?}");
+    let text = "eval \"$(latchwork hold x)\"; latchwork run --inherit x echo in; latchwork release; \
+                latchwork run x echo free";
+    let done = run(&store, text);
+    assert_eq!((&*done.stdout, &*done.stderr), ("in\nfree\n", ""));
+}

@@ -1,0 +1,206 @@
+//! Which store a command uses, and who can read its password.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use latchwork_services::{RedisOptions, RedisServer};
+
+use crate::common::{Running, Store};
+
+const PASSWORD: &str = "s3cret";
+
+/// A server that asks for a password, and its address with it.
+fn server() -> (RedisServer, String) {
+    let server = RedisServer::start(&RedisOptions::new().requirepass(PASSWORD)).unwrap();
+    let address = format!("redis://:{PASSWORD}@127.0.0.1:{}", server.port());
+    (server, address)
+}
+
+/// `latchwork` without any store in its environment, at home in the test's own folder.
+fn homeless(store: &Store, args: &[&str]) -> Command {
+    let mut command = store.latchwork(args);
+    command.env_remove("LATCHWORK_STORE").env("HOME", store.file("home"));
+    command.env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME").env_remove("SUDO_USER");
+    command
+}
+
+/// Writes a store file that only its owner may read.
+fn store_file(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
+/// The store that `latchwork -v ls` names.
+fn named(mut command: Command) -> String {
+    command.args(["-v", "ls"]);
+    let done = Running::start(command).finish();
+    assert_eq!(done.code(), 0, "{done:?}");
+    let line = done.stderr.lines().find(|line| line.starts_with("latchwork: store: "));
+    line.unwrap_or_else(|| panic!("{done:?}"))["latchwork: store: ".len()..].to_owned()
+}
+
+#[test]
+fn the_first_that_is_named_is_the_store() {
+    let store = Store::new();
+    let address = |name: &str| format!("file://{}", store.file(name).display());
+    let usual = store.file("home/.config/latchwork/store");
+    let other = store.file("other");
+    assert_eq!(
+        named(homeless(&store, &[])),
+        format!("{} (the default)", address("home/.local/state/latchwork"))
+    );
+    store_file(&usual, &format!("# ours\n{}\n", address("usual")));
+    assert_eq!(named(homeless(&store, &[])), format!("{} ({})", address("usual"), usual.display()));
+    store_file(&other, &address("by-file"));
+    let with_file = || {
+        let mut command = homeless(&store, &[]);
+        command.env("LATCHWORK_STORE_FILE", &other);
+        command
+    };
+    assert_eq!(named(with_file()), format!("{} ({})", address("by-file"), other.display()));
+    let with_variable = || {
+        let mut command = with_file();
+        command.env("LATCHWORK_STORE", address("by-variable"));
+        command
+    };
+    assert_eq!(named(with_variable()), format!("{} (LATCHWORK_STORE)", address("by-variable")));
+    let mut command = with_variable();
+    command.args(["--store-file", other.to_str().unwrap()]);
+    assert_eq!(named(command), format!("{} ({})", address("by-file"), other.display()));
+    let mut command = with_variable();
+    command.args(["--store", &address("by-option")]);
+    assert_eq!(named(command), format!("{} (--store)", address("by-option")));
+    // An empty variable is not set.
+    let mut command = with_file();
+    command.env("LATCHWORK_STORE", "");
+    assert_eq!(named(command), format!("{} ({})", address("by-file"), other.display()));
+}
+
+/// `ps` shows the arguments of all processes to all users.
+#[test]
+fn a_password_on_the_command_line_is_overwritten() {
+    let store = Store::new();
+    let (_server, address) = server();
+    let script = "tr '\\0' ' ' < /proc/$PPID/cmdline; echo; env; echo end; sleep 300; echo";
+    let args = ["--store", &address, "run", "x", "--", "sh", "-c", script];
+    let run = Running::start(homeless(&store, &args));
+    let arguments = run.stdout.next().unwrap();
+    assert!(arguments.contains("redis://*"), "{arguments}");
+    assert!(!arguments.contains(PASSWORD), "{arguments}");
+    let mut store_variable = None;
+    while let Some(line) = run.stdout.next().filter(|line| line != "end") {
+        assert!(!line.contains(PASSWORD), "{line}");
+        if let Some(value) = line.strip_prefix("LATCHWORK_STORE=") {
+            store_variable = Some(value.to_owned());
+        }
+    }
+    assert_eq!(store_variable.unwrap(), address.replace(&format!(":{PASSWORD}@"), ""));
+    // Neither latchwork nor its guardian.
+    let shown = Running::start({
+        let mut ps = store.script("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'");
+        ps.env_remove("LATCHWORK_STORE");
+        ps
+    })
+    .finish();
+    assert!(!shown.stdout.contains(&address), "{}", shown.stdout);
+}
+
+#[test]
+fn a_store_file_keeps_the_password_and_serves_inner_commands() {
+    let store = Store::new();
+    let (_server, address) = server();
+    let file = store.file("locks.url");
+    store_file(&file, &address);
+    let script = format!(
+        "env | grep LATCHWORK_STORE; '{}' show x | head -1",
+        env!("CARGO_BIN_EXE_latchwork")
+    );
+    let args = ["--store-file", file.to_str().unwrap(), "run", "x", "--", "sh", "-c", &script];
+    let done = Running::start(homeless(&store, &args)).finish();
+    let expected = format!("LATCHWORK_STORE_FILE={}\nx: held (a mutex)\n", file.display());
+    assert_eq!((done.code(), &*done.stdout, &*done.stderr), (0, &*expected, ""));
+}
+
+#[test]
+fn an_inner_command_without_the_password_is_told_what_to_do() {
+    let store = Store::new();
+    let (_server, address) = server();
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let args = ["--store", &address, "run", "x", "--", binary, "show", "x"];
+    let done = Running::start(homeless(&store, &args)).finish();
+    assert_eq!(done.code(), 77, "{done:?}");
+    assert!(done.stderr.contains("--store-file"), "{done:?}");
+}
+
+#[test]
+fn a_store_file_that_others_may_read_is_told() {
+    let store = Store::new();
+    let (_server, address) = server();
+    let file = store.file("locks.url");
+    store_file(&file, &address);
+    let args = ["--store-file", file.to_str().unwrap(), "ls"];
+    let done = Running::start(homeless(&store, &args)).finish();
+    assert_eq!((done.code(), &*done.stderr), (0, "latchwork: no lock is held or waited for\n"));
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let done = Running::start(homeless(&store, &args)).finish();
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.stderr.contains("other users may read the password"), "{done:?}");
+}
+
+#[test]
+fn a_store_file_that_says_nothing_is_refused() {
+    let store = Store::new();
+    let file = store.file("locks.url");
+    for (text, problem) in
+        [("", "no address"), ("# mine\n\n", "no address"), ("mem:\nmem:\n", "more than one line")]
+    {
+        store_file(&file, text);
+        let done = store.output(&["--store-file", file.to_str().unwrap(), "ls"]);
+        assert_eq!(done.code(), 64, "{done:?}");
+        assert!(done.stderr.contains(problem), "{done:?}");
+        assert!(done.stderr.contains("locks.url"), "{done:?}");
+    }
+    let done = store.output(&["--store-file", "/nonexistent/file", "ls"]);
+    assert_eq!(done.code(), 64, "{done:?}");
+    let done = store.output(&["--store-file", "/x", "--store", "mem:", "ls"]);
+    assert_eq!(done.code(), 64, "both were named: {done:?}");
+}
+
+/// A shell sets `XDG_STATE_HOME` and cron does not: locks of the one exclude nobody in the other.
+#[test]
+fn a_second_default_directory_is_told() {
+    let store = Store::new();
+    let in_shell = |args: &[&str]| {
+        let mut command = homeless(&store, args);
+        command.env("XDG_STATE_HOME", store.file("xdg"));
+        Running::start(command).finish()
+    };
+    let args = ["run", "x", "--", "true"];
+    assert_eq!(in_shell(&args).stderr, "", "there is no other yet");
+    let in_cron = Running::start(homeless(&store, &args)).finish();
+    assert_eq!((in_cron.code(), &*in_cron.stderr), (0, ""));
+    let told = in_shell(&args);
+    assert_eq!(told.code(), 0, "{told:?}");
+    assert!(told.stderr.contains("home/.local/state/latchwork as well"), "{told:?}");
+    assert_eq!(in_shell(&["--quiet", "run", "x", "--", "true"]).stderr, "");
+    // Who names a store has chosen.
+    let named = format!("file://{}", store.file("xdg/latchwork").display());
+    assert_eq!(in_shell(&["--store", &named, "run", "x", "--", "true"]).stderr, "");
+}
+
+#[test]
+fn commands_that_only_read_make_no_directory() {
+    let store = Store::new();
+    for args in [&["ls"][..], &["show", "x"], &["status", "x"]] {
+        let done = store.output(args);
+        assert!(done.stderr.contains("does not exist"), "{done:?}");
+        assert_eq!(done.code(), i32::from(args[0] == "status"), "{done:?}");
+        assert!(!store.path().exists(), "{args:?}");
+        let done = Running::start(homeless(&store, args)).finish();
+        assert!(!done.stderr.contains("does not exist"), "{done:?}");
+        assert!(!store.file("home").exists(), "{args:?}");
+    }
+}
