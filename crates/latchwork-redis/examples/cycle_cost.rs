@@ -2,7 +2,8 @@
 //! threads, and in the server's scripts.
 //!
 //! ```text
-//! cargo run --release -p latchwork-redis --example cycle_cost
+//! cargo run --release -p latchwork-redis --example cycle_cost            on one server
+//! cargo run --release -p latchwork-redis --example cycle_cost redlock    on a majority of five
 //! ```
 //!
 //! To learn what one shortcut is worth, build it once with and once without the shortcut, run both in
@@ -11,11 +12,13 @@
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Instant;
 
 use latchwork::{Driver, LockManager};
-use latchwork_redis::{RedisBackend, RedisConfig};
+use latchwork_redis::{RedisBackend, RedisConfig, redlock};
 use latchwork_services::{RedisOptions, RedisServer};
+use latchwork_store::Backend;
 
 const CYCLES: usize = 20_000;
 
@@ -23,9 +26,17 @@ const CYCLES: usize = 20_000;
 const ROWS: [(&str, usize, usize, bool); 3] =
     [("1 task", 1, 1, false), ("64 tasks", 1, 64, false), ("8 clients, one key", 8, 1, true)];
 
-async fn locks(url: &str) -> Result<LockManager, latchwork_store::Error> {
+async fn locks(servers: &[RedisServer]) -> Result<LockManager, latchwork_store::Error> {
     let driver = Driver::start()?;
-    let backend = RedisBackend::connect(RedisConfig::parse(url)?, driver.io()).await?;
+    let backend: Arc<dyn Backend> = match servers {
+        [one] => RedisBackend::connect(RedisConfig::parse(&one.url())?, driver.io()).await?,
+        several => {
+            let address = |server: &RedisServer| format!("127.0.0.1:{}", server.port());
+            let addresses: Vec<_> = several.iter().map(address).collect();
+            let url = format!("redlock://{}?guard=false", addresses.join(","));
+            redlock::connect(redlock::Config::parse(&url)?, driver.io()).await?
+        }
+    };
     Ok(LockManager::new(backend, driver))
 }
 
@@ -45,11 +56,14 @@ fn used() -> Result<(u64, u64), Box<dyn Error>> {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let server = RedisServer::start(&RedisOptions::new())?;
+    let number = if std::env::args().any(|word| word == "redlock") { 5 } else { 1 };
+    let start = |_| RedisServer::start(&RedisOptions::new());
+    let servers = (0..number).map(start).collect::<Result<Vec<_>, _>>()?;
+    let server = &servers[0];
     for (name, clients, tasks, same) in ROWS {
         let mut managers = Vec::new();
         for _ in 0..clients {
-            managers.push(locks(&server.url()).await?);
+            managers.push(locks(&servers).await?);
         }
         server.command(&["CONFIG", "RESETSTAT"])?.ok()?;
         let (began, before) = (Instant::now(), used()?);
@@ -70,9 +84,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             task.await??;
         }
         let (took, after) = (began.elapsed(), used()?);
-        let stats = server.info("cmdstat_evalsha")?;
+        // None where no script was called.
+        let stats = server.info("cmdstat_evalsha").unwrap_or_default();
         let script = stats.split(',').find_map(|field| field.strip_prefix("usec="));
-        let script: f64 = script.ok_or("no statistics of EVALSHA")?.parse()?;
+        let script: f64 = script.map_or(Ok(0.0), str::parse)?;
         let each = |all: f64| all / CYCLES as f64;
         println!(
             "{name}: {:.1} us a cycle, {:.1} us CPU of the client, {:.2} switches, {:.1} us in scripts",

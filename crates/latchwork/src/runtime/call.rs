@@ -10,7 +10,7 @@
 //! A release is not taken back but carried out: Latchwork's thread polls it to its end.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use pin_project_lite::pin_project;
 use tokio::sync::Notify;
 
 use latchwork_store::{Io, Origin};
@@ -52,7 +53,8 @@ pub(crate) struct Call<M, F: Future> {
 
 enum Stage<F: Future> {
     New,
-    Seated(Arc<Seat<F>>, u64),
+    /// The number is that in the list of those that are looked at.
+    Seated(Arc<Seat<F>>, Option<u64>),
     Done,
 }
 
@@ -66,7 +68,7 @@ where
     }
 }
 
-// The future itself is boxed; what is made of it moves freely.
+// The future itself lies in its seat; what is made of it moves freely.
 impl<M, F: Future> Unpin for Call<M, F> {}
 
 impl<M, F> Future for Call<M, F>
@@ -82,25 +84,38 @@ where
             return Poll::Ready(Err(Forked));
         }
         if let Stage::New = this.stage {
-            let mut future = Box::pin((this.make)(false));
-            // What ends at its first poll needs no seat.
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                this.stage = Stage::Done;
-                return Poll::Ready(Ok(output));
-            }
             let seat = Arc::new(Seat {
-                slot: Mutex::new(Slot::Running(future)),
+                content: Mutex::new(Content {
+                    slot: Slot::Running { future: (this.make)(false) },
+                    elsewhere: false,
+                }),
                 caller: AtomicWaker::new(),
                 woken: AtomicU32::new(0),
                 unpolled: this.unpolled,
                 calls: this.calls.clone(),
             });
-            this.stage = Stage::Seated(seat.clone(), this.calls.enlist(Arc::downgrade(&seat) as _));
+            this.stage = Stage::Seated(seat, None);
         }
-        let Stage::Seated(seat, _) = &this.stage else { panic!("polled after it has ended") };
-        let output = std::task::ready!(seat.poll(cx, &mut this.make));
-        this.leave();
-        Poll::Ready(Ok(output))
+        let Stage::Seated(seat, number) = &mut this.stage else {
+            panic!("polled after it has ended")
+        };
+        match seat.poll(cx, &mut this.make) {
+            Poll::Ready(output) => {
+                this.leave();
+                Poll::Ready(Ok(output))
+            }
+            Poll::Pending => {
+                // What ends at its first poll is never looked at.
+                if number.is_none() {
+                    *number = Some(this.calls.enlist(Arc::downgrade(seat) as _));
+                    // It may have been woken before it was on the list.
+                    if seat.woken.load(Ordering::SeqCst) != 0 {
+                        this.calls.expect_a_poll();
+                    }
+                }
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -108,9 +123,14 @@ impl<M, F: Future> Call<M, F> {
     /// Gives the seat up. What runs there is dropped with it.
     fn leave(&mut self) {
         if let Stage::Seated(seat, number) = mem::replace(&mut self.stage, Stage::Done) {
-            self.calls.delist(number);
-            let left = mem::replace(&mut *seat.lock(), Slot::Over);
-            drop(left);
+            if let Some(number) = number {
+                self.calls.delist(number);
+            }
+            let mut content = seat.lock();
+            // What goes on elsewhere does so to its end.
+            if !content.elsewhere {
+                pinned(&mut content).project().slot.set(Slot::Over);
+            }
         }
     }
 }
@@ -127,7 +147,7 @@ impl<M, F: Future> Drop for Call<M, F> {
 
 /// Where a call runs.
 struct Seat<F: Future> {
-    slot: Mutex<Slot<F>>,
+    content: Mutex<Content<F>>,
     /// Whom to wake, with the future.
     caller: AtomicWaker,
     /// 0 since the last poll; after a wake-up one more than the looks that have seen it.
@@ -136,19 +156,38 @@ struct Seat<F: Future> {
     calls: Arc<Calls>,
 }
 
-enum Slot<F: Future> {
-    Running(Pin<Box<F>>),
-    /// It was taken away.
-    Taken,
-    /// It goes on elsewhere, and leaves its answer here.
-    Elsewhere,
-    Answered(F::Output),
-    Over,
+pin_project! {
+    /// What is in a seat.
+    struct Content<F: Future> {
+        #[pin]
+        slot: Slot<F>,
+        // It goes on without the caller, in a task of Latchwork's.
+        elsewhere: bool,
+    }
+}
+
+pin_project! {
+    #[project = In]
+    enum Slot<F: Future> {
+        Running { #[pin] future: F },
+        // It was taken away.
+        Taken,
+        Answered { output: Option<F::Output> },
+        Over,
+    }
+}
+
+/// The content of a seat, which stays where it is.
+#[expect(unsafe_code, reason = "no library pins what lies in a mutex")]
+fn pinned<'a, F: Future>(content: &'a mut MutexGuard<'_, Content<F>>) -> Pin<&'a mut Content<F>> {
+    // SAFETY: it lies in a seat, and a seat in an `Arc` from its beginning to its end: nothing moves it, and
+    // what is replaced is dropped in its place.
+    unsafe { Pin::new_unchecked(&mut **content) }
 }
 
 impl<F: Future> Seat<F> {
-    fn lock(&self) -> MutexGuard<'_, Slot<F>> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Content<F>> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,22 +201,46 @@ where
         make: &mut impl FnMut(bool) -> F,
     ) -> Poll<F::Output> {
         self.caller.register(cx.waker());
-        let mut slot = self.lock();
+        let mut content = self.lock();
         // Before the poll: whoever wakes during it is to be heard.
         self.woken.store(0, Ordering::SeqCst);
-        match &mut *slot {
-            Slot::Elsewhere => return Poll::Pending,
-            Slot::Answered(_) => {
-                if let Slot::Answered(output) = mem::replace(&mut *slot, Slot::Over) {
-                    return Poll::Ready(output);
-                }
-            }
-            Slot::Taken => *slot = Slot::Running(Box::pin(make(true))),
-            Slot::Running(_) | Slot::Over => {}
+        let mut content = pinned(&mut content).project();
+        if let In::Taken = content.slot.as_mut().project() {
+            content.slot.set(Slot::Running { future: make(true) });
         }
-        let Slot::Running(future) = &mut *slot else { panic!("polled after it has ended") };
-        let waker = Waker::from(self.clone());
-        future.as_mut().poll(&mut Context::from_waker(&waker))
+        match content.slot.as_mut().project() {
+            In::Running { .. } if *content.elsewhere => Poll::Pending,
+            In::Running { future } => {
+                let waker = Waker::from(self.clone());
+                future.poll(&mut Context::from_waker(&waker))
+            }
+            In::Answered { output } => Poll::Ready(output.take().expect("it is taken once")),
+            In::Taken | In::Over => panic!("polled after it has ended"),
+        }
+    }
+
+    /// Polls what goes on without the caller, and leaves its answer to it.
+    fn poll_elsewhere(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut content = self.lock();
+        let mut slot = pinned(&mut content).project().slot;
+        if let In::Running { future } = slot.as_mut().project() {
+            let output = std::task::ready!(future.poll(cx));
+            slot.set(Slot::Answered { output: Some(output) });
+        }
+        drop(content);
+        self.caller.wake();
+        Poll::Ready(())
+    }
+
+    /// Drops the future of a caller that still does not poll it.
+    fn take_away(&self) {
+        let mut content = self.lock();
+        if self.woken.load(Ordering::SeqCst) > LOOKS {
+            let mut slot = pinned(&mut content).project().slot;
+            if let In::Running { .. } = slot.as_mut().project() {
+                slot.set(Slot::Taken);
+            }
+        }
     }
 }
 
@@ -219,35 +282,23 @@ where
             return true;
         }
         // Whoever has it locked is polling it.
-        let Ok(mut slot) = self.slot.try_lock() else { return true };
+        let Ok(mut content) = self.content.try_lock() else { return true };
         if self.woken.load(Ordering::SeqCst) == 0 {
             return false;
         }
-        let left = match self.unpolled {
-            Unpolled::BeginsAnew => Slot::Taken,
-            Unpolled::GoesOn => Slot::Elsewhere,
-        };
-        match mem::replace(&mut *slot, left) {
-            Slot::Running(future) => {
-                drop(slot);
-                let this = self.clone();
-                // In a task of its own: what it wakes may do anything.
-                io.spawn(async move {
-                    match this.unpolled {
-                        Unpolled::BeginsAnew => drop(future),
-                        Unpolled::GoesOn => {
-                            let output = future.await;
-                            let mut slot = this.lock();
-                            if let Slot::Elsewhere = *slot {
-                                *slot = Slot::Answered(output);
-                                drop(slot);
-                                this.caller.wake();
-                            }
-                        }
-                    }
-                });
-            }
-            other => *slot = other,
+        let goes_on = self.unpolled == Unpolled::GoesOn;
+        let is_here = matches!(content.slot, Slot::Running { .. })
+            && !mem::replace(&mut content.elsewhere, goes_on);
+        drop(content);
+        if is_here {
+            let this = self.clone();
+            // In a task of its own: what it wakes may do anything.
+            io.spawn(async move {
+                match this.unpolled {
+                    Unpolled::BeginsAnew => this.take_away(),
+                    Unpolled::GoesOn => poll_fn(|cx| this.poll_elsewhere(cx)).await,
+                }
+            });
         }
         false
     }

@@ -1,4 +1,4 @@
-//! Threads, time and calls: what the other rooms run on.
+//! Threads, time and calls: what the other layers run on.
 
 pub(crate) mod block_on;
 pub(crate) mod call;
