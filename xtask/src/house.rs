@@ -22,7 +22,7 @@ const MAPPED: &[&str] = &[
 
 const RUST: &[&str] = &["rs"];
 
-const BEGIN: &str = "<!-- The tables below are written by `cargo xtask fix`. -->\n";
+pub(crate) const BEGIN: &str = "<!-- The tables below are written by `cargo xtask fix`. -->\n";
 
 /// Writes the map of the files anew, or tells that it is not as it should be.
 pub(crate) fn map(write: bool) -> Result<(), String> {

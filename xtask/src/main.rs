@@ -16,6 +16,7 @@ mod release;
 mod setup;
 mod stages;
 mod trials;
+mod words;
 
 use std::process::ExitCode;
 

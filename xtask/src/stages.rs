@@ -47,6 +47,7 @@ const FIX: &[Stage] = &[
 pub(crate) fn check() -> Result<(), String> {
     crate::mutations::page(false)?;
     crate::house::map(false)?;
+    crate::words::check()?;
     run(&[FORMAT, LINTS, DOCS]).map(drop)
 }
 
@@ -61,9 +62,10 @@ pub(crate) fn test() -> Result<(), String> {
     let start = Instant::now();
     let mut table = Vec::new();
     timed(&mut table, "setup", crate::setup::run)?;
-    timed(&mut table, "mutations and map", || {
+    timed(&mut table, "mutations, map, words", || {
         crate::mutations::page(false)?;
-        crate::house::map(false)
+        crate::house::map(false)?;
+        crate::words::check()
     })?;
     timed(&mut table, "format", || cargo(FORMAT.0, FORMAT.1, FORMAT.2))?;
     let binaries = timed(&mut table, "build and lints", crate::trials::build)?;
