@@ -217,7 +217,8 @@ fn a_demo_that_is_killed_takes_its_buyers_along_also_the_stopped_one() {
     run.signal(Signal::KILL);
     assert_eq!(run.wait().signal(), Some(9));
     gone(&store);
-    assert!(left().unwrap() > 0, "they went on until all was sold");
+    // A buyer that was killed in the middle of its write leaves a stock that nobody can read.
+    assert!(left().is_none_or(|left| left > 0), "they went on until all was sold");
 }
 
 #[test]
