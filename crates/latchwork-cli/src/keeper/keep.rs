@@ -107,7 +107,7 @@ impl Keeper {
             return Ok(None);
         };
         let Some(key) = request(&mut stream) else { return Ok(None) };
-        if key.is_empty() || self.hold.keys().lines().any(|held| held == key) {
+        if key.is_empty() || self.hold.names().contains(&key) {
             return Ok(Some(stream));
         }
         let _ = Answer::Another.write(&mut stream);

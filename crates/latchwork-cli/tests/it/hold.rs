@@ -112,6 +112,34 @@ fn several_holds_of_a_shell_are_released_by_name() {
     no_keeper_is_left(&store);
 }
 
+/// In a name, a newline ends nothing.
+#[test]
+fn a_hold_is_released_by_any_name() {
+    let store = Store::new();
+    for name in ["it's", "a\nb", "$HOME `x` \"y\""] {
+        let mut command = script(
+            &store,
+            "bash",
+            "eval \"$(latchwork hold \"$NAME\")\" || exit; latchwork status \"$NAME\"; \
+             latchwork release \"$NAME\" && latchwork status \"$NAME\"",
+        );
+        command.env("NAME", name);
+        let done = Running::start(command).finish();
+        assert_eq!((&*done.stdout, &*done.stderr), ("held\nfree\n", ""), "{name:?}");
+    }
+    no_keeper_is_left(&store);
+}
+
+#[test]
+fn a_subshell_may_have_a_hold_of_its_own() {
+    let store = Store::new();
+    let text = "( me=$BASHPID; eval \"$(latchwork hold --pid $me x)\"; latchwork status x ); \
+                until latchwork status x | grep -q free; do sleep 0.05; done; echo released";
+    let done = run(&store, text);
+    assert_eq!(done.stdout, "held\nreleased\n", "{done:?}");
+    no_keeper_is_left(&store);
+}
+
 #[test]
 fn what_is_not_held_is_not_released() {
     let store = Store::new();
