@@ -55,24 +55,32 @@ fn texts() -> Vec<PathBuf> {
 ///
 /// The places, and what to write there.
 pub(crate) fn check() -> Result<(), String> {
-    let mut found = Vec::new();
+    let (patterns, mut found) = (patterns(), Vec::new());
     for text in texts() {
         let path = root().join(&text);
         let content = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let is_page = text.extension().is_some_and(|it| it == "md");
-        for (number, phrase, instead) in phrases(&content, is_page) {
+        for (number, phrase, instead) in phrases(&patterns, &content, is_page) {
             found.push(format!("{}:{number}: {phrase:?}; write: {instead}", text.display()));
         }
     }
     if found.is_empty() { Ok(()) } else { Err(format!("phrases:\n  {}", found.join("\n  "))) }
 }
 
+/// A phrase, and what to write instead.
+type Pattern = (Regex, &'static str);
+
+fn patterns() -> Vec<Pattern> {
+    let pattern = |text| Regex::new(text).expect("a pattern of the list");
+    PHRASES.iter().map(|(text, instead)| (pattern(text), *instead)).collect()
+}
+
 /// The phrases in a text, by line. In a page, code is passed over.
-fn phrases(content: &str, is_page: bool) -> Vec<(usize, String, &'static str)> {
-    let patterns: Vec<_> = PHRASES
-        .iter()
-        .map(|(pattern, instead)| (Regex::new(pattern).expect("a pattern of the list"), *instead))
-        .collect();
+fn phrases(
+    patterns: &[Pattern],
+    content: &str,
+    is_page: bool,
+) -> Vec<(usize, String, &'static str)> {
     let content = content.split(BEGIN).next().unwrap_or(content);
     let (mut found, mut is_code) = (Vec::new(), false);
     for (number, line) in (1..).zip(content.lines()) {
@@ -87,7 +95,7 @@ fn phrases(content: &str, is_page: bool) -> Vec<(usize, String, &'static str)> {
             true => line.split('`').step_by(2).collect::<Vec<_>>().join("x"),
             false => line.to_owned(),
         };
-        for (pattern, instead) in &patterns {
+        for (pattern, instead) in patterns {
             found.extend(
                 pattern.find_iter(&prose).map(|hit| (number, hit.as_str().to_owned(), *instead)),
             );
@@ -103,8 +111,8 @@ mod tests {
     #[test]
     fn phrases_are_found_in_prose_alone() {
         let text = "whoever waits\n```text\nwhoever\n```\n`whoever` is\nTokens pass 2^53.\n";
-        let found = phrases(text, true);
+        let found = phrases(&patterns(), text, true);
         assert_eq!(found.iter().map(|it| it.0).collect::<Vec<_>>(), [1, 6]);
-        assert_eq!(phrases("/// `whoever`", false).len(), 1);
+        assert_eq!(phrases(&patterns(), "/// `whoever`", false).len(), 1);
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InTheWay {
     name: Arc<str>,
-    /// Who has the lock, as far as that is known.
+    /// The holder, if its name is known.
     pub(crate) holder: Option<Arc<str>>,
     ahead: Option<u32>,
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use latchwork_store::kit::address;
-pub(crate) use latchwork_store::kit::address::{Endpoint, unknown_option};
+pub(crate) use latchwork_store::kit::address::Endpoint;
+use latchwork_store::kit::address::unknown_option;
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
 

@@ -8,7 +8,7 @@ Examples:
   eval \"$(latchwork hold nightly)\" || exit      for several commands of a script
   latchwork elect scheduler -- ./scheduler      on the one host that leads
   latchwork status nightly && echo busy         is it held?
-  latchwork show nightly                        who holds it, who waits
+  latchwork show nightly                        its holder and its waiters
   latchwork ls --watch                          all locks in use, again each second
   latchwork doctor                              is the store fit for locks?
 

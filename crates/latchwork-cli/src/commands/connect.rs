@@ -1,24 +1,46 @@
 //! Connecting to a store for as long as a command may wait for its lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::store::clock::boot_time;
 use latchwork::store::random_between;
 use latchwork::{Error, ErrorKind, LockManager};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{Place, nap};
+use crate::news::{Heard, News};
 
 /// The longest pause before a store that took no connection is asked again.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// A store to take locks at, and what it reports.
+pub(super) struct Connected {
+    pub(super) manager: LockManager,
+    /// What is left of the time to wait.
+    pub(super) left: Option<Duration>,
+    pub(super) news: Arc<News>,
+    pub(super) heard: UnboundedReceiver<Heard>,
+}
+
+/// Connects as `holder`, within the time to wait.
+pub(super) async fn connect(
+    place: &Place,
+    wait: Option<Duration>,
+    holder: &str,
+) -> Result<Connected, Error> {
+    let (news, heard) = News::new(place.output.tells_waiting(), place.output.is_verbose());
+    let (manager, waited) = reach(place, wait).await?;
+    let manager = manager.holder(holder).observer(news.clone());
+    let left = wait.map(|wait| wait.saturating_sub(waited));
+    Ok(Connected { manager, left, news, heard })
+}
 
 /// Connects; returns how long that took beside the first try.
 ///
 /// A store that takes no more clients is asked again for as long as the command may wait for its lock, and so
 /// is one that does not answer, if the wait has an end: without one, a wrong address would never be noticed.
-pub(super) async fn connect(
-    place: &Place,
-    wait: Option<Duration>,
-) -> Result<(LockManager, Duration), Error> {
+async fn reach(place: &Place, wait: Option<Duration>) -> Result<(LockManager, Duration), Error> {
     let output = &place.output;
     let mut failing_since = None;
     loop {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use latchwork::{Error, ErrorKind};
 
-use super::connect::connect;
+use super::connect::{Connected, connect};
 use super::progress::Progress;
 use super::under_lock::default_holder;
 use super::{Place, close, locking, nested, variables};
@@ -14,7 +14,6 @@ use crate::keeper::hold_id::{HoldId, VARIABLE};
 use crate::keeper::keep::Keeper;
 use crate::keeper::launch::{Launcher, launch};
 use crate::keeper::shell::Shell;
-use crate::news::News;
 use crate::process::hold::Hold;
 use crate::process::signals::Signals;
 use crate::process::timer::watch;
@@ -63,10 +62,7 @@ async fn keep(
     let mut signals = Signals::ending().map_err(|error| broken("listen to signals", &error))?;
     let words = ["latchwork hold".into()];
     let holder = lock.holder.clone().unwrap_or_else(|| default_holder(&words));
-    let (news, mut heard) = News::new(place.output.tells_waiting(), place.output.is_verbose());
-    let (manager, waited) = connect(place, wait).await?;
-    let manager = manager.holder(holder).observer(news);
-    let left = wait.map(|wait| wait.saturating_sub(waited));
+    let Connected { manager, left, mut heard, .. } = connect(place, wait, &holder).await?;
     let key = lock.names.join("\n");
     let hold = {
         let gone = watch(launcher.end()).map_err(|error| broken("watch the command", &error))?;
@@ -100,7 +96,7 @@ fn broken(what: &str, error: &std::io::Error) -> Error {
 fn assignments(hold: &Hold, id: &HoldId) -> String {
     let earlier = HoldId::of_shell();
     let mut text = String::new();
-    let names = ["LATCHWORK_KEY", "LATCHWORK_TOKEN", VARIABLE];
+    let names = [nested::KEY, nested::TOKEN, VARIABLE];
     let mut set = |name: &str, mine: String, is_list: bool| {
         let earlier = std::env::var(name).unwrap_or_default();
         let all = match earlier.is_empty() || !is_list {

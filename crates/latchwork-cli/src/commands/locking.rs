@@ -53,7 +53,7 @@ fn lock(args: &LockArgs, ttl: Option<Duration>, manager: &LockManager, name: &st
     if args.fair { lock.fair() } else { lock }
 }
 
-/// Says who has the locks.
+/// The error that names the holder of a lock.
 async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
     let error = |message: String| {
         Error::new(ErrorKind::TimedOut, message).store(manager.capabilities().store.clone())

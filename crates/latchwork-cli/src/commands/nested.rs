@@ -12,8 +12,10 @@ use latchwork::{Error, ErrorKind, FencingToken, LockManager};
 use super::Place;
 use crate::exit;
 
-const KEY: &str = "LATCHWORK_KEY";
-const TOKEN: &str = "LATCHWORK_TOKEN";
+/// The variable with the keys that a command runs under, one a line.
+pub(super) const KEY: &str = "LATCHWORK_KEY";
+/// The variable with their tokens, in the same order.
+pub(super) const TOKEN: &str = "LATCHWORK_TOKEN";
 
 /// Whether a command under a lock started this one.
 pub(super) fn is_inside() -> bool {

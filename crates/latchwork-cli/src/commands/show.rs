@@ -1,4 +1,4 @@
-//! `latchwork show`: who holds locks and who waits for them.
+//! `latchwork show`: the holders and the waiters of locks.
 
 use latchwork::Error;
 use latchwork::store::{Key, Snapshot};

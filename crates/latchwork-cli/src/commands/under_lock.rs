@@ -5,21 +5,19 @@ mod over;
 
 use std::ffi::OsString;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::store::clock::{boot_time, wall_time};
 use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason};
 use rustix::process::Signal;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::held::{Failed, Held};
 use self::over::Names;
-use super::connect::connect;
+use super::connect::{Connected, connect};
 use super::progress::Progress;
 use super::{Place, close, nap, within};
 use crate::exit;
-use crate::news::{Heard, News};
+use crate::news::News;
 use crate::output::coarse;
 use crate::process::deadlines::asked_after;
 use crate::process::guardian::Left;
@@ -63,12 +61,8 @@ pub(crate) enum Admitted {
 /// A store, the signals and what is heard of the locks, for one term under a lock or several.
 pub(crate) struct Session<'a> {
     task: &'a Task<'a>,
-    manager: LockManager,
-    /// How much of the time to wait was spent on a connection.
-    waited: Duration,
+    store: Connected,
     holder: String,
-    news: Arc<News>,
-    heard: UnboundedReceiver<Heard>,
     /// What was blocked before latchwork changed it, for each command.
     mask: Mask,
     signals: Signals,
@@ -84,7 +78,7 @@ impl Task<'_> {
         acquire: impl AsyncFnOnce(&LockManager, Option<Duration>) -> Result<Admitted, Error>,
     ) -> Result<u8, Error> {
         let mut session = self.open().await?;
-        let left = self.wait.map(|wait| wait.saturating_sub(session.waited));
+        let left = session.store.left;
         let over = session.term(async |manager| acquire(manager, left).await).await;
         session.end(over).await
     }
@@ -92,13 +86,10 @@ impl Task<'_> {
     /// Connects, and listens to signals.
     pub(crate) async fn open(&self) -> Result<Session<'_>, Error> {
         let mask = block_ttou();
-        let output = &self.place.output;
         let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
-        let (news, heard) = News::new(output.tells_waiting(), output.is_verbose());
-        let (manager, waited) = connect(self.place, self.wait).await?;
-        let manager = manager.holder(holder.clone()).observer(news.clone());
+        let store = connect(self.place, self.wait, &holder).await?;
         let signals = Signals::ending().map_err(broken)?;
-        Ok(Session { task: self, manager, waited, holder, news, heard, mask, signals, left: None })
+        Ok(Session { task: self, store, holder, mask, signals, left: None })
     }
 
     /// Says why the command ended, where the command itself does not, and with which code to exit.
@@ -147,7 +138,8 @@ impl Session<'_> {
         if let Some(left) = self.left.take() {
             left.gone().await;
         }
-        let Self { task, manager, holder, news, heard, mask, signals, left, .. } = self;
+        let Self { task, store, holder, mask, signals, left } = self;
+        let Connected { manager, news, heard, .. } = store;
         let output = &task.place.output;
         news.start_anew(heard);
         let key = task.names.join("\n");
@@ -271,10 +263,10 @@ impl Session<'_> {
     /// Gives what runs in the background a moment to end, and says with which code to exit. Does not
     /// return if latchwork is to die of a signal.
     pub(crate) async fn end(self, over: Result<Over, Error>) -> Result<u8, Error> {
-        let Self { manager, left, .. } = self;
-        close(&manager).await;
+        let Self { store, left, .. } = self;
+        close(&store.manager).await;
         // The guardian ends meanwhile.
-        drop(manager);
+        drop(store);
         if let Some(left) = left {
             left.gone().await;
         }

@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 
+use crate::process::stat::StatLine;
+
 /// A process, by a descriptor that no other process can get.
 #[derive(Debug)]
 pub(crate) struct Shell {
@@ -52,11 +54,8 @@ fn around() -> io::Result<Pid> {
 /// The parent of a process, and the address at which its stack begins; 0 if this user may not know it.
 fn parent_and_stack(pid: Pid) -> Option<(Pid, u64)> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    // The third field of the line is the first here.
-    let parent = fields.nth(4 - 3)?.parse().ok()?;
-    let stack = fields.nth(28 - 5)?.parse().ok()?;
-    Some((Pid::from_raw(parent)?, stack))
+    let stat = StatLine::of(&stat)?;
+    Some((Pid::from_raw(stat.number(4)?)?, stat.number(28)?))
 }
 
 #[cfg(test)]

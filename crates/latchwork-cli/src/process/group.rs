@@ -10,6 +10,8 @@ use latchwork::store::clock::boot_time;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, test_kill_process_group};
 
+use super::stat::StatLine;
+
 /// How long after SIGKILL a group that cannot be looked into counts as one that runs.
 const DYING: Duration = Duration::from_secs(1);
 
@@ -146,13 +148,11 @@ fn stat_of(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Reads the fields after the command's name, which may itself hold spaces and parentheses.
 fn parse_stat(line: &str) -> Option<Stat> {
-    let mut fields = line[line.rfind(')')? + 1..].split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    let group = fields.next()?.parse().ok()?;
-    let threads: u32 = fields.nth(14)?.parse().ok()?;
+    let line = StatLine::of(line)?;
+    let state = line.field(3)?;
+    let (parent, group, threads): (i32, i32, u32) =
+        (line.number(4)?, line.number(5)?, line.number(20)?);
     // A leader that has ended shows as a zombie while its other threads still run.
     let alive = !matches!(state, "Z" | "X" | "x") || threads > 1;
     Some(Stat { parent, group, alive })

@@ -23,6 +23,7 @@ pub(crate) mod hold;
 pub(crate) mod name;
 pub(crate) mod signals;
 mod start;
+pub(crate) mod stat;
 pub(crate) mod supervise;
 pub(crate) mod terminal;
 pub(crate) mod timer;

@@ -3,6 +3,8 @@
 use std::ffi::CStr;
 use std::fs;
 
+use super::stat::StatLine;
+
 /// Shows `words` instead of the arguments of this process, or as much of them as these were long.
 ///
 /// Call it in a forked process only, which reads no arguments any more. Without a `/proc` to ask where
@@ -25,11 +27,8 @@ pub(crate) fn set(words: &CStr) {
 
 /// Where the arguments lie and how long they are, by a line of `/proc/PID/stat`.
 pub(crate) fn arguments(stat: &str) -> Option<(usize, usize)> {
-    // The fields after the command's name, which may itself hold spaces and parentheses: the third is
-    // the first of them.
-    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    let start = fields.nth(48 - 3)?.parse().ok()?;
-    let end: usize = fields.next()?.parse().ok()?;
+    let stat = StatLine::of(stat)?;
+    let (start, end): (usize, usize) = (stat.number(48)?, stat.number(49)?);
     // Zeros where the kernel does not tell.
     let length = end.checked_sub(start).filter(|&length| start > 0 && length > 0)?;
     Some((start, length))

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use latchwork_services::{RedisOptions, RedisServer};
 
-use crate::common::{Running, Store};
+use crate::common::{Finished, Running, Store};
 
 const PASSWORD: &str = "s3cret";
 
@@ -24,6 +24,11 @@ fn homeless(store: &Store, args: &[&str]) -> Command {
     command.env_remove("LATCHWORK_STORE").env("HOME", store.file("home"));
     command.env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME").env_remove("SUDO_USER");
     command
+}
+
+/// Runs such a command to its end.
+fn homeless_output(store: &Store, args: &[&str]) -> Finished {
+    Running::start(homeless(store, args)).finish()
 }
 
 /// Writes a store file that only its owner may read.
@@ -119,7 +124,7 @@ fn a_store_file_keeps_the_password_and_serves_inner_commands() {
         env!("CARGO_BIN_EXE_latchwork")
     );
     let args = ["--store-file", file.to_str().unwrap(), "run", "x", "--", "sh", "-c", &script];
-    let done = Running::start(homeless(&store, &args)).finish();
+    let done = homeless_output(&store, &args);
     let expected = format!("LATCHWORK_STORE_FILE={}\nx: held (a mutex)\n", file.display());
     assert_eq!((done.code(), &*done.stdout, &*done.stderr), (0, &*expected, ""));
 }
@@ -130,7 +135,7 @@ fn an_inner_command_without_the_password_is_told_what_to_do() {
     let (_server, address) = server();
     let binary = env!("CARGO_BIN_EXE_latchwork");
     let args = ["--store", &address, "run", "x", "--", binary, "show", "x"];
-    let done = Running::start(homeless(&store, &args)).finish();
+    let done = homeless_output(&store, &args);
     assert_eq!(done.code(), 77, "{done:?}");
     assert!(done.stderr.contains("--store-file"), "{done:?}");
 }
@@ -142,10 +147,10 @@ fn a_store_file_that_others_may_read_is_told() {
     let file = store.file("locks.url");
     store_file(&file, &address);
     let args = ["--store-file", file.to_str().unwrap(), "ls"];
-    let done = Running::start(homeless(&store, &args)).finish();
+    let done = homeless_output(&store, &args);
     assert_eq!((done.code(), &*done.stderr), (0, "latchwork: no lock is held or waited for\n"));
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-    let done = Running::start(homeless(&store, &args)).finish();
+    let done = homeless_output(&store, &args);
     assert_eq!(done.code(), 0, "{done:?}");
     assert!(done.stderr.contains("other users may read the password"), "{done:?}");
 }
@@ -180,7 +185,7 @@ fn a_second_default_directory_is_told() {
     };
     let args = ["run", "x", "--", "true"];
     assert_eq!(in_shell(&args).stderr, "", "there is no other yet");
-    let in_cron = Running::start(homeless(&store, &args)).finish();
+    let in_cron = homeless_output(&store, &args);
     assert_eq!((in_cron.code(), &*in_cron.stderr), (0, ""));
     let told = in_shell(&args);
     assert_eq!(told.code(), 0, "{told:?}");
@@ -199,7 +204,7 @@ fn commands_that_only_read_make_no_directory() {
         assert!(done.stderr.contains("does not exist"), "{done:?}");
         assert_eq!(done.code(), i32::from(args[0] == "status"), "{done:?}");
         assert!(!store.path().exists(), "{args:?}");
-        let done = Running::start(homeless(&store, args)).finish();
+        let done = homeless_output(&store, args);
         assert!(!done.stderr.contains("does not exist"), "{done:?}");
         assert!(!store.file("home").exists(), "{args:?}");
     }

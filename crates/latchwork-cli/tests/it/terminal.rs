@@ -173,6 +173,8 @@ fn a_background_job_that_reads_is_stopped_until_fg() {
         let group = terminal.number("pg=");
         becomes(group, "T");
         becomes(parent(group), "T");
+        terminal.line("echo still-'here'");
+        terminal.until("still-here");
         terminal.job_is_stopped();
         terminal.line("fg");
         terminal.foreground_becomes(group);

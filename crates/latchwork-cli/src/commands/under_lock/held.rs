@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Task;
+use crate::commands::nested;
 use crate::exit;
 use crate::news::Heard;
 use crate::process::child::{Child, Start};
@@ -105,8 +106,8 @@ impl Held<'_> {
 
     fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
         let lock = [
-            ("LATCHWORK_KEY", Some(self.hold.keys().into())),
-            ("LATCHWORK_TOKEN", Some(self.hold.tokens().into())),
+            (nested::KEY, Some(self.hold.keys().into())),
+            (nested::TOKEN, Some(self.hold.tokens().into())),
         ];
         lock.into_iter().chain(self.task.place.store.environment()).collect()
     }

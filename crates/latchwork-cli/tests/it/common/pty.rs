@@ -114,32 +114,32 @@ impl Terminal {
     /// that line.
     #[track_caller]
     pub fn until(&mut self, text: &str) -> String {
-        let start = Instant::now();
-        let mut shown = self.screen.text.lock().unwrap();
-        loop {
-            let new = &shown.0[self.read..];
-            if let Some(at) = new.find(text)
-                && let Some(length) = new[at..].find('\n')
-            {
-                let line = new[at + text.len()..at + length].trim().to_owned();
-                self.read += at + length + 1;
-                return line;
-            }
-            assert!(!shown.1 && start.elapsed() < 2 * SOON, "no {text:?} in {new:?}");
-            shown = self.screen.news.wait_timeout(shown, SOON / 10).unwrap().0;
-        }
+        self.read_to(text, |rest| {
+            let length = rest.find('\n')?;
+            Some((length + 1, rest[..length].trim().to_owned()))
+        })
     }
 
     /// Waits until the screen shows `text` after what was read before, also on a line that has not ended.
     #[track_caller]
     pub fn shows(&mut self, text: &str) {
+        self.read_to(text, |_| Some((0, ())));
+    }
+
+    /// Waits until the screen shows `text` and `take` accepts what comes after it: how much of that is read,
+    /// and what is returned.
+    #[track_caller]
+    fn read_to<T>(&mut self, text: &str, take: impl Fn(&str) -> Option<(usize, T)>) -> T {
         let start = Instant::now();
         let mut shown = self.screen.text.lock().unwrap();
         loop {
             let new = &shown.0[self.read..];
-            if let Some(at) = new.find(text) {
-                self.read += at + text.len();
-                return;
+            let end = new.find(text).map(|at| at + text.len());
+            if let Some((end, (length, taken))) =
+                end.and_then(|end| Some((end, take(&new[end..])?)))
+            {
+                self.read += end + length;
+                return taken;
             }
             assert!(!shown.1 && start.elapsed() < 2 * SOON, "no {text:?} in {new:?}");
             shown = self.screen.news.wait_timeout(shown, SOON / 10).unwrap().0;
