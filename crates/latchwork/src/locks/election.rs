@@ -141,8 +141,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], but `Unreachable`. What goes wrong with a resignation is told to the
-    /// [observer](crate::Observer) alone: the term then ends with its ttl.
+    /// As [`Lock::acquire`], except `Unreachable`. If the resignation fails, only the
+    /// [observer](crate::Observer) learns of it, and the term ends with its ttl.
     ///
     /// # Cancel safety
     ///
@@ -150,8 +150,8 @@ impl Election {
     ///
     /// # Fencing
     ///
-    /// `work` runs in another term each time: give [`term`](Leadership::term) to whoever takes the leader's
-    /// word.
+    /// `work` runs in another term each time: give [`term`](Leadership::term) to the systems that act on the
+    /// leader's word.
     ///
     /// # Examples
     ///
@@ -179,7 +179,7 @@ impl Election {
             };
             backoff.reset();
             if let Ok(output) = leadership.run(work(&leadership)).await {
-                // The observer is told if this fails.
+                // The observer learns of a failure.
                 let _ = leadership.resign().await;
                 return Ok(output);
             }
