@@ -32,6 +32,8 @@ enum Source {
     Option,
     /// `--store-file`, the variable, or one of the usual places.
     File(PathBuf),
+    /// `--store-file` with what can be read once only: a pipe of the shell.
+    Pipe(PathBuf),
     /// `LATCHWORK_STORE`
     Variable,
     /// Nobody: a directory of this user.
@@ -48,7 +50,7 @@ impl Store {
     pub(crate) fn find(address: Option<String>, file: Option<PathBuf>) -> Result<Self, Error> {
         if let Some(address) = address {
             secrets::hide_in_arguments(&address);
-            return Ok(Self { address, source: Source::Option });
+            return Ok(Self { address: absolute(address), source: Source::Option });
         }
         if let Some(file) = file {
             return Self::of_file(file);
@@ -58,7 +60,7 @@ impl Store {
                 Error::new(ErrorKind::Invalid, format!("{ADDRESS}: not UTF-8"))
                     .next_step("write bytes that are not ASCII as %XX")
             })?;
-            return Ok(Self { address, source: Source::Variable });
+            return Ok(Self { address: absolute(address), source: Source::Variable });
         }
         if let Some(file) = variable(FILE) {
             return Self::of_file(file.into());
@@ -72,7 +74,8 @@ impl Store {
     fn of_file(file: PathBuf) -> Result<Self, Error> {
         let address = address_file::read(&file)?;
         let file = std::path::absolute(&file).unwrap_or(file);
-        Ok(Self { address, source: Source::File(file) })
+        let source = if file.is_file() { Source::File(file) } else { Source::Pipe(file) };
+        Ok(Self { address, source })
     }
 
     /// The address, with its password.
@@ -85,7 +88,7 @@ impl Store {
         let address = secrets::without(&self.address);
         match &self.source {
             Source::Option => format!("{address} (--store)"),
-            Source::File(file) => format!("{address} ({})", file.display()),
+            Source::File(file) | Source::Pipe(file) => format!("{address} ({})", file.display()),
             Source::Variable => format!("{address} ({ADDRESS})"),
             Source::Default => format!("{address} (the default)"),
         }
@@ -123,7 +126,7 @@ impl Store {
     /// set stays as it is.
     pub(crate) fn environment(&self) -> [(&'static str, Option<OsString>); 2] {
         match &self.source {
-            Source::Option => {
+            Source::Option | Source::Pipe(_) => {
                 [(ADDRESS, Some(secrets::without(&self.address).into())), (FILE, None)]
             }
             Source::File(file) => [(ADDRESS, None), (FILE, Some(file.into()))],
@@ -131,6 +134,18 @@ impl Store {
                 [(ADDRESS, Some(self.address.clone().into())), (FILE, None)]
             }
         }
+    }
+}
+
+/// The address of a directory by its absolute path, because the command may go to another directory.
+fn absolute(address: String) -> String {
+    let is_relative = |start: &&str| address.starts_with(start);
+    if !["./", "../"].iter().any(is_relative) {
+        return address;
+    }
+    match std::path::absolute(&address).map(|path| path.into_os_string().into_string()) {
+        Ok(Ok(path)) => path,
+        _ => address,
     }
 }
 

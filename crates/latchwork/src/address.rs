@@ -24,6 +24,14 @@ pub(crate) enum Address {
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
                      redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, mem:, mem:NAME";
 
+/// What may be shown of an address that no store has read: all before the last @ may be a password.
+fn without_login(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, hosts)) => format!("...@{hosts}"),
+        None => url.to_owned(),
+    }
+}
+
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |message: String| {
@@ -33,7 +41,7 @@ impl Address {
             return Ok(Self::File(url.into()));
         }
         let Some((scheme, rest)) = url.split_once(':') else {
-            return invalid(format!("store: {url:?} is not a URL"));
+            return invalid(format!("store: {:?} is not a URL", without_login(url)));
         };
         let scheme = scheme.to_ascii_lowercase();
         let url = format!("{scheme}:{rest}");
@@ -71,7 +79,10 @@ impl Address {
                 "store: Latchwork keeps no locks in PostgreSQL yet",
             )
             .next_step(format!("use one of: {KNOWN}"))),
-            _ => invalid(format!("store: the scheme {scheme:?} of {url:?} is unknown")),
+            _ => {
+                let url = without_login(&url);
+                invalid(format!("store: the scheme {scheme:?} of {url:?} is unknown"))
+            }
         }
     }
 

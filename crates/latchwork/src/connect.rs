@@ -138,7 +138,7 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `mem:` | this process alone; a fresh store with each call |
 /// | `mem:NAME` | this process alone; all who connect to this name share it, until the last manager is dropped |
 ///
-/// A path without a scheme is a directory: `/srv/locks`. The case of a scheme does not matter.
+/// A path that begins with `/` is a directory: `/srv/locks`. The case of a scheme does not matter.
 ///
 /// # Runtimes
 ///

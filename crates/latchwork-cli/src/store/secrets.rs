@@ -3,8 +3,8 @@
 use std::fs;
 use std::ops::Range;
 
-/// Which options hold a password.
-const OPTIONS: [&str; 1] = ["sentinel_password="];
+/// What the names of options with a secret contain. Such an option may be one that the store does not know.
+const SECRET: [&str; 4] = ["pass", "pwd", "secret", "auth"];
 
 /// The address without its secrets. It names the same store.
 pub(super) fn without(address: &str) -> String {
@@ -28,26 +28,50 @@ pub(super) fn are_in(address: &str) -> bool {
 }
 
 /// The parts of an address that are secret, in their order.
+///
+/// The address may be written wrongly: it is shown before a store has read it.
 fn find(address: &str) -> Vec<Range<usize>> {
-    let Some(start) = address.find("://").map(|at| at + "://".len()) else { return Vec::new() };
-    let query = address[start..].find('?').map_or(address.len(), |at| start + at);
-    let mut secrets = Vec::new();
-    // All before the last @: what is written wrongly (a / in a password) is hidden as well.
-    if let Some(at) = address[start..query].rfind('@') {
-        secrets.push(start..start + at + 1);
+    let rest = address.split_once(':').map_or(address, |(_, rest)| rest);
+    if ["/", "./", "../"].iter().any(|start| address.starts_with(start)) || rest.starts_with("///")
+    {
+        // A path.
+        return Vec::new();
     }
-    let mut from = query;
-    let next = |from: usize| {
-        let found = OPTIONS.iter().filter_map(|option| address[from..].find(option)).min()?;
-        let option = from + found;
-        let end = address[option..].find('&').map_or(address.len(), |length| option + length);
-        Some(option..end)
+    let start = address.len() - rest.trim_start_matches('/').len();
+    let query = address[start..].find('?').map_or(address.len(), |at| start + at);
+    // All before the last @: a / in a password is hidden as well, and a ? unless it may begin the options.
+    let hosts = match is_host(&address[start..query]) {
+        true => query,
+        false => address.len(),
     };
-    while let Some(secret) = next(from) {
-        from = secret.end;
-        secrets.push(secret);
+    let mut secrets = Vec::new();
+    let mut from = query;
+    if let Some(at) = address[start..hosts].rfind('@') {
+        secrets.push(start..start + at + 1);
+        from = from.max(start + at + 1);
+    }
+    while from < address.len() {
+        let begin = from + usize::from(address[from..].starts_with(['?', '&']));
+        let end = address[begin..].find('&').map_or(address.len(), |length| begin + length);
+        let name = address[begin..end].split('=').next().unwrap_or_default().to_ascii_lowercase();
+        if SECRET.iter().any(|word| name.contains(word)) {
+            secrets.push(begin..end);
+        }
+        from = end.max(from + 1);
     }
     secrets
+}
+
+/// Whether a text that may have a login before an @ ends with a host: a port behind it is a number.
+fn is_host(text: &str) -> bool {
+    let last = text.rsplit(['@', ',', '/']).next().unwrap_or_default();
+    text.contains('@')
+        || match last.rsplit_once(':') {
+            None => true,
+            Some((host, port)) => {
+                !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+            }
+        }
 }
 
 /// Overwrites the secrets of an address in the arguments of this process, which every user of the machine
@@ -100,7 +124,22 @@ mod tests {
             ("zk://app:pa/ss@h1/chroot", "zk://h1/chroot"),
             ("redis+sentinel://h/s?sentinel_password=x", "redis+sentinel://h/s"),
             ("redis+sentinel://h/s?a=1&sentinel_password=x&b=2", "redis+sentinel://h/s?a=1&b=2"),
+            ("redis+sentinel://h/s?a=1&sentinel_password=x", "redis+sentinel://h/s?a=1"),
+            ("redis://h?password=x", "redis://h"),
+            ("redis://h?a=1&AUTH=x&b=2", "redis://h?a=1&b=2"),
+            ("redis://:s3?ret@h", "redis://h"),
+            ("redis://app:s3?ret@h:1?guard=true", "redis://h:1?guard=true"),
+            ("redis://app:s3?r@t@h,h2", "redis://h,h2"),
+            ("redis:/:s3cret@h", "redis:/h"),
+            ("redis::s3cret@h", "redis:h"),
+            ("redis//:s3cret@h", "redis//:h"),
+            ("s3cret@h", "h"),
+            ("etcds://h1,h2:2379?ca=/a@b", "etcds://h1,h2:2379?ca=/a@b"),
+            ("redis://[::1]:6379?ca=/a@b", "redis://[::1]:6379?ca=/a@b"),
             ("file:///srv/locks", "file:///srv/locks"),
+            ("file:///srv/a@b", "file:///srv/a@b"),
+            ("/srv/a:b@c", "/srv/a:b@c"),
+            ("./a@b", "./a@b"),
             ("mem:", "mem:"),
             ("", ""),
         ] {
