@@ -29,6 +29,20 @@ fn is_runner(word: &OsString) -> bool {
     RUNNERS.iter().any(|runner| word == runner)
 }
 
+/// The verb of a command line, which its options may stand before.
+pub(crate) fn verb(all: &[OsString], mut command: Command) -> Option<OsString> {
+    command.build();
+    let mut words = all.iter().skip(1);
+    while let Some(word) = words.next() {
+        match option(&command, word) {
+            Some(true) => drop(words.next()),
+            Some(false) => {}
+            None => return Some(word.clone()),
+        }
+    }
+    None
+}
+
 /// Where the command begins.
 fn place(all: &[OsString], mut command: Command) -> Option<usize> {
     command.build();
@@ -38,6 +52,10 @@ fn place(all: &[OsString], mut command: Command) -> Option<usize> {
     while at < all.len() {
         let word = &all[at];
         if let Some(takes_value) = option(known, word) {
+            // All words beside the text of a shell are names.
+            if !std::ptr::eq(known, &raw const command) && gives(known, word, 'c') {
+                return None;
+            }
             at += 1 + usize::from(takes_value);
             continue;
         }
@@ -78,6 +96,21 @@ fn option(command: &Command, word: &OsStr) -> Option<bool> {
     Some(false)
 }
 
+/// Whether this word has this option, of one letter.
+fn gives(command: &Command, word: &OsStr, wanted: char) -> bool {
+    let text = word.to_string_lossy();
+    let Some(short) = text.strip_prefix('-').filter(|rest| !rest.starts_with('-')) else {
+        return false;
+    };
+    let takes_value = |letter: char| {
+        let arg = command.get_arguments().find(|arg| arg.get_short() == Some(letter));
+        arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append))
+    };
+    let mut letters = short.chars();
+    // What stands behind a letter that takes a value is that value.
+    letters.find(|&letter| letter == wanted || takes_value(letter)) == Some(wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -104,6 +137,7 @@ mod tests {
             ("lw --store run -v run x ls run", "lw --store run -v run x -- ls run"),
             ("lw once --every 1d x ./job a", "lw once --every 1d x -- ./job a"),
             ("lw elect x ./job", "lw elect x -- ./job"),
+            ("lw run -E3 --ttl -c x ls -c", "lw run -E3 --ttl -c x -- ls -c"),
         ] {
             assert_eq!(inserted(line), with);
         }
@@ -116,6 +150,9 @@ mod tests {
             "lw run x git log -- file",
             "lw run x",
             "lw run x -c ls",
+            "lw run -c ls x y",
+            "lw run -vc ls x y",
+            "lw run -cls x y",
             "lw run",
             "lw ls run",
             "lw show run x",

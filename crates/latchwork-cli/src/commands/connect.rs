@@ -8,7 +8,7 @@ use latchwork::store::random_between;
 use latchwork::{Error, ErrorKind, LockManager};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{Place, nap};
+use super::{Place, nap, within};
 use crate::news::{Heard, News};
 
 /// The longest pause before a store that took no connection is asked again.
@@ -40,27 +40,28 @@ pub(super) async fn connect(
 ///
 /// A store that takes no more clients is asked again for as long as the command may wait for its lock, and so
 /// is one that does not answer, if the wait has an end: without one, a wrong address would never be noticed.
+/// The first try gets the time that the store gives a request, also if the wait is shorter.
 async fn reach(place: &Place, wait: Option<Duration>) -> Result<(LockManager, Duration), Error> {
     let output = &place.output;
-    let mut failing_since = None;
+    let begun_at = boot_time();
+    let mut error = match place.connect().await {
+        Err(error) if may_pass(&error, wait) => error,
+        other => return Ok((other?, Duration::ZERO)),
+    };
+    if output.tells_waiting() {
+        output.note("waiting", &format!("waiting for a connection: {error}"), &[]);
+    }
     loop {
-        let begun_at = boot_time();
-        let error = match place.connect().await {
-            Err(error) if may_pass(&error, wait) => error,
-            other => {
-                let waited = failing_since.map_or(Duration::ZERO, |at| begun_at.since(at));
-                return Ok((other?, waited));
-            }
-        };
-        if failing_since.is_none() && output.tells_waiting() {
-            output.note("waiting", &format!("waiting for a connection: {error}"), &[]);
-        }
-        let since = *failing_since.get_or_insert(begun_at);
-        let left = wait.map(|wait| wait.saturating_sub(boot_time().since(since)));
-        if left == Some(Duration::ZERO) {
+        let left = || wait.map(|wait| wait.saturating_sub(boot_time().since(begun_at)));
+        if left() == Some(Duration::ZERO) {
             return Err(error);
         }
-        nap(random_between(RETRY / 10, RETRY).min(left.unwrap_or(RETRY))).await;
+        nap(random_between(RETRY / 10, RETRY).min(left().unwrap_or(RETRY))).await;
+        error = match within(left().unwrap_or(Duration::MAX), place.connect()).await {
+            Some(Err(error)) if may_pass(&error, wait) => error,
+            Some(other) => return Ok((other?, boot_time().since(begun_at))),
+            None => error,
+        };
     }
 }
 

@@ -25,8 +25,11 @@ pub(crate) async fn run(args: &LsArgs, place: &Place) -> Result<u8, Error> {
 /// does not answer, says so and asks again.
 async fn watch(args: &LsArgs, interval: Duration, place: &Place) -> Result<u8, Error> {
     let mut manager: Option<LockManager> = None;
+    // Said once.
+    let mut is_missing = place.is_missing();
     while place.output.is_read() {
-        if manager.is_none() && !place.is_missing() {
+        is_missing = is_missing && !place.exists();
+        if manager.is_none() && !is_missing {
             manager = Some(place.connect().await?);
         }
         let listed = match &manager {

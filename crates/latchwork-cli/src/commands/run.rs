@@ -1,5 +1,9 @@
 //! `latchwork run`: takes locks, runs a command, releases.
 
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use latchwork::{Error, ErrorKind};
 
 use super::under_lock::{Admitted, Task};
@@ -10,25 +14,23 @@ use crate::exit;
 /// Runs the command under the locks.
 pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
     let (lock, words) = (&args.lock, args.words.all());
+    let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait)?);
+    tell_if_words_may_be_a_command(place, &lock.names, &words);
     if args.inherit
-        && let Some(code) = nested::inherit(place, &lock.names, &words).await?
+        && let Some(code) = nested::inherit(place, lock, wait, &words).await?
     {
         return Ok(code);
     }
-    // Permits may be left for an inner command.
-    if lock.permits.is_none_or(|permits| permits.take == permits.of) {
-        nested::refuse(place, &lock.names).await?;
-    }
-    let ttl = variables::ttl(lock.ttl)?;
     let task = Task {
         names: &lock.names,
         command: &words,
         holder: lock.holder.as_deref(),
         max_hold: lock.max_hold,
-        wait: variables::wait(lock.wait)?,
+        wait,
         place,
     };
     let done = task.run(async |manager, wait| {
+        nested::refuse(place, manager, &lock.names, lock.into()).await?;
         locking::acquire(lock, ttl, wait, manager).await.map(Admitted::Hold)
     });
     match done.await {
@@ -42,4 +44,31 @@ pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
         }
         done => done,
     }
+}
+
+/// Says what is a name and what the command, where a reader may take it otherwise: in
+/// `run x git log -- file`, `file` is the command, as behind every `--`.
+fn tell_if_words_may_be_a_command(place: &Place, names: &[String], words: &[OsString]) {
+    let (Some(second), Some(command)) = (names.get(1), words.first()) else { return };
+    if !is_program(second) {
+        return;
+    }
+    let command = command.to_string_lossy();
+    let message = format!(
+        "all words before the -- are names of locks, also {second:?}, and {command:?} is the command; to run \
+         {second:?}, write a -- before it"
+    );
+    place.output.note("names", &message, &[]);
+}
+
+/// Whether a shell would find a program of this name.
+fn is_program(name: &str) -> bool {
+    let is_executable = |path: &Path| {
+        path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    if name.contains('/') {
+        return is_executable(Path::new(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| is_executable(&folder.join(name)))
 }
