@@ -13,7 +13,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use rustix::process::Pid;
 
+pub(crate) use separator::verb;
 pub(crate) use values::{OnLoss, Permits, duration, ttl};
+
+use crate::keeper::hold_id::HoldId;
 
 /// The heading of the options that all commands have.
 const GLOBAL: &str = "Global options";
@@ -82,6 +85,9 @@ pub(crate) enum Command {
     /// Take a lock for several commands of a script
     #[command(after_help = help::HOLD)]
     Hold(HoldArgs),
+    /// Make a hold that of this shell: a line of what `hold` prints
+    #[command(hide = true)]
+    Attach(AttachArgs),
     /// Run a command once in each period, on one of the hosts that try
     #[command(after_help = help::ONCE)]
     Once(OnceArgs),
@@ -212,13 +218,21 @@ pub(crate) struct HoldArgs {
     #[command(flatten)]
     pub(crate) lock: LockArgs,
 
-    /// The process whose end releases the lock [default: the shell that runs this command]
+    /// The process whose end releases the lock [default: the shell that evaluates the output]
     #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub(crate) pid: Option<Pid>,
 
     /// The signal that this process gets if the lock is lost
     #[arg(long, value_name = "SIGNAL", value_enum, ignore_case = true, default_value_t = OnLoss::Term)]
     pub(crate) on_loss: OnLoss,
+}
+
+// `attach`
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// The id of the hold
+    #[arg(value_parser = values::hold_id)]
+    pub(crate) id: HoldId,
 }
 
 // `once`

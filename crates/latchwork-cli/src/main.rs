@@ -12,14 +12,16 @@ mod output;
 mod process;
 mod store;
 
+use clap::CommandFactory;
+
 fn main() -> std::process::ExitCode {
     let cli = match args::Cli::read() {
         Ok(cli) => cli,
         Err(usage) => {
             if usage.use_stderr() {
                 output::usage(&usage);
-                let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
-                if words.any(|word| word == "hold") {
+                let words: Vec<_> = std::env::args_os().collect();
+                if args::verb(&words, args::Cli::command()).is_some_and(|verb| verb == "hold") {
                     output::fail_in_shell(exit::USAGE);
                 }
                 return exit::USAGE.into();

@@ -121,14 +121,21 @@ impl Output {
     /// A text for standard output, as it is. Says with which code to exit: whoever does not read it
     /// any more does not want it, but what could not be written is an error.
     pub(crate) fn raw(&self, text: &[u8]) -> u8 {
-        let mut stdout = io::stdout().lock();
-        match stdout.write_all(text).and_then(|()| stdout.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                self.fail("Output", &format!("cannot write to standard output: {error}"));
-                exit::BROKEN
-            }
+        match self.write(text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => exit::BROKEN,
             _ => 0,
         }
+    }
+
+    /// Writes a text to standard output, as it is. An error is told, unless it is that nobody reads.
+    pub(crate) fn write(&self, text: &[u8]) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout.write_all(text).and_then(|()| stdout.flush());
+        written.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                self.fail("Output", &format!("cannot write to standard output: {error}"));
+            }
+        })
     }
 }
 

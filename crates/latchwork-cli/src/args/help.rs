@@ -5,7 +5,8 @@ Examples:
   latchwork run nightly -- ./backup.sh          wait for the lock, run, release
   latchwork run --wait 0 nightly -- ./backup.sh run now or not at all (exit 75)
   latchwork once --every 1d report -- ./report  once a day, on one of the hosts
-  eval \"$(latchwork hold nightly)\" || exit      for several commands of a script
+  held=$(latchwork hold nightly) && eval \"$held\" || exit
+                                                for several commands of a script
   latchwork elect scheduler -- ./scheduler      on the one host that leads
   latchwork status nightly && echo busy         is it held?
   latchwork show nightly                        its holder and its waiters
@@ -15,7 +16,8 @@ Examples:
 The store is the first that is given: --store, --store-file, LATCHWORK_STORE,
 LATCHWORK_STORE_FILE, ~/.config/latchwork/store, /etc/latchwork/store, and else a
 directory of this user. A store file has the URL on one line; write a URL with a
-password there, because all users can read command lines.
+password there, because all users can read command lines. A path that begins with / or
+./ is a directory.
 
 Exit codes:
   64 usage, 69 store unreachable, 70 broken, 71 store not fit for locks (doctor),
@@ -59,25 +61,26 @@ Examples:
   latchwork --store file:///srv/locks run import -- ./import";
 
 pub(super) const HOLD: &str = "\
-Prints assignments for a POSIX shell and returns. A keeper process in the background
-renews the lock until `latchwork release`, or until the shell ends, also if it is
-killed. If the lock is lost, the shell gets SIGTERM (--on-loss), early enough to stop
+Prints lines for a POSIX shell and returns. A keeper process in the background renews
+the lock until `latchwork release`, or until the shell that evaluates these lines ends,
+also if it is killed. If no shell evaluates them within 10 s, the lock is released. If the lock is lost, the shell gets SIGTERM (--on-loss), early enough to stop
 before another holder can get the lock. Unlike `run`, nothing kills the commands of the
 script then, and if somebody kills the keeper, nobody tells the shell: prefer `run`
 where one command does all the work.
 
-If the lock is not free in time, the assignments are a command that fails with the exit
-code. Without `|| exit` the script would go on without the lock.
+`|| exit` is needed, as is the assignment before the eval: an eval alone succeeds if
+`latchwork` is not installed or was killed, and the script would go on without the lock.
 
-The commands of the shell find LATCHWORK_KEY and LATCHWORK_TOKEN in their environment.
+The commands of the shell find LATCHWORK_KEY and LATCHWORK_TOKEN of its newest hold in
+their environment.
 
 Examples:
-  eval \"$(latchwork hold nightly)\" || exit
+  held=$(latchwork hold nightly) && eval \"$held\" || exit
   ./dump && ./upload --token \"$LATCHWORK_TOKEN\"
   latchwork release
 
-  eval \"$(latchwork hold --wait 5 stock orders)\" || exit
-  eval \"$(latchwork hold --on-loss none --pid $$ nightly)\" || exit";
+  held=$(latchwork hold --wait 5 stock orders) && eval \"$held\" || exit
+  held=$(latchwork hold --on-loss none --pid $PPID nightly) && eval \"$held\" || exit";
 
 pub(super) const ONCE: &str = "\
 For a task that a scheduler starts on several hosts at the same time. One of them runs

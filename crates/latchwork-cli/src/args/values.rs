@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use rustix::process::{Pid, Signal};
 
+use crate::keeper::hold_id::HoldId;
 use crate::process::deadlines::MIN_TTL;
 
 /// `--on-loss TERM`
@@ -42,6 +43,11 @@ impl OnLoss {
 pub(super) fn pid(text: &str) -> Result<Pid, String> {
     let number = text.parse().ok().filter(|&number: &i32| number > 0);
     number.and_then(Pid::from_raw).ok_or_else(|| "write the number of a process, such as $$".into())
+}
+
+/// Reads the id of a hold.
+pub(super) fn hold_id(text: &str) -> Result<HoldId, String> {
+    HoldId::read(text).ok_or_else(|| "write what `latchwork hold` printed".into())
 }
 
 /// `--permits 2/5`

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use latchwork::{Election, Error, ErrorKind, Leadership};
 
+use super::nested::{self, Asked};
 use super::under_lock::{Admitted, Task};
-use super::{Place, nap, nested, variables, within};
+use super::{Place, nap, variables, within};
 use crate::args::ElectArgs;
 use crate::output::Output;
 use crate::process::hold::Hold;
@@ -24,7 +25,6 @@ pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
         return observe(args, place).await;
     }
     let words = args.words.all();
-    nested::refuse(place, std::slice::from_ref(&args.name)).await?;
     let ttl = variables::ttl(args.ttl)?;
     let task = Task {
         names: std::slice::from_ref(&args.name),
@@ -37,6 +37,7 @@ pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
     let mut session = task.open().await?;
     loop {
         let led = session.term(async |manager| {
+            nested::refuse(place, manager, task.names, Asked::Alone).await?;
             let mut election = manager.election(&args.name);
             if let Some(candidate) = &args.candidate {
                 election = election.candidate(&**candidate);

@@ -1,5 +1,7 @@
 //! The commands, one file each, and what they share.
 
+mod around;
+mod attach;
 mod completions;
 mod connect;
 mod doctor;
@@ -48,7 +50,7 @@ impl Place {
     async fn connect(&self) -> Result<LockManager, Error> {
         let manager = latchwork::connect(self.store.address()).await.map_err(|error| {
             // A command under a lock is not given the password of `--store`.
-            match nested::is_inside() && error.kind() == ErrorKind::Denied {
+            match around::is_inside() && error.kind() == ErrorKind::Denied {
                 true => error.next_step(
                     "name the store by --store-file or LATCHWORK_STORE_FILE: commands under a lock \
                      are given no password",
@@ -63,9 +65,8 @@ impl Place {
     /// that only reads does not make it, since it may be a wrong name.
     fn is_missing(&self) -> bool {
         let Some(directory) = self.store.directory() else { return false };
-        match directory.metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            _ => return false,
+        if self.exists() {
+            return false;
         }
         if !self.store.is_default() {
             let message =
@@ -75,12 +76,16 @@ impl Place {
         true
     }
 
+    /// Whether the store's directory is there, if it is one.
+    fn exists(&self) -> bool {
+        let found = self.store.directory().map(|directory| directory.metadata());
+        !found
+            .is_some_and(|found| found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
+    }
+
     /// The key of a name.
     fn key(&self, name: &str) -> String {
-        match &*self.namespace {
-            "" => name.to_owned(),
-            namespace => format!("{namespace}:{name}"),
-        }
+        key_of(&self.namespace, name)
     }
 
     /// Says which store it is, if somebody wants to know, and what is dangerous about that choice.
@@ -108,12 +113,27 @@ impl Place {
     }
 }
 
+/// The key of a name in a namespace.
+fn key_of(namespace: &str, name: &str) -> String {
+    match namespace {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}:{name}"),
+    }
+}
+
 /// Does what the command line says, and returns the exit code.
 pub(crate) fn run(cli: Cli) -> u8 {
     let output = Output::new(cli.json, cli.verbose, cli.quiet);
     match &cli.command {
         Command::Completions(args) => return completions::run(args, &output),
         Command::Man(args) => return man::run(args, &output),
+        // A keeper has the store.
+        Command::Attach(args) => return attach::run(args, &output),
+        Command::Release(args) if !args.force => {
+            let namespace = cli.namespace.as_deref().unwrap_or_default();
+            return release::own(args, namespace, &output)
+                .unwrap_or_else(|error| failed(&output, &error));
+        }
         _ => {}
     }
     let place = match Store::find(cli.store, cli.store_file) {
@@ -140,11 +160,13 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Ls(args) => ls::run(args, &place).await,
             Command::Show(args) => show::run(args, &place).await,
             Command::Status(args) => status::run(args, &place).await,
-            Command::Release(args) => release::run(args, &place).await,
+            Command::Release(args) => release::by_force(args, &place).await,
             Command::Doctor => doctor::run(&place).await,
             Command::Init => init::run(&place).await,
             // Done above.
-            Command::Hold(_) | Command::Completions(_) | Command::Man(_) => Ok(0),
+            Command::Hold(_) | Command::Attach(_) | Command::Completions(_) | Command::Man(_) => {
+                Ok(0)
+            }
         }
     });
     // The process ends now, so nothing has to be taken down.
@@ -169,7 +191,8 @@ fn takes_or_sees_locks(command: &Command) -> bool {
     match command {
         Command::Run(_) | Command::Hold(_) | Command::Once(_) | Command::Elect(_) => true,
         Command::Ls(_) | Command::Show(_) | Command::Status(_) | Command::Release(_) => true,
-        Command::Doctor | Command::Init | Command::Completions(_) | Command::Man(_) => false,
+        Command::Doctor | Command::Init | Command::Attach(_) => false,
+        Command::Completions(_) | Command::Man(_) => false,
     }
 }
 

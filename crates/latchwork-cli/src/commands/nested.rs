@@ -1,99 +1,117 @@
 //! A command that runs under a lock and asks for the same lock again.
 //!
 //! It would wait for the command that started it, which waits for it: for ever. The outer command left its
-//! keys and tokens in the environment, and the store says whether that hold still goes on.
+//! keys and tokens in the environment, and the store says whether that hold still goes on, and as what.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use latchwork::{Error, ErrorKind, FencingToken, LockManager};
+use latchwork::store::{Mode, Party};
+use latchwork::{Error, ErrorKind, LockManager};
 
-use super::Place;
+use super::around::{self, Outer};
+use super::{Place, connect};
+use crate::args::{LockArgs, Permits};
 use crate::exit;
 
-/// The variable with the keys that a command runs under, one a line.
-pub(super) const KEY: &str = "LATCHWORK_KEY";
-/// The variable with their tokens, in the same order.
-pub(super) const TOKEN: &str = "LATCHWORK_TOKEN";
-
-/// Whether a command under a lock started this one.
-pub(super) fn is_inside() -> bool {
-    std::env::var_os(KEY).is_some()
+/// What a command line asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A lock that shares with nobody.
+    Alone,
+    /// To be a reader.
+    Read,
+    /// To be the only one, where there are readers.
+    Write,
+    /// Some of the permits.
+    Some(Permits),
 }
 
-/// The tokens of the names that a command around this one holds, in the order of the names; nothing for
-/// a name that it does not hold.
-///
-/// # Errors
-///
-/// As [`LockManager::inspect`]. Without such a command the store is not asked.
-pub(super) async fn held_outside(
-    place: &Place,
-    names: &[String],
-) -> Result<Vec<Option<String>>, Error> {
-    let outside = keys_and_tokens();
-    let mut tokens = Vec::with_capacity(names.len());
-    let mut manager = None;
-    for name in names {
-        let key = place.key(name);
-        let claimed = outside.iter().find(|(held, _)| *held == key);
-        tokens.push(match claimed {
-            Some((_, token)) => {
-                if manager.is_none() {
-                    manager = Some(place.connect().await?);
-                }
-                let goes_on = match &manager {
-                    Some(manager) => is_held(manager, name, token).await?,
-                    None => false,
-                };
-                goes_on.then(|| token.clone())
+impl From<&LockArgs> for Asked {
+    fn from(args: &LockArgs) -> Self {
+        match args.permits {
+            Some(permits) => Self::Some(permits),
+            None if args.read => Self::Read,
+            None if args.write => Self::Write,
+            None => Self::Alone,
+        }
+    }
+}
+
+impl Asked {
+    /// Whether a hold in this mode gives all that is asked for.
+    fn is_covered_by(self, outer: Mode) -> bool {
+        match (self, outer) {
+            (Self::Alone, Mode::Exclusive) => true,
+            (Self::Read, Mode::Read | Mode::Write) | (Self::Write, Mode::Write) => true,
+            (Self::Some(permits), Mode::Permits { take, of }) => {
+                of == permits.of && take >= permits.take
             }
-            None => None,
+            _ => false,
+        }
+    }
+
+    /// Whether it can be had while these go on. A reader beside a reader cannot: one who waits to write would
+    /// stand between them, and wait for the first.
+    fn is_free_beside(self, outer: &[Mode]) -> bool {
+        let Self::Some(Permits { take, of }) = self else { return outer.is_empty() };
+        let all = outer.iter().try_fold(take, |all, mode| match mode {
+            Mode::Permits { take, of: limit } if *limit == of => all.checked_add(*take),
+            _ => None,
         });
+        all.is_some_and(|all| all <= of)
     }
-    if let Some(manager) = manager {
-        super::close(&manager).await;
-    }
-    Ok(tokens)
 }
 
-fn keys_and_tokens() -> Vec<(String, String)> {
-    let (Ok(keys), Ok(tokens)) = (std::env::var(KEY), std::env::var(TOKEN)) else {
-        return Vec::new();
-    };
-    keys.lines().map(str::to_owned).zip(tokens.lines().map(str::to_owned)).collect()
-}
-
-/// Whether a holder of the lock has this token.
-async fn is_held(manager: &LockManager, name: &str, token: &str) -> Result<bool, Error> {
+/// The holds of a name around this command that still go on, with their tokens and modes.
+async fn held_outside(
+    place: &Place,
+    manager: &LockManager,
+    name: &str,
+) -> Result<Vec<(Outer, Mode)>, Error> {
+    let key = place.key(name);
+    let mut outside = around::all();
+    outside.retain(|outer| outer.key == key);
+    if outside.is_empty() {
+        return Ok(Vec::new());
+    }
     let seen = manager.inspect(name).await?;
-    let mut tokens = seen.holders.iter().filter_map(|party| party.token);
-    Ok(tokens.any(|grant| FencingToken::from_grant(grant).to_string() == token))
+    let mode_of = |outer: &Outer| outer.party(&seen).map(|party: &Party| party.mode);
+    Ok(outside.into_iter().filter_map(|outer| mode_of(&outer).map(|mode| (outer, mode))).collect())
 }
 
-/// Refuses a command that would wait for the one around it.
+/// Refuses a command that would wait for the one around it. Without such a command the store is not asked.
 ///
 /// # Errors
 ///
-/// `Invalid` if a command around this one holds one of the names.
-pub(super) async fn refuse(place: &Place, names: &[String]) -> Result<(), Error> {
-    if !is_inside() {
-        return Ok(());
+/// `Invalid` if a command or a shell around this one holds one of the names.
+pub(super) async fn refuse(
+    place: &Place,
+    manager: &LockManager,
+    names: &[String],
+    asked: Asked,
+) -> Result<(), Error> {
+    for name in names {
+        let held = held_outside(place, manager, name).await?;
+        let modes: Vec<Mode> = held.iter().map(|(_, mode)| *mode).collect();
+        if !asked.is_free_beside(&modes)
+            && let Some((outer, _)) = held.last()
+        {
+            return Err(waits_for_itself(name, outer));
+        }
     }
-    let held = held_outside(place, names).await?;
-    match names.iter().zip(held).find_map(|(name, token)| Some((name, token?))) {
-        Some((name, token)) => Err(waits_for_itself(name, &token)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
-fn waits_for_itself(name: &str, token: &str) -> Error {
+fn waits_for_itself(name: &str, outer: &Outer) -> Error {
+    let who = if outer.hold.is_some() { "the shell" } else { "the command" };
     let message = format!(
-        "{name:?} is held by the command that runs this one (token {token}): it would wait for itself"
+        "{name:?} is held by {who} that runs this one (token {}): it would wait for itself",
+        outer.token
     );
     Error::new(ErrorKind::Invalid, message)
-        .next_step("add --inherit to run under that hold, or use another name")
+        .next_step("run it with `latchwork run --inherit` under that hold, or use another name")
 }
 
 /// Becomes the command, under the hold of the command around this one. Returns if it holds none of the
@@ -103,31 +121,29 @@ fn waits_for_itself(name: &str, token: &str) -> Error {
 ///
 /// # Errors
 ///
-/// `Invalid` if it holds some of the names and not the others.
+/// `Invalid` if it holds some of the names and not the others, or holds one as less than is asked for.
 pub(super) async fn inherit(
     place: &Place,
-    names: &[String],
+    args: &LockArgs,
+    wait: Option<std::time::Duration>,
     words: &[OsString],
 ) -> Result<Option<u8>, Error> {
-    if !is_inside() {
+    let outside = around::all();
+    let is_outside = |name: &String| outside.iter().any(|outer| outer.key == place.key(name));
+    if !args.names.iter().any(is_outside) {
         return Ok(None);
     }
-    let held = held_outside(place, names).await?;
-    let tokens: Vec<_> = held.iter().flatten().map(String::as_str).collect();
-    if tokens.is_empty() {
-        return Ok(None);
-    }
-    if tokens.len() < names.len() {
-        let message = "the command that runs this one holds some of these locks, but not all";
-        return Err(Error::new(ErrorKind::Invalid, message).next_step(
-            "take all of them in the outer command, or the others under names of their own",
-        ));
-    }
-    let keys: Vec<_> = names.iter().map(|name| place.key(name)).collect();
+    let holder = args.holder.as_deref().unwrap_or_default();
+    let manager = connect::connect(place, wait, holder).await?.manager;
+    let tokens = tokens_outside(place, &manager, &args.names, args.into()).await;
+    super::close(&manager).await;
+    let tokens = tokens?;
+    let Some(tokens) = tokens else { return Ok(None) };
+    let keys: Vec<_> = args.names.iter().map(|name| place.key(name)).collect();
     let tokens = tokens.join("\n");
     place.output.detail("inherited", &format!("runs under the outer hold, token {tokens}"), &[]);
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).env(KEY, keys.join("\n")).env(TOKEN, tokens);
+    command.args(&words[1..]).env(around::KEY, keys.join("\n")).env(around::TOKEN, tokens);
     for (name, value) in place.store.environment() {
         match value {
             Some(value) => command.env(name, value),
@@ -140,4 +156,87 @@ pub(super) async fn inherit(
         std::io::ErrorKind::NotFound => exit::NOT_FOUND,
         _ => exit::NOT_EXECUTABLE,
     }))
+}
+
+/// The tokens of the names that are held around this command, in the order of the names; `None` if none is.
+async fn tokens_outside(
+    place: &Place,
+    manager: &LockManager,
+    names: &[String],
+    asked: Asked,
+) -> Result<Option<Vec<String>>, Error> {
+    let mut tokens = Vec::with_capacity(names.len());
+    for name in names {
+        let held = held_outside(place, manager, name).await?;
+        let enough = held.iter().rfind(|(_, mode)| asked.is_covered_by(*mode));
+        match (enough, held.last()) {
+            (Some((outer, _)), _) => tokens.push(outer.token.clone()),
+            (None, Some((outer, mode))) => return Err(is_too_little(name, outer, *mode)),
+            (None, None) => {}
+        }
+    }
+    if tokens.is_empty() {
+        return Ok(None);
+    }
+    if tokens.len() < names.len() {
+        let message = "the command that runs this one holds some of these locks, but not all";
+        return Err(Error::new(ErrorKind::Invalid, message).next_step(
+            "take all of them in the outer command, or the others under names of their own",
+        ));
+    }
+    Ok(Some(tokens))
+}
+
+fn is_too_little(name: &str, outer: &Outer, mode: Mode) -> Error {
+    let held = match mode {
+        Mode::Exclusive => "as a plain lock".to_owned(),
+        Mode::Read => "with --read".to_owned(),
+        Mode::Write => "with --write".to_owned(),
+        Mode::Permits { take, of } => format!("with --permits {take}/{of}"),
+    };
+    let message = format!(
+        "{name:?} is held {held} outside of this command (token {}), which is not what this one asks for",
+        outer.token
+    );
+    Error::new(ErrorKind::Invalid, message)
+        .next_step("let the outer command take as much as the inner one needs, in the same way")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(take: u32, of: u32) -> Asked {
+        Asked::Some(Permits { take, of })
+    }
+
+    #[test]
+    fn a_hold_covers_what_is_not_more_than_itself() {
+        let permits = Mode::Permits { take: 2, of: 3 };
+        for (asked, outer, is_covered) in [
+            (Asked::Alone, Mode::Exclusive, true),
+            (Asked::Read, Mode::Read, true),
+            (Asked::Read, Mode::Write, true),
+            (Asked::Write, Mode::Write, true),
+            (Asked::Write, Mode::Read, false),
+            (Asked::Alone, Mode::Read, false),
+            (Asked::Write, Mode::Exclusive, false),
+            (some(1, 3), permits, true),
+            (some(2, 3), permits, true),
+            (some(3, 3), permits, false),
+            (some(1, 4), permits, false),
+        ] {
+            assert_eq!(asked.is_covered_by(outer), is_covered, "{asked:?} under {outer:?}");
+        }
+    }
+
+    #[test]
+    fn permits_that_are_left_are_free_and_a_readers_place_is_not() {
+        let one = Mode::Permits { take: 1, of: 3 };
+        assert!(some(1, 3).is_free_beside(&[one, one]));
+        assert!(!some(2, 3).is_free_beside(&[one, one]));
+        assert!(!some(1, 4).is_free_beside(&[one]));
+        assert!(!Asked::Read.is_free_beside(&[Mode::Read]));
+        assert!(Asked::Read.is_free_beside(&[]));
+    }
 }

@@ -3,8 +3,9 @@
 use latchwork::once::{Begun, Reset, Skipped};
 use latchwork::{Error, Period};
 
+use super::nested::{self, Asked};
 use super::under_lock::{Admitted, Task};
-use super::{Place, nested, variables};
+use super::{Place, variables};
 use crate::args::OnceArgs;
 use crate::exit;
 use crate::output::coarse;
@@ -16,7 +17,6 @@ pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
         return reset(args, place).await;
     }
     let words = args.words.all();
-    nested::refuse(place, std::slice::from_ref(&args.name)).await?;
     let (every, ttl) = (period(args)?, variables::ttl(args.ttl)?);
     let task = Task {
         names: std::slice::from_ref(&args.name),
@@ -27,6 +27,7 @@ pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
         place,
     };
     let done = task.run(async |manager, wait| {
+        nested::refuse(place, manager, task.names, Asked::Alone).await?;
         let mut once = manager.once(&args.name, every);
         if let Some(ttl) = ttl {
             once = once.ttl(ttl);

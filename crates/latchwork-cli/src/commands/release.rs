@@ -2,18 +2,14 @@
 
 use latchwork::{Error, ErrorKind};
 
-use super::Place;
+use super::{Place, around, key_of};
 use crate::args::ReleaseArgs;
 use crate::exit;
-use crate::keeper::hold_id::{Answer, HoldId};
-
-/// Releases locks.
-pub(crate) async fn run(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
-    if args.force { by_force(args, place).await } else { own(args, place) }
-}
+use crate::keeper::hold_id::{Answer, HoldId, Wish};
+use crate::output::Output;
 
 /// Evicts the holders, and moves the token on so that they are fenced.
-async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
     let manager = place.connect().await?;
     let mut code = 0;
     for name in &args.names {
@@ -24,9 +20,9 @@ async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
     Ok(code)
 }
 
-/// Asks the keepers of this shell to release their locks.
-fn own(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
-    let holds = HoldId::of_shell();
+/// Asks the keepers of this shell to release their locks. They know the store.
+pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Result<u8, Error> {
+    let holds = around::holds();
     let not_ours = |problem: String| {
         Error::new(ErrorKind::Invalid, problem)
             .next_step("add --force to take a lock away from its holder")
@@ -35,9 +31,9 @@ fn own(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
     if args.names.is_empty() {
         let mut answers = 0;
         for hold in &holds {
-            if let Some(ended) = ask(hold, None) {
+            if let Some(ended) = ask(hold, &Wish::Release) {
                 answers += 1;
-                code = code.max(said(ended, place));
+                code = code.max(said(ended, output));
             }
         }
         return if answers > 0 {
@@ -47,9 +43,9 @@ fn own(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
         };
     }
     for name in &args.names {
-        let key = place.key(name);
-        match holds.iter().find_map(|hold| ask(hold, Some(&key))) {
-            Some(ended) => code = code.max(said(ended, place)),
+        let wish = Wish::ReleaseKey(key_of(namespace, name));
+        match holds.iter().find_map(|hold| ask(hold, &wish)) {
+            Some(ended) => code = code.max(said(ended, output)),
             None => {
                 return Err(not_ours(format!(
                     "`latchwork hold` does not hold {name:?} for this shell"
@@ -62,18 +58,18 @@ fn own(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
 
 /// The code and the message of a keeper that ended for this; `None` if it has ended before or holds another
 /// lock.
-fn ask(hold: &HoldId, key: Option<&str>) -> Option<(u8, String)> {
-    match hold.ask(key) {
+fn ask(hold: &HoldId, wish: &Wish) -> Option<(u8, String)> {
+    match hold.ask(wish) {
         Ok(Answer::Ended(code, message)) => Some((code, message)),
-        Ok(Answer::Another) | Err(_) => None,
+        Ok(Answer::Another | Answer::Attached) | Err(_) => None,
     }
 }
 
-fn said((code, message): (u8, String), place: &Place) -> u8 {
+fn said((code, message): (u8, String), output: &Output) -> u8 {
     match code {
-        0 => place.output.detail("released", &message, &[]),
-        exit::LOST => place.output.fail("Lost", &message),
-        _ => place.output.note("unreleased", &message, &[]),
+        0 => output.detail("released", &message, &[]),
+        exit::LOST => output.fail("Lost", &message),
+        _ => output.note("unreleased", &message, &[]),
     }
     code
 }

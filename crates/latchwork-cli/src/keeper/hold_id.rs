@@ -1,21 +1,19 @@
 //! Where a keeper listens, and what is said there: an abstract socket, which leaves no file behind.
+//!
+//! A request is a word, a newline, and for a release of one key that key; the end of the stream ends it.
+//! The answer is one line.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::Duration;
 
 use latchwork::store::random_u128;
-use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
 
-/// The variable with the ids of the holds of a shell, one a line.
-pub(crate) const VARIABLE: &str = "LATCHWORK_HOLD";
-
-/// How long the other side may take to write a line.
-const LIMIT: Duration = Duration::from_secs(10);
-
-/// The longest line that is said.
-const LONGEST: u64 = 64 * 1024;
+/// The longest request or answer.
+pub(super) const LONGEST: u64 = 64 * 1024;
 
 /// A hold of some shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,11 +24,10 @@ impl HoldId {
         Self(format!("{:032x}", random_u128()))
     }
 
-    /// The holds of the shell around this process, by its environment.
-    pub(crate) fn of_shell() -> Vec<Self> {
-        let text = std::env::var(VARIABLE).unwrap_or_default();
-        let is_id = |line: &&str| line.len() == 32 && line.bytes().all(|b| b.is_ascii_hexdigit());
-        text.lines().filter(is_id).map(|line| Self(line.to_owned())).collect()
+    /// An id from a command line or the environment; `None` if it is none.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let is_id = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        is_id.then(|| Self(text.to_owned()))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -42,49 +39,114 @@ impl HoldId {
     }
 
     /// Where the keeper of this hold listens.
-    pub(crate) fn listen(&self) -> io::Result<UnixListener> {
+    pub(super) fn listen(&self) -> io::Result<UnixListener> {
         UnixListener::bind_addr(&self.address()?)
     }
 
-    /// Asks the keeper to release its locks, if one of them has this key or no key is named.
+    /// Whether its keeper still listens.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.connect().is_ok()
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        let stream = UnixStream::connect_addr(&self.address()?)?;
+        match peer(&stream)? {
+            Some(_) => Ok(stream),
+            None => Err(io::ErrorKind::PermissionDenied.into()),
+        }
+    }
+
+    /// Asks the keeper of this hold.
     ///
     /// # Errors
     ///
     /// `ConnectionRefused` if the keeper has ended; what the system says otherwise.
-    pub(crate) fn ask(&self, key: Option<&str>) -> io::Result<Answer> {
-        let mut stream = UnixStream::connect_addr(&self.address()?)?;
-        if !is_ours(&stream) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        stream.write_all(key.unwrap_or_default().as_bytes())?;
-        stream.shutdown(std::net::Shutdown::Write)?;
+    pub(crate) fn ask(&self, wish: &Wish) -> io::Result<Answer> {
+        let mut stream = self.connect()?;
+        stream.write_all(wish.write().as_bytes())?;
+        stream.shutdown(Shutdown::Write)?;
         let mut text = String::new();
         stream.take(LONGEST).read_to_string(&mut text)?;
         Answer::read(&text).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
+/// The process on the other side, if it is of the same user and this one can see it. Every user can reach an
+/// abstract socket.
+#[expect(unsafe_code, reason = "rustix has no word for a process that cannot be seen from here")]
+pub(super) fn peer(stream: &impl AsRawFd) -> io::Result<Option<Pid>> {
+    let mut other = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: both pointers are to what their types say, and the length is that of the first.
+    let done = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut other).cast(),
+            &raw mut length,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_same_user = other.uid == rustix::process::getuid().as_raw();
+    Ok(Pid::from_raw(other.pid).filter(|_| is_same_user))
+}
+
+/// What a keeper is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// To keep the locks for the shell that runs the asking process.
+    Attach,
+    /// To release its locks.
+    Release,
+    /// To release its locks if this key is one of them.
+    ReleaseKey(String),
+}
+
+impl Wish {
+    fn write(&self) -> String {
+        match self {
+            Self::Attach => "attach\n".to_owned(),
+            Self::Release => "release\n".to_owned(),
+            Self::ReleaseKey(key) => format!("release-key\n{key}"),
+        }
+    }
+
+    pub(super) fn read(text: &str) -> Option<Self> {
+        match text.split_once('\n')? {
+            ("attach", "") => Some(Self::Attach),
+            ("release", "") => Some(Self::Release),
+            ("release-key", key) => Some(Self::ReleaseKey(key.to_owned())),
+            _ => None,
+        }
+    }
+}
+
 /// What a keeper answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It does not hold this key.
+    /// It keeps its locks for the shell that asked.
+    Attached,
+    /// It does not hold this key, or keeps its locks for another process.
     Another,
     /// It has ended, with this exit code and message for the user.
     Ended(u8, String),
 }
 
 impl Answer {
-    pub(crate) fn write(&self, stream: &mut UnixStream) -> io::Result<()> {
+    pub(super) fn write(&self) -> String {
         match self {
-            Self::Another => stream.write_all(b"another\n"),
-            Self::Ended(code, message) => {
-                stream.write_all(format!("{code} {message}\n").as_bytes())
-            }
+            Self::Attached => "attached\n".to_owned(),
+            Self::Another => "another\n".to_owned(),
+            Self::Ended(code, message) => format!("{code} {message}\n"),
         }
     }
 
     fn read(text: &str) -> Option<Self> {
         match text.strip_suffix('\n')? {
+            "attached" => Some(Self::Attached),
             "another" => Some(Self::Another),
             ended => {
                 let (code, message) = ended.split_once(' ')?;
@@ -94,44 +156,32 @@ impl Answer {
     }
 }
 
-/// Reads which key a request asks for; `None` if somebody else's process asks, or says nothing in time.
-pub(crate) fn request(stream: &mut UnixStream) -> Option<String> {
-    if !is_ours(stream) {
-        return None;
-    }
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(LIMIT)).ok()?;
-    stream.set_write_timeout(Some(LIMIT)).ok()?;
-    let mut key = String::new();
-    stream.take(LONGEST).read_to_string(&mut key).ok()?;
-    Some(key)
-}
-
-/// Whether a process of the same user is on the other side. Every user can reach an abstract socket.
-fn is_ours(stream: &UnixStream) -> bool {
-    let mine = rustix::process::getuid();
-    socket_peercred(stream).is_ok_and(|other| other.uid == mine)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the other side of a test")]
-    fn a_request_reaches_the_keeper_and_its_answer_comes_back() {
-        let id = HoldId::random();
-        let listener = id.listen().unwrap();
-        for answer in [Answer::Another, Answer::Ended(73, "lost \"x\"".into())] {
-            let (id, said) = (id.clone(), answer.clone());
-            let asking = std::thread::spawn(move || id.ask(Some("shop:x")).unwrap());
-            let mut stream = listener.accept().unwrap().0;
-            assert_eq!(request(&mut stream).as_deref(), Some("shop:x"));
-            said.write(&mut stream).unwrap();
-            drop(stream);
-            assert_eq!(asking.join().unwrap(), answer);
+    fn what_is_said_is_read_as_it_was_meant() {
+        let key = |text: &str| Wish::ReleaseKey(text.to_owned());
+        for wish in [Wish::Attach, Wish::Release, key("shop:x"), key("a\nb"), key("")] {
+            assert_eq!(Wish::read(&wish.write()), Some(wish));
         }
-        drop(listener);
-        assert_eq!(id.ask(None).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        for nothing in ["", "\n", "release", "release\nx", "attach\nx", "end\n"] {
+            assert_eq!(Wish::read(nothing), None, "{nothing:?}");
+        }
+        let ended = Answer::Ended(73, "lost \"x\"\nand y".into());
+        for answer in [Answer::Attached, Answer::Another, ended] {
+            assert_eq!(Answer::read(&answer.write()), Some(answer));
+        }
+        assert_eq!(Answer::read("attached"), None, "cut off");
+    }
+
+    #[test]
+    fn an_id_of_no_keeper_answers_nothing() {
+        let id = HoldId::random();
+        assert_eq!(HoldId::read(id.as_str()), Some(id.clone()));
+        assert_eq!(HoldId::read("x"), None);
+        assert!(!id.goes_on());
+        assert_eq!(id.ask(&Wish::Release).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

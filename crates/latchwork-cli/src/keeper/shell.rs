@@ -1,27 +1,38 @@
-//! The shell that a hold belongs to.
+//! The process that a hold belongs to.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::process::stat::StatLine;
 
 /// A process, by a descriptor that no other process can get.
 #[derive(Debug)]
 pub(crate) struct Shell {
+    pid: Pid,
     fd: OwnedFd,
 }
 
 impl Shell {
-    /// The process of this number, or the shell that runs this command.
-    pub(crate) fn find(pid: Option<Pid>) -> io::Result<Self> {
-        let pid = match pid {
-            Some(pid) => pid,
-            None => around()?,
-        };
-        Ok(Self { fd: pidfd_open(pid, PidfdFlags::NONBLOCK)? })
+    /// The process of this number.
+    pub(crate) fn of(pid: Pid) -> io::Result<Self> {
+        Ok(Self { pid, fd: pidfd_open(pid, PidfdFlags::NONBLOCK)? })
+    }
+
+    /// The process that runs `child`, which must not end meanwhile: while it lives and has the same parent,
+    /// the number of that parent belongs to nobody else.
+    pub(super) fn that_runs(child: Pid) -> io::Result<Self> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let parent = parent(child).ok_or_else(missing)?;
+        let found = Self::of(parent)?;
+        if self::parent(child) == Some(parent) { Ok(found) } else { Err(missing()) }
+    }
+
+    /// Whether both are the same process.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.pid == other.pid
     }
 
     /// A descriptor that becomes readable when the process ends.
@@ -30,42 +41,26 @@ impl Shell {
     }
 
     /// Sends it a signal; one that has ended needs none.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.fd, signal);
     }
 }
 
-/// The shell around this process.
-///
-/// For `$(...)` some shells fork a copy of themselves, which runs the command and ends right after it. Such
-/// a copy has executed nothing since, so its stack begins where that of the shell does.
-fn around() -> io::Result<Pid> {
-    let mut shell = getppid().ok_or(io::ErrorKind::NotFound)?;
-    while let Some((parent, stack)) = parent_and_stack(shell)
-        && let Some((_, stack_of_parent)) = parent_and_stack(parent)
-        && stack != 0
-        && stack == stack_of_parent
-    {
-        shell = parent;
-    }
-    Ok(shell)
-}
-
-/// The parent of a process, and the address at which its stack begins; 0 if this user may not know it.
-fn parent_and_stack(pid: Pid) -> Option<(Pid, u64)> {
+fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    let stat = StatLine::of(&stat)?;
-    Some((Pid::from_raw(stat.number(4)?)?, stat.number(28)?))
+    Pid::from_raw(StatLine::of(&stat)?.number(4)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{getpid, getppid};
+
     use super::*;
 
     #[test]
-    fn the_parent_is_known_and_where_the_stack_begins() {
-        let (parent, stack) = parent_and_stack(rustix::process::getpid()).unwrap();
-        assert_eq!(Some(parent), getppid());
-        assert!(stack > 0);
+    fn the_process_that_runs_another_is_its_parent() {
+        let mine = Shell::that_runs(getpid()).unwrap();
+        assert!(mine.is(&Shell::of(getppid().unwrap()).unwrap()));
+        assert!(!mine.is(&Shell::of(getpid()).unwrap()));
     }
 }

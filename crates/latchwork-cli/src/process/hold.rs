@@ -30,16 +30,17 @@ impl Hold {
 
     /// The keys, one a line.
     pub(crate) fn keys(&self) -> String {
-        self.lines(|guard| guard.key().to_string())
+        self.names().join("\n")
+    }
+
+    /// The tokens, in the order of the keys.
+    pub(crate) fn each_token(&self) -> Vec<String> {
+        self.guards().iter().map(|guard| guard.token().to_string()).collect()
     }
 
     /// The tokens, one a line, as the keys.
     pub(crate) fn tokens(&self) -> String {
-        self.lines(|guard| guard.token().to_string())
-    }
-
-    fn lines(&self, each: impl Fn(&Guard) -> String) -> String {
-        self.guards().iter().map(each).collect::<Vec<_>>().join("\n")
+        self.each_token().join("\n")
     }
 
     /// The shortest ttl.

@@ -22,6 +22,21 @@ fn a_command_after_one_name_needs_no_separator() {
     }
 }
 
+/// Behind a `--` is the command, whatever the words before it look like.
+#[test]
+fn names_that_look_like_a_command_are_told() {
+    let store = Store::new();
+    let done = store.output(&["run", "x", "ls", "-v", "--", "echo", "hi"]);
+    assert_eq!((done.code(), &*done.stdout), (0, "hi\n"), "{done:?}");
+    assert!(done.stderr.contains("also \"ls\", and \"echo\" is the command"), "{done:?}");
+    let done = store.output(&["run", "x", "orders-of-nobody", "--", "echo", "hi"]);
+    assert_eq!((&*done.stdout, &*done.stderr), ("hi\n", ""));
+    let done = store.output(&["run", "-c", "echo hi", "x", "y"]);
+    assert_eq!((&*done.stdout, &*done.stderr), ("hi\n", ""), "two names and a text");
+    let done = store.output(&["run", "hold"]);
+    assert_eq!((done.code(), &*done.stdout), (64, ""), "nothing to evaluate");
+}
+
 #[test]
 fn a_line_without_a_command_says_where_it_goes() {
     let store = Store::new();
@@ -177,6 +192,14 @@ fn a_wait_covers_the_connection() {
     assert_eq!(done.code(), 69, "{done:?}");
     assert!(start.elapsed() >= Duration::from_millis(500), "{:?}", start.elapsed());
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    server.restart(latchwork_services::Data::Kept).unwrap();
+    server.stop().unwrap();
+    let start = Instant::now();
+    let done = store.output(&["--store", &url, "run", "--wait", "4s", "x", "--", "true"]);
+    assert_eq!(done.code(), 69, "{done:?}");
+    let took = start.elapsed();
+    assert!(took >= Duration::from_secs(4) && took < Duration::from_millis(5_500), "{took:?}");
+    server.kill();
     let waiting = Running::start(
         store.latchwork(&["-v", "--store", &url, "run", "--wait", "1m", "x", "--", "echo", "ran"]),
     );
@@ -227,4 +250,20 @@ fn a_list_is_shown_again_and_again() {
     drop(holder);
     watch.stdout.until("0 locks");
     assert_eq!(store.output(&["ls", "--watch=1ms"]).code(), 64);
+}
+
+#[test]
+fn a_directory_that_is_missing_is_told_once() {
+    let store = Store::new();
+    let watch = Running::start(store.latchwork(&["ls", "--watch=100ms"]));
+    for _ in 0..3 {
+        watch.stdout.until("0 locks");
+    }
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    watch.stdout.until("1 locks");
+    drop(holder);
+    watch.signal(rustix::process::Signal::INT);
+    let told = watch.finish().stderr;
+    assert_eq!(told.matches("does not exist").count(), 1, "{told}");
 }

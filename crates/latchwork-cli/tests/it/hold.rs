@@ -10,21 +10,24 @@ use crate::common::{Finished, Holder, Running, Store, eventually, processes};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_latchwork");
 
+/// Where the command under test is found.
+pub(crate) fn path() -> String {
+    let folder = std::path::Path::new(BINARY).parent().unwrap();
+    format!("{}:{}", folder.display(), env!("PATH"))
+}
+
 /// A script in which `latchwork` is the command under test.
-fn script(store: &Store, shell: &str, text: &str) -> Command {
+pub(crate) fn script(store: &Store, shell: &str, text: &str) -> Command {
     let mut command = Command::new(shell);
-    command.args(["-c", text]).env("PATH", {
-        let folder = std::path::Path::new(BINARY).parent().unwrap();
-        format!("{}:{}", folder.display(), env!("PATH"))
-    });
+    command.args(["-c", text]).env("PATH", path());
     store.at_this_store(command)
 }
 
-fn run(store: &Store, text: &str) -> Finished {
+pub(crate) fn run(store: &Store, text: &str) -> Finished {
     Running::start(script(store, "bash", text)).finish()
 }
 
-fn status(store: &Store, name: &str) -> String {
+pub(crate) fn status(store: &Store, name: &str) -> String {
     store.output(&["status", name]).stdout
 }
 
@@ -40,7 +43,7 @@ fn keepers(store: &Store) -> Vec<i32> {
     processes().into_iter().filter(is_keeper).collect()
 }
 
-fn no_keeper_is_left(store: &Store) {
+pub(crate) fn no_keeper_is_left(store: &Store) {
     eventually("the keeper's end", || keepers(store).is_empty().then_some(()));
 }
 
@@ -48,7 +51,7 @@ fn no_keeper_is_left(store: &Store) {
 fn a_script_holds_the_lock_over_several_commands() {
     let store = Store::new();
     for shell in ["bash", "dash"] {
-        let text = "eval \"$(latchwork hold x)\" || exit; latchwork status x; \
+        let text = "held=$(latchwork hold x) && eval \"$held\" || exit; latchwork status x; \
                     echo $LATCHWORK_KEY; test -n \"$LATCHWORK_TOKEN\" && latchwork status x; \
                     latchwork release; echo $?; latchwork status x";
         let done = Running::start(script(&store, shell, text)).finish();
@@ -108,7 +111,7 @@ fn several_holds_of_a_shell_are_released_by_name() {
          echo \"$LATCHWORK_KEY\" | tr '\\n' ' '; latchwork release c; \
          latchwork status a; latchwork status c; latchwork release; latchwork status b",
     );
-    assert_eq!(done.stdout, "a b c held\nfree\nfree\n", "{done:?}");
+    assert_eq!(done.stdout, "c held\nfree\nfree\n", "{done:?}");
     no_keeper_is_left(&store);
 }
 
@@ -133,7 +136,7 @@ fn a_hold_is_released_by_any_name() {
 #[test]
 fn a_subshell_may_have_a_hold_of_its_own() {
     let store = Store::new();
-    let text = "( me=$BASHPID; eval \"$(latchwork hold --pid $me x)\"; latchwork status x ); \
+    let text = "( held=$(latchwork hold x) && eval \"$held\" || exit; latchwork status x ); \
                 until latchwork status x | grep -q free; do sleep 0.05; done; echo released";
     let done = run(&store, text);
     assert_eq!(done.stdout, "held\nreleased\n", "{done:?}");

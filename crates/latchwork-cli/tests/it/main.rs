@@ -14,6 +14,7 @@ mod doctor;
 mod elect;
 mod etcd;
 mod hold;
+mod hold_shells;
 mod kill;
 mod kinds;
 mod loss;

@@ -47,6 +47,11 @@ fn permits_that_are_left_are_for_inner_commands() {
     let inner = [&[BINARY][..], &permits("1/1"), &["true"]].concat();
     let done = store.output(&[&permits("1/1")[..], &inner].concat());
     assert_eq!(done.code(), 64, "{done:?}");
+    // One of three is left, and two are asked for.
+    let innermost = [&[BINARY][..], &permits("2/3"), &["true"]].concat();
+    let inner = [&[BINARY][..], &permits("1/3"), &innermost].concat();
+    let done = store.output(&[&permits("1/3")[..], &inner].concat());
+    assert_eq!(done.code(), 64, "{done:?}");
 }
 
 #[test]
@@ -84,6 +89,41 @@ fn inherit_takes_the_lock_if_no_outer_command_holds_it() {
     assert_eq!((done.code(), &*done.stdout), (0, "held\n"));
 }
 
+/// The outermost command is noticed through another lock, and by a name with a newline.
+#[test]
+fn a_lock_is_noticed_two_levels_up() {
+    let store = Store::new();
+    for name in ["x", "a\nb"] {
+        let outer = ["run", name, "--", BINARY, "run", "y", "--", BINARY];
+        let inner = ["run", name, "--", "true"];
+        let done = store.output(&[&outer[..], &inner].concat());
+        assert_eq!(done.code(), 64, "{done:?}");
+        let inner = ["run", "--inherit", name, "--", "echo", "in"];
+        let done = store.output(&[&outer[..], &inner].concat());
+        assert_eq!((done.code(), &*done.stdout), (0, "in\n"), "{done:?}");
+    }
+}
+
+/// A writer must not run beside the readers of a lock that the outer command shares with them.
+#[test]
+fn a_hold_is_inherited_only_by_what_asks_for_no_more() {
+    let store = Store::new();
+    for (outer, inner, code) in [
+        (&["--read"][..], &["--read"][..], 0),
+        (&["--write"], &["--read"], 0),
+        (&["--read"], &["--write"], 64),
+        (&["--read"], &[], 64),
+        (&["--permits", "2/3"], &["--permits", "1/3"], 0),
+        (&["--permits", "1/3"], &["--permits", "3/3"], 64),
+        (&["--permits", "1/3"], &["--permits", "1/2"], 64),
+    ] {
+        let outer_line = [&["run"][..], outer, &["x", "--", BINARY]].concat();
+        let inner_line = [&["run", "--inherit"][..], inner, &["x", "--", "true"]].concat();
+        let done = store.output(&[outer_line, inner_line].concat());
+        assert_eq!(done.code(), code, "{outer:?} {inner:?}: {done:?}");
+    }
+}
+
 #[test]
 fn some_of_several_locks_cannot_be_inherited() {
     let store = Store::new();
@@ -101,7 +141,7 @@ fn the_environment_of_an_ended_hold_refuses_nothing() {
     for options in [&[][..], &["--inherit"]] {
         let args = [&["run"][..], options, &["x", "--", "true"]].concat();
         let mut command = store.latchwork(&args);
-        command.env("LATCHWORK_KEY", "x").env("LATCHWORK_TOKEN", "1024");
+        command.env("LATCHWORK_HELD", "[[\"x\",\"1024\"]]");
         let done = Running::start(command).finish();
         assert_eq!((done.code(), &*done.stderr), (0, ""));
     }

@@ -155,6 +155,67 @@ fn a_store_file_that_others_may_read_is_told() {
     assert!(done.stderr.contains("other users may read the password"), "{done:?}");
 }
 
+/// `--store-file <(..)` can be read once: the command cannot read it again.
+#[test]
+fn a_store_file_that_is_a_pipe_is_not_handed_on() {
+    let store = Store::new();
+    let (_server, address) = server();
+    let script = "latchwork --store-file <(echo \"$ADDRESS\") run x -- env";
+    let mut command = Command::new("bash");
+    command.args(["-c", script]).env("PATH", crate::hold::path()).env("ADDRESS", &address);
+    let mut command = store.at_this_store(command);
+    command.env_remove("LATCHWORK_STORE");
+    let done = Running::start(command).finish();
+    let without = address.replace(&format!(":{PASSWORD}@"), "");
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.stdout.contains(&format!("\nLATCHWORK_STORE={without}\n")), "{done:?}");
+    assert!(!done.stdout.contains("LATCHWORK_STORE_FILE"), "{done:?}");
+}
+
+/// The command may go to another directory, and latchwork there must mean the same store.
+#[test]
+fn a_relative_directory_is_the_same_everywhere() {
+    let store = Store::new();
+    let script = format!("cd / && '{}' status x", env!("CARGO_BIN_EXE_latchwork"));
+    let mut command =
+        homeless(&store, &["--store", "./here", "run", "x", "--", "sh", "-c", &script]);
+    command.current_dir(store.file("."));
+    let done = Running::start(command).finish();
+    assert_eq!((done.code(), &*done.stdout), (0, "held\n"), "{done:?}");
+    assert!(store.file("here").is_dir());
+}
+
+/// However the address is written.
+#[test]
+fn a_password_in_a_wrong_address_is_not_shown() {
+    let store = Store::new();
+    for address in [
+        "redis://:s3cret@nobody:x",
+        "redis:/:s3cret@nobody",
+        "redis//:s3cret@nobody",
+        "s3cret@nobody",
+        "rediss3://app:s3cret@nobody",
+        "redis://:s3cret?x@nobody",
+        "redis://nobody?password=s3cret",
+        "etcd://app:s3cret@nobody?what=1",
+        "zk://app:s3cret@nobody?what=1",
+    ] {
+        let done = homeless_output(&store, &["-v", "--store", address, "ls"]);
+        assert_eq!(done.code(), 64, "{done:?}");
+        assert!(!done.stderr.contains(PASSWORD), "{address}: {done:?}");
+    }
+}
+
+#[test]
+fn a_release_of_an_own_hold_needs_no_store() {
+    let store = Store::new();
+    let mut command = homeless(&store, &["release"]);
+    command.env_remove("HOME");
+    let done = Running::start(command).finish();
+    assert_eq!(done.code(), 64, "{done:?}");
+    assert!(done.stderr.contains("holds no lock for this shell"), "{done:?}");
+}
+
 #[test]
 fn a_store_file_that_says_nothing_is_refused() {
     let store = Store::new();

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Task;
-use crate::commands::nested;
+use crate::commands::around;
 use crate::exit;
 use crate::news::Heard;
 use crate::process::child::{Child, Start};
@@ -105,9 +105,11 @@ impl Held<'_> {
     }
 
     fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
+        let held = around::with(self.hold.names(), self.hold.each_token(), None);
         let lock = [
-            (nested::KEY, Some(self.hold.keys().into())),
-            (nested::TOKEN, Some(self.hold.tokens().into())),
+            (around::KEY, Some(self.hold.keys().into())),
+            (around::TOKEN, Some(self.hold.tokens().into())),
+            (around::HELD, Some(held.into())),
         ];
         lock.into_iter().chain(self.task.place.store.environment()).collect()
     }
