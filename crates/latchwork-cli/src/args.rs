@@ -39,6 +39,11 @@ pub(crate) struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
 
+    /// Make all tokens larger than TOKEN, when the locks move from another store; the same for all
+    /// who share the locks [env: LATCHWORK_TOKEN_FLOOR]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TOKEN")]
+    pub(crate) token_floor: Option<u64>,
+
     /// Print JSON, one value; tokens are strings because they exceed 2^53
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
@@ -188,6 +193,11 @@ pub(crate) struct LockArgs {
     /// The longest time to hold the lock. The command gets SIGTERM early enough to be gone by then
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     pub(crate) max_hold: Option<Duration>,
+
+    /// Keep the lock closed for this long after a hold that ended without a release: the holder
+    /// died, could not reach the store, or exceeded --max-hold
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) lock_delay: Option<Duration>,
 
     /// What others read about the holder [default: user, host, process and command]
     #[arg(long, value_name = "TEXT")]

@@ -1,9 +1,14 @@
 //! A record as bytes.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use latchwork_store::kit::record::{Member, Record, Waiter};
 use latchwork_store::{ClaimId, Holder, Mode, Order};
+
+/// Before the time of the first try, behind the stored text of a holder. Versions that do not know it pass over
+/// it, as over all fields of that text.
+const ASKED: &str = "\u{1f}asked_ns=";
 
 /// The longest text of a holder that a record keeps of one claim, in bytes.
 const MAX_HOLDER: usize = 1024;
@@ -19,25 +24,23 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record) {
     time(out, record.open_since);
     count(out, record.held.len());
     for member in &record.held {
-        claim(out, member.id, member.mode, member.expires, member.tag, &member.holder);
+        let Member { id, mode, expires, tag, asked, holder, .. } = member;
+        claim(out, (*id, *mode, *expires, *tag, *asked, holder));
         number(out, member.token);
     }
     count(out, record.line.len());
     for waiter in &record.line {
-        claim(out, waiter.id, waiter.mode, waiter.expires, waiter.tag, &waiter.holder);
+        let Waiter { id, mode, expires, tag, asked, holder, .. } = waiter;
+        claim(out, (*id, *mode, *expires, *tag, *asked, holder));
         out.push(u8::from(waiter.order == Order::Barging));
         out.push(u8::from(waiter.told));
     }
 }
 
-fn claim(
-    out: &mut Vec<u8>,
-    id: ClaimId,
-    mode: Mode,
-    expires: Duration,
-    tag: u128,
-    holder: &Holder,
-) {
+/// What members and waiters have in common: id, mode, end, tag, first try, holder.
+type Common<H> = (ClaimId, Mode, Duration, u128, Option<Duration>, H);
+
+fn claim(out: &mut Vec<u8>, (id, mode, expires, tag, asked, holder): Common<&Holder>) {
     out.extend_from_slice(&id.as_u128().to_le_bytes());
     let (kind, take, of) = match mode {
         Mode::Exclusive => (0u8, 0, 0),
@@ -54,12 +57,16 @@ fn claim(
     while !holder.text.is_char_boundary(end) {
         end -= 1;
     }
-    if end < holder.text.len() {
-        let shorter = holder.clone().with(|it| it.text = it.text[..end].into());
-        text(out, &shorter.stored());
+    let mut stored = if end < holder.text.len() {
+        holder.clone().with(|it| it.text = it.text[..end].into()).stored().into_owned()
     } else {
-        text(out, &holder.stored());
+        holder.stored().into_owned()
+    };
+    if let Some(asked) = asked {
+        // Writing to a String does not fail.
+        let _ = write!(stored, "{ASKED}{}", asked.as_nanos());
     }
+    text(out, &stored);
 }
 
 fn number(out: &mut Vec<u8>, value: u64) {
@@ -91,15 +98,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record)> {
         ..Record::default()
     };
     for _ in 0..reader.count()? {
-        let (id, mode, expires, tag, holder) = reader.claim()?;
+        let (id, mode, expires, tag, asked, holder) = reader.claim()?;
         let token = reader.token()?;
-        record.held.push(Member { id, mode, token, expires, holder, tag });
+        record.held.push(Member { id, mode, token, expires, asked, holder, tag });
     }
     for _ in 0..reader.count()? {
-        let (id, mode, expires, tag, holder) = reader.claim()?;
+        let (id, mode, expires, tag, asked, holder) = reader.claim()?;
         let order = if reader.byte()? == 0 { Order::Fifo } else { Order::Barging };
         let told = reader.byte()? != 0;
-        record.line.push(Waiter { id, mode, order, expires, holder, tag, told });
+        record.line.push(Waiter { id, mode, order, expires, asked, holder, tag, told });
     }
     reader.0.is_empty().then_some((key, record))
 }
@@ -142,7 +149,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(length)?).ok()
     }
 
-    fn claim(&mut self) -> Option<(ClaimId, Mode, Duration, u128, Holder)> {
+    fn claim(&mut self) -> Option<Common<Holder>> {
         let id = ClaimId::from_u128(self.array().map(u128::from_le_bytes)?);
         let (kind, take, of) = (self.byte()?, self.count()?, self.count()?);
         let mode = match kind {
@@ -154,7 +161,10 @@ impl<'a> Reader<'a> {
         };
         let expires = self.time()?;
         let tag = self.array().map(u128::from_le_bytes)?;
-        Some((id, mode, expires, tag, Holder::from_stored(self.text()?)))
+        let stored = self.text()?;
+        let asked = stored.rsplit_once(ASKED).and_then(|(_, nanos)| nanos.parse().ok());
+        let asked = asked.map(Duration::from_nanos);
+        Some((id, mode, expires, tag, asked, Holder::from_stored(stored)))
     }
 }
 
@@ -175,6 +185,7 @@ pub(crate) mod tests {
                 mode: Mode::Permits { take: 3, of },
                 token: 1 << 51,
                 expires: Duration::from_nanos(123_456_789_012),
+                asked: Some(Duration::from_nanos(120_456_789_012)),
                 holder: holder.clone(),
                 tag: u128::MAX - 5,
             }],
@@ -184,6 +195,7 @@ pub(crate) mod tests {
                     mode: Mode::Permits { take: 7, of },
                     order,
                     expires: Duration::from_secs(99),
+                    asked: None,
                     holder: holder.clone(),
                     tag: 3,
                     told,

@@ -47,6 +47,13 @@ impl Claim {
         change(&mut self);
         self
     }
+
+    /// The claim as a store is asked for it: its ttl with room for the lock delay of its holder.
+    #[must_use]
+    pub fn with_room_for_delay(self) -> Self {
+        let room = self.holder.room_for_delay();
+        self.with(|it| it.ttl = it.ttl.saturating_add(room))
+    }
 }
 
 /// The name of a claim: 128 random bits.

@@ -18,6 +18,9 @@ pub struct Holder {
     pub usual_hold: Option<Duration>,
     /// In an election, what the candidate is to be known by: an address, mostly.
     pub candidate: Option<Arc<str>>,
+    /// How long the key is to stay closed after a hold that ends without a release. The claim's ttl has room
+    /// for it. A store that notices the death of a holder before its ttl is over keeps the claim all the same.
+    pub lock_delay: Option<Duration>,
 }
 
 /// Separates the fields in the stored text. ASCII has this character for it, and none is in the
@@ -25,11 +28,12 @@ pub struct Holder {
 const UNIT: char = '\u{1f}';
 const USUAL_HOLD: &str = "usual_hold_ms=";
 const CANDIDATE: &str = "candidate=";
+const LOCK_DELAY: &str = "lock_delay_ms=";
 
 impl Holder {
     /// A holder that says no more than this text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), usual_hold: None, candidate: None }
+        Self { text: text.into(), usual_hold: None, candidate: None, lock_delay: None }
     }
 
     /// The same with this change.
@@ -37,6 +41,12 @@ impl Holder {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// By how much the store's ttl is longer than what the holder counts on: the lock delay, and a hundredth of it
+    /// for a store whose clock runs fast.
+    pub fn room_for_delay(&self) -> Duration {
+        self.lock_delay.map_or(Duration::ZERO, |delay| delay + delay / 100)
     }
 
     /// The text for people, after the candidate if it is one: `10.0.0.7:8080 (app@web-2, pid 812)`.
@@ -49,11 +59,11 @@ impl Holder {
 
     /// All of it as one text; without other fields it is [`text`](Self::text).
     ///
-    /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold is
-    /// kept in whole milliseconds, at least one.
+    /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold and the
+    /// lock delay are kept in whole milliseconds, at least one.
     pub fn stored(&self) -> Cow<'_, str> {
         let is_plain = self.usual_hold.is_none() && self.candidate.is_none();
-        if is_plain && !self.text.contains(UNIT) {
+        if is_plain && self.lock_delay.is_none() && !self.text.contains(UNIT) {
             return Cow::Borrowed(&self.text);
         }
         let mut stored = self.text.replace(UNIT, " ");
@@ -63,6 +73,9 @@ impl Holder {
         }
         if let Some(candidate) = &self.candidate {
             let _ = write!(stored, "{UNIT}{CANDIDATE}{}", candidate.replace(UNIT, " "));
+        }
+        if let Some(delay) = self.lock_delay {
+            let _ = write!(stored, "{UNIT}{LOCK_DELAY}{}", delay.as_millis().max(1));
         }
         Cow::Owned(stored)
     }
@@ -76,6 +89,8 @@ impl Holder {
                 holder.usual_hold = millis.parse().ok().map(Duration::from_millis);
             } else if let Some(candidate) = field.strip_prefix(CANDIDATE) {
                 holder.candidate = Some(candidate.into());
+            } else if let Some(millis) = field.strip_prefix(LOCK_DELAY) {
+                holder.lock_delay = millis.parse().ok().map(Duration::from_millis);
             }
         }
         holder
@@ -103,12 +118,15 @@ mod tests {
         let plain = Holder::new("app@web-2 (pid 812)");
         assert!(matches!(plain.stored(), Cow::Borrowed("app@web-2 (pid 812)")));
         for usual_hold in [None, Some(Duration::from_millis(1_300))] {
-            for candidate in [None, Some("10.0.0.7:8080".into()), Some("".into())] {
-                let holder = plain.clone().with(|it| {
-                    it.usual_hold = usual_hold;
-                    it.candidate = candidate;
-                });
-                assert_eq!(Holder::from_stored(&holder.stored()), holder);
+            for candidate in [None, Some(Arc::from("10.0.0.7:8080")), Some("".into())] {
+                for lock_delay in [None, Some(Duration::from_secs(15))] {
+                    let holder = plain.clone().with(|it| {
+                        it.usual_hold = usual_hold;
+                        it.candidate.clone_from(&candidate);
+                        it.lock_delay = lock_delay;
+                    });
+                    assert_eq!(Holder::from_stored(&holder.stored()), holder);
+                }
             }
         }
     }

@@ -50,6 +50,9 @@ fn lock(args: &LockArgs, ttl: Option<Duration>, manager: &LockManager, name: &st
     if let Some(max_hold) = args.max_hold {
         lock = lock.max_hold(max_hold);
     }
+    if let Some(delay) = args.lock_delay {
+        lock = lock.lock_delay(delay);
+    }
     if args.fair { lock.fair() } else { lock }
 }
 

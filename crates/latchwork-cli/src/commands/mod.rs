@@ -25,7 +25,7 @@ use std::io;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use latchwork::{Error, ErrorKind, LockManager};
+use latchwork::{Error, ErrorKind, FencingToken, LockManager};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Cli, Command};
@@ -42,6 +42,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub(crate) struct Place {
     store: Store,
     namespace: String,
+    token_floor: Option<FencingToken>,
     output: Output,
 }
 
@@ -58,7 +59,11 @@ impl Place {
                 false => error,
             }
         })?;
-        Ok(manager.namespace(&*self.namespace))
+        let manager = manager.namespace(&*self.namespace);
+        Ok(match self.token_floor {
+            Some(floor) => manager.token_floor(floor),
+            None => manager,
+        })
     }
 
     /// Whether the store is a directory that nobody has made yet: then no lock is held there. A command
@@ -136,8 +141,12 @@ pub(crate) fn run(cli: Cli) -> u8 {
         }
         _ => {}
     }
-    let place = match Store::find(cli.store, cli.store_file) {
-        Ok(store) => Place { store, namespace: cli.namespace.unwrap_or_default(), output },
+    let found = Store::find(cli.store, cli.store_file)
+        .and_then(|store| Ok((store, variables::token_floor(cli.token_floor)?)));
+    let place = match found {
+        Ok((store, token_floor)) => {
+            Place { store, namespace: cli.namespace.unwrap_or_default(), token_floor, output }
+        }
         Err(error) => return failed(&output, &error),
     };
     if let Command::Hold(args) = &cli.command {

@@ -1,8 +1,8 @@
-//! Options that the environment may set: `LATCHWORK_WAIT`, `LATCHWORK_TTL`.
+//! Options that the environment may set: `LATCHWORK_WAIT`, `LATCHWORK_TTL`, `LATCHWORK_TOKEN_FLOOR`.
 
 use std::time::Duration;
 
-use latchwork::{Error, ErrorKind};
+use latchwork::{Error, ErrorKind, FencingToken};
 
 /// How long to wait, if the command line does not say it.
 pub(super) fn wait(option: Option<Duration>) -> Result<Option<Duration>, Error> {
@@ -14,11 +14,15 @@ pub(super) fn ttl(option: Option<Duration>) -> Result<Option<Duration>, Error> {
     option.map_or_else(|| read("LATCHWORK_TTL", crate::args::ttl), |it| Ok(Some(it)))
 }
 
+/// What all tokens are larger than, if the command line does not say it.
+pub(super) fn token_floor(option: Option<u64>) -> Result<Option<FencingToken>, Error> {
+    let number = |text: &str| text.parse::<u64>().map_err(|problem| problem.to_string());
+    let floor = option.map_or_else(|| read("LATCHWORK_TOKEN_FLOOR", number), |it| Ok(Some(it)))?;
+    Ok(floor.map(FencingToken::from_raw))
+}
+
 /// A variable; one that is empty is not set.
-fn read(
-    name: &str,
-    parse: fn(&str) -> Result<Duration, String>,
-) -> Result<Option<Duration>, Error> {
+fn read<T>(name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, Error> {
     let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };

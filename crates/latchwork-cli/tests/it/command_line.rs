@@ -267,3 +267,33 @@ fn a_directory_that_is_missing_is_told_once() {
     let told = watch.finish().stderr;
     assert_eq!(told.matches("does not exist").count(), 1, "{told}");
 }
+
+/// For locks that move from another store: the resource has seen the tokens of that one.
+#[test]
+fn a_token_floor_lifts_all_tokens() {
+    let store = Store::new();
+    let floor = "4000000000000000000";
+    let run = |args: &[&str]| {
+        let words = ["x", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"];
+        store.output(&[args, &words].concat())
+    };
+    let token = |done: &crate::common::Finished| done.stdout.trim().parse::<u64>().unwrap();
+    assert!(token(&run(&["run"])) < floor.parse().unwrap());
+    let lifted = token(&run(&["--token-floor", floor, "run"]));
+    assert!(lifted > floor.parse().unwrap(), "{lifted}");
+    let mut command = store.latchwork(&["run", "x", "--", "sh", "-c", "echo $LATCHWORK_TOKEN"]);
+    command.env("LATCHWORK_TOKEN_FLOOR", floor);
+    assert!(token(&Running::start(command).finish()) > lifted);
+    let inner = ["run", "--inherit", "x", "--", "echo", "in"];
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let mut command = store.latchwork(&[&["run", "x", "--", binary][..], &inner].concat());
+    command.env("LATCHWORK_TOKEN_FLOOR", floor);
+    assert_eq!(Running::start(command).finish().stdout, "in\n", "the same token inside");
+    for wrong in ["many", "-1", "99999999999999999999"] {
+        let done = run(&["--token-floor", wrong, "run"]);
+        assert_eq!(done.code(), 64, "{done:?}");
+    }
+    let done = run(&["--token-floor", "9223372036854775807", "run"]);
+    assert_eq!(done.code(), 64, "{done:?}");
+    assert!(done.stderr.contains("token_floor"), "{done:?}");
+}

@@ -138,6 +138,7 @@ fn a_killed_shell_waits_no_more() {
     for shell in ["bash", "dash"] {
         for text in [
             "held=$(latchwork hold x) && eval \"$held\" || exit; echo on",
+            "held=$(sh -c 'latchwork hold x; true') && eval \"$held\" || exit; echo on",
             "latchwork hold --pid $$ x > \"$TRACE/held\"; echo on",
             "echo up; latchwork hold x > \"$TRACE/held\"; echo on",
         ] {

@@ -201,3 +201,25 @@ fn the_guardian_holds_the_lifeline_and_the_command_does_not() {
     }
     assert!(open(ready.group.as_raw_nonzero().get()).iter().any(|file| file.ends_with("callers")));
 }
+
+/// Its writes may still be under way, so its death does not open the lock.
+#[test]
+fn a_lock_delay_outlives_a_killed_holder() {
+    let store = Store::new();
+    let options = ["--ttl", "2s", "--lock-delay", "2s"];
+    let holder = store.holder(&options, "sleep 300; echo x");
+    let first = holder.ready();
+    let killed_at = std::time::Instant::now();
+    kill(holder.pid());
+    kill_group(first.group);
+    let next = store.output(&["run", "--wait", "1s", "x", "--", "true"]);
+    assert_eq!(next.code(), 75, "{next:?}");
+    let next = store.output(&["run", "x", "--", "true"]);
+    assert_eq!(next.code(), 0, "{next:?}");
+    let took = killed_at.elapsed();
+    assert!(took.as_millis() >= 2_000 && took.as_secs() < 10, "{took:?}");
+    let released = store.output(&["run", "--ttl", "9s", "--lock-delay", "9s", "x", "--", "true"]);
+    assert_eq!(released.code(), 0, "{released:?}");
+    let next = store.output(&["run", "--wait", "0", "x", "--", "true"]);
+    assert_eq!(next.code(), 0, "a release opens it: {next:?}");
+}

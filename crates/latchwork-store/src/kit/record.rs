@@ -6,7 +6,8 @@
 //!
 //! The rules, in the order in which [`Record::try_acquire`] applies them:
 //!
-//! 1. Members and waiters whose ttl is over, or whose session is dead, are dropped.
+//! 1. Members and waiters whose ttl is over, or whose session is dead, are dropped. A member with a
+//!    lock delay stays until its ttl is over.
 //! 2. A claim that is held already keeps its token and starts its ttl anew (B2).
 //! 3. A key in use as another kind of lock is a mismatch (B12).
 //! 4. A key that lingers admits nobody.
@@ -48,6 +49,8 @@ pub struct Member {
     pub token: u64,
     /// When it ends unless renewed, on the lease clock.
     pub expires: Duration,
+    /// When it first asked, on the lease clock, where that is known.
+    pub asked: Option<Duration>,
     /// What it says of itself.
     pub holder: Holder,
     /// The backend's own mark, for example the session that carries the claim.
@@ -65,6 +68,8 @@ pub struct Waiter {
     pub order: Order,
     /// When its place ends unless its try is repeated, on the lease clock.
     pub expires: Duration,
+    /// When it first asked, on the lease clock, where that is known.
+    pub asked: Option<Duration>,
     /// What it says of itself.
     pub holder: Holder,
     /// The backend's own mark.
@@ -144,6 +149,7 @@ impl Record {
         let others_fit = in_the_way.iter().all(|i| self.fits(self.line[*i].mode));
         let passes =
             others_fit && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
+        let asked = place.map_or(Some(now.lease), |place| self.line[place].asked);
         if closed.is_zero() && fits && (in_the_way.is_empty() || passes) {
             if let Some(place) = place {
                 self.leave_line(place, now);
@@ -158,6 +164,7 @@ impl Record {
                 mode: claim.mode,
                 token,
                 expires,
+                asked,
                 holder: claim.holder.clone(),
                 tag,
             });
@@ -275,6 +282,7 @@ impl Record {
             mode: claim.mode,
             order: claim.order,
             expires,
+            asked: place.map_or(Some(now.lease), |place| self.line[place].asked),
             holder: claim.holder.clone(),
             tag,
             told: false,
@@ -341,7 +349,7 @@ impl Record {
             if member.expires <= now.lease {
                 open_since = open_since.max(member.expires);
                 false
-            } else if !alive(member.tag) {
+            } else if member.holder.lock_delay.is_none() && !alive(member.tag) {
                 open_since = open_since.max(now.lease);
                 false
             } else {
@@ -417,7 +425,10 @@ impl Record {
         match ahead.find(stands) {
             Some(waiter) => vec![waiter.tag],
             None => {
-                let mut tags: Vec<u128> = self.held.iter().map(|m| m.tag).collect();
+                // The death of a member with a lock delay lets nobody move on.
+                let free_at_death = |m: &&Member| m.holder.lock_delay.is_none();
+                let held = self.held.iter().filter(free_at_death);
+                let mut tags: Vec<u128> = held.map(|m| m.tag).collect();
                 tags.sort_unstable();
                 tags.dedup();
                 tags
@@ -436,6 +447,7 @@ impl Record {
         live.sweep(now, alive);
         live.line.retain(|w| alive(w.tag));
         let remaining = |expires: Duration| Some(expires.saturating_sub(now.lease));
+        let age = |asked: Option<Duration>| asked.map(|asked| now.lease.saturating_sub(asked));
         let modes = live.held.iter().map(|m| m.mode).chain(live.line.iter().map(|w| w.mode));
         Snapshot {
             shape: modes.map(Mode::shape).next(),
@@ -448,7 +460,7 @@ impl Record {
                     holder: m.holder.clone(),
                     token: Some(m.token),
                     remaining: remaining(m.expires),
-                    age: None,
+                    age: age(m.asked),
                 })
                 .collect(),
             waiters: live
@@ -460,7 +472,7 @@ impl Record {
                     holder: w.holder.clone(),
                     token: None,
                     remaining: remaining(w.expires),
-                    age: None,
+                    age: age(w.asked),
                 })
                 .collect(),
             token: live.token,

@@ -267,6 +267,7 @@ impl Engine {
             held: Some((token, held)),
             under_way: None,
             lead: lease.take_lead(),
+            not_before: None,
         })
     }
 

@@ -268,7 +268,9 @@ impl Lease {
             Some(store_time) => state.meter.observe(sent_at, now, store_time),
             None => Rate::Steady,
         };
-        let counted = state.meter.shrink(ttl);
+        let room = self.claim.holder.room_for_delay();
+        let counted = state.meter.shrink(ttl).saturating_sub(room);
+        let ttl = ttl.saturating_sub(room);
         let until = validity::valid_until(sent_at, counted);
         // A clock that was found to run fast makes what was counted on before too long as well.
         state.valid_until = if counted < ttl { until } else { state.validity_end().max(until) };

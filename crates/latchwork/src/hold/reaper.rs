@@ -34,6 +34,24 @@ pub(crate) struct Job {
     pub(crate) under_way: Option<Orphan>,
     /// The line's turn, passed on after the first release that was answered or failed.
     pub(crate) lead: Option<Lead>,
+    /// Before that the key must stay closed: the hold was lost, and has a lock delay. The line need not wait for
+    /// it.
+    pub(crate) not_before: Option<Moment>,
+}
+
+impl Job {
+    /// A claim that nobody held, to be given back at once.
+    pub(crate) fn of(claim: Claim, rules: Arc<Rules>) -> Self {
+        Self {
+            claim,
+            rules,
+            closed_until: None,
+            held: None,
+            under_way: None,
+            lead: None,
+            not_before: None,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -59,11 +77,15 @@ impl Reaper {
     }
 
     async fn give_back(&self, job: Job) {
-        let Job { claim, rules, closed_until, held, under_way, mut lead } = job;
+        let Job { claim, rules, closed_until, held, under_way, mut lead, not_before } = job;
         let op_timeout = rules.op_timeout(claim.ttl);
         if let Some(try_under_way) = under_way {
             // Whatever it answers: the release settles it, and goes after it.
             let _ = self.io.within(op_timeout, try_under_way).await;
+        }
+        if let Some(at) = not_before {
+            drop(lead.take());
+            self.io.sleep(at.since(self.io.now())).await;
         }
         // What the claim may have left ends by itself then (B15).
         let give_up = self.io.now().plus(claim.ttl);

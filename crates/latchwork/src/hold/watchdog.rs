@@ -308,12 +308,9 @@ impl Watchdog {
         let lead = lease.take_lead();
         if store_may_hold {
             self.reaper.reap(Job {
-                claim: lease.claim_as_kept(),
-                rules: lease.rules.clone(),
-                closed_until: None,
-                held: None,
-                under_way: None,
                 lead,
+                not_before: lease.claim.holder.lock_delay.map(|delay| lost.at.plus(delay)),
+                ..Job::of(lease.claim_as_kept(), lease.rules.clone())
             });
         } else {
             drop(lead);
@@ -330,9 +327,12 @@ impl Watchdog {
     /// what has no answer yet can be asked for again.
     pub(crate) async fn renew_chunk(self: Arc<Self>, chunk: Vec<Arc<Watched>>, mut place: Place) {
         let may_change = self.backend.ttl_may_change();
-        let claim = |lease: &Lease| match may_change {
-            true => lease.claim_to_renew(),
-            false => lease.claim.clone(),
+        let claim = |lease: &Lease| {
+            let claim = match may_change {
+                true => lease.claim_to_renew(),
+                false => lease.claim.clone(),
+            };
+            claim.with_room_for_delay()
         };
         let claims: Vec<Claim> = chunk.iter().map(|w| claim(&w.lease)).collect();
         let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));

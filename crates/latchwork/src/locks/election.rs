@@ -88,6 +88,11 @@ impl Election {
         Self { lock: self.lock.max_hold(longest), ..self }
     }
 
+    /// How long the key stays closed after a hold that ended without a release; see [`Lock::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        Self { lock: self.lock.lock_delay(delay), ..self }
+    }
+
     /// How often [`observe`](Election::observe) asks the store, which costs one request; once a
     /// second if not set, and never more often than once in 10 ms.
     pub fn look_every(self, pause: Duration) -> Self {

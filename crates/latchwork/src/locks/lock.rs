@@ -109,6 +109,18 @@ impl Lock {
         self
     }
 
+    /// How long the key stays closed after a hold that ended without a release: the holder died, could not
+    /// reach the store, or exceeded [`max_hold`](Lock::max_hold). None if not set.
+    ///
+    /// Writes that were under way then have this time to arrive, at a resource that cannot check a token. The store
+    /// keeps the claim for the ttl and this; the guard counts on the ttl alone. A release and the drop
+    /// of a guard that holds open the key at once. On files, a dead holder's key opens when both are over, and
+    /// not at its death.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.lock_delay = Some(delay));
+        self
+    }
+
     /// Acquires the lock if it is free now.
     ///
     /// A mutex answers `None` without asking the store while this process holds it or waits for it;

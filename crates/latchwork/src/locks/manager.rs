@@ -17,6 +17,7 @@ use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::handover::Handover;
 use crate::rules::observe::Observer;
 use crate::rules::options::{Plan, Settings};
+use crate::rules::token_base;
 use crate::runtime::driver::Driver;
 use latchwork_store::{
     Attempt, Backend, BackendErrorKind, Capabilities, Claim, ClaimId, Error, ErrorKind,
@@ -113,6 +114,31 @@ impl LockManager {
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings = self.settings.with(|options| options.max_hold = Some(longest));
+        self
+    }
+
+    /// How long the key stays closed after a hold that ended without a release: the holder died, could not
+    /// reach the store, or exceeded [`max_hold`](LockManager::max_hold). None if not set.
+    ///
+    /// Writes that were under way then have this time to arrive, at a resource that cannot check a token. The store
+    /// keeps the claim for the ttl and this; the guard counts on the ttl alone. A release and the drop
+    /// of a guard that holds open the key at once. On files, a dead holder's key opens when both are over, and
+    /// not at its death.
+    #[must_use]
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.settings = self.settings.with(|options| options.lock_delay = Some(delay));
+        self
+    }
+
+    /// Makes every token larger than this one, for those who move from another store: a resource that has seen the
+    /// tokens of that store refuses smaller ones.
+    ///
+    /// All who share the locks must set the same floor. Whoever leaves it out gets smaller tokens, which the
+    /// resource refuses. The fences that compare with a store's own numbers (those of etcd and ZooKeeper) cannot be used
+    /// with a floor. See the guide's page on [moving to another store](https://docs.rs/latchwork/latest/latchwork/).
+    #[must_use]
+    pub fn token_floor(mut self, floor: FencingToken) -> Self {
+        self.settings = self.settings.with(|options| options.token_floor = Some(floor));
         self
     }
 
@@ -304,14 +330,7 @@ impl LockManager {
         let engine = &self.engine;
         let claim = self.claim(key, ClaimId::random(), mode, plan);
         let rules = plan.rules.clone();
-        let job = Job {
-            claim: claim.clone(),
-            rules,
-            closed_until: None,
-            held: None,
-            under_way: None,
-            lead: None,
-        };
+        let job = Job::of(claim.clone(), rules);
         // Whatever happens from here on, this claim is given back.
         let mut withdrawal = Withdrawal::new(&engine.reaper, job);
         let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;
@@ -319,7 +338,10 @@ impl LockManager {
             withdrawal.settled();
         }
         match attempt {
-            Ok(Attempt::Granted(grant)) => Ok(Some(FencingToken::from_grant(grant.token))),
+            Ok(Attempt::Granted(grant)) => match plan.rules.token(grant.token) {
+                Some(token) => Ok(Some(token)),
+                None => Err(token_base::no_room(key, &engine.capabilities)),
+            },
             Ok(Attempt::Blocked(_)) => Ok(None),
             // Somebody has it as another kind of lock since it was looked at.
             Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(None),
@@ -354,6 +376,9 @@ impl LockManager {
         const LIMIT: Duration = Duration::from_secs(2);
         self.engine.check_open(key)?;
         let limit = self.settings.options().op_timeout.unwrap_or(LIMIT);
-        self.engine.inspect(query, limit, key).await
+        let mut found = self.engine.inspect(query, limit, key).await?;
+        let base = self.settings.options().token_base();
+        found.iter_mut().for_each(|seen| base.shift(seen));
+        Ok(found)
     }
 }

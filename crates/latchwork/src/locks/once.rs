@@ -165,6 +165,11 @@ impl Once {
         Self { lock: self.lock.max_hold(longest), ..self }
     }
 
+    /// How long the key stays closed after a hold that ended without a release; see [`Lock::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        Self { lock: self.lock.lock_delay(delay), ..self }
+    }
+
     /// Begins the task if it was not done in this period and nobody is at it.
     ///
     /// Answers at once, but for the start of a period in which the one before is still closed.

@@ -78,6 +78,11 @@ impl ReentrantMutex {
         Self(self.0.max_hold(longest))
     }
 
+    /// How long the key stays closed after a hold that ended without a release; see [`Lock::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        Self(self.0.lock_delay(delay))
+    }
+
     /// Enters the lock if `owner` holds it, or acquires it if it is free now.
     ///
     /// # Errors

@@ -6,3 +6,4 @@ pub(crate) mod observe;
 pub(crate) mod options;
 pub(crate) mod pauses;
 pub(crate) mod rate_meter;
+pub(crate) mod token_base;

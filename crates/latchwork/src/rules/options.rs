@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::handover::Handover;
 use crate::rules::observe::{Event, Observer};
+use crate::rules::token_base::TokenBase;
 use latchwork_store::validity;
 use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Holder, Key, Moment};
 
@@ -47,7 +48,7 @@ impl Plan {
 
 /// Whether both say the same of themselves, but for what they have learned.
 pub(crate) fn is_same(one: &Holder, other: &Holder) -> bool {
-    (&one.text, &one.candidate) == (&other.text, &other.candidate)
+    (&one.text, &one.candidate, one.lock_delay) == (&other.text, &other.candidate, other.lock_delay)
 }
 
 impl Settings {
@@ -88,6 +89,8 @@ pub(crate) struct Options {
     pub(crate) holder: Option<Arc<str>>,
     pub(crate) candidate: Option<Arc<str>>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_delay: Option<Duration>,
+    pub(crate) token_floor: Option<FencingToken>,
     pub(crate) renew_every: Option<Duration>,
     pub(crate) op_timeout: Option<Duration>,
     pub(crate) handover: Option<Handover>,
@@ -103,6 +106,7 @@ pub(crate) struct Rules {
     renew_every: Option<Duration>,
     op_timeout: Option<Duration>,
     observer: Option<Arc<dyn Observer>>,
+    token_base: TokenBase,
 }
 
 /// Drift takes 2 ms and a hundredth of a ttl, and the rest must suffice to renew.
@@ -134,10 +138,16 @@ impl Options {
                 .next_step(step))
         };
         Key::check_namespace(&self.namespace)?;
+        if self.token_floor.is_some_and(|floor| floor > TokenBase::HIGHEST_FLOOR) {
+            return invalid(
+                "token_floor: leaves no room for the tokens of this store".into(),
+                "start the tokens of the resource anew, while nobody holds the locks",
+            );
+        }
         let mut ttl = self.ttl(capabilities);
         let field = if self.adaptive_ttl.is_some() { "adaptive_ttl.longest" } else { "ttl" };
+        let (least, most) = (capabilities.ttl.start(), capabilities.ttl.end());
         if !capabilities.ttl.contains(&ttl) {
-            let (least, most) = (capabilities.ttl.start(), capabilities.ttl.end());
             return invalid(
                 format!(
                     "{field}: {ttl:?} is outside what this store grants, {least:?} to {most:?}"
@@ -145,9 +155,21 @@ impl Options {
                 "choose a ttl within the range",
             );
         }
-        if let Some(max) = self.max_ttl.filter(|max| ttl > *max) {
+        let whole = ttl.saturating_add(self.room_for_delay());
+        if whole > *most {
             return invalid(
-                format!("max_ttl: a ttl of {ttl:?} is longer than the {max:?} that are allowed"),
+                format!(
+                    "lock_delay: with the ttl it is {whole:?}, and this store grants {most:?} at most"
+                ),
+                "choose a shorter lock_delay or ttl",
+            );
+        }
+        if let Some(max) = self.max_ttl.filter(|max| whole > *max) {
+            let with = if whole > ttl { " with its lock_delay" } else { "" };
+            return invalid(
+                format!(
+                    "max_ttl: a ttl of {whole:?}{with} is longer than the {max:?} that are allowed"
+                ),
                 "choose a shorter ttl; max_ttl must be the same for all who share the locks",
             );
         }
@@ -216,13 +238,26 @@ impl Options {
             renew_every: self.renew_every,
             op_timeout: self.op_timeout,
             observer: self.observer.clone(),
+            token_base: self.token_base(),
         }))
     }
 
     /// The text for people is this machine and process, unless the user says better.
     fn holder(&self) -> Holder {
         let text = self.holder.clone().unwrap_or_else(default_holder);
-        Holder::new(text).with(|it| it.candidate.clone_from(&self.candidate))
+        Holder::new(text).with(|it| {
+            it.candidate.clone_from(&self.candidate);
+            it.lock_delay = self.lock_delay.filter(|delay| !delay.is_zero());
+        })
+    }
+
+    pub(crate) fn token_base(&self) -> TokenBase {
+        self.token_floor.map(TokenBase::above).unwrap_or_default()
+    }
+
+    fn room_for_delay(&self) -> Duration {
+        let holder = Holder::new("").with(|it| it.lock_delay = self.lock_delay);
+        holder.room_for_delay()
     }
 }
 
@@ -235,6 +270,7 @@ impl Rules {
             && self.max_hold == other.max_hold
             && self.renew_every == other.renew_every
             && self.op_timeout == other.op_timeout
+            && self.token_base == other.token_base
             && observer(self) == observer(other)
     }
 
@@ -253,6 +289,11 @@ impl Rules {
     /// The time limit of a verb for a claim with this ttl, or with what was granted of it.
     pub(crate) fn op_timeout(&self, ttl: Duration) -> Duration {
         self.op_timeout.map_or_else(|| validity::op_timeout(ttl), |limit| limit.min(ttl / 2))
+    }
+
+    /// The token of a store's grant; `None` if it would be larger than any token.
+    pub(crate) fn token(&self, grant: u64) -> Option<FencingToken> {
+        self.token_base.token(grant)
     }
 
     pub(crate) fn hold_until(&self, start: Moment) -> Moment {
@@ -277,6 +318,8 @@ impl fmt::Debug for Options {
             .field("max_ttl", &self.max_ttl)
             .field("holder", &self.holder)
             .field("max_hold", &self.max_hold)
+            .field("lock_delay", &self.lock_delay)
+            .field("token_floor", &self.token_floor)
             .field("renew_every", &self.renew_every)
             .field("op_timeout", &self.op_timeout)
             .field("handover", &self.handover)

@@ -11,6 +11,7 @@ use crate::hold::local_queue::{Entered, InTheWay, Lead, Turn, Wish};
 use crate::hold::reaper::{Job, Orphan};
 use crate::rules::observe::Event;
 use crate::rules::options::Plan;
+use crate::rules::token_base;
 use crate::runtime::block_on::listening;
 use crate::runtime::gate::{AtGate, Lane, Pass};
 use crate::wait::pace::Pace;
@@ -18,7 +19,7 @@ use crate::wait::patience::{Patience, timed_out};
 use latchwork_store::validity;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Backoff, Blocked, Cause, Claim, ClaimId, Effect,
-    Error, ErrorKind, FencingToken, Grant, Key, Mode, Moment, Order, Stamp, Wake,
+    Error, ErrorKind, Grant, Key, Mode, Moment, Order, Stamp, Wake,
 };
 
 /// The longest pause between two looks of a waiter.
@@ -173,14 +174,7 @@ impl Drop for Pending<'_> {
         if !self.touched && under_way.is_none() {
             return;
         }
-        let job = Job {
-            claim: self.claim.clone(),
-            rules: self.request.plan.rules.clone(),
-            closed_until: None,
-            held: None,
-            under_way,
-            lead: None,
-        };
+        let job = Job { under_way, ..Job::of(self.claim.clone(), self.request.plan.rules.clone()) };
         match self.lead.take() {
             Some(lead) => lead.bequeath(job, self.engine.reaper.clone()),
             None => self.engine.reaper.reap(job),
@@ -246,7 +240,8 @@ impl<'a> Pending<'a> {
             let sent_at = sent.at;
             self.claim.stamp = Stamp::new(sent_at);
             let error = match self.try_once(self.limit(sent_at, deadline), pass).await {
-                Ok(Attempt::Granted(grant)) => {
+                Ok(Attempt::Granted(mut grant)) => {
+                    grant.ttl = self.counted(grant.ttl);
                     let until = validity::valid_until(sent_at, grant.ttl);
                     if let Some(guard) = self.take(grant, sent, until, start)? {
                         return Ok(Admission::Granted(guard));
@@ -354,13 +349,23 @@ impl<'a> Pending<'a> {
         timed_out(self.engine, &self.claim.key, self.patience, self.in_the_way.take())
     }
 
+    /// The claim as the store is asked for it.
+    fn for_store(&self) -> Claim {
+        self.claim.clone().with_room_for_delay()
+    }
+
+    /// What may be counted on of what a store granted.
+    fn counted(&self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(self.claim.holder.room_for_delay())
+    }
+
     /// Sends the try. The verb belongs to this value, so that a drop can hand it on.
     async fn try_once(
         &mut self,
         limit: Duration,
         pass: Option<Pass>,
     ) -> Result<Attempt, BackendError> {
-        let (backend, claim) = (self.engine.backend.clone(), self.claim.clone());
+        let (backend, claim) = (self.engine.backend.clone(), self.for_store());
         let under_way =
             self.under_way.insert(Box::pin(async move { backend.try_acquire(&claim).await }));
         let io = &self.engine.io;
@@ -388,21 +393,13 @@ impl<'a> Pending<'a> {
         let now = clock.now();
         let rules = &self.request.plan.rules;
         if !validity::is_worth_taking(valid_until, now, grant.ttl) {
-            let burnt = self.claim.clone();
-            self.claim.id = ClaimId::random();
-            self.touched = false;
-            let rules = rules.clone();
-            engine.reaper.reap(Job {
-                claim: burnt,
-                rules,
-                closed_until: None,
-                held: None,
-                under_way: None,
-                lead: None,
-            });
+            self.burn();
             return Ok(None);
         }
-        let token = FencingToken::from_grant(grant.token);
+        let Some(token) = rules.token(grant.token) else {
+            self.burn();
+            return Err(token_base::no_room(&self.claim.key, &engine.capabilities));
+        };
         let granted =
             Granted { token, ttl: grant.ttl, valid_until, sent, store_time: grant.store_time };
         // From here to the guard nothing waits, so nothing can be dropped in between.
@@ -426,6 +423,15 @@ impl<'a> Pending<'a> {
         Ok(Some(guard))
     }
 
+    /// Gives back what was granted, and goes on under another name.
+    fn burn(&mut self) {
+        let burnt = self.claim.clone();
+        self.claim.id = ClaimId::random();
+        self.touched = false;
+        let rules = self.request.plan.rules.clone();
+        self.engine.reaper.reap(Job::of(burnt, rules));
+    }
+
     /// Waits until looking again may pay: the store says so, the holder's ttl may be over, or a
     /// third of our own ttl has passed and the place in line must be kept alive. However long the
     /// ttl, it looks every ten seconds: whoever stands before it may have stopped.
@@ -442,16 +448,22 @@ impl<'a> Pending<'a> {
         let keep_place = tried.at.plus(validity::renew_every(self.claim.ttl).min(LONGEST_REST));
         let retry = blocked.retry_after.map_or(Moment::NEVER, |after| now.plus(after));
         let look_at = keep_place.min(retry).min(deadline);
+        let claim = self.for_store();
         let wait = async {
             tokio::select! {
-                wake = listening(engine.doorbell.as_ref(), engine.backend.wait(&self.claim, blocked)) => wake,
+                wake = listening(engine.doorbell.as_ref(), engine.backend.wait(&claim, blocked)) => wake,
                 () = engine.closed() => Ok(Wake::Look),
             }
         };
         match engine.io.within(look_at.since(now), wait).await {
             // No try was sent later than now: what says so comes from no store.
             Some(Ok(Wake::Admitted { stamp, .. })) if stamp.sent_at() > engine.io.now() => {}
-            Some(Ok(Wake::Admitted { grant, stamp, since_try })) => {
+            // A pushed grant is short. If the lock delay takes most of it, the next try makes it whole.
+            Some(Ok(Wake::Admitted { grant, .. })) if self.counted(grant.ttl) < grant.ttl / 2 => {
+                self.lane = Lane::Woken;
+            }
+            Some(Ok(Wake::Admitted { mut grant, stamp, since_try })) => {
+                grant.ttl = self.counted(grant.ttl);
                 let now = engine.io.now();
                 let sent_at = stamp.sent_at();
                 let until = validity::pushed_valid_until(sent_at, since_try, now, grant.ttl);

@@ -15,4 +15,4 @@ macro_rules! primitives {
     };
 }
 
-primitives!(mutex, rwlock, semaphore, reentrant, multi, election, once);
+primitives!(mutex, rwlock, semaphore, reentrant, multi, election, once, lock_delay, token_floor);

@@ -12,6 +12,7 @@ mod crowd;
 mod drop_safety;
 mod handover;
 mod holder;
+mod lock_delay;
 mod machine_pause;
 mod many;
 mod options;

@@ -1,0 +1,69 @@
+//! What is added to a store's own numbers, so that its tokens are above those of another store.
+
+use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Snapshot};
+
+/// The largest number behind a token.
+const TOP: u64 = (1 << 53) - 1;
+
+/// A number that is added to those of all grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct TokenBase(u64);
+
+impl TokenBase {
+    /// The largest floor: half of all numbers are left above it.
+    pub(crate) const HIGHEST_FLOOR: FencingToken = FencingToken::from_grant(TOP / 2);
+
+    /// All tokens are larger than this one.
+    pub(crate) fn above(floor: FencingToken) -> Self {
+        Self(floor.grant_number() + 1)
+    }
+
+    /// The token of a store's grant; `None` if it would be larger than any token.
+    pub(crate) fn token(self, grant: u64) -> Option<FencingToken> {
+        self.number(grant).map(FencingToken::from_grant)
+    }
+
+    fn number(self, grant: u64) -> Option<u64> {
+        // Without a floor the store's numbers are taken as they are.
+        grant.checked_add(self.0).filter(|sum| self.0 == 0 || *sum <= TOP)
+    }
+
+    /// What the store says of a key, with the numbers that the tokens are made of.
+    pub(crate) fn shift(self, seen: &mut Snapshot) {
+        if self.0 == 0 {
+            return;
+        }
+        let number = |grant: u64| self.number(grant).unwrap_or(TOP);
+        if seen.token > 0 {
+            seen.token = number(seen.token);
+        }
+        for party in &mut seen.holders {
+            party.token = party.token.map(number);
+        }
+    }
+}
+
+/// The error for a grant whose token would be larger than any.
+pub(crate) fn no_room(key: &Key, capabilities: &Capabilities) -> Error {
+    let message = "token_floor: with it the store's next token is larger than any token may be";
+    Error::new(ErrorKind::Invalid, message)
+        .key(key)
+        .store(capabilities.store.clone())
+        .next_step("start the tokens of the resource anew, while nobody holds the lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_is_above_the_floor() {
+        let floor = FencingToken::from_grant(1_800_000_000_000_000).handed_over(1_023).unwrap();
+        let base = TokenBase::above(floor);
+        assert!(base.token(0).unwrap() > floor);
+        assert!(base.token(1).unwrap() > base.token(0).unwrap().handed_over(1_023).unwrap());
+        assert_eq!(base.token(TOP), None);
+        assert_eq!(TokenBase::default().token(7), Some(FencingToken::from_grant(7)));
+        assert_eq!(TokenBase::default().token(u64::MAX), Some(FencingToken::from_grant(TOP)));
+    }
+}
