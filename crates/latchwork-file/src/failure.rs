@@ -1,5 +1,6 @@
 //! How a failed system call becomes an error that says what to do.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
@@ -81,6 +82,18 @@ pub(crate) fn not_set_up(at: &Entry, of_directory: Owner) -> BackendError {
         "let {of_directory} run `latchwork --store file://{} ls` once",
         at.root().display()
     ))
+}
+
+/// The error for a directory that is in use for something else. `at` is a file in it.
+pub(crate) fn in_use(at: &Entry, first: &OsStr, count: usize) -> BackendError {
+    let root = at.root().display();
+    let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        Effect::NotApplied,
+        format!("{root} is no lock directory: it has {:?}{more} in it", first.to_string_lossy()),
+    )
+    .next_step(format!("name a directory of its own, for example file://{root}/locks"))
 }
 
 /// The error for what is damaged on the disk.

@@ -8,7 +8,7 @@
 //! sessions/<id>.wake         where that process is told to look again
 //! ```
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::dir::{Dir, Entry};
-use crate::failure::{failed, failed_at, foreign, not_set_up, strange};
+use crate::failure::{failed, failed_at, foreign, in_use, not_set_up, strange};
 use crate::owner::{self, Owner};
 use crate::record_file::{ASIDE, write_at};
 
@@ -26,6 +26,9 @@ use crate::record_file::{ASIDE, write_at};
 pub(crate) const STRIPES: usize = 64;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// The directories in it.
+const PARTS: [&str; 3] = ["stripes", "records", "sessions"];
 
 /// What the format file says.
 const FORMAT: &str = "latchwork-file 1\n";
@@ -79,7 +82,10 @@ impl Layout {
                 return Err(failed_at("read", &format, errno, Effect::NotApplied));
             }
         };
-        for name in ["stripes", "records", "sessions"] {
+        if !known {
+            self.refuse_anothers(&format)?;
+        }
+        for name in PARTS {
             self.make_dir(&self.dir.entry(name))?;
         }
         // The records first: a process that finds a stripe makes records for it.
@@ -101,6 +107,28 @@ impl Layout {
             if read_text(&format).is_ok_and(|text| text == FORMAT) { Ok(()) } else { Err(errno) }
         })
         .map_err(|errno| failed("create", &format.path(), errno, Effect::NotApplied))
+    }
+
+    /// Refuses a directory that is in use for something else: a home, for example, that was named by mistake.
+    ///
+    /// One that lost its format file to a temp cleaner still has its parts. What a new file system or an
+    /// empty repository has at its start is no use.
+    fn refuse_anothers(&self, format: &Entry) -> Result<(), BackendError> {
+        // Where this user may not look, others have made it what it is.
+        let Ok(mut names) = self.dir.entry(".").list() else { return Ok(()) };
+        let is_ours = |name: &OsString| {
+            let name = name.to_string_lossy();
+            PARTS.contains(&&*name) || name.starts_with("latchwork.format")
+        };
+        if names.iter().any(is_ours) {
+            return Ok(());
+        }
+        names.retain(|name| name != "lost+found" && !name.as_encoded_bytes().starts_with(b"."));
+        names.sort_unstable();
+        match names.first() {
+            None => Ok(()),
+            Some(first) => Err(in_use(format, first, names.len())),
+        }
     }
 
     /// Makes what is missing of the 64 parts of a directory, and checks that all can be trusted.
@@ -355,6 +383,27 @@ mod tests {
         let error = Layout::open(dir.path()).unwrap().fill().unwrap_err();
         assert_eq!(error.kind, BackendErrorKind::Unsupported);
         assert!(error.message.contains("latchwork-file 7"), "{error}");
+    }
+
+    /// A home that was named by mistake stays as it is. A new file system is empty but for `lost+found`.
+    #[test]
+    fn a_directory_in_use_for_something_else_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["lost+found", ".keep"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("letter"), "dear").unwrap();
+        let error = Layout::open(dir.path()).unwrap().fill().unwrap_err();
+        assert_eq!(error.kind, BackendErrorKind::Unsupported);
+        assert!(error.message.contains("\"letter\""), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "nothing was made");
+        std::fs::remove_file(dir.path().join("letter")).unwrap();
+        Layout::open(dir.path()).unwrap().fill().unwrap();
+        // One of ours may have other files, and may have lost its format file.
+        std::fs::write(dir.path().join("letter"), "dear").unwrap();
+        Layout::open(dir.path()).unwrap().fill().unwrap();
+        std::fs::remove_file(dir.path().join("latchwork.format")).unwrap();
+        Layout::open(dir.path()).unwrap().fill().unwrap();
     }
 
     #[test]

@@ -60,7 +60,7 @@ async fn wait(dir: &Path) {
 /// Adds to a number in a file, under the lock, with other keys around it.
 async fn count(dir: &Path) {
     let backend = connect(dir);
-    let counter = dir.join("counter");
+    let counter = dir.join(".counter");
     let mut last = 0;
     for round in 0..COUNTS {
         let claim = claim("counter");
@@ -250,13 +250,13 @@ async fn killed_waiters_do_not_hold_up_the_line() {
 #[test]
 fn h79_a_counter_under_the_lock_is_exact() {
     let dir = dir();
-    std::fs::write(dir.path().join("counter"), "0").unwrap();
+    std::fs::write(dir.path().join(".counter"), "0").unwrap();
     let mut processes: Vec<_> = (0..2).map(|_| start("processes::count", dir.path())).collect();
     for process in &mut processes {
         assert_eq!(process.line(), "done");
     }
     processes.into_iter().for_each(Process::end);
-    let counter = std::fs::read_to_string(dir.path().join("counter")).unwrap();
+    let counter = std::fs::read_to_string(dir.path().join(".counter")).unwrap();
     assert_eq!(counter, (2 * COUNTS).to_string());
 }
 

@@ -410,6 +410,7 @@ fn h90_a_link_to_the_directory_by_another_user_is_refused() {
         scene.nothing_outside_was_touched(&error);
     }
     // One's own link, in one's own directory.
+    std::fs::remove_file(&trap).unwrap();
     let own = scene.home.path().join("own");
     symlink(scene.locks(), &own).unwrap();
     drop(connect(&own));
