@@ -27,7 +27,7 @@ const PHRASES: &[(&str, &str)] = &[
     (r"\b(says?|said) hello\b", "connects"),
 ];
 
-/// The pages that readers start from, and the help of the command.
+/// The pages that readers start from, the help of the command, and the sources of what is published.
 fn texts() -> Vec<PathBuf> {
     let mut texts = vec!["README.md".into(), "CONTRIBUTING.md".into()];
     texts.extend(
@@ -43,9 +43,11 @@ fn texts() -> Vec<PathBuf> {
     texts.extend(pages("docs/guide"));
     let crates = fs::read_dir(root().join("crates")).into_iter().flatten().flatten();
     texts.extend(crates.map(|entry| Path::new("crates").join(entry.file_name()).join("README.md")));
+    texts.extend(sources());
     // Made from the names of other files.
     texts.retain(|text| !text.ends_with("mutations.md"));
     texts.sort();
+    texts.dedup();
     texts
 }
 
@@ -60,11 +62,45 @@ pub(crate) fn check() -> Result<(), String> {
         let path = root().join(&text);
         let content = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let is_page = text.extension().is_some_and(|it| it == "md");
+        // In a store, comments are for those who work on it; the texts are for users.
+        let content =
+            if is_library(&text) || is_page { content } else { without_comments(&content) };
         for (number, phrase, instead) in phrases(&patterns, &content, is_page) {
             found.push(format!("{}:{number}: {phrase:?}; write: {instead}", text.display()));
         }
     }
     if found.is_empty() { Ok(()) } else { Err(format!("phrases:\n  {}", found.join("\n  "))) }
+}
+
+/// The sources of the published crates.
+fn sources() -> Vec<PathBuf> {
+    let mut folders = vec![root().join("crates")];
+    let mut sources = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_of_tests =
+                ["tests", "tests.rs", "target", "examples"].iter().any(|it| path.ends_with(it));
+            if path.is_dir() && !is_of_tests {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") && !is_of_tests {
+                sources.push(path.strip_prefix(root()).unwrap_or(&path).to_owned());
+            }
+        }
+    }
+    sources
+}
+
+/// Whether the file is of a crate whose comments are its users' reference.
+fn is_library(text: &Path) -> bool {
+    let crates = ["latchwork", "latchwork-store"].map(|name| Path::new("crates").join(name));
+    crates.iter().any(|folder| text.starts_with(folder.join("src"))) || text.ends_with("args.rs")
+}
+
+fn without_comments(content: &str) -> String {
+    let is_comment = |line: &str| line.trim_start().starts_with("//");
+    let lines = content.lines().map(|line| if is_comment(line) { "" } else { line });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A phrase, and what to write instead.

@@ -462,11 +462,11 @@ pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
 pub(crate) fn went_back(newest: i64, now: i64) -> BackendError {
     let message = format!(
         "the store's revision went back from {newest} to {now}: it was restored from a backup, \
-         and its tokens would be smaller than those that were given before"
+         and its tokens would be smaller than earlier ones"
     );
     BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message).next_step(
-        "restore it with --bump-revision, or start this program anew when no resource \
-                    remembers a token of before",
+        "restore it with --bump-revision; or restart this program if no resource remembers an \
+         earlier token",
     )
 }
 
@@ -474,6 +474,6 @@ fn mismatch(used: Shape, wanted: Shape) -> BackendError {
     BackendError::new(
         BackendErrorKind::Mismatch,
         Effect::NotApplied,
-        format!("the key is in use as {used}, and this asks for {wanted}"),
+        format!("the key is in use as {used}, and this client asks for {wanted}"),
     )
 }

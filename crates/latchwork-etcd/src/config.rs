@@ -105,7 +105,7 @@ impl EtcdConfig {
             "key" => tls.files.key = Some(value.into()),
             "server_name" => tls.server_name = Some(value),
             _ => {
-                return Err(invalid("store: insecure is not to be had for etcd".into())
+                return Err(invalid("store: etcd does not support the option insecure".into())
                     .next_step("name the authority with ca=/path"));
             }
         }

@@ -120,9 +120,9 @@ async fn together(
 
 fn examine(status: &StatusResponse) -> Vec<Finding> {
     let leader = match status.leader {
-        0 => Finding::critical("leader", "this member knows of no leader")
-            .consequence("it grants and renews nothing")
-            .remedy("look whether a majority of the members runs and reaches each other"),
+        0 => Finding::critical("leader", "this member has no leader")
+            .consequence("it neither grants nor renews locks")
+            .remedy("check that a majority of the members is running and connected to each other"),
         _ => Finding::ok("leader", "there is one"),
     };
     vec![version(&status.version), leader]
@@ -141,35 +141,38 @@ fn version(text: &str) -> Finding {
     };
     if is_before(&[(3, 4, 0)]) {
         return Finding::critical("version", found)
-            .consequence("the requests of this backend are not understood")
+            .consequence("this version does not support the requests that Latchwork sends")
             .remedy("use etcd 3.4.31 or later");
     }
     if is_before(&[(3, 4, 31), (3, 5, 13)]) {
         return Finding::critical("version", found)
             .consequence(
-                "a leader that was slow or stopped for a while ends healthy leases: two may hold a \
-                 lock until the first one is told",
+                "a leader that was slow or stopped for a while ends healthy leases: two clients \
+                 may hold a lock until the first one learns of it",
             )
             .remedy("use etcd 3.4.31, 3.5.13 or later, and check tokens at the resource");
     }
     if is_before(&[(3, 4, 38), (3, 5, 23), (3, 6, 5)]) {
         return Finding::warning("version", found)
-            .consequence("a keep-alive may be answered while the lease is being ended")
+            .consequence("a keep-alive may succeed while the lease is being revoked")
             .remedy("use etcd 3.4.38, 3.5.23, 3.6.5 or later");
     }
     // From 3.5.16 on a member that has just ticked does not ask whether it still leads.
     Finding::info("version", found)
         .consequence(
-            "a leader that stood still for longer than a ttl can end healthy leases when it goes \
-             on; their holders are told at once",
+            "a leader that was stopped for longer than a ttl can end healthy leases when it \
+             resumes; their holders learn of it at once",
         )
-        .remedy("check tokens at the resource, where two holders for a moment do harm")
+        .remedy("check tokens at the resource if two holders for a moment do harm")
 }
 
 fn one_address(members: usize) -> Finding {
     match members {
         1 => Finding::info("members", "the address names one member")
-            .consequence("when that one is gone no lock is to be had, though others may run")
+            .consequence(
+                "if it fails, no lock can be acquired, even if other members are \
+                running",
+            )
             .remedy("name all members: etcd://h1,h2,h3"),
         _ => Finding::ok("members", format!("the address names {members}")),
     }
@@ -184,15 +187,22 @@ fn tls(config: &EtcdConfig) -> Finding {
             Finding::ok("tls", "off, on this machine")
         }
         None => Finding::warning("tls", "off")
-            .consequence("names, holders and the password cross the network for anyone to read, and locks can be taken away")
-            .remedy("use the scheme with etcds, or a private network"),
+            .consequence(
+                "anyone on the network can read names, holders and the password, and \
+                can take locks away",
+            )
+            .remedy("use etcds:// or a private network"),
     }
 }
 
 fn out_of_reach(member: &Endpoint, error: &BackendError) -> Finding {
     Finding::critical("reachable", error.message.clone())
-        .consequence("one more that is gone may be one too many for a majority")
-        .remedy(error.next_step.clone().unwrap_or_else(|| "start it, or take it out".into()))
+        .consequence("if one more fails, a majority may be lost")
+        .remedy(error.next_step.clone().unwrap_or_else(|| {
+            "start it, or remove it from the \
+            address"
+                .into()
+        }))
         .part(member.to_string())
 }
 

@@ -85,17 +85,17 @@ fn way_in(why: &(dyn std::error::Error + 'static)) -> &'static str {
     let of_tls = ["certificate", "corrupt message", "tls handshake"];
     let said = why.to_string();
     if of_tls.iter().any(|words| said.contains(words)) {
-        return "look whether the server speaks TLS, and whether its certificate is for this name \
-                and from an authority that is trusted (ca=/path)";
+        return "check that the server speaks TLS, and that its certificate is for this name and \
+            from a trusted authority (ca=/path)";
     }
     // A server that gets TLS and wants none, or the other way round, hangs up; whether its last
     // words arrive before the reset is chance.
     let hung_up = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof, ErrorKind::BrokenPipe];
     match why.downcast_ref::<std::io::Error>() {
         Some(error) if hung_up.contains(&error.kind()) => {
-            "look whether it is an etcd server, and whether it wants TLS (etcds) or none (etcd)"
+            "check that it is an etcd server, and whether it expects TLS (etcds) or none (etcd)"
         }
-        _ => "look whether the server runs and the address is right",
+        _ => "check that the server is running and the address is correct",
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         || said.contains("revision of auth store is old")
         || said.contains("user name is empty")
     {
-        let step = "give user:password@ in the address";
+        let step = "write user:password@ in the address";
         return make(Denied, NotApplied, step, Reaction::LogIn);
     }
     if said.contains("requested lease not found") {
@@ -131,22 +131,22 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
     let full = said.contains("database space exceeded");
     match status.code() {
         _ if no_leader => {
-            let step = "look whether a majority of the members runs";
+            let step = "check that a majority of the members is running";
             make(Unreachable, NotApplied, step, Reaction::Elsewhere)
         }
-        _ if busy => make(Unreachable, NotApplied, "look at the server's load", Reaction::None),
+        _ if busy => make(Unreachable, NotApplied, "check the load of the server", Reaction::None),
         _ if full => {
             let step = "compact and defragment it, then etcdctl alarm disarm; or raise its quota";
             make(Unreachable, NotApplied, step, Reaction::None)
         }
         Code::Unauthenticated => {
-            make(Denied, NotApplied, "look at the user and the password", Reaction::None)
+            make(Denied, NotApplied, "check the user and the password", Reaction::None)
         }
         Code::PermissionDenied => {
-            make(Denied, NotApplied, "look at the user's roles", Reaction::NoRight)
+            make(Denied, NotApplied, "check the user's roles", Reaction::NoRight)
         }
         Code::InvalidArgument if said.contains("authentication") => {
-            make(Denied, NotApplied, "look at the user and the password", Reaction::None)
+            make(Denied, NotApplied, "check the user and the password", Reaction::None)
         }
         Code::InvalidArgument if said.starts_with("etcdserver:") => {
             make(Invalid, NotApplied, "", Reaction::None)
@@ -159,23 +159,23 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         }
         // It is refused by whoever gets it: the request may have been carried out.
         Code::OutOfRange | Code::ResourceExhausted if is_too_large(said) => {
-            let step = "ask for less: the answer has more bytes than are taken at once";
+            let step = "ask for fewer keys: the answer exceeds the message size limit";
             make(Invalid, Unknown, step, Reaction::TooLarge)
         }
         Code::Internal if said.contains("decod") || said.contains("Protobuf") => {
-            let step =
-                "check that the address is that of an etcd server, and what stands before it";
+            let step = "check that the address is that of an etcd server, and which proxies are in \
+                 front of it";
             make(Corrupt, Unknown, step, Reaction::None)
         }
         Code::FailedPrecondition if said.contains("authentication is not enabled") => {
-            make(Denied, NotApplied, "leave user and password out", Reaction::None)
+            make(Denied, NotApplied, "leave the user and the password out", Reaction::None)
         }
         Code::Unimplemented => {
             make(BackendErrorKind::Unsupported, NotApplied, "use etcd 3.4 or later", Reaction::None)
         }
         _ => {
-            let step = "look whether the members run, the network lets you reach them, and \
-                        whether they want TLS (etcds) or none";
+            let step = "check that the members are running and reachable from here, and whether \
+                they expect TLS (etcds) or none (etcd)";
             make(Unreachable, Unknown, step, Reaction::Elsewhere)
         }
     }
@@ -190,7 +190,7 @@ fn is_too_large(said: &str) -> bool {
 
 /// An answer that is not as etcd's API has it.
 pub(crate) fn strange(what: &str) -> BackendError {
-    let message = format!("etcd answered {what} in another way than its API says");
+    let message = format!("etcd's answer to {what} does not follow its API");
     BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message)
 }
 

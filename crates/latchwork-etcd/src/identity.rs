@@ -140,11 +140,11 @@ impl Identity {
         let (kind, message, step) = match self.found(member) {
             Found::Front => {
                 let message = format!(
-                    "{endpoint} is an etcd grpc-proxy: it renews leases at times of its own choice, \
-                     so a lease could end while its holder believes in it"
+                    "{endpoint} is an etcd grpc-proxy: it renews leases at times of its own \
+                     choice, so a lease could end while its holder counts on it"
                 );
-                let step = "name the members themselves, or a proxy that passes connections on, \
-                            such as etcd gateway";
+                let step = "name the members themselves, or a proxy that forwards connections, \
+                    such as etcd gateway";
                 (BackendErrorKind::Unsupported, message, step)
             }
             _ => (BackendErrorKind::Corrupt, self.mixed(member), MIXED_STEP),
@@ -179,7 +179,7 @@ impl Identity {
 }
 
 pub(crate) const MIXED_STEP: &str =
-    "name the members of one cluster alone; if it was replaced on purpose, start this program anew";
+    "name the members of one cluster only; if it was replaced on purpose, restart this program";
 
 /// Names members and their clusters.
 pub(crate) fn clusters<'a>(members: impl Iterator<Item = (&'a Endpoint, u64)>) -> String {

@@ -192,7 +192,7 @@ pub(crate) fn error(failure: Failure) -> BackendError {
         Reaction::LeaseGone => BackendError::new(
             BackendErrorKind::Unreachable,
             failure.error.effect,
-            "the lease ended on the way",
+            "the lease ended before the answer arrived",
         )
         .next_step("use a longer ttl"),
         _ => failure.error,

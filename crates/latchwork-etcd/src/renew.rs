@@ -303,7 +303,7 @@ fn second_verdict(held: &Held<'_>, found: Result<Option<&Option<KeyValue>>, Fail
     match found.map_err(error)? {
         None => Err(strange("a transaction")),
         Some(found) if is_there(held, found.as_ref()) => {
-            let message = "a member does not know the lease, though its key is there";
+            let message = "a member does not know the lease although its key exists";
             Err(BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message))
         }
         Some(_) => Ok(Renewal::Lost),

@@ -107,14 +107,14 @@ fn step(place: &OwnedFd, name: &OsString) -> Result<(OwnedFd, bool), Errno> {
 
 fn trap(path: &Path, name: &OsString, owner: Owner) -> BackendError {
     let message = format!(
-        "the way to the lock directory {} leads over the symbolic link {:?}, which belongs to \
-         {owner}: that user decides where files are made",
+        "the path of the lock directory {} contains the symbolic link {:?}, which belongs to \
+         {owner}: that user decides where files are created",
         path.display(),
         name.display()
     );
     BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).next_step(
-        "name the directory itself, remove the link, or choose a place where others cannot make \
-         names",
+        "name the directory itself, remove the link, or choose a place where other users cannot \
+         create files",
     )
 }
 

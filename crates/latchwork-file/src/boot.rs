@@ -109,13 +109,14 @@ pub(crate) fn undecided(record: &str, life: &str) -> BackendError {
         BackendErrorKind::Denied,
         Effect::NotApplied,
         format!(
-            "{record} was written under another boot id, before a restart of the machine or in a \
-             container with a boot id of its own, and {life}, which would tell, cannot be opened"
+            "{record} was written under another boot id: before a restart of the machine, or in \
+             a container with a boot id of its own. {life}, which would tell which, cannot be \
+             opened"
         ),
     )
     .next_step(
-        "give this user the right to read the session files; if the machine was restarted since, \
-         remove that one",
+        "give this user the right to read the session files; if the machine was restarted since \
+         then, remove that file",
     )
 }
 

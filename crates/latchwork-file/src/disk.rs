@@ -24,8 +24,8 @@ pub(crate) async fn run<T: Send + 'static>(
         BackendError::new(
             BackendErrorKind::Unreachable,
             Effect::Unknown,
-            "the driver ended before the disk had answered",
+            "the lock manager was dropped before the disk answered",
         )
-        .next_step("keep the lock manager until its locks are released")
+        .next_step("keep the lock manager until all its locks are released")
     })
 }

@@ -45,20 +45,23 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
         Finding::ok("directory", format!("{} is there", root.display()))
     } else if root.symlink_metadata().is_ok() {
         Finding::critical("directory", format!("{} is no directory", root.display()))
-            .consequence("no lock can be taken")
-            .remedy("remove what is in its place, or choose another one")
+            .consequence("no lock can be acquired")
+            .remedy("remove it, or choose another directory")
     } else {
-        Finding::info("directory", format!("{} is not there yet", root.display()))
-            .consequence("the first program that uses it makes it, for its own user alone")
-            .remedy("to share it between users, make it beforehand with the mode that it needs")
+        Finding::info("directory", format!("{} does not exist yet", root.display()))
+            .consequence("the first program that uses it creates it, for its own user only")
+            .remedy("to share it between users, create it first, with the mode that it needs")
     });
     report.add(place_is_kept(&root, &place));
     match Dir::open(place.clone()) {
         Ok(open) => report.findings.extend(file_system(&open)),
         Err(errno) => report.add(
             Finding::critical("rights", format!("{} cannot be opened: {errno}", place.display()))
-                .consequence("no lock can be taken")
-                .remedy("give this user the right to read and write it, or choose another one"),
+                .consequence("no lock can be acquired")
+                .remedy(
+                    "give this user the right to read and write it, or choose another \
+                    directory",
+                ),
         ),
     }
     report.add(mode(&place, exists));
@@ -86,14 +89,17 @@ fn place_is_kept(root: &Path, place: &Path) -> Finding {
     let below = |paths: &[&str]| paths.iter().map(PathBuf::from).find(|p| real.starts_with(p));
     if let Some(temp) = below(CLEANED).or_else(|| own_temp.filter(|temp| real.starts_with(temp))) {
         return Finding::warning("temp-directory", format!("it lies below {}", temp.display()))
-            .consequence("temp cleaners remove files by age: holders lose their locks by it")
-            .remedy("choose a directory that nobody sweeps, such as /var/lib/app/locks");
+            .consequence("temp cleaners remove old files, and holders then lose their locks")
+            .remedy("choose a directory that no temp cleaner covers, such as /var/lib/app/locks");
     }
     if let Some(volatile) = below(VOLATILE) {
         return Finding::info("temp-directory", format!("it lies below {}", volatile.display()))
-            .consequence("it is empty after a restart: lingers are gone, tokens go by the clock");
+            .consequence(
+                "it is empty after a restart: closed periods of `once` are lost, and \
+                tokens follow the clock",
+            );
     }
-    Finding::ok("temp-directory", "it lies where nobody sweeps")
+    Finding::ok("temp-directory", "no temp cleaner covers it")
 }
 
 fn file_system(dir: &Dir) -> Vec<Finding> {
@@ -101,11 +107,16 @@ fn file_system(dir: &Dir) -> Vec<Finding> {
     match fs_check::check_kind(dir) {
         Ok(()) => findings.push(match fs_check::kind_name(dir) {
             Some(name @ "overlay") => Finding::info("file-system", name)
-                .consequence("a container's own layer: other containers do not see these locks")
+                .consequence(
+                    "it is in the container's own layer: other containers do not see \
+                    these locks",
+                )
                 .remedy("to share locks between containers, mount one directory into each"),
             Some(name) => Finding::ok("file-system", format!("{name}, local")),
-            None => Finding::info("file-system", "of a kind that is not known here")
-                .consequence("held locks are tried out at each start; nothing else is known of it"),
+            None => Finding::info("file-system", "unknown kind of file system").consequence(
+                "each start checks that a held lock excludes others; nothing else \
+                    is known of it",
+            ),
         }),
         Err(error) => findings.push(
             Finding::critical("file-system", error.message)
@@ -125,10 +136,10 @@ fn space(room: &StatVfs) -> [Finding; 2] {
     let bytes = match bytes {
         0 => Finding::critical("space", found)
             .consequence("a key that was never locked cannot be locked")
-            .remedy("make room on the file system"),
+            .remedy("free space on the file system"),
         few if few < LITTLE_ROOM => Finding::warning("space", found)
             .consequence("soon a key that was never locked cannot be locked")
-            .remedy("make room on the file system"),
+            .remedy("free space on the file system"),
         _ => Finding::ok("space", found),
     };
     // Some file systems do not count them.
@@ -151,17 +162,17 @@ fn mode(place: &Path, exists: bool) -> Finding {
     use std::os::unix::fs::MetadataExt;
     let mode = match place.metadata() {
         Ok(found) if exists => found.mode() & 0o7777,
-        _ => return Finding::ok("mode", "it will be open to this user alone"),
+        _ => return Finding::ok("mode", "it will be accessible to this user only"),
     };
     let found = format!("{mode:04o}");
     if mode & 0o002 != 0 {
         return Finding::warning("mode", found)
-            .consequence("every user of this machine may break the locks")
+            .consequence("every user of this machine can break the locks")
             .remedy("share it by a group: chgrp and chmod 3770");
     }
     if mode & 0o1020 == 0o020 {
         return Finding::info("mode", found)
-            .consequence("each user of its group can take its parts away and put others in place")
+            .consequence("every user of its group can replace its files")
             .remedy("set the sticky bit: chmod +t");
     }
     Finding::ok("mode", found)
@@ -178,28 +189,31 @@ fn way(place: &Path) -> Finding {
     if let Some(open) = open {
         return Finding::warning(
             "path",
-            format!("everybody may rename what is in {}", open.display()),
+            format!("every user can rename the entries of {}", open.display()),
         )
-        .consequence("every user of this machine may put another lock directory in its place")
+        .consequence("every user of this machine can replace it with another lock directory")
         .remedy(format!("set the sticky bit: chmod +t {}", open.display()));
     }
     match real.metadata() {
         Ok(found) => Finding::ok("path", format!("belongs to {}", Owner::of_file(&found))),
-        Err(error) => Finding::warning("path", format!("cannot be looked at: {error}"))
-            .consequence("who may put another directory in its place is not known")
-            .remedy("give this user the right to reach it"),
+        Err(error) => Finding::warning("path", format!("cannot be checked: {error}"))
+            .consequence("it is not known who can replace the directory")
+            .remedy("give this user the right to search the directories of its path"),
     }
 }
 
 /// Whether this user may make what is missing below a directory.
 fn may_make(place: &Path) -> Finding {
     match rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => Finding::ok("rights", format!("this user may make it in {}", place.display())),
+        Ok(()) => Finding::ok("rights", format!("this user can create it in {}", place.display())),
         Err(errno) => {
             let error = std::io::Error::from(errno);
             Finding::critical("rights", format!("cannot write to {}: {error}", place.display()))
-                .consequence("the directory cannot be made, and no lock can be taken")
-                .remedy("give this user the right to write there, or make the directory for it")
+                .consequence("the directory cannot be created, and no lock can be acquired")
+                .remedy(
+                    "give this user the right to write there, or create the directory for \
+                    this user",
+                )
         }
     }
 }
@@ -213,7 +227,7 @@ fn descriptors() -> Finding {
     match soft {
         Some(few) if few < FEW_DESCRIPTORS => {
             Finding::warning("descriptors", format!("at most {few} open files for this process"))
-                .consequence("waiters that get no descriptor poll every 50 ms")
+                .consequence("waiters without a file descriptor poll every 50 ms")
                 .remedy("raise the limit of open files (ulimit -n)")
         }
         Some(soft) => Finding::ok("descriptors", format!("at most {soft} open files")),
@@ -227,7 +241,10 @@ fn boot_id(root: Option<&PathBuf>) -> Finding {
         Ok(boot) => boot,
         Err(error) => {
             return Finding::critical("boot-id", error.message)
-                .consequence("claims from before a restart cannot be told from those of today")
+                .consequence(
+                    "claims from before a restart cannot be distinguished from current \
+                    ones",
+                )
                 .remedy("make /proc readable");
         }
     };
@@ -239,7 +256,10 @@ fn boot_id(root: Option<&PathBuf>) -> Finding {
     }
     let all = alive.len();
     Finding::info("boot-id", format!("{found}; {others} of {all} sessions have another one"))
-        .consequence("none: they run in containers that were given one of their own, and their locks show that they live")
+        .consequence(
+            "none: they run in containers with a boot id of their own, and their held \
+            locks prove that they are alive",
+        )
 }
 
 fn clocks() -> Vec<Finding> {
@@ -247,7 +267,10 @@ fn clocks() -> Vec<Finding> {
     let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     findings.push(if is_shifted(&offsets) {
         Finding::critical("boot-clock", "this process is in a time namespace of its own")
-            .consequence("processes with another boot clock end each other's leases at wrong times")
+            .consequence(
+                "processes with different boot clocks end each other's leases at wrong \
+                times",
+            )
             .remedy("run all programs that use the directory in the same time namespace")
     } else {
         Finding::ok("boot-clock", "that of the machine")
@@ -255,9 +278,10 @@ fn clocks() -> Vec<Finding> {
     findings.push(if clock::wall_time().as_secs() < CLOCK_WAS_SET {
         Finding::warning("wall-clock", "it was not set")
             .consequence(
-                "tokens may repeat after the directory was lost; lingers end at wrong times",
+                "tokens may repeat if the directory is lost, and closed periods of `once` end at \
+                 wrong times",
             )
-            .remedy("let a time service set it")
+            .remedy("set it with a time service (NTP)")
     } else {
         Finding::ok("wall-clock", "set")
     });
@@ -279,29 +303,32 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
         Err(error) => {
             let code = if error.kind == BackendErrorKind::Denied { "rights" } else { "usable" };
             let finding = Finding::critical(code, error.message)
-                .consequence("no lock can be taken")
+                .consequence("no lock can be acquired")
                 .remedy(error.next_step.unwrap_or_default());
             return report.add(finding);
         }
     };
     report.add(Finding::ok("rights", "this user may read and write it"));
-    report.add(Finding::ok("usable", "a held lock keeps others out, and named pipes work"));
+    report.add(Finding::ok("usable", "a held lock excludes others, and named pipes work"));
     report.add(match dead {
         0 => Finding::ok("sessions", format!("{alive} alive")),
         _ => Finding::info("sessions", format!("{alive} alive, {dead} of dead processes"))
-            .consequence("none: their locks were free since they died, and the files are gone now"),
+            .consequence(
+                "none: their locks have been free since they died, and their files have \
+                been removed now",
+            ),
     });
     let everything = Query::Prefix("".into());
     let Some(all) = io.within(LOOK, backend.inspect(&everything)).await else {
         return report.add(
-            Finding::warning("records", "they could not all be looked at in time")
-                .consequence("a process may stand still in the middle of a change")
-                .remedy("find it (lslocks, fuser) and let it go on, or end it"),
+            Finding::warning("records", "not all could be checked in time")
+                .consequence("a process may have been stopped in the middle of a change")
+                .remedy("find it (lslocks, fuser), and resume or end it"),
         );
     };
     report.add(match all {
         Err(error) => Finding::warning("records", error.message)
-            .consequence("some keys cannot be looked at, and perhaps not be locked")
+            .consequence("some keys cannot be checked, and may not be lockable")
             .remedy(error.next_step.unwrap_or_default()),
         Ok(all) => {
             let damaged: Vec<_> = all
@@ -321,8 +348,8 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
     });
     if backend.polls() {
         report.add(
-            Finding::warning("wake-ups", "this process polls or cannot wake a waiter")
-                .consequence("waiters are woken late")
+            Finding::warning("wake-ups", "this process polls, or cannot notify a waiter")
+                .consequence("waiters are notified late")
                 .remedy("raise the limit of open files, or give all users the right to write"),
         );
     }

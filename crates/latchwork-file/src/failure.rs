@@ -42,8 +42,8 @@ pub(crate) fn failed_at(doing: &str, at: &Entry, errno: Errno, effect: Effect) -
 /// The error for what Latchwork did not put into the lock directory.
 pub(crate) fn strange(message: &str, effect: Effect) -> BackendError {
     BackendError::new(BackendErrorKind::Corrupt, effect, message).next_step(
-        "remove it, and find out who put it there: who may write to the lock directory can break \
-         its locks",
+        "remove it, and find out who put it there: every user who can write to the lock \
+         directory can break its locks",
     )
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn foreign(at: &Entry, owner: Owner, of_directory: Owner) -> BackendE
         BackendErrorKind::Denied,
         Effect::NotApplied,
         format!(
-            "{} belongs to {owner}, and the lock directory to {of_directory}: its owner could put \
-             another one in its place, and two would hold one lock",
+            "{} belongs to {owner}, and the lock directory to {of_directory}: its owner could \
+             replace it, and then two processes would hold the same lock",
             at.path().display()
         ),
     )
@@ -73,8 +73,8 @@ pub(crate) fn not_set_up(at: &Entry, of_directory: Owner) -> BackendError {
         BackendErrorKind::Denied,
         Effect::NotApplied,
         format!(
-            "{} is missing, and the lock directory is shared: only its owner, {of_directory}, can \
-             make what all its users trust",
+            "{} is missing, and the lock directory is shared: only its owner, {of_directory}, \
+             can create the files that all its users trust",
             at.path().display()
         ),
     )
@@ -119,8 +119,8 @@ pub(crate) fn removed(root: &Path) -> BackendError {
         ),
     )
     .next_step(
-        "keep temp cleaners away from it, name it by a path that stays the same over deploys, and \
-         restart every program that used it: a fresh start creates what is missing",
+        "exclude it from temp cleaners, name it by a path that stays the same across deploys, \
+         and restart every program that used it: at its start a program creates what is missing",
     )
 }
 
@@ -130,12 +130,12 @@ pub(crate) fn busy(stripe: &Path) -> BackendError {
         BackendErrorKind::Unreachable,
         Effect::NotApplied,
         format!(
-            "another process or thread keeps the stripe file {} locked; it may be stopped (SIGSTOP) in \
-             the middle of a change",
+            "another process or thread keeps the stripe file {} locked; it may have been stopped \
+             (SIGSTOP) in the middle of a change",
             stripe.display()
         ),
     )
-    .next_step("find it (lslocks, fuser) and let it go on, or end it")
+    .next_step("find it (lslocks, fuser), and resume or end it")
 }
 
 /// The error for a renewal whose floor needs a ceiling that is still on its way to the disk.
@@ -144,11 +144,12 @@ pub(crate) fn slow(stripe: &Path) -> BackendError {
         BackendErrorKind::Unreachable,
         Effect::NotApplied,
         format!(
-            "the disk takes long to sync the stripe file {}, which must come before a larger token",
+            "the disk is slow to sync the stripe file {}, which must happen before a larger \
+             token is given",
             stripe.display()
         ),
     )
-    .next_step("check what keeps the disk busy (iostat, dmesg); the renewal is repeated")
+    .next_step("check why the disk is busy (iostat, dmesg); Latchwork retries the renewal")
 }
 
 fn kind(errno: Errno) -> BackendErrorKind {
@@ -166,9 +167,9 @@ fn next_step(errno: Errno) -> Option<&'static str> {
         }
         Errno::ROFS => "mount the file system for writing, or choose another lock directory",
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
-            "make room on the file system of the lock directory"
+            "free space on the file system of the lock directory"
         }
-        Errno::XDEV => "let the whole lock directory lie on one mount",
+        Errno::XDEV => "put the whole lock directory on one mount",
         Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
         Errno::NOENT | Errno::NOTDIR | Errno::EXIST => "check the path of the lock directory",
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK => {

@@ -86,7 +86,7 @@ fn unsupported(root: &Path, what: &str) -> BackendError {
     BackendError::new(
         BackendErrorKind::Unsupported,
         Effect::NotApplied,
-        format!("the lock directory {} {what}: its locks cannot be relied on", root.display()),
+        format!("the lock directory {} {what}: its locks would not be reliable", root.display()),
     )
     .next_step(
         "choose a directory on a local file system such as ext4, xfs, btrfs or tmpfs; for locks \

@@ -80,7 +80,7 @@ impl Shared {
         }
         if self.denied.load(Ordering::Relaxed) {
             snapshot.notes.push(format!(
-                "no right to write to a wake file in {}, so its waiter is woken late: give all \
+                "cannot write to a wake file in {}, so its waiter is notified late: give all \
                  users of the directory the right to write to the files in it",
                 self.layout.sessions().path().display()
             ));

@@ -302,13 +302,13 @@ fn other_format(entry: &Entry, text: &str) -> BackendError {
         BackendErrorKind::Unsupported,
         Effect::NotApplied,
         format!(
-            "{}{} says {line:?}, and this program knows {:?}",
+            "{}{} says {line:?}, and this program supports {:?}",
             path.display(),
             whose.unwrap_or_default(),
             FORMAT.trim()
         ),
     )
-    .next_step("use the same version of Latchwork for all programs, or another directory")
+    .next_step("use the same version of Latchwork in all programs, or another directory")
 }
 
 /// Whether a name in the directory of a stripe's records is one that Latchwork gives.

@@ -153,9 +153,9 @@ fn ended() -> BackendError {
     BackendError::new(
         BackendErrorKind::Unreachable,
         Effect::NotApplied,
-        "the driver ended before the disk had answered",
+        "the lock manager was dropped before the disk answered",
     )
-    .next_step("keep the lock manager until its locks are released")
+    .next_step("keep the lock manager until all its locks are released")
 }
 
 #[cfg(test)]

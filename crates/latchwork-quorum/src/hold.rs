@@ -26,7 +26,7 @@ impl Ballot {
         match answer {
             // A node that did not take the floor over would not remember the token.
             Some(Ok(Renewal::Held { token, .. })) if token < self.asked.floor => {
-                let message = "the node did not take the token over";
+                let message = "the node did not store the token";
                 self.failures.push((node, super::corrupt(message)));
             }
             Some(Ok(held @ Renewal::Held { .. })) => self.held.push((node, held)),

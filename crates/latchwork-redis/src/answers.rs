@@ -31,9 +31,9 @@ pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
     BackendError::new(
         BackendErrorKind::Mismatch,
         Effect::NotApplied,
-        format!("the key is in use as {shape}, and this asks for {}", claim.mode.shape()),
+        format!("the key is in use as {shape}, and this client asks for {}", claim.mode.shape()),
     )
-    .next_step("use one kind of lock, and one limit, for a key")
+    .next_step("use one kind of lock and one limit for each key")
 }
 
 /// The namespace is guarded with other lengths than ours.
@@ -42,8 +42,8 @@ pub(crate) fn guarded_otherwise(max_ttl: Duration, quarantine: Duration) -> Back
         BackendErrorKind::Mismatch,
         Effect::NotApplied,
         format!(
-            "max_ttl: the namespace is guarded with max_ttl {max_ttl:?} (quarantine {quarantine:?}), \
-             and this client asks for others"
+            "max_ttl: the namespace is guarded with max_ttl {max_ttl:?} (quarantine \
+             {quarantine:?}), and this client has other values"
         ),
     )
     .next_step(

@@ -133,7 +133,7 @@ impl Cluster {
                 Effect::NotApplied,
                 format!("no node of the Cluster serves slot {slot}"),
             )
-            .next_step("look at CLUSTER INFO, and assign the slot to a node")
+            .next_step("see CLUSTER INFO, and assign the slot to a node")
         })
     }
 
@@ -198,7 +198,7 @@ impl Cluster {
                 Effect::NotApplied,
                 "no node of the Cluster serves any slot",
             )
-            .next_step("look at CLUSTER INFO, and assign the slots to nodes")
+            .next_step("see CLUSTER INFO, and assign the slots to nodes")
         }))
     }
 

@@ -121,7 +121,7 @@ impl RedisConfig {
             "rediss+sentinel" => (true, "sentinel"),
             "redis+cluster" => (false, "cluster"),
             "rediss+cluster" => (true, "cluster"),
-            _ => return Err(invalid(format!("store: the scheme {scheme:?} is not one of Redis"))),
+            _ => return Err(invalid(format!("store: {scheme:?} is not a scheme of Redis"))),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

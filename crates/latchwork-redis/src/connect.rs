@@ -156,7 +156,7 @@ async fn greet(
         return Err(match says_who(greeting) {
             // In words of its own, with whatever the server repeats of them.
             true => {
-                (redis::ErrorKind::AuthenticationFailed, "the server refuses the password").into()
+                (redis::ErrorKind::AuthenticationFailed, "the server rejected the password").into()
             }
             false => error,
         });
@@ -193,13 +193,13 @@ pub(crate) fn unreachable(
     };
     let (whom, step) = if kind == BackendErrorKind::Denied {
         let whom = format!(" as user {:?}", access.user());
-        (whom, "look at the user and the password in the address")
+        (whom, "check the user and the password in the address")
     } else if access.tls.is_some() {
-        let step = "look whether the server runs and speaks TLS, and whether its certificate is for \
-                    this name and from an authority that is trusted (ca=/path)";
+        let step = "check that the server is running and speaks TLS, and that its certificate is \
+            for this name and from a trusted authority (ca=/path)";
         (String::new(), step)
     } else {
-        (String::new(), "look whether the server runs and the address is right")
+        (String::new(), "check that the server is running and the address is correct")
     };
     let message = format!("cannot connect to {endpoint}{whom}: {error}");
     BackendError::new(kind, Effect::NotApplied, message).next_step(step)
@@ -307,6 +307,6 @@ mod tests {
         assert_eq!(refused.unwrap_err().code(), Some("DENIED"));
         let (refused, _) = greeted(&who, Protocol::Resp3, &["HTTP/1.1 400 Bad Request\r\n"]).await;
         let error = refused.unwrap_err().to_string();
-        assert!(error.contains("does not speak Redis"), "{error}");
+        assert!(error.contains("not a Redis server"), "{error}");
     }
 }

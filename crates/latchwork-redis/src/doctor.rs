@@ -94,7 +94,7 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
             BackendError::new(
                 BackendErrorKind::Unreachable,
                 Effect::NotApplied,
-                "no server of this address is known",
+                "no server of this address was found",
             )
         });
         return Err(Error::from_backend(problem, None, &store));
@@ -115,7 +115,7 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
 
 fn out_of_reach(endpoint: &Endpoint, error: &BackendError) -> Finding {
     Finding::critical("reachable", error.message.clone())
-        .consequence("locks that are kept there, or come to it by a failover, cannot be had")
+        .consequence("locks on this server, also after a failover to it, cannot be acquired")
         .remedy(error.next_step.clone().unwrap_or_else(|| "start it, or remove it".into()))
         .part(endpoint.to_string())
 }

@@ -55,13 +55,13 @@ const CODES: [(&str, BackendErrorKind, &str, Reaction); 9] = [
     (
         "CLUSTERDOWN",
         Unreachable,
-        "look at CLUSTER INFO: a slot has no master, or the nodes do not agree yet",
+        "see CLUSTER INFO: a slot has no master, or the nodes do not agree yet",
         Reaction::Again,
     ),
     ("LOADING", Unreachable, "wait until the server has read its data", Reaction::Again),
     ("BUSY", Unreachable, "a script blocks the server: SCRIPT KILL ends it", Reaction::Again),
-    ("WRONGPASS", Denied, "look at the user and the password", Reaction::None),
-    ("NOAUTH", Denied, "look at the user and the password", Reaction::None),
+    ("WRONGPASS", Denied, "check the user and the password", Reaction::None),
+    ("NOAUTH", Denied, "check the user and the password", Reaction::None),
     ("LWGUARD", Unsupported, GUARD_NEEDS, Reaction::None),
     ("CROSSSLOT", Unsupported, "use redis+cluster:// for a Cluster", Reaction::None),
 ];
@@ -81,7 +81,8 @@ const STATES: [(&str, &str, Reaction); 5] = [
     ),
     ("NOREPLICAS", "too few replicas are connected (min-replicas-to-write)", Reaction::None),
 ];
-const IS_REPLICA: &str = "this server is a replica: connect to the master, or by redis+sentinel://";
+const IS_REPLICA: &str = "this server is a replica: connect to the master, or use \
+    redis+sentinel://";
 
 /// Reads an error. `from` is the server that the command was sent to.
 pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
@@ -104,7 +105,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
                 Effect::Unknown,
                 format!("the connection to {from} broke: {error}"),
             )
-            .next_step("look whether the server runs and the network lets you reach it"),
+            .next_step("check that the server is running and reachable from here"),
             reaction: Reaction::Reconnect,
         };
     }
@@ -125,8 +126,8 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     }
     if says("WRONGTYPE") {
         let message = format!(
-            "the name is in use by something that is no string and so no lock of this family: a \
-             hash, as Redisson's locks are, a list or the like ({said})"
+            "the name is in use by a value that is not a string, and so not a lock of this kind: \
+             a hash (Redisson's locks are hashes), a list or the like ({said})"
         );
         return Failure {
             error: BackendError::new(Mismatch, Effect::NotApplied, message)
@@ -139,7 +140,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     }
     if is_missing() {
         let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
-        let step = "connect again: what the store can do is found out when it is connected to";
+        let step = "connect again: the store's capabilities are determined when connecting";
         return make(Unsupported, effect, step, Reaction::None);
     }
     // What is not known here may have happened half-way through a script.
@@ -165,7 +166,7 @@ pub(crate) fn strange(answer: &redis::Value) -> BackendError {
     BackendError::new(
         BackendErrorKind::Corrupt,
         Effect::Unknown,
-        format!("the server answered {answer:?}, which is no answer of the script"),
+        format!("the server answered {answer:?}, which is not an answer of the script"),
     )
 }
 

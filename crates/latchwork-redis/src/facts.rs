@@ -143,8 +143,8 @@ pub(crate) fn only_plain(what: impl fmt::Display) -> BackendError {
         BackendErrorKind::Unsupported,
         Effect::NotApplied,
         format!(
-            "{what}: this store, or a proxy before it, refuses scripts of several keys, so it has \
-             mutexes without a line and nothing else (plain mode)"
+            "{what}: this store, or a proxy in front of it, refuses scripts with several keys, \
+             so it has mutexes without a queue and nothing else (plain mode)"
         ),
     )
     .next_step("connect to the servers themselves, or use another store for this lock")
@@ -155,8 +155,8 @@ fn no_scripts(said: &str) -> BackendError {
         BackendErrorKind::Unsupported,
         Effect::NotApplied,
         format!(
-            "the store refuses EVAL ({said}): without a script of one key a release cannot \
-             compare and delete in one step, and could free the lock of another"
+            "the store refuses EVAL ({said}): without a script, a release cannot compare and \
+             delete in one step, and could free another client's lock"
         ),
     )
     .next_step("allow EVAL, or connect to the servers without the proxy")

@@ -35,7 +35,7 @@ impl Scripted {
             Ok(answer) => answer,
             Err(error) if error.kind == BackendErrorKind::Mismatch => {
                 let mut snapshot = Snapshot::free(key.clone());
-                snapshot.notes.push(format!("{:?} is in use by something else", names.lock()));
+                snapshot.notes.push(format!("{:?} is in use by another program", names.lock()));
                 return Ok(snapshot);
             }
             Err(error) => return Err(error),
@@ -71,7 +71,7 @@ impl Store {
         }
         let when = if look.begun { "more" } else { "from the next try on" };
         Ok(Some(format!(
-            "quarantine: the server may have lost locks, and grants nothing for {:?} {when}",
+            "quarantine: the server may have lost locks, and grants none for {:?} {when}",
             look.left
         )))
     }
@@ -221,7 +221,10 @@ fn cannot_list(error: BackendError) -> BackendError {
         return error;
     }
     let message = format!("this store does not list its keys: {}", error.message);
-    BackendError::new(error.kind, error.effect, message).next_step("ask for one key by its name")
+    BackendError::new(error.kind, error.effect, message).next_step(
+        "ask for a single key by its \
+        name",
+    )
 }
 
 fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
@@ -263,8 +266,11 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         other => {
             let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
             let name = names.lock();
-            snapshot.notes.push(format!("{name:?} is a {other} and no lock of this family{whose}"));
-            let said = format!("a {other} that is no lock of this family");
+            snapshot.notes.push(format!(
+                "{name:?} is a {other}, which is not a lock of this \
+                kind{whose}"
+            ));
+            let said = format!("a {other} that is not a lock of this kind");
             let party = Party::new(Mode::Exclusive, said);
             snapshot.holders.push(party.with(|it| it.remaining = left));
         }
@@ -310,11 +316,11 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
             _ => Mode::Read,
         };
         snapshot.shape = held.shape();
-        let party = Party::new(mode, "one or more that plain mode cannot name");
+        let party = Party::new(mode, "one or more clients that plain mode cannot name");
         snapshot.holders.push(party.with(|it| it.remaining = snapshot.linger.take()));
     }
     if snapshot.shape.is_some() {
-        snapshot.notes.push("plain mode: those who wait are not shown".into());
+        snapshot.notes.push("plain mode: waiters are not shown".into());
     }
     Some(snapshot)
 }
@@ -341,8 +347,8 @@ fn hold(
         Held::Foreign => {
             if left.is_none() {
                 snapshot.notes.push(
-                    "a client of another kind holds it without a ttl: if that one has died, only \
-                     deleting the key frees it"
+                    "a client of another kind holds it without a ttl: if that client has died, \
+                     the key is free only after somebody deletes it"
                         .into(),
                 );
             }

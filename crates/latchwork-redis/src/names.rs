@@ -219,7 +219,7 @@ fn check(text: &str) -> Result<(), BackendError> {
     if !reserved {
         return Ok(());
     }
-    Err(invalid(format!("key: {text:?} is a name that Latchwork uses for itself in Redis"))
+    Err(invalid(format!("key: {text:?} is a name that Latchwork reserves in Redis"))
         .next_step("use a name that does not start with \"lw:\" or end with \":lw:\" and a word"))
 }
 

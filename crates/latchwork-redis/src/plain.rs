@@ -96,9 +96,9 @@ impl Plain {
         Err(BackendError::new(
             BackendErrorKind::Unreachable,
             Effect::Unknown,
-            "the key was taken away again and again before the claim had its token",
+            "the key was deleted again and again before the client had its token",
         )
-        .next_step("use a longer ttl, or look who deletes the key"))
+        .next_step("use a longer ttl, or find out who deletes the key"))
     }
 
     /// Draws a token and writes it into the key; empty if the key is no longer the claim's.

@@ -145,7 +145,7 @@ impl Confirm {
                 Effect::Unknown,
                 format!("{confirmed} of {wanted} replicas confirmed the lock in time"),
             )
-            .next_step("look at the replicas (INFO replication), or lower min_replicas")),
+            .next_step("check the replicas (INFO replication), or lower min_replicas")),
             Err(error) => Err(error.clone().with_effect(Effect::Unknown)),
         }
     }

@@ -87,11 +87,11 @@ impl Sentinels {
             let (kind, step) = match problems.iter().any(denied) {
                 true => (
                     BackendErrorKind::Denied,
-                    "look at sentinel_user and sentinel_password in the address",
+                    "check sentinel_user and sentinel_password in the address",
                 ),
                 false => (
                     BackendErrorKind::Unreachable,
-                    "look whether the Sentinels run and watch a master of this name",
+                    "check that the Sentinels are running and monitor a master of this name",
                 ),
             };
             let said: Vec<_> = problems.iter().map(BackendError::to_string).collect();
@@ -144,7 +144,7 @@ impl Sentinels {
             BackendErrorKind::Unreachable,
             Effect::NotApplied,
             format!(
-                "the Sentinels name {} as the master {:?}, and it says that it is a {}",
+                "the Sentinels name {} as the master {:?}, but it reports that it is a {}",
                 link.endpoint(),
                 self.service,
                 link.facts.role

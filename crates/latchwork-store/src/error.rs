@@ -284,7 +284,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
             LostReason::Expired => "the lock expired before the store confirmed it again",
-            LostReason::Taken => "the store says that the lock is no longer held",
+            LostReason::Taken => "the store reports that the lock is no longer held",
             LostReason::SessionEnded => "the session that held the lock has ended",
             LostReason::MaxHold => "the lock reached its longest allowed hold (max_hold)",
             LostReason::Forked => "the lock is held by the process that this one was forked from",

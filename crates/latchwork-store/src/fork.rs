@@ -167,7 +167,7 @@ mod close {
             Self { fd, slot, origin }
         }
 
-        /// The descriptor. Whoever keeps a clone for longer keeps it open, and a child that is forked
+        /// The descriptor. A clone that is kept for longer keeps it open, and a child that is forked
         /// after this value was dropped has it too.
         pub fn fd(&self) -> &Arc<OwnedFd> {
             &self.fd

@@ -6,7 +6,7 @@
 //! 1. `change` makes each verb atomic (B1): it takes the record of a key, lets the pure
 //!    [`Record`] judge, and writes it back. Rules about claims, order and tokens are all there.
 //! 2. The time comes from the [`Io`] and is read inside the atomic step, so that no record sees
-//!    time go back. No timer runs: what has ended is dropped by whoever comes next (B11).
+//!    time go back. No timer runs: the next verb drops what has ended (B11).
 //! 3. A blocked try takes a seat *before* it answers, in the same step. A wake-up that comes
 //!    between the answer and `wait` finds the seat and stays there (B7).
 //! 4. A record that holds nothing is dropped; its token lives on in a single number (B8).
@@ -133,7 +133,7 @@ impl MemoryBackend {
         called.extend(entry.seat(claim.id));
         table.drop_idle(&claim.key, now);
         drop(table);
-        // Not under the lock: whoever is called may come at once.
+        // Not under the lock: a waiter that is woken may come at once.
         called.iter().for_each(|seat| seat.notify_one()); // kept in the seat until its owner waits
         answer
     }
@@ -146,7 +146,7 @@ impl Entry {
         admissible.filter_map(|w| self.seats.get(&w.id).cloned()).collect()
     }
 
-    /// Gives the claim a seat if it stands in line, and takes it away if it does not. Returns the
+    /// Gives the claim a seat if it is in line, and takes it away if it does not. Returns the
     /// seats of those who have lost their places by their ttl: who still waits must come again.
     fn seat(&mut self, id: ClaimId) -> Vec<Arc<Notify>> {
         if self.record.line.iter().any(|w| w.id == id) {

@@ -13,8 +13,8 @@ const HANDOVER_BITS: u32 = 10;
 /// cannot write over its successor. No lease can prevent that pause (Kleppmann 2016, "How to do
 /// distributed locking"); Chubby calls the number a sequencer (Burrows, OSDI 2006).
 ///
-/// Tokens stay below 2^63, so they fit a signed 64-bit column; they pass 2^53, so a number in
-/// JSON or Lua is too small for them: print them as text.
+/// Tokens stay below 2^63, so they fit a signed 64-bit column. They exceed 2^53, so a number
+/// in JSON or Lua is too small for them: print them as text.
 ///
 /// ```
 /// use latchwork_store::FencingToken;

@@ -204,9 +204,9 @@ pub struct Party {
     pub holder: Holder,
     /// Its token, for a holder.
     pub token: Option<u64>,
-    /// What is left of its ttl by the store's clock; `None` if it never ends by itself.
+    /// The rest of its ttl by the store's clock; `None` if it never ends by itself.
     pub remaining: Option<Duration>,
-    /// How long ago it first asked, by the wall clocks of its process and of whoever looks; `None`
+    /// How long ago it first asked, by the clocks of its process and of this one; `None`
     /// if the store does not keep that.
     pub age: Option<Duration>,
 }

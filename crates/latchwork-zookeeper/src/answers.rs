@@ -48,15 +48,15 @@ pub(crate) fn lives_for(
     if ttl >= claim.ttl / 2 {
         return Ok(ttl);
     }
-    let message = "the session was not heard of for so long that it may end soon";
+    let message = "the servers have not confirmed the session for so long that it may end soon";
     Err(BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
-        .next_step("look whether the servers run and this process is not stopped"))
+        .next_step("check that the servers are running and that this process was not stopped"))
 }
 
 pub(crate) fn token_of(node: &Node) -> Result<u64, BackendError> {
     let token = u64::try_from(node.created).ok().filter(|token| *token < 1 << 53);
     token.ok_or_else(|| {
-        let message = format!("the transaction {:#x} is past what a token can be", node.created);
+        let message = format!("the transaction {:#x} exceeds the largest token", node.created);
         BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message)
     })
 }

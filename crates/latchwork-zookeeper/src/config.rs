@@ -144,7 +144,10 @@ fn read_chroot(path: &str) -> Result<String, Error> {
     for part in path.split('/') {
         let name = decode(part, "chroot")?;
         if name.is_empty() || !crate::names::is_plain(&name) {
-            return Err(invalid(format!("store: the chroot has {name:?}, which is no name")));
+            return Err(invalid(format!(
+                "store: the chroot contains {name:?}, which is not a \
+                valid name"
+            )));
         }
         chroot.push('/');
         chroot.push_str(&name);

@@ -112,18 +112,18 @@ async fn ask(server: &Endpoint, word: &'static str, io: &Io) -> Result<String, B
 fn examine(status: &Status) -> Vec<Finding> {
     let Some(said) = &status.server else {
         return vec![
-            Finding::info("version", "the server does not tell")
-                .consequence("what it is cannot be judged")
+            Finding::info("version", "the server does not answer this question")
+                .consequence("its role cannot be checked")
                 .remedy("allow srvr and conf in 4lw.commands.whitelist"),
         ];
     };
     let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let mode = match field("Mode:") {
         None => Finding::critical("serving", "the server does not serve requests")
-            .consequence("it grants and renews nothing")
-            .remedy("look whether a majority of the servers runs and reaches each other"),
-        Some("standalone") => Finding::info("serving", "alone, not one of an ensemble")
-            .consequence("when it is gone no lock is to be had")
+            .consequence("it neither grants nor renews locks")
+            .remedy("check that a majority of the servers is running and connected to each other"),
+        Some("standalone") => Finding::info("serving", "it is alone, not a member of an ensemble")
+            .consequence("if it fails, no lock can be acquired")
             .remedy("use an ensemble of three or five"),
         Some(mode) => Finding::ok("serving", format!("as {mode}")),
     };
@@ -142,10 +142,10 @@ fn version(text: &str) -> Finding {
     let found = format!("ZooKeeper {short}");
     match version {
         (0, 0, 0) => Finding::info("version", found)
-            .consequence("it cannot be judged")
+            .consequence("it cannot be checked")
             .remedy("use ZooKeeper 3.5.3 or later"),
         _ if version < (3, 5, 3) => Finding::critical("version", found)
-            .consequence("the requests of this backend are not understood")
+            .consequence("this version does not support the requests that Latchwork sends")
             .remedy("use ZooKeeper 3.5.3 or later"),
         _ => Finding::ok("version", found),
     }
@@ -159,7 +159,10 @@ fn ticks(settings: &HashMap<String, u64>) -> Option<Finding> {
         Finding::ok("ticks", found)
     } else {
         Finding::critical("ticks", found)
-            .consequence("a session of less than two ticks may end while its lock is believed in")
+            .consequence(
+                "a session of less than two ticks may end while its holder counts on \
+                the lock",
+            )
             .remedy("set minSessionTimeout to at least two ticks")
     })
 }
@@ -174,9 +177,10 @@ fn connections(settings: &HashMap<String, u64>) -> Option<Finding> {
         NONE | MANY.. => Finding::ok("connections", found),
         _ => Finding::info("connections", found)
             .consequence(format!(
-                "{most} processes of one host may have locks at a time; more wait"
+                "at most {most} processes of one host can have locks at a time; more have to \
+                 wait"
             ))
-            .remedy("set maxClientCnxns to what your hosts need; a process takes six at most"),
+            .remedy("set maxClientCnxns to what your hosts need; a process uses six at most"),
     })
 }
 
@@ -194,15 +198,19 @@ fn sessions_are(shortest: Duration, longest: Duration) -> Finding {
 
 fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
     let Some(access) = access else {
-        return Finding::ok("access", "the chroot is made with the first lock");
+        return Finding::ok("access", "the first lock creates the chroot");
     };
     let is_open = |(rights, scheme, id): &(i32, String, String)| {
         scheme == "world" && id == "anyone" && rights & CHANGES != 0
     };
     match access.iter().any(is_open) {
-        true => Finding::info("access", "anybody who reaches the servers may change the locks")
-            .consequence("whoever deletes a node ends the lock of its holder")
-            .remedy("give user:password@ in the address and set an ACL on the chroot (setAcl)"),
+        true => Finding::info(
+            "access",
+            "everybody who can reach the servers can change the \
+            locks",
+        )
+        .consequence("a client that deletes a node ends the lock of its holder")
+        .remedy("write user:password@ in the address, and set an ACL on the chroot (setAcl)"),
         false => Finding::ok("access", "the chroot has an ACL"),
     }
 }
@@ -210,7 +218,10 @@ fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
 fn one_address(servers: usize) -> Finding {
     match servers {
         1 => Finding::info("servers", "the address names one server")
-            .consequence("when that one is gone no lock is to be had, though others may run")
+            .consequence(
+                "if it fails, no lock can be acquired, even if other members are \
+                running",
+            )
             .remedy("name all servers: zk://h1,h2,h3"),
         _ => Finding::ok("servers", format!("the address names {servers}")),
     }
@@ -218,8 +229,12 @@ fn one_address(servers: usize) -> Finding {
 
 fn out_of_reach(error: &BackendError) -> Finding {
     Finding::critical("reachable", error.message.clone())
-        .consequence("one more that is gone may be one too many for a majority")
-        .remedy(error.next_step.clone().unwrap_or_else(|| "start it, or take it out".into()))
+        .consequence("if one more fails, a majority may be lost")
+        .remedy(error.next_step.clone().unwrap_or_else(|| {
+            "start it, or remove it from the \
+            address"
+                .into()
+        }))
 }
 
 #[cfg(test)]

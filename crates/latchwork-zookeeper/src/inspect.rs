@@ -80,8 +80,8 @@ impl Shared {
             snapshot.notes.push(format!("its path in ZooKeeper is {lock:?}"));
         }
         for stranger in &line.strangers {
-            let note = format!("{stranger:?} below {lock:?} is of no kind known here");
-            snapshot.notes.push(format!("{note}: claims are refused while it is there"));
+            let note = format!("{stranger:?} below {lock:?} is not a node of Latchwork");
+            snapshot.notes.push(format!("{note}: claims are refused while it exists"));
         }
         let mut told: Vec<Option<(Told, Stat)>> = Vec::with_capacity(line.places.len());
         for places in line.places.chunks(MOST) {
@@ -111,7 +111,7 @@ impl Shared {
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
             if stat.owner == 0 {
                 let note = format!("{:?} has no session", place.name);
-                let end = "if its owner has died, only deleting it frees the key";
+                let end = "if its owner has died, the key is free only after somebody deletes it";
                 snapshot.notes.push(format!("{note}: {end}"));
             }
             // Curator's nodes carry an id too; they are not ours to evict.

@@ -192,14 +192,21 @@ impl Line {
         let mismatch =
             |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
         if let Some(stranger) = self.strangers.first() {
-            let what = format!("among the claims is {stranger:?}, which is of no kind known here");
-            let step = "use another key, or look who made it";
+            let what = format!(
+                "among the claims is {stranger:?}, which is not a node of \
+                Latchwork"
+            );
+            let step = "use another key, or find out who created it";
             return Some(mismatch(what).next_step(step));
         }
         let used = self.places[..ahead].first()?.mode.shape();
         let wanted: Shape = mode.shape();
-        (used != wanted)
-            .then(|| mismatch(format!("the key is in use as {used}, and this asks for {wanted}")))
+        (used != wanted).then(|| {
+            mismatch(format!(
+                "the key is in use as {used}, and this client asks for \
+                {wanted}"
+            ))
+        })
     }
 
     /// Until when the key is closed, in ms on the leader's clock, if it is so now.

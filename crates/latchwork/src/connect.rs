@@ -231,13 +231,13 @@ fn of_memory(name: Option<&str>) -> Report {
     };
     report.add(
         Finding::info("scope", scope)
-            .consequence("other processes are not kept out")
+            .consequence("other processes are not excluded")
             .remedy("use a directory (file:///...) or a server to lock between processes"),
     );
     report.add(
         Finding::info("persistence", "none")
-            .consequence("locks, lingers and tokens end with the process; tokens start anew")
-            .remedy("use another store where a token must outlive the process"),
+            .consequence("locks, closed periods and tokens end with the process")
+            .remedy("use another store if tokens must outlive the process"),
     );
     report.add(Finding::ok("clock", "the holder's own"));
     report
@@ -257,7 +257,7 @@ pub fn default_store() -> Result<String, Error> {
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| Some(absolute("HOME")?.join(".local").join("state")))
         .ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, "store: no default, for HOME is not set")
+            Error::new(ErrorKind::Invalid, "store: there is no default because HOME is not set")
                 .next_step("name the store, for example file:///var/lib/app/locks")
         })?;
     Ok(file_url(&state.join("latchwork")))

@@ -65,7 +65,7 @@ async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
         if let Ok(seen) = manager.inspect(name).await
             && let Some(who) = in_the_way(args, &seen)
         {
-            let step = format!("wait longer (--wait), or look at it with latchwork show {name:?}");
+            let step = format!("wait longer (--wait), or see latchwork show {name:?}");
             return error(format!("not free: {who}")).key(&seen.key).next_step(step);
         }
     }
@@ -93,7 +93,7 @@ fn in_the_way(args: &LockArgs, seen: &Snapshot) -> Option<String> {
     };
     match (seen.holders.first(), seen.waiters.first()) {
         (Some(party), _) if !shares => Some(format!("held by {}", party.holder)),
-        (_, Some(party)) => Some(format!("{} waits for it already", party.holder)),
+        (_, Some(party)) => Some(format!("{} is waiting for it already", party.holder)),
         _ => None,
     }
 }

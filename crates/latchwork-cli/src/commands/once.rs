@@ -71,8 +71,8 @@ async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
     output.fail(
         "Running",
         &format!(
-            "nothing was reset: {name:?} is being done{by}; wait for its end, or look at it with \
-             latchwork show {name:?}"
+            "nothing was reset: {name:?} is running{by}; wait for its end, or see latchwork show \
+             {name:?}"
         ),
     );
     Ok(exit::TIMED_OUT)

@@ -116,7 +116,9 @@ impl Task<'_> {
                             coarse(asked_after(longest, ttl)),
                         )
                     }
-                    Loss::Stalled => "latchwork was stopped or starved past its expiry".to_owned(),
+                    Loss::Stalled => {
+                        "latchwork was stopped or starved until it had expired".to_owned()
+                    }
                 };
                 output.fail("Lost", &format!("lost {names}: {reason}; the command was ended"));
                 exit::LOST
@@ -238,7 +240,7 @@ impl Session<'_> {
                         code = exit::UNREACHABLE;
                     }
                 } else {
-                    let message = format!("not released yet: {why}; it will expire");
+                    let message = format!("not released yet: {why}; the lock will expire");
                     output.note("unreleased", &message, &fields);
                 }
             }

@@ -34,7 +34,7 @@ pub(super) fn read(file: &Path) -> Result<String, Error> {
     // It may be a pipe, so its length is not known before.
     File::open(file)
         .and_then(|opened| opened.take(LONGEST).read_to_string(&mut text))
-        .map_err(|error| invalid(error.to_string(), "check its name and who may read it"))?;
+        .map_err(|error| invalid(error.to_string(), "check its name and its permissions"))?;
     let lines = text.lines().map(str::trim);
     let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next(), lines.next()) {

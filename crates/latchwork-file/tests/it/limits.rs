@@ -148,7 +148,7 @@ async fn a_waiter_that_may_not_be_woken_is_named() {
     blocked(backend.try_acquire(&mine).await);
     other.tell("release");
     let said = other.line();
-    assert!(said.starts_with("true ") && said.contains("right to write to a wake file"), "{said}");
+    assert!(said.starts_with("true ") && said.contains("cannot write to a wake file"), "{said}");
     granted(backend.try_acquire(&mine).await);
     other.end();
 }

@@ -125,7 +125,7 @@ fn number(line: &[u8]) -> Result<Option<usize>, Error> {
 }
 
 fn strange(what: std::fmt::Arguments<'_>) -> Error {
-    Error::new(ErrorKind::InvalidData, format!("the server does not speak Redis: an answer {what}"))
+    Error::new(ErrorKind::InvalidData, format!("not a Redis server: its answer {what}"))
 }
 
 #[cfg(test)]

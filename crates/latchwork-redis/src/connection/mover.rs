@@ -141,7 +141,7 @@ impl<S> Mover<S> {
                 }
             }
             None => {
-                let strange = "the server does not speak Redis: an answer that nobody asked for";
+                let strange = "not a Redis server: it sent an answer without a request";
                 return Err(Error::new(ErrorKind::InvalidData, strange).into());
             }
         }

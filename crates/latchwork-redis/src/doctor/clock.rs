@@ -31,8 +31,8 @@ pub(super) async fn examine(server: &Server, io: &Io) -> Vec<Finding> {
     let Some(first) = look(server, io).await else {
         return vec![
             Finding::critical("clock", "TIME is refused")
-                .consequence("no script of Latchwork runs without it")
-                .remedy("let the user call TIME"),
+                .consequence("Latchwork's scripts need it")
+                .remedy("give the user the right to call TIME"),
         ];
     };
     io.sleep(BETWEEN).await;
@@ -65,8 +65,8 @@ fn offset(look: &Look) -> Finding {
         return Finding::ok("clock", found);
     }
     Finding::warning("clock", found)
-        .consequence("after a loss of data or a failover tokens may go back by as much")
-        .remedy("let a time service set both clocks")
+        .consequence("after a loss of data or a failover, tokens may go back by that much")
+        .remedy("set both clocks with a time service (NTP)")
 }
 
 fn rate(first: &Look, last: &Look) -> Finding {
@@ -76,15 +76,18 @@ fn rate(first: &Look, last: &Look) -> Finding {
     let found = format!("{theirs:.3} s passed there in {ours:.3} s here");
     if theirs.abs() <= doubt {
         return Finding::critical("clock-rate", found)
-            .consequence("the clock stands still: no lock ever ends by itself")
-            .remedy("look at the server's clock source (a virtual machine's TSC)");
+            .consequence("the clock does not advance: no lock ever expires")
+            .remedy("check the server's clock source (the TSC of a virtual machine)");
     }
     if (theirs - ours).abs() <= ours * RATE + doubt {
         return Finding::ok("clock-rate", found);
     }
     Finding::critical("clock-rate", found)
-        .consequence("locks end earlier than their holders believe, or later than waiters expect")
-        .remedy("look at the server's clock: it was set just now, or it runs at another rate")
+        .consequence(
+            "locks expire earlier than their holders expect, or later than waiters \
+            expect",
+        )
+        .remedy("check the server's clock: it was set just now, or it runs at another rate")
 }
 
 /// Whether the servers' clocks agree with one another.
@@ -105,8 +108,11 @@ pub(crate) fn spread(report: &Report) -> Option<Finding> {
         Finding::ok("clock-spread", found)
     } else {
         Finding::warning("clock-spread", found)
-            .consequence("a replica whose clock is ahead ends locks early when it takes over")
-            .remedy("let a time service set the clocks of all servers")
+            .consequence(
+                "a replica whose clock is ahead expires locks early after a failover to \
+                it",
+            )
+            .remedy("set the clocks of all servers with a time service (NTP)")
     })
 }
 

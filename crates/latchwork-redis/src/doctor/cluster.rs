@@ -63,8 +63,11 @@ async fn one(server: &Server, shortest: u64, config: &RedisConfig) -> Vec<Findin
         Err(said) => {
             return vec![
                 Finding::critical("cluster-state", said)
-                    .consequence("who serves which key cannot be found out")
-                    .remedy("use redis:// for a server that is no Cluster, or let the user call CLUSTER")
+                    .consequence("the slots of the Cluster cannot be read")
+                    .remedy(
+                        "use redis:// for a server that is not in a Cluster, or give the \
+                        user the right to call CLUSTER",
+                    )
                     .part(server.part.clone()),
             ];
         }
@@ -78,13 +81,14 @@ async fn one(server: &Server, shortest: u64, config: &RedisConfig) -> Vec<Findin
     } else {
         let whole = server.setting("cluster-require-full-coverage").await;
         let consequence = match whole.as_deref() {
-            Some("no") => "locks in the slots that nobody serves cannot be had",
-            _ if state == "ok" => "locks in the slots that nobody serves cannot be had",
-            _ => "no lock can be had at this node, whatever its slot",
+            Some("no") => "locks in slots without a node cannot be acquired",
+            _ if state == "ok" => "locks in slots without a node cannot be acquired",
+            _ => "no lock can be acquired at this node, whatever its slot",
         };
-        Finding::critical("cluster-state", found)
-            .consequence(consequence)
-            .remedy("look at CLUSTER NODES; assign the slots (redis-cli --cluster fix) or start their masters")
+        Finding::critical("cluster-state", found).consequence(consequence).remedy(
+            "see CLUSTER NODES; assign the slots (redis-cli --cluster fix) or start \
+                their masters",
+        )
     };
     findings.push(finding);
     if let Some(timeout) = server.setting("cluster-node-timeout").await {

@@ -125,24 +125,26 @@ fn judge(
     }
     let gap = |found: String| {
         let make = if deposed.is_some() { Finding::critical } else { Finding::warning };
-        make("min-replicas", format!("{found}; {waits}")).consequence(
-            "a master that is cut off goes on granting and renewing beside the new one",
-        )
+        make("min-replicas", format!("{found}; {waits}"))
+            .consequence("an isolated master continues to grant and renew locks beside the new one")
     };
     let (Some(least), Some(lag)) = (settings.least, settings.lag) else {
         let found = "this user may not read min-replicas-to-write and min-replicas-max-lag";
-        let consequence = "unless they are set right, a master that is cut off goes on granting beside the new one";
+        let consequence = "unless they are set correctly, an isolated master continues to grant \
+            locks beside the new one";
         let found = format!("{found}; {waits}");
         return match deposed {
             None => Finding::info("min-replicas", found).consequence(consequence),
             Some(_) => Finding::warning("min-replicas", found)
                 .consequence(consequence)
-                .remedy("let the user of this report call CONFIG GET"),
+                .remedy("give the user of this report the right to call CONFIG GET"),
         };
     };
     if settings.version.is_some_and(|version| version < (7, 0)) {
-        return gap("before Redis 7.0 scripts write whatever min-replicas-to-write says".into())
-            .remedy("use Redis 7.0 or newer, or a Cluster");
+        return gap(
+            "before Redis 7.0, scripts write even if min-replicas-to-write forbids it".into()
+        )
+        .remedy("use Redis 7.0 or newer, or a Cluster");
     }
     if least == 0 || lag == 0 {
         let name = if least == 0 { "min-replicas-to-write" } else { "min-replicas-max-lag" };
@@ -156,8 +158,8 @@ fn judge(
              that was replaced"
         ))
         .remedy(format!(
-            "set min-replicas-to-write {needed} on all servers; fewer are enough if a Sentinel \
-             stands beside each server and nowhere else"
+            "set min-replicas-to-write {needed} on all servers; fewer are enough if each server \
+             has a Sentinel on its machine and there are no others"
         ));
     }
     let stops = Duration::from_secs(lag).saturating_add(ROUNDED);
@@ -179,7 +181,7 @@ fn judge(
 fn price(found: String, needed: usize, all: usize) -> Finding {
     if needed >= all {
         return Finding::info("min-replicas", found).consequence(
-            "while a replica is away no lock is granted; nor after a failover, until the old \
+            "no lock is granted while a replica is down, or after a failover until the old \
              master is back as a replica",
         );
     }
@@ -196,7 +198,8 @@ pub(super) fn node_timeout(millis: &str, shortest: u64, config: &RedisConfig) ->
     const CODE: &str = "cluster-node-timeout";
     let found = format!("{millis} ms");
     let told = Finding::info(CODE, &*found).consequence(
-        "so long, and two seconds more, a master that is cut off goes on granting and renewing",
+        "an isolated master continues to grant and renew locks for that long and two seconds \
+         more",
     );
     let Some(rule) = Rule::of(config) else { return told };
     let Ok(timeout) = millis.parse().map(Duration::from_millis) else { return told };
@@ -207,7 +210,7 @@ pub(super) fn node_timeout(millis: &str, shortest: u64, config: &RedisConfig) ->
     }
     let seconds = stops.as_secs().saturating_add(1);
     Finding::critical(CODE, format!("{found}, and deposed is {:?}", rule.deposed))
-        .consequence("a master that is cut off goes on granting and renewing beside the new one")
+        .consequence("an isolated master continues to grant and renew locks beside the new one")
         .remedy(format!(
             "set a smaller cluster-node-timeout, the same on all nodes, or deposed={seconds}s in the \
              address of all clients"

@@ -27,15 +27,15 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
     let (all, guard) = match io.within(LOOK, look).await {
         None => {
             return vec![
-                Finding::info("locks", "they could not all be looked at in time")
-                    .consequence("the server has many keys; nothing else is known of the locks"),
+                Finding::info("locks", "not all could be checked in time")
+                    .consequence("the server has many keys; the locks were not checked further"),
             ];
         }
         Some(Err(error)) => {
             return vec![
                 Finding::warning("locks", error.message())
-                    .consequence("the locks cannot be looked at, and perhaps not be taken")
-                    .remedy(error.hint().unwrap_or("look at the other findings")),
+                    .consequence("the locks cannot be checked, and perhaps not acquired")
+                    .remedy(error.hint().unwrap_or("see the other findings")),
             ];
         }
         Some(Ok(found)) => found,
@@ -58,7 +58,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
                     first.key
                 ),
             )
-            .consequence("if that client has died, nobody will ever get the lock")
+            .consequence("if that client has died, nobody can ever acquire the lock")
             .remedy("make sure that its holder is dead, then delete the key"),
         );
     }
@@ -73,7 +73,10 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
         let Some(first) = markers.first() else { return Ok(Vec::new()) };
         return Ok(vec![
             Finding::critical("guard", format!("off here, and others guard {}", name_of(first)))
-                .consequence("after a restart without data this client lets a second holder in")
+                .consequence(
+                    "after a restart without data, this client may acquire a lock that \
+                    is held",
+                )
                 .remedy("add guard=true, and the max_ttl of the others"),
         ]);
     };
@@ -101,7 +104,7 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
             format!("{own}; no namespace has been used with it yet"),
         )
         .consequence(
-            "the first use of a namespace waits for the quarantine; latchwork init spares that",
+            "the first use of a namespace waits for the quarantine; latchwork init avoids that",
         ),
         None => Finding::ok("guard", own),
         Some((marker, (max_ttl, quarantine))) => Finding::critical(
@@ -111,7 +114,7 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
                 name_of(marker)
             ),
         )
-        .consequence("no lock of that namespace can be taken with this address")
+        .consequence("no lock of that namespace can be acquired with this address")
         .remedy("give all clients the same max_ttl and deposed, or change them by latchwork init"),
     });
     for (name, (left, slots, begun)) in closed {
@@ -121,9 +124,9 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
         findings.push(
             Finding::warning("quarantine", format!("{name}{slots}: {left:?} more{from}"))
                 .consequence(
-                    "no lock of it is granted until then, for one that was lost may be held",
+                    "it grants no lock until then, because a lock that it lost may be held",
                 )
-                .remedy("wait; or, if you know that nobody holds a lock, call latchwork init"),
+                .remedy("wait; or, if you know that nobody holds a lock, run latchwork init"),
         );
     }
     Ok(findings)
@@ -152,7 +155,7 @@ async fn namespaces(shared: &Store) -> Result<Finding, BackendError> {
         )
         .consequence(
             "clients that name other namespaces take the tokens of the same lock from another \
-             counter, and look at another marker of the guard",
+             counter, and check another marker of the guard",
         )
         .remedy("give all clients of a lock the same namespaces= in their address"),
     })

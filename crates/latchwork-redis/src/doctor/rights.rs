@@ -72,13 +72,16 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
         Finding::ok("rights", "all commands that locks need")
     } else {
         Finding::critical("rights", format!("refused: {}", needed.join(", ")))
-            .consequence("no lock can be taken, or none released")
+            .consequence("no lock can be acquired, or none released")
             .remedy(format!("ACL SETUSER the user with +{}", needed.join(" +").to_lowercase()))
     });
     if confined {
         findings.push(
-            Finding::info("rights-names", format!("this user may not touch {NAME}"))
-                .consequence("it is confined to some names: locks need a namespace that is among them, and namespaces=shop in the address for ~shop:*"),
+            Finding::info("rights-names", format!("this user has no right to the key {NAME}"))
+                .consequence(
+                    "the user has rights to some keys only: locks need a namespace \
+                    among them, and namespaces=shop in the address for ~shop:*",
+                ),
         );
     }
     let looking = tried(server, LOOKING, &mut confined).await;
@@ -165,19 +168,26 @@ async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Find
         return Finding::ok("rights-channels", format!("{publish} and {subscribe}"));
     }
     if refused.is_empty() && confined && !has_no_channels(server).await {
-        return Finding::info("rights-channels", format!("this user may not use {CHANNEL}"))
-            .consequence(
-                "it is confined: it needs the channels of its namespace too, such as &shop:* with \
-                 namespaces=shop in the address",
-            );
+        return Finding::info(
+            "rights-channels",
+            format!(
+                "this user has no right to the channel \
+            {CHANNEL}"
+            ),
+        )
+        .consequence(
+            "the user has rights to some channels only: it needs those of its namespace, \
+                 such as &shop:* with namespaces=shop in the address",
+        );
     }
     let found = match refused.is_empty() {
-        true => format!("this user may not use the channel {CHANNEL}"),
+        true => format!("this user has no right to the channel {CHANNEL}"),
         false => format!("refused: {}", refused.join(", ")),
     };
     Finding::warning("rights-channels", found)
         .consequence(
-            "waiters are not told when a lock is free: they come late, and not always in order",
+            "waiters are not notified when a lock is free: they acquire it late, and not always \
+             in order",
         )
         .remedy(format!(
             "ACL SETUSER the user with +{} +{} and the channels of its namespace, such as &shop:* \

@@ -64,10 +64,17 @@ pub(super) async fn examine(
     report.add(if masters.iter().all(|(_, master)| **master == first.master) {
         Finding::ok("sentinel-master", format!("all name {}", first.master))
     } else {
-        let said: Vec<_> = masters.iter().map(|(at, master)| format!("{at} says {master}")).collect();
+        let said: Vec<_> =
+            masters.iter().map(|(at, master)| format!("{at} says {master}")).collect();
         Finding::critical("sentinel-master", said.join(", "))
-            .consequence("a failover is under way, or a Sentinel is cut off and sends clients to a master of the past")
-            .remedy("wait for the failover; then look at the Sentinel that names the old one (SENTINEL RESET)")
+            .consequence(
+                "a failover is under way, or an isolated Sentinel sends clients to an \
+                old master",
+            )
+            .remedy(
+                "wait for the failover; then check the Sentinel that names the old master \
+                (SENTINEL RESET)",
+            )
     });
     report.add(quorum(&words));
     placement(words)
@@ -99,7 +106,7 @@ fn reached(all: usize, words: &[(&Endpoint, Word)], missing: &[String], service:
     if missing.is_empty() {
         return match all {
             0..3 => Finding::warning("sentinels", found)
-                .consequence("with fewer than three, the loss of one ends failovers")
+                .consequence("with fewer than three, there are no failovers after one has failed")
                 .remedy("run three, on three machines, and name all of them in the address"),
             _ => Finding::ok("sentinels", found),
         };
@@ -107,12 +114,12 @@ fn reached(all: usize, words: &[(&Endpoint, Word)], missing: &[String], service:
     let found = format!("{found}: {}", missing.join(", "));
     if words.len() < majority {
         return Finding::critical("sentinels", found)
-            .consequence("no failover can happen, and who the master is cannot be trusted")
-            .remedy("start the others, or take those that are gone out of the address");
+            .consequence("no failover can happen, and the name of the master is not reliable")
+            .remedy("start the others, or remove those that no longer exist from the address");
     }
     Finding::warning("sentinels", found)
-        .consequence("the loss of more of them ends failovers")
-        .remedy("start it, or take it out of the address if it is gone")
+        .consequence("if more of them fail, there are no failovers")
+        .remedy("start it, or remove it from the address if it no longer exists")
 }
 
 fn quorum(words: &[(&Endpoint, Word)]) -> Finding {
@@ -122,13 +129,13 @@ fn quorum(words: &[(&Endpoint, Word)]) -> Finding {
     for (at, word) in words {
         if let Err(said) = &word.can_fail_over {
             return Finding::critical("sentinel-quorum", format!("{at} says: {said}"))
-                .consequence("when the master fails, nobody takes over")
+                .consequence("if the master fails, no replica takes over")
                 .remedy("start the Sentinels that are missing, or lower the quorum to a majority");
         }
     }
     if words.iter().any(|(_, word)| word.quorum <= word.others.div_ceil(2)) {
         return Finding::info("sentinel-quorum", found).consequence(
-            "a minority may call the master dead; a majority must still agree to the failover",
+            "a minority can declare the master dead; a majority must still agree to the failover",
         );
     }
     Finding::ok("sentinel-quorum", found)

@@ -50,13 +50,14 @@ fn version(server: &Server, config: &RedisConfig) -> Finding {
         Some(version) if version >= (6, 0) => Finding::info("version", name)
             .consequence("a free lock takes a longer script than from 7.0 on (SET with NX and GET)"),
         Some(version) if version >= (5, 0) => Finding::warning("version", name)
-            .consequence("no RESP3 before 6.0: waiters are not told and look up to 20 times a second")
+            .consequence("no RESP3 before 6.0: waiters are not notified, and poll up to 20 times \
+                a second")
             .remedy("use Redis 7.0 or newer"),
         Some(_) => Finding::critical("version", name)
             .consequence("scripts that read the time and then write are refused before 5.0")
             .remedy("use Redis 7.0 or newer"),
         None => Finding::warning("version", name)
-            .consequence("what the server can do is not known")
+            .consequence("the server's capabilities are unknown")
             .remedy("use Redis 7.0 or newer, or one that names its redis_version in INFO"),
     }
 }
@@ -70,8 +71,11 @@ fn eviction(server: &Server) -> Finding {
             Finding::ok("eviction-policy", format!("{policy}, without a limit (maxmemory 0)"))
         }
         _ => Finding::critical("eviction-policy", format!("{policy}, maxmemory {limit}"))
-            .consequence("a lock may be thrown away under its holder, and nobody is told until the next renewal")
-            .remedy("set maxmemory-policy noeviction, or use a server that is no cache"),
+            .consequence(
+                "the server may evict a held lock, and its holder learns of it only at \
+                the next renewal",
+            )
+            .remedy("set maxmemory-policy noeviction, or use a server that is not a cache"),
     }
 }
 
@@ -83,11 +87,11 @@ fn memory(server: &Server) -> Option<Finding> {
     let found = format!("{} of {} KiB are in use", used >> 10, limit >> 10);
     Some(if used >= limit {
         Finding::critical("memory", found)
-            .consequence("no lock can be taken; held ones can be renewed and released")
+            .consequence("no lock can be acquired; held locks can be renewed and released")
             .remedy("free memory or raise maxmemory")
     } else if used > limit / 10 * 9 {
         Finding::warning("memory", found)
-            .consequence("soon no lock can be taken")
+            .consequence("soon no lock can be acquired")
             .remedy("free memory or raise maxmemory")
     } else {
         Finding::ok("memory", found)
@@ -101,22 +105,22 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     let bad = |found: String, forgets: &str| {
         if config.guard {
             Finding::info("persistence", found).consequence(format!(
-                "{forgets}; the guard then grants nothing until all of them have ended; a period \
-                 that `once` has closed for longer is open again"
+                "{forgets}; the guard then grants nothing until all of them have expired; a \
+                 period that `once` has closed for longer is open again"
             ))
         } else if config.min_replicas > 0 && !aof {
             // Not even a crash of the machine is needed, and replicas hold nothing back.
             Finding::critical("persistence", found)
                 .consequence(format!(
-                    "{forgets}; a master that comes back at once has its replicas forget them too, \
-                     so min_replicas does not keep a second holder out"
+                    "{forgets}; if the master comes back at once, its replicas lose them too, so \
+                     min_replicas does not exclude a second holder"
                 ))
                 .remedy(STEP)
         } else {
             Finding::warning("persistence", found)
                 .consequence(format!(
-                    "{forgets}: a second holder is let in, and a task that `once` has closed is \
-                     done again"
+                    "{forgets}: a second client can acquire a held lock, and a task that `once` \
+                     has closed runs again"
                 ))
                 .remedy(STEP)
         }
@@ -126,26 +130,27 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
         (true, Some("always")) => Finding::ok("persistence", "aof, appendfsync always"),
         (true, Some(fsync @ "everysec")) => bad(
             format!("aof, appendfsync {fsync}"),
-            "a restart after a crash of the machine forgets locks of the last two seconds",
+            "a restart after a crash of the machine loses the locks of the last two seconds",
         ),
         (true, Some(fsync)) => bad(
             format!("aof, appendfsync {fsync}"),
-            "a restart after a crash of the machine forgets locks of the last half minute or so",
+            "a restart after a crash of the machine loses the locks of the last half minute or \
+             so",
         ),
         (true, None) => bad(
             "aof, and this user may not read appendfsync".into(),
-            "unless it is always, a restart after a crash of the machine forgets the latest locks",
+            "unless it is always, a restart after a crash of the machine loses the latest locks",
         ),
         (false, _) => match server.setting("save").await.as_deref() {
-            Some("") => bad("none".into(), "a restart forgets every lock"),
+            Some("") => bad("none".into(), "a restart loses all locks"),
             Some(save) => bad(
                 format!("rdb (save {save})"),
-                "a restart after a crash forgets every lock since the last snapshot, and those of \
-                 the snapshot are back",
+                "a restart after a crash loses all locks since the last snapshot, and brings \
+                 those of the snapshot back",
             ),
             None => bad(
                 "no aof, and this user may not read save".into(),
-                "a restart forgets every lock, or all since the last snapshot",
+                "a restart loses all locks, or all since the last snapshot",
             ),
         },
     });
@@ -153,8 +158,11 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
         if server.field(field) == "err" {
             findings.push(
                 Finding::critical("disk", format!("{field} is err"))
-                    .consequence("the server may refuse all writes: no lock is taken, renewed or released (MISCONF)")
-                    .remedy("look at its disk and its log"),
+                    .consequence(
+                        "the server may refuse all writes: no lock is acquired, renewed \
+                        or released (MISCONF)",
+                    )
+                    .remedy("check its disk and its log"),
             );
         }
     }
@@ -179,14 +187,14 @@ fn replicas(info: &HashMap<String, String>, alone: bool) -> Finding {
     }
     if !late.is_empty() {
         return Finding::warning("replicas", format!("{count} replicas, {}", late.join(", ")))
-            .consequence("a failover to it forgets the locks of that time")
-            .remedy("look at the replica and the network between the two");
+            .consequence("a failover to it loses the locks of that time")
+            .remedy("check the replica and the network between the two servers");
     }
     match (count, alone) {
         (0, true) => Finding::info("replicas", "none")
-            .consequence("nobody takes over while the server is down"),
+            .consequence("no replica takes over while the server is down"),
         (0, false) => Finding::warning("replicas", "none")
-            .consequence("nobody can take over when this master fails")
+            .consequence("no replica can take over if this master fails")
             .remedy("add a replica"),
         _ => Finding::ok("replicas", format!("{count}, none is late")),
     }
@@ -200,30 +208,43 @@ fn replication_link(server: &Server) -> Finding {
         return Finding::ok("replication", found);
     }
     Finding::warning("replication", found)
-        .consequence("it gets no locks, and would forget them all if it took over")
-        .remedy("look at the link to its master")
+        .consequence("it receives no locks, and would lose them all after a failover to it")
+        .remedy("check its connection to the master")
 }
 
 fn protocol(server: &Server) -> Finding {
     if server.link.facts.pushes {
         return Finding::ok("protocol", "RESP3: messages come on the same connection");
     }
-    Finding::warning("protocol", "RESP2: the server or a proxy before it does not know HELLO 3")
-        .consequence("waiters are not told when a lock is free and look up to 20 times a second")
-        .remedy("use Redis 6.0 or newer without a proxy")
+    Finding::warning(
+        "protocol",
+        "RESP2: the server, or a proxy in front of it, does not support \
+        HELLO 3",
+    )
+    .consequence(
+        "waiters are not notified when a lock is free, and poll up to 20 times a \
+            second",
+    )
+    .remedy("use Redis 6.0 or newer without a proxy")
 }
 
 fn encryption(server: &Server, config: &RedisConfig) -> Finding {
     let here = is_here(&server.link.endpoint().host);
     match &config.tls {
         Some(tls) if tls.insecure => Finding::warning("tls", "on, and any certificate is trusted")
-            .consequence("whoever sits between can read and change everything")
-            .remedy("leave insecure out and name the authority with ca=/path"),
+            .consequence(
+                "anyone between the client and the server can read and change \
+                everything",
+            )
+            .remedy("leave insecure out, and name the authority with ca=/path"),
         Some(_) => Finding::ok("tls", "on"),
         None if here => Finding::ok("tls", "off, on this machine"),
         None => Finding::warning("tls", "off")
-            .consequence("names, holders and the password cross the network for anyone to read, and locks can be taken away")
-            .remedy("use the scheme with rediss, or a private network"),
+            .consequence(
+                "anyone on the network can read names, holders and the password, and \
+                can take locks away",
+            )
+            .remedy("use the rediss scheme or a private network"),
     }
 }
 

@@ -67,9 +67,10 @@ async fn examine(config: Config, io: Io) -> Result<Report, Error> {
     }
     report.findings.extend(spread(&report).map(|finding| match finding.severity {
         Severity::Ok => finding,
-        _ => {
-            finding.consequence("after losses of data on several nodes tokens may go back by that")
-        }
+        _ => finding.consequence(
+            "after a loss of data on several nodes, tokens may go back by \
+                that much",
+        ),
     }));
     report.add(votes(all, majority, all - down.len(), open));
     report.add(locks(config, io).await);
@@ -81,20 +82,25 @@ fn votes(all: usize, majority: usize, up: usize, open: usize) -> Finding {
     let found = format!("{open} of {all} nodes vote, {majority} decide");
     if up < majority {
         return Finding::critical("votes", found)
-            .consequence("no lock can be had, and none renewed")
+            .consequence("no lock can be acquired or renewed")
             .remedy("start the nodes that are down");
     }
     if open < majority {
         return Finding::warning("votes", found)
-            .consequence("no lock can be had until the others are out of quarantine, or set right")
-            .remedy("look at the findings of each node");
+            .consequence(
+                "no lock can be acquired until the others are out of quarantine or \
+                repaired",
+            )
+            .remedy("see the findings of each node");
     }
     match (open - majority, all % 2) {
         (0, _) => Finding::warning("votes", found)
-            .consequence("if one more fails, no lock can be had")
-            .remedy("set the others right"),
-        (_, 0) => Finding::info("votes", found)
-            .consequence("an even number bears no more failures than one node less"),
+            .consequence("if one more fails, no lock can be acquired")
+            .remedy("repair the others"),
+        (_, 0) => Finding::info("votes", found).consequence(
+            "an even number of servers tolerates no more failures than one server \
+                less",
+        ),
         (spare, _) => Finding::ok("votes", format!("{found}, {spare} may fail")),
     }
 }
@@ -109,11 +115,11 @@ async fn locks(config: Config, io: Io) -> Finding {
     };
     match io.within(LOOK, look).await {
         Some(Ok(all)) => Finding::ok("locks", format!("{} held or waited for", all.len())),
-        None => Finding::info("locks", "they could not all be looked at in time")
-            .consequence("the servers have many keys; nothing else is known of the locks"),
+        None => Finding::info("locks", "not all could be checked in time")
+            .consequence("the servers have many keys; the locks were not checked further"),
         Some(Err(error)) => Finding::critical("locks", error.message())
-            .consequence("no lock can be had")
-            .remedy(error.hint().unwrap_or("look at the other findings")),
+            .consequence("no lock can be acquired")
+            .remedy(error.hint().unwrap_or("see the other findings")),
     }
 }
 

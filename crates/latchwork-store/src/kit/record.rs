@@ -13,8 +13,8 @@
 //! 4. A key that lingers admits nobody.
 //! 5. A claim must be compatible with all members, and nobody may be in its way in line. Readers
 //!    are not in each other's way. A barging claim stands behind the whole line.
-//! 6. Whoever could have come and did not within [`PATIENCE`] for each place is passed over, and
-//!    keeps the place.
+//! 6. A claim that could have been admitted and did not come within [`PATIENCE`] for each place is passed
+//!    over, and keeps its place.
 
 use std::time::Duration;
 
@@ -101,8 +101,8 @@ pub struct Record {
     pub token: u64,
     /// Until when the key stays closed, on the wall clock; zero if it does not.
     pub closed_until: Duration,
-    /// When a member or the head of the line last left, on the lease clock: since when whoever is
-    /// first in line now could have come.
+    /// When a member or the head of the line last left, on the lease clock: since when the
+    /// first claim in line could have been admitted.
     pub open_since: Duration,
 }
 
@@ -184,9 +184,9 @@ impl Record {
             Some(shape) if shape != wanted => Err(BackendError::new(
                 BackendErrorKind::Mismatch,
                 Effect::NotApplied,
-                format!("the key is in use as {shape}, and this asks for {wanted}"),
+                format!("the key is in use as {shape}, and this client asks for {wanted}"),
             )
-            .next_step("use one kind of lock, and one limit, for a key")),
+            .next_step("use one kind of lock and one limit for each key")),
             _ => Ok(()),
         }
     }
@@ -417,7 +417,7 @@ impl Record {
     /// the first in line, the members.
     ///
     /// Elsewhere a waiter behind a living one is not asked whether it lives. Here it matters: a
-    /// death may be told once only, and whoever comes later must watch the one before it.
+    /// death may be told once only, and a later waiter must watch the one before it.
     pub fn behind(&self, id: ClaimId, alive: Alive<'_>) -> Vec<u128> {
         let place = self.line.iter().position(|w| w.id == id && w.order == Order::Fifo);
         let mut ahead = self.line[..place.unwrap_or(self.line.len())].iter().rev();

@@ -147,7 +147,7 @@ impl Mover {
                 let reply = match header.refusal {
                     None => Ok(body.to_vec()),
                     Some(Refusal::SESSION_MOVED | Refusal::SESSION_EXPIRED) => {
-                        return Err("the session is not here any more".into());
+                        return Err("the session has ended".into());
                     }
                     Some(refusal) => Err(refusal),
                 };

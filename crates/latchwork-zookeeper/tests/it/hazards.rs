@@ -219,7 +219,10 @@ fn a_stranger_among_the_claims_is_named() {
         assert_eq!(error.kind, BackendErrorKind::Mismatch, "{error:?}");
         assert!(error.message.contains("\"k\"") || error.message.contains(".latchwork"), "{error}");
         let shown = show(&locks, "a").await;
-        assert!(shown.notes.iter().any(|note| note.contains("no kind known here")), "{shown:?}");
+        assert!(
+            shown.notes.iter().any(|note| note.contains("not a node of Latchwork")),
+            "{shown:?}"
+        );
         assert_eq!(backend.release(&claim, Linger::None).await.unwrap(), Released::NotHeld);
         guard.release().await.unwrap();
     });

@@ -95,12 +95,10 @@ impl Engine {
 
     /// What a child is told that uses its parent's manager.
     pub(crate) fn forked(&self, key: Option<&Key>) -> Error {
-        let error = Error::new(
-            ErrorKind::Forked,
-            "this process was forked after the connection was made, which is its parent's",
-        )
-        .store(self.capabilities.store.clone())
-        .next_step("connect in the child");
+        let error =
+            Error::new(ErrorKind::Forked, "this process was forked after its parent had connected")
+                .store(self.capabilities.store.clone())
+                .next_step("connect again in the child process");
         match key {
             Some(key) => error.key(key),
             None => error,

@@ -20,7 +20,7 @@ use latchwork_store::{
 
 /// A lock that is held, until it is released, dropped or lost.
 ///
-/// The guard belongs to whoever has the value, on any thread or task. It is renewed in the
+/// The guard belongs to the owner of the value, on any thread or task. It is renewed in the
 /// background for as long as it lives. Dropping it ends renewal at once and releases the lock in
 /// the background, outside any runtime as well; [`release`](Guard::release) does the same and
 /// tells how it went.
@@ -250,7 +250,7 @@ impl Guard {
             Err(error) => Err(self
                 .engine
                 .seen(error, Some(self.key()))
-                .next_step("nothing to do: the release is repeated until the ttl is over")),
+                .next_step("nothing to do: Latchwork retries the release until the ttl is over")),
         }
     }
 
@@ -345,7 +345,7 @@ pub(crate) async fn run_until<F: Future>(
     .await
 }
 
-/// Who is left of an owner's guards.
+/// The other guards of an owner.
 enum Leave {
     /// Others; and why the hold is theirs no longer, if it is not.
     Others(Option<Lost>),

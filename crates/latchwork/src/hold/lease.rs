@@ -168,7 +168,7 @@ impl Lease {
         state.validity_end().min(state.hold_until)
     }
 
-    /// Whether enough is left of the store's lease to hand the hold over, whatever its `max_hold`.
+    /// Whether the store's lease lasts long enough to hand the hold over, whatever its `max_hold`.
     pub(crate) fn is_worth_handing_over(&self, now: Moment) -> bool {
         let state = self.lock();
         validity::is_worth_taking(state.validity_end(), now, state.granted_ttl)

@@ -32,7 +32,7 @@ impl Owner {
         Self(Who::Thread(std::thread::current().id()))
     }
 
-    /// Whoever says the same name within this process.
+    /// An owner by its name: the same name is the same owner within this process.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self(Who::Named(name.into()))
     }

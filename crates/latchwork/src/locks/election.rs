@@ -30,8 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 ///
 /// Those of a mutex: while [`Leadership::ensure_held`](Guard::ensure_held) answers, nobody else was
 /// elected. A leader that was paused may not know yet that it was followed, so what it writes must
-/// carry the [term](Leadership::term), and whoever takes it must refuse a smaller one than it has
-/// seen.
+/// carry the [term](Leadership::term), and the system that receives it must refuse a smaller one than it
+/// has seen.
 ///
 /// # Examples
 ///
@@ -251,7 +251,7 @@ fn leader_of(seen: &Snapshot) -> Option<Leader> {
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// The number of the term: give it to whoever takes the leader's word.
+    /// The number of the term: give it to the systems that act on the leader's word.
     pub fn term(&self) -> FencingToken {
         self.0.token()
     }

@@ -168,7 +168,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// `TimedOut` if it was not admitted in time; the message names the holder. `Unreachable` if
+    /// `TimedOut` if the lock was not free in time; the message names the holder. `Unreachable` if
     /// the store did not answer at the end. Else as for [`acquire`](Lock::acquire).
     ///
     /// # Cancel safety
@@ -282,14 +282,14 @@ impl Lock {
     fn check_permits(&self, key: &Key) -> Result<(), Error> {
         let Mode::Permits { take, of } = self.mode else { return Ok(()) };
         let (message, step) = if of == 0 {
-            (
-                "of: a semaphore of no permits admits nobody".to_owned(),
-                "choose a limit of at least 1",
-            )
+            ("of: a semaphore needs at least one permit".to_owned(), "choose a limit of at least 1")
         } else if take == 0 {
-            ("take: no permits were asked for".to_owned(), "ask for at least 1")
+            ("take: at least one permit is needed".to_owned(), "ask for at least 1")
         } else if take > of {
-            (format!("take: {take} permits of {of} can never be had"), "ask for fewer permits")
+            (
+                format!("take: {take} exceeds the {of} permits of the semaphore"),
+                "ask for fewer permits",
+            )
         } else {
             return Ok(());
         };

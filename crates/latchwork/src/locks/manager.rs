@@ -133,8 +133,8 @@ impl LockManager {
     /// Makes every token larger than this one, for those who move from another store: a resource that has seen the
     /// tokens of that store refuses smaller ones.
     ///
-    /// All who share the locks must set the same floor. Whoever leaves it out gets smaller tokens, which the
-    /// resource refuses. The fences that compare with a store's own numbers (those of etcd and ZooKeeper) cannot be used
+    /// All clients that share the locks must set the same floor. A client without it gets smaller tokens, which
+    /// the resource refuses. The fences that compare with a store's own numbers (those of etcd and ZooKeeper) cannot be used
     /// with a floor. See the guide's page on [moving to another store](https://docs.rs/latchwork/latest/latchwork/).
     #[must_use]
     pub fn token_floor(mut self, floor: FencingToken) -> Self {
@@ -267,7 +267,7 @@ impl LockManager {
         self.ask(&Query::Prefix(prefix), None).await
     }
 
-    /// Takes a key away from whoever holds it, and moves the token on, so that the evicted holder
+    /// Takes a key away from its holders, and moves the token on, so that the evicted holder
     /// is fenced wherever the resource checks.
     ///
     /// The holder is told at its next renewal, at the latest a third of its ttl later, and may
@@ -310,11 +310,11 @@ impl LockManager {
             seen.holders.into_iter().partition(|party| party.id.is_some());
         if let (None, [stays, ..]) = (token, &others[..]) {
             let message =
-                format!("still held, for its holder is not ours to evict: {}", stays.holder);
+                format!("not released: the holder is not a Latchwork client: {}", stays.holder);
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .key(key)
                 .store(engine.capabilities.store.clone())
-                .next_step("make sure that the holder is dead, then delete the key at the store"));
+                .next_step("make sure that the holder is dead, then delete the key in the store"));
         }
         Ok(ForceReleased { evicted, token })
     }

@@ -19,9 +19,9 @@ use latchwork_store::{Error, ErrorKind, FencingToken, Lost, Moment, NotHeld};
 /// # Guarantees
 ///
 /// Locks are waited for in the order of their stores and keys, whatever order they are named in, and
-/// whoever waits for one holds only those before it: two that want the same locks never wait for
-/// each other in a circle. It is one only with other multi-locks; whoever holds a lock and then
-/// acquires an earlier one by hand can still make a circle, which the deadline ends.
+/// so a waiter holds only locks before the one it waits for: two clients that want the same locks never
+/// deadlock. This holds between multi-locks only: a client that holds a lock and then acquires an earlier
+/// one by hand can still deadlock, which the deadline ends.
 ///
 /// All that are free are taken at once, side by side. Where one is not, the later ones are given
 /// back until it is had. A `max_hold` counts from when all are had.
@@ -151,7 +151,7 @@ impl MultiLock {
                 let left = deadline.since(io.now());
                 match io.within(left, take_free(&locks[held.len()..])).await {
                     Some(Ok(rest)) => rest,
-                    // A store that does not answer is asked again by who waits for the next one.
+                    // A store that does not answer is asked again by the waiter for the next one.
                     Some(Err(error)) if error.kind() == ErrorKind::Unreachable => vec![None],
                     Some(Err(error)) => return Err(error),
                     None => vec![None],
@@ -195,7 +195,7 @@ fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
     named.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
     let twice = named.windows(2).find(|pair| (&pair[0].0, &pair[0].1) == (&pair[1].0, &pair[1].1));
     if let Some([(store, key, _), ..]) = twice {
-        return Err(Error::new(ErrorKind::Invalid, "names: the same lock is there twice")
+        return Err(Error::new(ErrorKind::Invalid, "names: the same lock is named twice")
             .key(key)
             .store(store.clone())
             .next_step("name each lock once"));

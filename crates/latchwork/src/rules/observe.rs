@@ -87,7 +87,7 @@ pub enum Event<'a> {
         took: Duration,
         /// How much later than planned it was sent.
         late: Duration,
-        /// What is left of the validity now.
+        /// The rest of the validity now.
         remaining: Duration,
     },
     /// A renewal failed and is repeated until the validity is over.
@@ -98,7 +98,7 @@ pub enum Event<'a> {
         token: FencingToken,
         /// What went wrong.
         error: &'a BackendError,
-        /// What is left of the validity.
+        /// The rest of the validity.
         remaining: Duration,
     },
     /// A hold is in doubt until the store confirms it.

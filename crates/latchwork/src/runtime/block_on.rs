@@ -164,7 +164,7 @@ mod imp {
             let (Some(event), Some(bell)) = (&self.event, bell) else {
                 return std::thread::park();
             };
-            // Said before looking: whoever wakes either sees it or is seen.
+            // Said before looking: a waker either sees it or is seen.
             self.listening.store(true, Ordering::SeqCst);
             let rung = !self.woken.load(Ordering::SeqCst) && listen(event, bell);
             self.listening.store(false, Ordering::SeqCst);

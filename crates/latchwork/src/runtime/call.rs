@@ -1,7 +1,7 @@
 //! A call of the user, from its first poll to its answer, and what becomes of it if it is not polled.
 //!
 //! A future that nobody polls may have been given something: a hold that was handed to it, the lead
-//! of its line, a grant of the store. Whoever is next would wait for it for ever, since the watchdog
+//! of its line, a grant of the store. The next caller would wait for it for ever, since the watchdog
 //! renews what was handed over. So the call belongs to a seat that Latchwork's thread sees as well: one
 //! that was woken and not polled for two seconds is taken away from the future, and dropped there.
 //! That passes on what it had, exactly as if the user had dropped it. Polled again, the future begins
@@ -202,7 +202,7 @@ where
     ) -> Poll<F::Output> {
         self.caller.register(cx.waker());
         let mut content = self.lock();
-        // Before the poll: whoever wakes during it is to be heard.
+        // Before the poll: a wake-up during it must be heard.
         self.woken.store(0, Ordering::SeqCst);
         let mut content = pinned(&mut content).project();
         if let In::Taken = content.slot.as_mut().project() {
@@ -281,7 +281,7 @@ where
             let _ = self.woken.compare_exchange(looks, looks + 1, seen.0, seen.1);
             return true;
         }
-        // Whoever has it locked is polling it.
+        // The caller that has it locked is polling it.
         let Ok(mut content) = self.content.try_lock() else { return true };
         if self.woken.load(Ordering::SeqCst) == 0 {
             return false;
@@ -366,7 +366,7 @@ impl Calls {
                 let expected = {
                     let Some(calls) = this.upgrade() else { return };
                     calls.look() || {
-                        // Said before the second look: whoever is woken either sees it or is seen.
+                        // Said before the second look: a waker either sees it or is seen.
                         calls.looking.store(false, Ordering::SeqCst);
                         let expected = calls.look();
                         expected && !calls.looking.swap(true, Ordering::SeqCst)

@@ -83,7 +83,7 @@ impl Drop for WorkTicket {
             state.open -= 1;
             state.open
         };
-        // Not under the lock: whoever is woken may look at once.
+        // Not under the lock: a woken task may look at once.
         if open == 0 {
             self.0.idle.notify_waiters();
         }
@@ -120,7 +120,7 @@ impl Driver {
                 // Both outcomes mean that the driver is gone.
                 let _ = stopped.await;
                 let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;
-                // Whoever was told to end may say goodbye to its store, if that takes no time.
+                // A task that was told to end may close its connection, if that takes no time.
                 for _ in 0..GOODBYES {
                     tokio::task::yield_now().await;
                 }

@@ -1,8 +1,8 @@
 //! Sleeps on the boot clock, for any runtime, and word of steps of the wall clock.
 //!
 //! One `timerfd` on `CLOCK_BOOTTIME` serves all sleeps of a driver: it goes off right after a
-//! resume, where tokio's timers would still wait out the time that the machine slept. Whoever asks
-//! for an earlier end than the one set moves the timer itself, so no thread is woken for it. A
+//! resume, where tokio's timers would still wait out the time that the machine slept. A caller that
+//! asks for an earlier end than the one set moves the timer itself, so no thread is woken for it. A
 //! second one, on the wall clock, is cancelled by the kernel when that is set.
 //!
 //! The thread that waits for both does nothing else: no I/O of a store and no code of a user delays

@@ -414,7 +414,7 @@ impl<'a> Pending<'a> {
             drop(watched.lease.carry(lead));
         }
         let key = &self.claim.key;
-        // From here on whoever closes the manager finds the lease; who closed it before is found
+        // From here on a close of the manager finds the lease; an earlier close is found
         // here. The guard comes first: it gives back what is not handed out.
         let guard = Guard::new(engine.clone(), watched, 0);
         engine.check_open(Some(key))?;
@@ -434,7 +434,7 @@ impl<'a> Pending<'a> {
 
     /// Waits until looking again may pay: the store says so, the holder's ttl may be over, or a
     /// third of our own ttl has passed and the place in line must be kept alive. However long the
-    /// ttl, it looks every ten seconds: whoever stands before it may have stopped.
+    /// ttl, it checks every ten seconds: the claim before it may have stopped.
     async fn wait(
         &mut self,
         blocked: &Blocked,

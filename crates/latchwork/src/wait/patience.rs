@@ -20,7 +20,7 @@ pub(crate) enum Patience {
     Endless,
 }
 
-/// The error of who was not admitted in time; it names what is in the way.
+/// The error of an acquire that timed out; it names what is in the way.
 pub(crate) fn timed_out(
     engine: &Engine,
     key: &Key,
@@ -28,17 +28,18 @@ pub(crate) fn timed_out(
     in_the_way: Option<InTheWay>,
 ) -> Error {
     let within = match patience {
-        Patience::Within(limit) | Patience::Until(_, limit) => format!(" within {limit:?}"),
+        Patience::Within(limit) | Patience::Until(_, limit) => format!(" after {limit:?}"),
         Patience::Once | Patience::Endless => String::new(),
     };
     let step = match &in_the_way {
         Some(InTheWay::Quarantine(_)) => {
             "wait until the quarantine has ended; if nobody can hold a lock there, latchwork init ends it"
+                .to_owned()
         }
-        _ => "wait longer, or look who holds it and why",
+        _ => format!("wait longer, or see who holds it: latchwork show {:?}", key.as_str()),
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
-    Error::new(ErrorKind::TimedOut, format!("not admitted{within}{why}"))
+    Error::new(ErrorKind::TimedOut, format!("timed out{within}{why}"))
         .key(key)
         .store(engine.capabilities.store.clone())
         .next_step(step)
