@@ -14,7 +14,7 @@ use clap_complete::Shell;
 use rustix::process::Pid;
 
 pub(crate) use separator::verb;
-pub(crate) use values::{OnLoss, Permits, duration, ttl};
+pub(crate) use values::{OnLoss, Permits, duration, token, ttl};
 
 use crate::keeper::hold_id::HoldId;
 
@@ -41,7 +41,7 @@ pub(crate) struct Cli {
 
     /// Make all tokens larger than TOKEN, when the locks move from another store; the same for all
     /// who share the locks [env: LATCHWORK_TOKEN_FLOOR]
-    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TOKEN")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TOKEN", value_parser = values::token, allow_hyphen_values = true)]
     pub(crate) token_floor: Option<u64>,
 
     /// Print JSON, one value; tokens are strings because they exceed 2^53
@@ -154,7 +154,10 @@ impl Words {
         let message = format!(
             "no command to run; write it after the name: latchwork {runner}{options} NAME -- COMMAND"
         );
-        Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
+        let mut command = Cli::command();
+        command.build();
+        let runner = command.find_subcommand_mut(runner).expect("a verb of this command");
+        Err(runner.error(ErrorKind::MissingRequiredArgument, message))
     }
 }
 
@@ -174,16 +177,16 @@ pub(crate) struct LockArgs {
     pub(crate) write: bool,
 
     /// Take TAKE of OF permits (a semaphore): with 1/5, five run at a time
-    #[arg(long, group = "mode", value_name = "TAKE/OF", value_parser = values::permits)]
+    #[arg(long, group = "mode", value_name = "TAKE/OF", value_parser = values::permits, allow_hyphen_values = true)]
     pub(crate) permits: Option<Permits>,
 
     /// How long to wait for the lock: 5 (seconds), 500ms, 2m, 1h30m; 0 tries once
     /// [env: LATCHWORK_WAIT] [default: forever]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
 
     /// How long the lock lasts without a renewal; at least 1s [env: LATCHWORK_TTL] [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 
     /// First come, first served, also among the waiters of one process
@@ -191,12 +194,12 @@ pub(crate) struct LockArgs {
     pub(crate) fair: bool,
 
     /// The longest time to hold the lock. The command gets SIGTERM early enough to be gone by then
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
 
     /// Keep the lock closed for this long after a hold that ended without a release: the holder
     /// died, could not reach the store, or exceeded --max-hold
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) lock_delay: Option<Duration>,
 
     /// What others read about the holder [default: user, host, process and command]
@@ -215,7 +218,7 @@ pub(crate) struct RunArgs {
     pub(crate) inherit: bool,
 
     /// The exit code if the lock was not free in time
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::TIMED_OUT)]
+    #[arg(short = 'E', long, value_name = "CODE", value_parser = values::exit_code, default_value_t = crate::exit::TIMED_OUT, allow_hyphen_values = true)]
     pub(crate) conflict_exit_code: u8,
 
     #[command(flatten)]
@@ -229,7 +232,7 @@ pub(crate) struct HoldArgs {
     pub(crate) lock: LockArgs,
 
     /// The process whose end releases the lock [default: the shell that evaluates the output]
-    #[arg(long, value_name = "PID", value_parser = values::pid)]
+    #[arg(long, value_name = "PID", value_parser = values::pid, allow_hyphen_values = true)]
     pub(crate) pid: Option<Pid>,
 
     /// The signal that this process gets if the lock is lost
@@ -252,7 +255,12 @@ pub(crate) struct OnceArgs {
     pub(crate) name: String,
 
     /// The period: 30s, 15m, 6h, or of the calendar 1d, 1w, 1mo, 1y
-    #[arg(long, value_name = "PERIOD", required_unless_present = "reset")]
+    #[arg(
+        long,
+        value_name = "PERIOD",
+        required_unless_present = "reset",
+        allow_hyphen_values = true
+    )]
     pub(crate) every: Option<String>,
 
     /// Run the task also if it was done in this period
@@ -269,7 +277,7 @@ pub(crate) struct OnceArgs {
 
     /// If another host runs the task, wait this long for it to succeed or fail
     /// [env: LATCHWORK_WAIT] [default: 0]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
 
     /// Exit with 75 instead of 0 if there was nothing to do; a quarantine always does
@@ -278,11 +286,11 @@ pub(crate) struct OnceArgs {
 
     /// How long the task stays taken when this host dies; at least 1s
     /// [env: LATCHWORK_TTL] [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 
     /// The longest time to run. The command gets SIGTERM early enough to be gone by then
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
 
     /// What others read about the host that runs it [default: user, host, process and command]
@@ -306,11 +314,11 @@ pub(crate) struct ElectArgs {
 
     /// How long the leadership lasts without a renewal; at least 1s
     /// [env: LATCHWORK_TTL] [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 
     /// The longest time to lead. The command gets SIGTERM early enough to be gone by then
-    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
 
     /// When the leadership is lost, exit with 73 instead of campaigning again

@@ -45,6 +45,16 @@ pub(super) fn pid(text: &str) -> Result<Pid, String> {
     number.and_then(Pid::from_raw).ok_or_else(|| "write the number of a process, such as $$".into())
 }
 
+/// Reads an exit code.
+pub(super) fn exit_code(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "write a number from 0 to 255".into())
+}
+
+/// Reads a token.
+pub(crate) fn token(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "write a token as a number, such as LATCHWORK_TOKEN has it".into())
+}
+
 /// Reads the id of a hold.
 pub(super) fn hold_id(text: &str) -> Result<HoldId, String> {
     HoldId::read(text).ok_or_else(|| "write what `latchwork hold` printed".into())
@@ -75,8 +85,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if is_plain && let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).map_err(|_| "too long".to_owned());
     }
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write 5 (seconds), 500ms, 5s or 1h30m"))
+    humantime::parse_duration(text).map_err(|error| match error {
+        humantime::DurationError::NumberOverflow => "too long".to_owned(),
+        _ => "not a length of time; write 5 (seconds), 500ms, 5s or 1h30m".to_owned(),
+    })
 }
 
 /// A duration that leaves a command time to end.

@@ -27,8 +27,9 @@ pub(crate) fn run(args: &HoldArgs, place: &Place) -> u8 {
     let shell = match args.pid.map(Shell::of).transpose() {
         Ok(shell) => shell,
         Err(error) => {
-            let message =
-                format!("--pid: cannot watch the process that the hold belongs to: {error}");
+            let message = format!(
+                "--pid: cannot watch this process: {error}; write the number of one that is running"
+            );
             place.output.fail("Invalid", &message);
             return exit::USAGE;
         }

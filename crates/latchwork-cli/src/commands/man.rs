@@ -19,6 +19,11 @@ pub(crate) fn run(args: &ManArgs, output: &Output) -> u8 {
         .and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
     match written {
         Ok(()) => 0,
+        Err(error) if directory.exists() && !directory.is_dir() => {
+            let directory = directory.display();
+            output.fail("Usage", &format!("DIR: {directory} is not a directory: {error}"));
+            exit::USAGE
+        }
         Err(error) => broken(output, &format!("{}: {error}", directory.display())),
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Resul
     let holds = around::holds();
     let not_ours = |problem: String| {
         Error::new(ErrorKind::Invalid, problem)
-            .next_step("add --force to take a lock away from its holder")
+            .next_step("add --force and a name to take a lock away from its holder")
     };
     let mut code = 0;
     if args.names.is_empty() {

@@ -16,8 +16,8 @@ pub(super) fn ttl(option: Option<Duration>) -> Result<Option<Duration>, Error> {
 
 /// What all tokens are larger than, if the command line does not say it.
 pub(super) fn token_floor(option: Option<u64>) -> Result<Option<FencingToken>, Error> {
-    let number = |text: &str| text.parse::<u64>().map_err(|problem| problem.to_string());
-    let floor = option.map_or_else(|| read("LATCHWORK_TOKEN_FLOOR", number), |it| Ok(Some(it)))?;
+    let read = || read("LATCHWORK_TOKEN_FLOOR", crate::args::token);
+    let floor = option.map_or_else(read, |it| Ok(Some(it)))?;
     Ok(floor.map(FencingToken::from_raw))
 }
 

@@ -8,6 +8,7 @@
     reason = "tests measure, sleep and print"
 )]
 
+mod bad_input;
 mod command_line;
 mod common;
 mod doctor;

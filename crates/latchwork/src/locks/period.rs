@@ -92,7 +92,7 @@ impl Period {
         let (number, unit) = every.split_at(digits);
         let number = number.parse().ok().filter(|number| (1..=100_000_000).contains(number));
         let (Some(number), Some(unit)) = (number, Unit::parse(unit.trim())) else {
-            return Err(invalid(format!("every: {every:?} is no period"))
+            return Err(invalid(format!("every: {every:?} is not a period"))
                 .next_step("write 30s, 15m, 6h, 1d, 1w, 1mo or 1y"));
         };
         let period = Self { number, unit, zone: TimeZone::UTC };

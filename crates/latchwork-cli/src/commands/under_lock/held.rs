@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use latchwork::LockManager;
 use latchwork::store::clock::boot_time;
@@ -130,7 +131,15 @@ impl Held<'_> {
             _ => exit::NOT_EXECUTABLE,
         };
         let reason = match code {
+            exit::NOT_FOUND if program.contains(' ') && self.task.command.len() == 1 => {
+                "command not found; write it without quotes, or as text for the shell with -c"
+                    .to_owned()
+            }
             exit::NOT_FOUND => "command not found".to_owned(),
+            _ if Path::new(&self.task.command[0]).is_dir() => "it is a directory".to_owned(),
+            _ if error.kind() == io::ErrorKind::PermissionDenied => {
+                "not executable; check its mode (chmod +x)".to_owned()
+            }
             _ => error.to_string(),
         };
         Failed { code, message: format!("{program}: {reason}") }

@@ -1,0 +1,178 @@
+//! Bad input to every verb and option: a message that names the field and the next step, and nothing lost.
+
+use std::fs;
+
+use crate::common::{Finished, Running, Store};
+
+/// Arguments, the exit code, and what the message must contain.
+type Row = (&'static [&'static str], i32, &'static [&'static str]);
+
+const TIME: &str = "500ms";
+
+const RUNNERS: &[Row] = &[
+    (&["run"], 64, &["<NAME>", "latchwork run"]),
+    (&["run", "x"], 64, &["no command to run", "latchwork run NAME -- COMMAND"]),
+    (&["run", "", "true"], 64, &["key: the name is empty"]),
+    (&["run", "x", "--wait", "soon", "true"], 64, &["--wait", "soon", TIME]),
+    (&["run", "x", "--wait", "-1", "true"], 64, &["--wait", "-1", TIME]),
+    (&["run", "x", "--wait", "", "true"], 64, &["--wait", TIME]),
+    (&["run", "x", "--ttl", "0", "true"], 64, &["--ttl", "at least 1s"]),
+    (&["run", "x", "--ttl", "-5s", "true"], 64, &["--ttl", TIME]),
+    (&["run", "x", "--ttl", "900d", "true"], 64, &["ttl:", "choose a ttl within the range"]),
+    (&["run", "x", "--max-hold", "0", "true"], 64, &["--max-hold", "at least 1s"]),
+    (&["run", "x", "--lock-delay", "900d", "true"], 64, &["lock_delay:", "shorter"]),
+    (&["run", "x", "--lock-delay", "long", "true"], 64, &["--lock-delay", TIME]),
+    (&["run", "x", "--permits", "0/1", "true"], 64, &["--permits", "at least 1"]),
+    (&["run", "x", "--permits", "3/2", "true"], 64, &["--permits", "at most all"]),
+    (&["run", "x", "--permits", "-1/2", "true"], 64, &["--permits", "2/5"]),
+    (&["run", "x", "--permits", "2", "true"], 64, &["--permits", "2/5"]),
+    (&["run", "--read", "--write", "x", "true"], 64, &["--read", "--write"]),
+    (&["run", "--read", "--permits", "1/2", "x", "true"], 64, &["--read", "--permits"]),
+    (&["run", "-E", "256", "x", "true"], 64, &["--conflict-exit-code", "0 to 255"]),
+    (&["run", "-E", "x", "x", "true"], 64, &["--conflict-exit-code", "0 to 255"]),
+    (&["run", "-c", "true", "x", "--", "true"], 64, &["-c"]),
+    (&["run", "x", "x", "--", "true"], 64, &["names: the same lock is named twice"]),
+    (&["run", "--waitt", "5", "x", "true"], 64, &["--waitt", "--wait"]),
+    (&["run", "x", "/nonexistent"], 127, &["/nonexistent: command not found"]),
+    (&["run", "x", "ls -l"], 127, &["command not found", "-c"]),
+    (&["run", "x", "/etc/passwd"], 126, &["not executable", "chmod"]),
+    (&["run", "x", "/tmp"], 126, &["it is a directory"]),
+    (&["once"], 64, &["--every"]),
+    (&["once", "x", "true"], 64, &["--every"]),
+    (&["once", "--every", "1d", "x"], 64, &["no command to run", "latchwork once"]),
+    (&["once", "--every", "0s", "x", "true"], 64, &["every:", "15m"]),
+    (&["once", "--every", "-1d", "x", "true"], 64, &["every:", "15m"]),
+    (&["once", "--every", "often", "x", "true"], 64, &["every:", "15m"]),
+    (&["once", "--every", "1d", "--tz", "Mars", "x", "true"], 64, &["tz:", "Europe/Berlin"]),
+    (&["once", "--every", "1d", "--wait", "x", "x", "true"], 64, &["--wait", TIME]),
+    (&["once", "--reset", "--every", "1d", "x"], 64, &["--reset", "--every"]),
+    (&["once", "--reset", "x", "true"], 64, &["--reset"]),
+    (&["once", "--reset"], 64, &["<NAME>"]),
+    (&["elect"], 64, &["<NAME>"]),
+    (&["elect", "x"], 64, &["no command to run", "latchwork elect"]),
+    (&["elect", "--observe", "x", "true"], 64, &["--observe"]),
+    (&["elect", "--ttl", "10ms", "x", "true"], 64, &["--ttl", "at least 1s"]),
+];
+
+const OTHERS: &[Row] = &[
+    (&["hold"], 64, &["<NAME>", "latchwork hold"]),
+    (&["hold", ""], 64, &["key: the name is empty"]),
+    (&["hold", "--pid", "0", "x"], 64, &["--pid", "number of a process"]),
+    (&["hold", "--pid", "-5", "x"], 64, &["--pid", "number of a process"]),
+    (&["hold", "--pid", "99999999", "x"], 64, &["--pid", "running"]),
+    (&["hold", "--on-loss", "stop", "x"], 64, &["--on-loss", "term"]),
+    (&["hold", "--wait", "soon", "x"], 64, &["--wait", TIME]),
+    (&["attach"], 64, &["<ID>"]),
+    (&["attach", "x"], 64, &["latchwork hold"]),
+    (&["attach", "0123456789abcdef0123456789abcdef"], 73, &["not held any more", "again"]),
+    (&["release"], 64, &["no lock for this shell", "--force"]),
+    (&["release", "x"], 64, &["\"x\"", "--force"]),
+    (&["release", "--force"], 64, &["<NAME>"]),
+    (&["show"], 64, &["<NAME>"]),
+    (&["status"], 64, &["<NAME>"]),
+    (&["status", "a", "b"], 64, &["'b'", "latchwork status"]),
+    (&["ls", "a", "b"], 64, &["'b'", "latchwork ls"]),
+    (&["ls", "--watch=0"], 64, &["--watch", "100ms"]),
+    (&["ls", "--watch=often"], 64, &["--watch", TIME]),
+    (&["doctor", "x"], 64, &["'x'", "latchwork doctor"]),
+    (&["init", "x"], 64, &["'x'", "latchwork init"]),
+    (&["completions"], 64, &["<SHELL>"]),
+    (&["completions", "tcsh"], 64, &["<SHELL>", "bash"]),
+    (&["man", "/etc/passwd"], 64, &["DIR", "/etc/passwd", "not a directory"]),
+    (&["lock", "x", "true"], 64, &["'lock'"]),
+    (&["runn", "x", "true"], 64, &["'runn'", "'run'"]),
+    (&["--namespace", "a:b", "status", "x"], 64, &["namespace:", "':'"]),
+    (&["--token-floor", "x", "ls"], 64, &["--token-floor", "number"]),
+    (&["--token-floor", "-1", "ls"], 64, &["--token-floor", "number"]),
+    (&["--store", "", "ls"], 64, &["store:", "use one of"]),
+    (&["--store", "ftp://h", "ls"], 64, &["store:", "\"ftp\"", "use one of"]),
+    (&["--store", "redis://h:x", "ls"], 64, &["store:", "port"]),
+    (&["--store", "redis://h?gard=true", "ls"], 64, &["store:", "\"gard\"", "guard"]),
+    (&["--store", "mem:", "run", "x", "true"], 64, &["mem:", "leave --store out"]),
+    (&["--store-file", "/nonexistent", "ls"], 64, &["store file /nonexistent", "check its name"]),
+    (&["--store-file", "/tmp", "ls"], 64, &["store file /tmp", "check its name"]),
+    (&["-v", "-q", "ls"], 64, &["--verbose", "--quiet"]),
+];
+
+fn output(store: &Store, args: &[&str]) -> Finished {
+    let mut command = store.latchwork(args);
+    command.env_remove("LATCHWORK_HELD");
+    Running::start(command).finish()
+}
+
+fn check(rows: &[Row]) {
+    let store = Store::new();
+    // A lock, and a task that is done, stay as they are.
+    assert_eq!(output(&store, &["once", "--every", "1d", "kept", "--", "true"]).code(), 0);
+    let before = listed(&store);
+    for (args, code, parts) in rows {
+        let done = output(&store, args);
+        assert_eq!(done.code(), *code, "{args:?}: {done:?}");
+        for part in *parts {
+            assert!(done.stderr.contains(part), "{args:?} says no {part:?}: {done:?}");
+        }
+        assert_eq!(listed(&store), before, "{args:?}");
+        // For programs: one line, with the same code.
+        let json = output(&store, &[&["--json"], *args].concat());
+        assert_eq!(json.code(), *code, "{args:?}: {json:?}");
+        let lines: Vec<_> = json.stderr.lines().collect();
+        assert!(!lines.is_empty(), "{args:?}: {json:?}");
+        assert!(lines.iter().all(|line| line.starts_with('{')), "{args:?}: {json:?}");
+    }
+}
+
+/// All locks of the store, and all files beside it.
+fn listed(store: &Store) -> (String, usize) {
+    let locks = output(store, &["--json", "status", "kept"]).stdout;
+    (locks, fs::read_dir(store.file(".")).unwrap().count())
+}
+
+#[test]
+fn bad_input_to_what_runs_commands_is_named() {
+    check(RUNNERS);
+}
+
+#[test]
+fn bad_input_to_other_verbs_is_named() {
+    check(OTHERS);
+}
+
+/// Bytes that are no text cannot be a key.
+#[test]
+fn a_name_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let store = Store::new();
+    let mut command = store.latchwork(&["run"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"\xff")).args(["--", "true"]);
+    let done = Running::start(command).finish();
+    assert_eq!(done.code(), 64, "{done:?}");
+    assert!(done.stderr.contains("UTF-8"), "{done:?}");
+}
+
+#[test]
+fn bad_variables_are_named() {
+    let store = Store::new();
+    for (name, value, part) in [
+        ("LATCHWORK_WAIT", "soon", TIME),
+        ("LATCHWORK_TTL", "1ms", "at least 1s"),
+        ("LATCHWORK_TOKEN_FLOOR", "high", "number"),
+        ("LATCHWORK_STORE_FILE", "/nonexistent", "check its name"),
+        ("LATCHWORK_STORE", "ftp://h", "use one of"),
+    ] {
+        let mut command = store.latchwork(&["run", "x", "--", "true"]);
+        if name == "LATCHWORK_STORE_FILE" {
+            command.env_remove("LATCHWORK_STORE");
+        }
+        command.env(name, value);
+        let done = Running::start(command).finish();
+        assert_eq!(done.code(), 64, "{name}: {done:?}");
+        assert!(done.stderr.contains(part), "{name}: {done:?}");
+    }
+    // What another program wrote there is no hold.
+    for held in ["", "x", "{}", "[1]", "[[\"x\"]]", "[[\"x\",\"1\",\"zz\"]]"] {
+        let mut command = store.latchwork(&["run", "x", "--", "echo", "ran"]);
+        command.env("LATCHWORK_HELD", held);
+        let done = Running::start(command).finish();
+        assert_eq!((&*done.stdout, &*done.stderr), ("ran\n", ""), "{held:?}");
+    }
+}
