@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "a command for people")]
 #![expect(clippy::disallowed_methods, reason = "times its own stages; no lock depends on it")]
 
+mod book;
 #[cfg(test)]
 mod front_page;
 mod house;
@@ -35,6 +36,7 @@ cargo xtask COMMAND
   package            packs each published crate and builds it from its package
   licences           checks the licences of all dependencies, and that none is
                      there in two versions without a reason
+  book               makes the guide as a book of HTML, by mdBook
   readme             makes the library's README from that of the repository
   release --dry-run  tries a release up to the publishing; docs/releasing.md
                      has the rest
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Some("stubs") => stages::stubs(),
         Some("package") => package::run(),
         Some("licences") => licences::run(),
+        Some("book") => book::write(),
         Some("readme") => readme::write(),
         Some("release") => release::run(&rest),
         Some("trials") => trials::names::write(),

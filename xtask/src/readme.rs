@@ -53,7 +53,7 @@ fn without_files(line: &str) -> String {
 }
 
 /// The first link: what is before it, its label, its target, and what is after it.
-fn link(line: &str) -> Option<(&str, &str, &str, &str)> {
+pub(crate) fn link(line: &str) -> Option<(&str, &str, &str, &str)> {
     let middle = line.find("](")?;
     let open = line[..middle].rfind('[')?;
     let close = middle + line[middle..].find(')')?;

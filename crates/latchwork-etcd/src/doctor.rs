@@ -169,10 +169,7 @@ fn version(text: &str) -> Finding {
 fn one_address(members: usize) -> Finding {
     match members {
         1 => Finding::info("members", "the address names one member")
-            .consequence(
-                "if it fails, no lock can be acquired, even if other members are \
-                running",
-            )
+            .consequence("if it fails, no lock can be acquired, even if other members are running")
             .remedy("name all members: etcd://h1,h2,h3"),
         _ => Finding::ok("members", format!("the address names {members}")),
     }
@@ -198,11 +195,12 @@ fn tls(config: &EtcdConfig) -> Finding {
 fn out_of_reach(member: &Endpoint, error: &BackendError) -> Finding {
     Finding::critical("reachable", error.message.clone())
         .consequence("if one more fails, a majority may be lost")
-        .remedy(error.next_step.clone().unwrap_or_else(|| {
-            "start it, or remove it from the \
-            address"
-                .into()
-        }))
+        .remedy(
+            error
+                .next_step
+                .clone()
+                .unwrap_or_else(|| "start it, or remove it from the address".into()),
+        )
         .part(member.to_string())
 }
 

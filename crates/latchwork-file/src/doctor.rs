@@ -242,8 +242,7 @@ fn boot_id(root: Option<&PathBuf>) -> Finding {
         Err(error) => {
             return Finding::critical("boot-id", error.message)
                 .consequence(
-                    "claims from before a restart cannot be distinguished from current \
-                    ones",
+                    "claims from before a restart cannot be distinguished from current ones",
                 )
                 .remedy("make /proc readable");
         }
@@ -268,8 +267,7 @@ fn clocks() -> Vec<Finding> {
     findings.push(if is_shifted(&offsets) {
         Finding::critical("boot-clock", "this process is in a time namespace of its own")
             .consequence(
-                "processes with different boot clocks end each other's leases at wrong \
-                times",
+                "processes with different boot clocks end each other's leases at wrong times",
             )
             .remedy("run all programs that use the directory in the same time namespace")
     } else {

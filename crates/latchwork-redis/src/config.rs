@@ -81,8 +81,8 @@ pub struct RedisConfig {
     pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
 }
 
-const NEXT: &str = "use redis://host:6379, redis+sentinel://h1,h2,h3/service or \
-                    redis+cluster://h1,h2,h3";
+const NEXT: &str =
+    "use redis://host:6379, redis+sentinel://h1,h2,h3/service or redis+cluster://h1,h2,h3";
 
 /// All options of an address.
 const OPTIONS: &[&str] = &[

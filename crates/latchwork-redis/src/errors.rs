@@ -81,8 +81,8 @@ const STATES: [(&str, &str, Reaction); 5] = [
     ),
     ("NOREPLICAS", "too few replicas are connected (min-replicas-to-write)", Reaction::None),
 ];
-const IS_REPLICA: &str = "this server is a replica: connect to the master, or use \
-    redis+sentinel://";
+const IS_REPLICA: &str =
+    "this server is a replica: connect to the master, or use redis+sentinel://";
 
 /// Reads an error. `from` is the server that the command was sent to.
 pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {

@@ -221,10 +221,8 @@ fn cannot_list(error: BackendError) -> BackendError {
         return error;
     }
     let message = format!("this store does not list its keys: {}", error.message);
-    BackendError::new(error.kind, error.effect, message).next_step(
-        "ask for a single key by its \
-        name",
-    )
+    BackendError::new(error.kind, error.effect, message)
+        .next_step("ask for a single key by its name")
 }
 
 fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
@@ -266,10 +264,9 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         other => {
             let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
             let name = names.lock();
-            snapshot.notes.push(format!(
-                "{name:?} is a {other}, which is not a lock of this \
-                kind{whose}"
-            ));
+            snapshot
+                .notes
+                .push(format!("{name:?} is a {other}, which is not a lock of this kind{whose}"));
             let said = format!("a {other} that is not a lock of this kind");
             let party = Party::new(Mode::Exclusive, said);
             snapshot.holders.push(party.with(|it| it.remaining = left));

@@ -145,8 +145,7 @@ fn read_chroot(path: &str) -> Result<String, Error> {
         let name = decode(part, "chroot")?;
         if name.is_empty() || !crate::names::is_plain(&name) {
             return Err(invalid(format!(
-                "store: the chroot contains {name:?}, which is not a \
-                valid name"
+                "store: the chroot contains {name:?}, which is not a valid name"
             )));
         }
         chroot.push('/');

@@ -160,8 +160,7 @@ fn ticks(settings: &HashMap<String, u64>) -> Option<Finding> {
     } else {
         Finding::critical("ticks", found)
             .consequence(
-                "a session of less than two ticks may end while its holder counts on \
-                the lock",
+                "a session of less than two ticks may end while its holder counts on the lock",
             )
             .remedy("set minSessionTimeout to at least two ticks")
     })
@@ -204,13 +203,9 @@ fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
         scheme == "world" && id == "anyone" && rights & CHANGES != 0
     };
     match access.iter().any(is_open) {
-        true => Finding::info(
-            "access",
-            "everybody who can reach the servers can change the \
-            locks",
-        )
-        .consequence("a client that deletes a node ends the lock of its holder")
-        .remedy("write user:password@ in the address, and set an ACL on the chroot (setAcl)"),
+        true => Finding::info("access", "everybody who can reach the servers can change the locks")
+            .consequence("a client that deletes a node ends the lock of its holder")
+            .remedy("write user:password@ in the address, and set an ACL on the chroot (setAcl)"),
         false => Finding::ok("access", "the chroot has an ACL"),
     }
 }
@@ -218,10 +213,7 @@ fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
 fn one_address(servers: usize) -> Finding {
     match servers {
         1 => Finding::info("servers", "the address names one server")
-            .consequence(
-                "if it fails, no lock can be acquired, even if other members are \
-                running",
-            )
+            .consequence("if it fails, no lock can be acquired, even if other members are running")
             .remedy("name all servers: zk://h1,h2,h3"),
         _ => Finding::ok("servers", format!("the address names {servers}")),
     }
@@ -230,11 +222,12 @@ fn one_address(servers: usize) -> Finding {
 fn out_of_reach(error: &BackendError) -> Finding {
     Finding::critical("reachable", error.message.clone())
         .consequence("if one more fails, a majority may be lost")
-        .remedy(error.next_step.clone().unwrap_or_else(|| {
-            "start it, or remove it from the \
-            address"
-                .into()
-        }))
+        .remedy(
+            error
+                .next_step
+                .clone()
+                .unwrap_or_else(|| "start it, or remove it from the address".into()),
+        )
 }
 
 #[cfg(test)]

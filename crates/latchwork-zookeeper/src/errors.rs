@@ -91,8 +91,7 @@ pub(crate) fn denied(message: impl Into<String>) -> BackendError {
 
 /// Core did not ask for the claim in time.
 pub(crate) fn taken_back() -> BackendError {
-    let message = "the servers did not confirm the claim within its ttl, and it is being \
-        withdrawn";
+    let message = "the servers did not confirm the claim within its ttl, and it is being withdrawn";
     BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
         .next_step("try again")
 }

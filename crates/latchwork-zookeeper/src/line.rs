@@ -192,20 +192,14 @@ impl Line {
         let mismatch =
             |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
         if let Some(stranger) = self.strangers.first() {
-            let what = format!(
-                "among the claims is {stranger:?}, which is not a node of \
-                Latchwork"
-            );
+            let what = format!("{stranger:?} among the claims is not a node of Latchwork");
             let step = "use another key, or find out who created it";
             return Some(mismatch(what).next_step(step));
         }
         let used = self.places[..ahead].first()?.mode.shape();
         let wanted: Shape = mode.shape();
         (used != wanted).then(|| {
-            mismatch(format!(
-                "the key is in use as {used}, and this client asks for \
-                {wanted}"
-            ))
+            mismatch(format!("the key is in use as {used}, and this client asks for {wanted}"))
         })
     }
 

@@ -155,12 +155,8 @@ fn outcome(names: &str, released: Result<(), Error>) -> (u8, String) {
     match released {
         Ok(()) => (0, format!("released {names}")),
         Err(error) if error.kind() == ErrorKind::Lost => (exit::LOST, error.to_string()),
-        Err(error) => (
-            exit::code_of(&error),
-            format!(
-                "not released yet: {error}; the lock will \
-            expire"
-            ),
-        ),
+        Err(error) => {
+            (exit::code_of(&error), format!("not released yet: {error}; the lock will expire"))
+        }
     }
 }

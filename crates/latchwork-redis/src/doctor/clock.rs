@@ -83,10 +83,7 @@ fn rate(first: &Look, last: &Look) -> Finding {
         return Finding::ok("clock-rate", found);
     }
     Finding::critical("clock-rate", found)
-        .consequence(
-            "locks expire earlier than their holders expect, or later than waiters \
-            expect",
-        )
+        .consequence("locks expire earlier than their holders expect, or later than waiters expect")
         .remedy("check the server's clock: it was set just now, or it runs at another rate")
 }
 
@@ -109,8 +106,7 @@ pub(crate) fn spread(report: &Report) -> Option<Finding> {
     } else {
         Finding::warning("clock-spread", found)
             .consequence(
-                "a replica whose clock is ahead expires locks early after a failover to \
-                it",
+                "a replica whose clock is ahead expires locks early after a failover to it",
             )
             .remedy("set the clocks of all servers with a time service (NTP)")
     })

@@ -170,10 +170,7 @@ async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Find
     if refused.is_empty() && confined && !has_no_channels(server).await {
         return Finding::info(
             "rights-channels",
-            format!(
-                "this user has no right to the channel \
-            {CHANNEL}"
-            ),
+            format!("this user has no right to the channel {CHANNEL}"),
         )
         .consequence(
             "the user has rights to some channels only: it needs those of its namespace, \

@@ -50,8 +50,7 @@ fn version(server: &Server, config: &RedisConfig) -> Finding {
         Some(version) if version >= (6, 0) => Finding::info("version", name)
             .consequence("a free lock takes a longer script than from 7.0 on (SET with NX and GET)"),
         Some(version) if version >= (5, 0) => Finding::warning("version", name)
-            .consequence("no RESP3 before 6.0: waiters are not notified, and poll up to 20 times \
-                a second")
+            .consequence("no RESP3 before 6.0: waiters are not notified, and poll up to 20 times a second")
             .remedy("use Redis 7.0 or newer"),
         Some(_) => Finding::critical("version", name)
             .consequence("scripts that read the time and then write are refused before 5.0")
@@ -218,13 +217,9 @@ fn protocol(server: &Server) -> Finding {
     }
     Finding::warning(
         "protocol",
-        "RESP2: the server, or a proxy in front of it, does not support \
-        HELLO 3",
+        "RESP2: the server, or a proxy in front of it, does not support HELLO 3",
     )
-    .consequence(
-        "waiters are not notified when a lock is free, and poll up to 20 times a \
-            second",
-    )
+    .consequence("waiters are not notified when a lock is free, and poll up to 20 times a second")
     .remedy("use Redis 6.0 or newer without a proxy")
 }
 
@@ -232,10 +227,7 @@ fn encryption(server: &Server, config: &RedisConfig) -> Finding {
     let here = is_here(&server.link.endpoint().host);
     match &config.tls {
         Some(tls) if tls.insecure => Finding::warning("tls", "on, and any certificate is trusted")
-            .consequence(
-                "anyone between the client and the server can read and change \
-                everything",
-            )
+            .consequence("anyone between the client and the server can read and change everything")
             .remedy("leave insecure out, and name the authority with ca=/path"),
         Some(_) => Finding::ok("tls", "on"),
         None if here => Finding::ok("tls", "off, on this machine"),

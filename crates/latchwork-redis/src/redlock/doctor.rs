@@ -67,10 +67,11 @@ async fn examine(config: Config, io: Io) -> Result<Report, Error> {
     }
     report.findings.extend(spread(&report).map(|finding| match finding.severity {
         Severity::Ok => finding,
-        _ => finding.consequence(
-            "after a loss of data on several nodes, tokens may go back by \
-                that much",
-        ),
+        _ => {
+            finding.consequence(
+                "after a loss of data on several nodes, tokens may go back by that much",
+            )
+        }
     }));
     report.add(votes(all, majority, all - down.len(), open));
     report.add(locks(config, io).await);
@@ -88,8 +89,7 @@ fn votes(all: usize, majority: usize, up: usize, open: usize) -> Finding {
     if open < majority {
         return Finding::warning("votes", found)
             .consequence(
-                "no lock can be acquired until the others are out of quarantine or \
-                repaired",
+                "no lock can be acquired until the others are out of quarantine or repaired",
             )
             .remedy("see the findings of each node");
     }
@@ -98,8 +98,7 @@ fn votes(all: usize, majority: usize, up: usize, open: usize) -> Finding {
             .consequence("if one more fails, no lock can be acquired")
             .remedy("repair the others"),
         (_, 0) => Finding::info("votes", found).consequence(
-            "an even number of servers tolerates no more failures than one server \
-                less",
+            "an even number of servers tolerates no more failures than one server less",
         ),
         (spare, _) => Finding::ok("votes", format!("{found}, {spare} may fail")),
     }

@@ -21,10 +21,10 @@ use std::time::Duration;
 use crate::claim::{Claim, ClaimId, Mode, Order, Shape};
 use crate::error::{BackendError, BackendErrorKind, Effect};
 use crate::holder::Holder;
-use crate::key::Key;
-use crate::words::{Attempt, Blocked, Cause, Grant, Linger, Party, Released, Renewal, Snapshot};
+use crate::words::{Attempt, Blocked, Cause, Grant, Linger, Released, Renewal};
 
 mod open;
+mod snapshot;
 
 /// How long each waiter that could be admitted may let the others wait before it is passed over.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -439,46 +439,6 @@ impl Record {
     /// Whether nothing of it would be missed but the last token.
     pub fn is_idle(&self, now: Now) -> bool {
         self.held.is_empty() && self.line.is_empty() && self.closed_until <= now.wall
-    }
-
-    /// The record as `inspect` shows it; what has ended is left out, and nothing is changed.
-    pub fn snapshot(&self, key: Key, now: Now, alive: Alive<'_>) -> Snapshot {
-        let mut live = self.clone();
-        live.sweep(now, alive);
-        live.line.retain(|w| alive(w.tag));
-        let remaining = |expires: Duration| Some(expires.saturating_sub(now.lease));
-        let age = |asked: Option<Duration>| asked.map(|asked| now.lease.saturating_sub(asked));
-        let modes = live.held.iter().map(|m| m.mode).chain(live.line.iter().map(|w| w.mode));
-        Snapshot {
-            shape: modes.map(Mode::shape).next(),
-            holders: live
-                .held
-                .iter()
-                .map(|m| Party {
-                    id: Some(m.id),
-                    mode: m.mode,
-                    holder: m.holder.clone(),
-                    token: Some(m.token),
-                    remaining: remaining(m.expires),
-                    age: age(m.asked),
-                })
-                .collect(),
-            waiters: live
-                .line
-                .iter()
-                .map(|w| Party {
-                    id: Some(w.id),
-                    mode: w.mode,
-                    holder: w.holder.clone(),
-                    token: None,
-                    remaining: remaining(w.expires),
-                    age: age(w.asked),
-                })
-                .collect(),
-            token: live.token,
-            linger: (live.closed_until > now.wall).then(|| live.closed_until - now.wall),
-            ..Snapshot::free(key)
-        }
     }
 }
 

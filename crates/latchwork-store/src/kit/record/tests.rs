@@ -3,6 +3,7 @@
 mod histories;
 
 use super::*;
+use crate::key::Key;
 use crate::testing;
 
 const MS: Duration = Duration::from_millis(1);

@@ -1,0 +1,50 @@
+//! A record as `inspect` shows it.
+
+use std::time::Duration;
+
+use super::{Alive, Now, Record};
+use crate::claim::Mode;
+use crate::key::Key;
+use crate::words::{Party, Snapshot};
+
+impl Record {
+    /// The record as `inspect` shows it; what has ended is left out, and nothing is changed.
+    pub fn snapshot(&self, key: Key, now: Now, alive: Alive<'_>) -> Snapshot {
+        let mut live = self.clone();
+        live.sweep(now, alive);
+        live.line.retain(|w| alive(w.tag));
+        let remaining = |expires: Duration| Some(expires.saturating_sub(now.lease));
+        let age = |asked: Option<Duration>| asked.map(|asked| now.lease.saturating_sub(asked));
+        let modes = live.held.iter().map(|m| m.mode).chain(live.line.iter().map(|w| w.mode));
+        Snapshot {
+            shape: modes.map(Mode::shape).next(),
+            holders: live
+                .held
+                .iter()
+                .map(|m| Party {
+                    id: Some(m.id),
+                    mode: m.mode,
+                    holder: m.holder.clone(),
+                    token: Some(m.token),
+                    remaining: remaining(m.expires),
+                    age: age(m.asked),
+                })
+                .collect(),
+            waiters: live
+                .line
+                .iter()
+                .map(|w| Party {
+                    id: Some(w.id),
+                    mode: w.mode,
+                    holder: w.holder.clone(),
+                    token: None,
+                    remaining: remaining(w.expires),
+                    age: age(w.asked),
+                })
+                .collect(),
+            token: live.token,
+            linger: (live.closed_until > now.wall).then(|| live.closed_until - now.wall),
+            ..Snapshot::free(key)
+        }
+    }
+}
