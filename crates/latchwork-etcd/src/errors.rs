@@ -255,7 +255,7 @@ mod tests {
         let from = Endpoint { host: "h".into(), port: 1 };
         let too_large = Status::out_of_range("Error, decoded message length too large: found 3");
         let step = failure(&too_large, &from).error.next_step.unwrap();
-        assert!(step.contains("bytes") && !step.contains("time"), "{step}");
+        assert!(step.contains("size") && !step.contains("shorter"), "{step}");
         let said = "etcdserver: requested lease not found";
         assert_eq!(read(Code::NotFound, said).2, Reaction::LeaseGone);
         let said = "etcdserver: invalid auth token";

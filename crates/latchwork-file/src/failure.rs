@@ -193,6 +193,6 @@ mod tests {
         assert!(error.next_step.unwrap().contains("mount"));
         let error = failed("write the record", path, Errno::NOSPC, Effect::NotApplied);
         assert_eq!(error.kind, BackendErrorKind::Unreachable);
-        assert!(error.next_step.unwrap().contains("room"));
+        assert!(error.next_step.unwrap().contains("free space"));
     }
 }

@@ -177,6 +177,6 @@ mod tests {
         // The thread may live a moment longer, and then serves the first tries.
         let mut tries = (0..).map(|n| claim(&format!("key {n}")));
         let failed = tries.find_map(|claim| runtime.block_on(backend.try_acquire(&claim)).err());
-        assert!(failed.unwrap().message.contains("driver"));
+        assert!(failed.unwrap().message.contains("lock manager"));
     }
 }

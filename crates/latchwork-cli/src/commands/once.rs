@@ -71,7 +71,7 @@ async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
     output.fail(
         "Running",
         &format!(
-            "nothing was reset: {name:?} is running{by}; wait for its end, or see latchwork show \
+            "nothing was reset: {name:?} is being run{by}; wait for its end, or see latchwork show \
              {name:?}"
         ),
     );

@@ -160,7 +160,7 @@ fn few_descriptors_are_warned_of() {
 fn memory_says_what_it_cannot_do() {
     let done = at("mem:", &["doctor"]);
     assert_eq!(done.code(), 0);
-    assert!(done.stdout.contains("other processes are not kept out"), "{done:?}");
+    assert!(done.stdout.contains("other processes are not excluded"), "{done:?}");
 }
 
 #[test]

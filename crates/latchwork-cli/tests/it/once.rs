@@ -108,7 +108,7 @@ fn a_reset_says_what_it_did() {
     let old = first.stdout.next().unwrap();
     let held = reset();
     assert_eq!((held.code(), &*held.stdout), (75, ""), "{held:?}");
-    assert!(held.stderr.contains("being done by the first"), "{held:?}");
+    assert!(held.stderr.contains("is being run by the first"), "{held:?}");
     std::fs::write(store.file("go"), "").unwrap();
     assert_eq!(first.finish().code(), 0);
     assert_eq!(once(&store, &[], "echo ran").stdout, "", "the run closed it: it was left alone");

@@ -200,7 +200,7 @@ async fn full(dir: &Path) {
         let error = backend.try_acquire(&claim("new")).await.unwrap_err();
         assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
         assert!(error.message.contains(dir.to_str().unwrap()), "{error}");
-        assert!(error.next_step.unwrap().contains("room"));
+        assert!(error.next_step.unwrap().contains("free space"));
     }
     let records = std::fs::read_dir(dir.join("records")).unwrap();
     let records = records.flat_map(|stripe| std::fs::read_dir(stripe.unwrap().path()).unwrap());

@@ -82,6 +82,7 @@ async fn who_waited_may_count_on_a_whole_ttl(stage: Stage) {
     second.release().await.unwrap();
 }
 
+/// A delay is never shortened in silence.
 async fn a_delay_that_the_store_cannot_keep_is_refused(stage: Stage) {
     let a = stage.peer().await;
     let most = *a.locks.capabilities().ttl.end();

@@ -34,6 +34,7 @@ async fn every_token_is_above_the_floor(stage: Stage) {
     third.release().await.unwrap();
 }
 
+/// A floor that leaves too few numbers is never used.
 async fn a_floor_without_room_above_it_is_refused(stage: Stage) {
     let a = stage.peer().await;
     let locks = a.locks.token_floor(FencingToken::from_grant(u64::MAX));

@@ -90,7 +90,7 @@ fn play(role: &str, url: &str) {
 fn refused<T>(answer: Result<T, Error>) {
     let error = answer.err().expect("refused in a child");
     assert_eq!(error.kind(), ErrorKind::Forked, "{error}");
-    assert!(error.to_string().contains("connect in the child"), "{error}");
+    assert!(error.to_string().contains("connect again in the child"), "{error}");
 }
 
 /// Uses all that a child has of its parent. None of it may be granted, change anything or hang.
