@@ -20,6 +20,7 @@ const ALLOWED: &[&str] = &[
 
 /// Dependencies of which two versions are built, and why that cannot be helped.
 const TWICE: &[(&str, &str)] = &[
+    ("embedded-io", "tests: postcard names two versions and uses neither"),
     ("fallible-iterator", "tests: tokio-postgres and rusqlite"),
     ("getrandom", "ring is at 0.2; tests: tempfile and rand are at 0.4"),
     ("hashbrown", "tests: dashmap of the model, metrics-util, indexmap"),

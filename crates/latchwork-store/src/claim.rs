@@ -112,6 +112,11 @@ impl fmt::Debug for ClaimId {
 
 /// With whom a claim may share its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Mode {
     /// Alone (a mutex).
     Exclusive,
@@ -141,6 +146,11 @@ impl Mode {
 
 /// The kind of lock a key is used as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum Shape {
     /// Exclusive claims.
     Mutex,

@@ -8,6 +8,11 @@ use std::sync::Arc;
 
 /// How bad a finding is. The order is from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Severity {
     /// As it should be.
     Ok,
@@ -39,6 +44,7 @@ impl fmt::Display for Severity {
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
@@ -147,6 +153,7 @@ impl Report {
 
 /// What was done to prepare a store for its first locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Prepared {
     /// The store's address, without secrets.
     pub store: Arc<str>,

@@ -105,6 +105,7 @@ struct Inner {
 /// The kinds of errors, by what the caller can do about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ErrorKind {
     /// Not admitted before the deadline; the message names the holder.
     TimedOut,
@@ -200,6 +201,18 @@ impl Error {
         &self.0.message
     }
 
+    /// The key that it is about, where there is one.
+    #[cfg(feature = "serde")]
+    pub(crate) fn on_key(&self) -> Option<&Key> {
+        self.0.key.as_ref()
+    }
+
+    /// The store that it is about, where there is one.
+    #[cfg(feature = "serde")]
+    pub(crate) fn at_store(&self) -> Option<&str> {
+        self.0.store.as_deref()
+    }
+
     /// What a person can do about it, where known.
     pub fn hint(&self) -> Option<&str> {
         self.0.next_step.as_deref()
@@ -250,10 +263,12 @@ impl StdError for Error {
 /// The end of a hold that was not a release. Final, and not an [`Error`]: the lock worked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lost {
     /// Why.
     pub reason: LostReason,
     /// When, by the holder's own boot clock.
+    #[cfg_attr(feature = "serde", serde(rename = "at_ns"))]
     pub at: Moment,
 }
 
@@ -267,6 +282,11 @@ impl Lost {
 /// Why a hold ended without a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum LostReason {
     /// The validity ran out without word from the store.
     Expired,
@@ -297,6 +317,11 @@ impl StdError for Lost {}
 /// Why a guard does not vouch for its lock right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum NotHeld {
     /// In doubt: the machine was paused, or a clock was set or ran at another rate, and the store
     /// has not confirmed the hold yet. May pass; do not touch the resource meanwhile.

@@ -9,6 +9,10 @@
 //! - [`wire`] has a connection whose answers are read by the thread that waits for them.
 //! - [`MemoryBackend`] is a whole backend to learn from, and to test with.
 //! - [`testing`] (feature `testing`) has a clock that a test sets.
+#![cfg_attr(
+    feature = "serde",
+    doc = "- [`forms`] describes what is written and read through serde."
+)]
 
 mod answers;
 pub mod backend;
@@ -21,6 +25,8 @@ mod doorbell;
 mod doubts;
 mod error;
 mod fork;
+#[cfg(feature = "serde")]
+pub mod forms;
 mod holder;
 mod io;
 mod key;

@@ -14,7 +14,8 @@ const HANDOVER_BITS: u32 = 10;
 /// distributed locking"); Chubby calls the number a sequencer (Burrows, OSDI 2006).
 ///
 /// Tokens stay below 2^63, so they fit a signed 64-bit column. They exceed 2^53, so a number
-/// in JSON or Lua is too small for them: print them as text.
+/// in JSON or Lua is too small for them: print them as text. With the feature `serde`, a token is
+/// text in formats that people read, and 64 bits elsewhere. It is also read from a number.
 ///
 /// ```
 /// use latchwork_store::FencingToken;
@@ -81,6 +82,7 @@ impl FromStr for FencingToken {
 
 /// A write or read whose token is smaller than one already seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Fenced {
     /// The token that was refused.
     pub refused: FencingToken,

@@ -64,6 +64,11 @@ impl Blocked {
 
 /// What is in the way of a blocked claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum Cause {
     /// Another claim holds the key.
     Held,

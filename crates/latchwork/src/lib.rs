@@ -38,10 +38,19 @@
     any(feature = "metrics", feature = "tracing"),
     doc = "- [`observers`] counts and traces events."
 )]
+#![cfg_attr(
+    feature = "serde",
+    doc = "",
+    doc = "# Sending and logging",
+    doc = "",
+    doc = "- [`forms`] describes what is written and read through serde."
+)]
 
 mod address;
 mod connect;
 pub mod fence;
+#[cfg(feature = "serde")]
+pub mod forms;
 mod hold;
 mod locks;
 #[cfg(any(feature = "metrics", feature = "tracing"))]

@@ -75,6 +75,11 @@ enum End {
 
 /// What a hold is right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum HoldState {
     /// Valid.
     Held,

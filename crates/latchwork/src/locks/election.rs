@@ -60,6 +60,7 @@ pub struct Election {
 
 /// Who leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leader {
     /// What the candidate said of itself: an address, mostly.
     pub candidate: Arc<str>,

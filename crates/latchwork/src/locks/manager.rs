@@ -40,6 +40,7 @@ pub struct LockManager {
 
 /// What a forced release did.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ForceReleased {
     /// The holders that were evicted.
     pub evicted: Vec<Party>,

@@ -90,11 +90,20 @@ pub struct Once {
 
 /// Why there is nothing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Skipped {
     /// It was done in this period.
     Done {
         /// How long the period stays closed, where the store tells.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "closed_for_ms", with = "crate::forms::millis")
+        )]
         closed_for: Option<Duration>,
     },
     /// It is being done.
@@ -105,6 +114,7 @@ pub enum Skipped {
     /// The store lost its data and admits nobody for a while: try again later.
     Quarantine {
         /// How long yet, where the store tells.
+        #[cfg_attr(feature = "serde", serde(rename = "left_ms", with = "crate::forms::millis"))]
         left: Option<Duration>,
     },
 }
