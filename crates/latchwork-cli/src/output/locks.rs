@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use latchwork::store::clock::wall_time;
-use latchwork::store::{Mode, Party, Shape, Snapshot};
+use latchwork::store::{Mode, Party, Snapshot};
 use latchwork::{FencingToken, Leader};
-use serde_json::{Value, json};
+use serde_json::json;
 use unicode_width::UnicodeWidthStr;
 
 use super::{Output, coarse, line, millis, plain, to_stderr};
@@ -16,7 +16,7 @@ impl Output {
     /// `ls`: all of them.
     pub(crate) fn list(&self, all: &[Snapshot]) -> u8 {
         if self.json {
-            return self.print(&line(&Value::from_iter(all.iter().map(snapshot_json))));
+            return self.print(&line(&json!(all)));
         }
         if all.is_empty() {
             to_stderr("latchwork: no lock is held or waited for");
@@ -57,8 +57,8 @@ impl Output {
     pub(crate) fn show(&self, all: &[Snapshot]) -> u8 {
         if self.json {
             return self.print(&line(&match all {
-                [one] => snapshot_json(one),
-                all => Value::from_iter(all.iter().map(snapshot_json)),
+                [one] => json!(one),
+                all => json!(all),
             }));
         }
         let texts: Vec<_> = all.iter().map(snapshot_text).collect();
@@ -89,7 +89,6 @@ impl Output {
         token: Option<FencingToken>,
     ) -> u8 {
         if self.json {
-            let evicted = Value::from_iter(evicted.iter().map(party_json));
             let token = token.map(|token| token.to_string());
             return self.print(&line(&json!({"key": name, "evicted": evicted, "token": token})));
         }
@@ -208,47 +207,6 @@ fn party_text(party: &Party) -> String {
     text
 }
 
-fn snapshot_json(one: &Snapshot) -> Value {
-    json!({
-        "key": one.key.as_str(),
-        "held": !one.holders.is_empty(),
-        "kind": one.shape.map(|shape| match shape {
-            Shape::Mutex => "mutex",
-            Shape::ReadWrite => "read-write",
-            Shape::Semaphore { .. } => "semaphore",
-        }),
-        "permits": one.shape.and_then(|shape| match shape {
-            Shape::Semaphore { of } => Some(of),
-            _ => None,
-        }),
-        "token": (one.token != 0).then(|| token_text(one.token)),
-        "holders": Value::from_iter(one.holders.iter().map(party_json)),
-        "waiters": Value::from_iter(one.waiters.iter().map(party_json)),
-        "linger_ms": one.linger.map(millis),
-        "notes": one.notes,
-    })
-}
-
-fn party_json(party: &Party) -> Value {
-    json!({
-        "holder": &*party.holder.text,
-        "candidate": party.holder.candidate.as_deref(),
-        "mode": match party.mode {
-            Mode::Exclusive => "exclusive",
-            Mode::Read => "read",
-            Mode::Write => "write",
-            Mode::Permits { .. } => "permits",
-        },
-        "permits": match party.mode {
-            Mode::Permits { take, .. } => Some(take),
-            _ => None,
-        },
-        "token": party.token.map(token_text),
-        "age_ms": party.age.map(millis),
-        "remaining_ms": party.remaining.map(millis),
-    })
-}
-
 /// The token that a holder of the store's grant was given.
 fn token_text(grant: u64) -> String {
     FencingToken::from_grant(grant).to_string()
@@ -281,9 +239,9 @@ mod tests {
     fn tokens_are_strings_in_json() {
         let mut one = Snapshot::free(Key::new("x").unwrap());
         one.token = (1 << 53) - 1;
-        let value = snapshot_json(&one);
-        assert_eq!(value["token"], Value::from((((1_u64 << 53) - 1) << 10).to_string()));
-        assert_eq!(value["held"], Value::from(false));
+        let value = json!(one);
+        assert_eq!(value["token"], json!((((1_u64 << 53) - 1) << 10).to_string()));
+        assert_eq!(value["held"], json!(false));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use latchwork::store::doctor::{Finding, Prepared, Report};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Output, line, plain};
 
@@ -11,12 +11,7 @@ impl Output {
     /// `doctor`: all findings, with consequence and remedy where there is something to know.
     pub(crate) fn report(&self, report: &Report) -> u8 {
         if self.json {
-            return self.print(&line(&json!({
-                "store": &*report.store,
-                "fit": report.is_fit(),
-                "worst": report.worst().word(),
-                "findings": Value::from_iter(report.findings.iter().map(finding_json)),
-            })));
+            return self.print(&line(&json!(report)));
         }
         let mut text = format!("{}\n\n", plain(&report.store));
         let name = |finding: &Finding| match &finding.part {
@@ -42,8 +37,7 @@ impl Output {
     /// `init`: what was done.
     pub(crate) fn prepared(&self, prepared: &Prepared) -> u8 {
         if self.json {
-            let value = json!({"store": &*prepared.store, "steps": prepared.steps});
-            return self.print(&line(&value));
+            return self.print(&line(&json!(prepared)));
         }
         let store = plain(&prepared.store);
         if prepared.steps.is_empty() {
@@ -55,15 +49,4 @@ impl Output {
         }
         self.print(&text)
     }
-}
-
-fn finding_json(finding: &Finding) -> Value {
-    json!({
-        "severity": finding.severity.word(),
-        "code": finding.code,
-        "part": finding.part.as_deref(),
-        "found": finding.found,
-        "consequence": finding.consequence,
-        "remedy": finding.remedy,
-    })
 }
