@@ -24,6 +24,12 @@ macro_rules! object {
 impl Serialize for Event<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
+            Event::WaitBegan { key } => object!(serializer, "wait_began", { "key": key }),
+            Event::WaitEnded { key, waited, admitted } => object!(serializer, "wait_ended", {
+                "key": key,
+                "waited_us": micros(waited),
+                "admitted": admitted,
+            }),
             Event::Waiting { key, blocked } => object!(serializer, "waiting", {
                 "key": key,
                 "cause": blocked.cause,

@@ -60,6 +60,11 @@ fn events_are_lines_of_json() {
     let (waited, held) = (Duration::from_micros(310), 20 * MS);
     let lost = Lost::new(LostReason::Expired, Moment::from_nanos(5));
     for (event, json) in [
+        (Event::WaitBegan { key }, r#""wait_began","key":"stock/42""#),
+        (
+            Event::WaitEnded { key, waited, admitted: true },
+            r#""wait_ended","key":"stock/42","waited_us":310,"admitted":true"#,
+        ),
         (
             Event::Waiting { key, blocked },
             r#""waiting","key":"stock/42","cause":"held","holder":"me","ahead":2,"retry_after_us":null"#,

@@ -254,7 +254,10 @@ impl Engine {
             if let Some(held) = lease.lost_after() {
                 self.learn(lease, held);
             }
-            return Outcome::WasLost(lease.was_lost(self.io.now()));
+            let lost = lease.was_lost(self.io.now());
+            // With the last guard the watchdog may end, before it sees the loss.
+            self.watchdog.bury(watched, lost, true);
+            return Outcome::WasLost(lost);
         };
         self.watchdog.forget(watched);
         self.learn(lease, held);

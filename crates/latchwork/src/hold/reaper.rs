@@ -13,9 +13,10 @@ use std::time::Duration;
 use crate::hold::local_queue::Lead;
 use crate::rules::observe::Event;
 use crate::rules::options::Rules;
-use crate::runtime::driver::Work;
+use crate::runtime::driver::{Work, WorkTicket};
 use latchwork_store::{
-    Attempt, Backend, BackendError, Backoff, Claim, FencingToken, Io, Key, Linger, Moment, Released,
+    Attempt, Backend, BackendError, BackendErrorKind, Backoff, Claim, Effect, FencingToken, Io,
+    Key, Linger, Moment, Released,
 };
 
 /// A try whose caller has gone.
@@ -66,17 +67,23 @@ impl Reaper {
         Self { backend, io, work }
     }
 
+    /// What keeps a manager that is closed waiting until it is dropped.
+    pub(crate) fn work(&self) -> WorkTicket {
+        self.work.begin()
+    }
+
     /// Takes over a job. Never blocks and never panics: callable from a drop, outside any runtime.
     pub(crate) fn reap(&self, job: Job) {
-        let ticket = self.work.begin();
+        let ticket = self.work();
         let this = self.clone();
+        let untold = Untold::of(&job);
         self.io.spawn(async move {
-            this.give_back(job).await;
+            this.give_back(job, untold).await;
             drop(ticket);
         });
     }
 
-    async fn give_back(&self, job: Job) {
+    async fn give_back(&self, job: Job, mut untold: Untold) {
         let Job { claim, rules, closed_until, held, under_way, mut lead, not_before } = job;
         let op_timeout = rules.op_timeout(claim.ttl);
         if let Some(try_under_way) = under_way {
@@ -96,11 +103,15 @@ impl Reaper {
             let answer = self.release_once(&claim, linger, op_timeout).await;
             drop(lead.take());
             let error = match answer {
-                Ok(_) => return tell_released(&rules, &claim.key, held),
+                Ok(_) => {
+                    untold.0 = None;
+                    return tell_released(&rules, &claim.key, held);
+                }
                 Err(error) => error,
             };
             let pause = backoff.pause();
             if self.io.now().plus(pause) >= give_up {
+                untold.0 = None;
                 let key = &claim.key;
                 return rules.tell(&Event::ReleaseFailed { key, held, error: &error });
             }
@@ -115,6 +126,28 @@ impl Reaper {
         op_timeout: Duration,
     ) -> Result<Released, BackendError> {
         self.io.answer(op_timeout, self.backend.release(claim, linger)).await
+    }
+}
+
+/// A hold whose end is not told yet. If its job ends early, as with Latchwork's threads, that is told.
+struct Untold(Option<(Arc<Rules>, Key, (FencingToken, Duration))>);
+
+impl Untold {
+    fn of(job: &Job) -> Self {
+        Self(job.held.map(|held| (job.rules.clone(), job.claim.key.clone(), held)))
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if let Some((rules, key, held)) = self.0.take() {
+            let error = BackendError::new(
+                BackendErrorKind::Unreachable,
+                Effect::Unknown,
+                "the store had not answered the release when the connection was given up",
+            );
+            rules.tell(&Event::ReleaseFailed { key: &key, held: Some(held), error: &error });
+        }
     }
 }
 

@@ -134,12 +134,13 @@ impl Watchdog {
         watched
     }
 
-    /// Takes a lease out of care. From here on no renewal of it is sent.
-    pub(crate) fn forget(&self, watched: &Watched) {
+    /// Takes a lease out of care; `true` if it was in care. From here on no renewal of it is sent.
+    pub(crate) fn forget(&self, watched: &Watched) -> bool {
         let mut schedule = self.lock();
         let due = Moment::from_nanos(watched.due.load(Ordering::Relaxed));
-        schedule.by_due.remove(&(due, watched.entry));
+        let was_in_care = schedule.by_due.remove(&(due, watched.entry)).is_some();
         schedule.backlog.remove(watched);
+        was_in_care
     }
 
     /// Looks at a lease again at `due`, unless it has been taken out of care meanwhile.
@@ -280,7 +281,9 @@ impl Watchdog {
     fn attend(self: &Arc<Self>, watched: &Arc<Watched>, slack: Duration) -> bool {
         match watched.lease.chore(self.io.clock().as_ref(), slack) {
             Chore::Wait(due) => self.reschedule(watched, due),
-            Chore::Forget => self.forget(watched),
+            Chore::Forget => {
+                self.forget(watched);
+            }
             Chore::Bury(lost) => self.bury(watched, lost, true),
             Chore::Renew => {
                 let due = watched.lease.renewing();
@@ -301,9 +304,14 @@ impl Watchdog {
         }
     }
 
-    /// A hold has ended otherwise than by its release: tell, and free what the store still keeps.
+    /// A hold has ended otherwise than by its release: tell, and free what the store still keeps. Done by
+    /// the first that notices.
     pub(crate) fn bury(&self, watched: &Watched, lost: Lost, store_may_hold: bool) {
-        self.forget(watched);
+        // If a close of the manager comes second, it waits for the first.
+        let _work = self.reaper.work();
+        if !self.forget(watched) {
+            return;
+        }
         let lease = &watched.lease;
         let lead = lease.take_lead();
         if store_may_hold {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::rules::observe::{Event, Observer};
 use latchwork_store::{Key, LostReason};
-use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{
+    Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 
 type Labels = dyn Fn(&Key) -> Vec<Label> + Send + Sync;
 
@@ -16,11 +18,14 @@ type Labels = dyn Fn(&Key) -> Vec<Label> + Send + Sync;
 ///
 /// | metric | kind | what it tells |
 /// | --- | --- | --- |
+/// | `latchwork_held` | gauge | locks that are held now, by this process; also while they are given back |
+/// | `latchwork_waiting` | gauge | acquires that wait now |
 /// | `latchwork_wait_seconds` | histogram | how long an acquire that succeeded took |
 /// | `latchwork_hold_seconds` | histogram | how long a hold lasted, whatever ended it |
 /// | `latchwork_acquired_total{contended}` | counter | grants of the store, and whether anything was in the way |
 /// | `latchwork_handovers_total` | counter | holds that passed on inside the process |
 /// | `latchwork_blocked_tries_total` | counter | tries of waiters that were blocked |
+/// | `latchwork_abandoned_waits_total` | counter | waits that ended without the lock: timed out, dropped, failed |
 /// | `latchwork_renewals_total{result}` | counter | `ok` or `failed` |
 /// | `latchwork_renewal_seconds` | histogram | how long a renewal took |
 /// | `latchwork_renewal_late_seconds` | histogram | how much later than planned it was sent: a starved process |
@@ -33,7 +38,12 @@ type Labels = dyn Fn(&Key) -> Vec<Label> + Send + Sync;
 /// | `latchwork_release_failures_total` | counter | what could not be given back and is freed by its ttl |
 ///
 /// Keys are no labels, for they may be many. [`labelled_by`](Metrics::labelled_by) adds what you
-/// choose.
+/// choose, and [`with_label`](Metrics::with_label) what is the same for all keys: the store, for programs
+/// with several. One value may serve several managers.
+///
+/// A lock counts as held from the grant until the store has answered its release or freed it by its
+/// ttl, or until it is lost; a handover inside the process changes nothing. Install the recorder before
+/// the first lock is taken, or the gauges miss what went before.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -48,6 +58,7 @@ type Labels = dyn Fn(&Key) -> Vec<Label> + Send + Sync;
 /// ```
 pub struct Metrics {
     labels: Box<Labels>,
+    constant: Vec<Label>,
 }
 
 impl Metrics {
@@ -56,25 +67,76 @@ impl Metrics {
         Self::labelled_by(|_| Vec::new())
     }
 
-    /// Metrics with the labels that `labels` makes of a key. Few of them, please: recorders keep
-    /// each for ever.
+    /// Bounds of histogram buckets, in seconds, from 1 ms to 5 min: for the recorder, which may otherwise
+    /// keep quantiles that cannot be added up over several processes.
+    ///
+    /// ```
+    /// use latchwork::observers::Metrics;
+    /// use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+    ///
+    /// # fn main() -> Result<(), metrics_exporter_prometheus::BuildError> {
+    /// let latchwork = Matcher::Prefix("latchwork_".to_owned());
+    /// let exporter = PrometheusBuilder::new().set_buckets_for_metric(latchwork, Metrics::BUCKETS)?;
+    /// # let _ = exporter; Ok(()) }
+    /// ```
+    pub const BUCKETS: &[f64] = &[
+        0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+        300.0,
+    ];
+
+    /// Metrics with the labels that `labels` makes of a key: the same for the same key each time. Few
+    /// of them, please: recorders keep each for ever.
     pub fn labelled_by(labels: impl Fn(&Key) -> Vec<Label> + Send + Sync + 'static) -> Self {
         describe();
-        Self { labels: Box::new(labels) }
+        Self { labels: Box::new(labels), constant: Vec::new() }
+    }
+
+    /// Adds a label that is the same for all keys.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use latchwork::observers::Metrics;
+    /// # async fn f() -> Result<(), latchwork::Error> {
+    /// let locks = latchwork::connect("mem:").await?;
+    /// let store = locks.capabilities().store.to_string();
+    /// let locks = locks.observer(Arc::new(Metrics::new().with_label("store", store)));
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_label(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.constant.push(Label::new(name, value.into()));
+        self
+    }
+
+    fn of(&self, key: &Key) -> Vec<Label> {
+        let mut labels = (self.labels)(key);
+        labels.extend_from_slice(&self.constant);
+        labels
     }
 
     fn with(&self, key: &Key, name: &'static str, value: &'static str) -> Vec<Label> {
-        let mut labels = (self.labels)(key);
+        let mut labels = self.of(key);
         labels.push(Label::from_static_parts(name, value));
         labels
     }
 
     fn count(&self, name: &'static str, key: &Key) {
-        counter!(name, (self.labels)(key)).increment(1);
+        counter!(name, self.of(key)).increment(1);
     }
 
     fn time(&self, name: &'static str, key: &Key, length: Duration) {
-        histogram!(name, (self.labels)(key)).record(length);
+        histogram!(name, self.of(key)).record(length);
+    }
+
+    /// One more, or one less.
+    fn change(&self, name: &'static str, key: &Key, by: f64) {
+        gauge!(name, self.of(key)).increment(by);
+    }
+
+    /// What was granted is over.
+    fn ended(&self, key: &Key, held: Duration) {
+        self.time("latchwork_hold_seconds", key, held);
+        self.change("latchwork_held", key, -1.0);
     }
 }
 
@@ -87,15 +149,24 @@ impl Default for Metrics {
 impl Observer for Metrics {
     fn event(&self, event: &Event<'_>) {
         match *event {
+            Event::WaitBegan { key } => self.change("latchwork_waiting", key, 1.0),
+            Event::WaitEnded { key, admitted, .. } => {
+                self.change("latchwork_waiting", key, -1.0);
+                if !admitted {
+                    self.count("latchwork_abandoned_waits_total", key);
+                }
+            }
             Event::Waiting { key, .. } => self.count("latchwork_blocked_tries_total", key),
             Event::TryFailed { key, .. } => self.count("latchwork_failed_tries_total", key),
             Event::Acquired { key, waited, contended, .. } => {
+                self.change("latchwork_held", key, 1.0);
                 self.time("latchwork_wait_seconds", key, waited);
                 let contended = if contended { "true" } else { "false" };
                 let labels = self.with(key, "contended", contended);
                 counter!("latchwork_acquired_total", labels).increment(1);
             }
             Event::HandedOver { key, held, .. } => {
+                // The store's grant goes on, whether or not the waiter still takes it.
                 self.time("latchwork_hold_seconds", key, held);
                 self.count("latchwork_handovers_total", key);
             }
@@ -123,15 +194,15 @@ impl Observer for Metrics {
                 counter!("latchwork_clock_events_total", labels).increment(1);
             }
             Event::Lost { key, lost, held, .. } => {
-                self.time("latchwork_hold_seconds", key, held);
+                self.ended(key, held);
                 let labels = self.with(key, "reason", reason(lost.reason));
                 counter!("latchwork_lost_total", labels).increment(1);
             }
-            Event::Released { key, held, .. } => self.time("latchwork_hold_seconds", key, held),
+            Event::Released { key, held, .. } => self.ended(key, held),
             Event::Settled { key } => self.count("latchwork_settled_total", key),
             Event::ReleaseFailed { key, held, .. } => {
                 if let Some((_, held)) = held {
-                    self.time("latchwork_hold_seconds", key, held);
+                    self.ended(key, held);
                 }
                 self.count("latchwork_release_failures_total", key);
             }
@@ -161,9 +232,16 @@ fn describe() {
         describe_histogram!(name, Unit::Seconds, what);
     }
     for (name, what) in [
+        ("latchwork_held", "locks that are held now"),
+        ("latchwork_waiting", "acquires that wait now"),
+    ] {
+        describe_gauge!(name, Unit::Count, what);
+    }
+    for (name, what) in [
         ("latchwork_acquired_total", "grants of the store"),
         ("latchwork_handovers_total", "holds that passed on inside the process"),
         ("latchwork_blocked_tries_total", "tries of waiters that were blocked"),
+        ("latchwork_abandoned_waits_total", "waits that ended without the lock"),
         ("latchwork_renewals_total", "renewals, by result"),
         ("latchwork_lost_total", "holds that ended without a release, by reason"),
         ("latchwork_suspect_total", "holds that came into doubt"),

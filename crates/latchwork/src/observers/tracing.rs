@@ -14,7 +14,7 @@ use tracing::{Level, Span, debug, info, span, warn};
 /// Each hold is a span `hold` with `key`, `token` and `waited_ms`, from the grant or the handover to
 /// its end. Within it are events: `renewed` (debug), `renewal failed` and `suspect` (warn),
 /// `released` (info), `lost` (warn, with the reason). What happens before a grant and after a hold
-/// stands outside: `waiting` (debug, with the holder), `try failed` (warn), `settled` (debug),
+/// stands outside: `waiting` (debug, with the holder), `stopped waiting` (debug, without the lock), `try failed` (warn), `settled` (debug),
 /// `release failed` (warn).
 ///
 /// The span is a root: it is opened and closed by whichever thread tells, not by the task that
@@ -61,6 +61,10 @@ impl Traces {
 impl Observer for Traces {
     fn event(&self, event: &Event<'_>) {
         match *event {
+            Event::WaitBegan { .. } | Event::WaitEnded { admitted: true, .. } => {}
+            Event::WaitEnded { key, waited, admitted: false } => {
+                debug!(%key, waited_ms = waited.as_millis(), "stopped waiting");
+            }
             Event::Waiting { key, blocked } => {
                 let holder = blocked.holder.as_ref().map_or("unknown", |holder| &*holder.text);
                 debug!(%key, holder, cause = ?blocked.cause, "waiting");

@@ -28,9 +28,33 @@ impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
 }
 
 /// What can happen to a lock.
+///
+/// What is granted has one end: each [`Acquired`](Event::Acquired) is followed by one of
+/// [`Lost`](Event::Lost), [`Released`](Event::Released) and [`ReleaseFailed`](Event::ReleaseFailed) with a hold,
+/// however often it was handed over in between. The end may be told before the beginning if another
+/// thread tells it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
+    /// An acquire has something in its way and waits from now on: the lock is held, others of this
+    /// process are before it, or the store does not answer. An acquire that is admitted at once
+    /// tells nothing, and neither does a single try. An owner of a reentrant mutex tells it once, for
+    /// all of its calls.
+    ///
+    /// Each is followed by one [`WaitEnded`](Event::WaitEnded).
+    WaitBegan {
+        /// The key.
+        key: &'a Key,
+    },
+    /// An acquire waits no more: it was admitted, has failed or timed out, or its future was dropped.
+    WaitEnded {
+        /// The key.
+        key: &'a Key,
+        /// How long it has waited.
+        waited: Duration,
+        /// Whether it was admitted.
+        admitted: bool,
+    },
     /// A try was blocked and the acquire goes on waiting. Told after each such try.
     Waiting {
         /// The key.

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use crate::hold::engine::Engine;
 use crate::hold::guard::Guard;
-use crate::hold::lease::{Granted, HoldState, Lease, Sent};
-use crate::hold::local_queue::{Entered, InTheWay, Lead, Turn, Wish};
+use crate::hold::lease::{Granted, Lease, Sent};
+use crate::hold::local_queue::{InTheWay, Lead};
 use crate::hold::reaper::{Job, Orphan};
 use crate::rules::observe::Event;
 use crate::rules::options::Plan;
 use crate::rules::token_base;
 use crate::runtime::block_on::listening;
 use crate::runtime::gate::{AtGate, Lane, Pass};
+use crate::wait::local::{Local, wait_in_line};
 use crate::wait::pace::Pace;
 use crate::wait::patience::{Patience, timed_out};
+use crate::wait::waiter::Waiter;
 use latchwork_store::validity;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Backoff, Blocked, Cause, Claim, ClaimId, Effect,
@@ -78,13 +80,15 @@ pub(crate) async fn acquire(
         Patience::Until(deadline, _) => deadline,
         Patience::Once | Patience::Endless => Moment::NEVER,
     };
+    let mut waiter = Waiter::new(engine, request, patience != Patience::Once);
     // Only exclusive claims share a place: readers and permits go to the store side by side.
     let (lead, waited) = if request.mode == Mode::Exclusive && !request.fair {
-        match wait_in_line(engine, request, patience, deadline, again).await? {
+        match wait_in_line(engine, request, patience, deadline, again, &mut waiter).await? {
             Local::Lead(lead, waited) => (Some(lead), waited),
             Local::Handed(guard) => {
                 let (token, waited) = (guard.token(), engine.io.now().since(start));
                 request.plan.rules.tell(&Event::Received { key, token, waited });
+                waiter.admit();
                 return Ok(Admission::Granted(guard));
             }
             Local::Busy => return Ok(Admission::Refused(None)),
@@ -93,57 +97,11 @@ pub(crate) async fn acquire(
         (None, false)
     };
     let mut pending = Pending::new(engine, request, patience, lead, waited);
-    pending.admit(start, deadline).await
-}
-
-enum Local {
-    /// And whether it had to wait for it.
-    Lead(Lead, bool),
-    Handed(Guard),
-    Busy,
-}
-
-/// Waits for the line of this process to give the hold or the lead.
-async fn wait_in_line(
-    engine: &Arc<Engine>,
-    request: &Request,
-    patience: Patience,
-    deadline: Moment,
-    mut first: bool,
-) -> Result<Local, Error> {
-    loop {
-        let wish = match patience {
-            Patience::Once => Wish::Now,
-            _ if first => Wish::First,
-            _ => Wish::InTurn,
-        };
-        let (line, turn) = match engine.lines.enter(&request.key, &request.plan, wish) {
-            Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
-            Entered::Busy => return Ok(Local::Busy),
-            Entered::Wait(line, turn) => (line, turn),
-        };
-        // A turn that is given while the wait is cut is dropped with the receiver and passes on.
-        let given = if deadline == Moment::NEVER {
-            Some(turn.await)
-        } else {
-            engine.io.within(deadline.since(engine.io.now()), turn).await
-        };
-        engine.check_open(Some(&request.key))?;
-        match given {
-            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
-            // A hold that was lost on its way is dropped, and the wait starts anew where it was.
-            Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
-                return Ok(Local::Handed(guard));
-            }
-            Some(_) => first = true,
-            None => {
-                return Err(match line.trouble() {
-                    Some((_, error)) => engine.seen(error, Some(&request.key)),
-                    None => timed_out(engine, &request.key, patience, line.in_the_way()),
-                });
-            }
-        }
+    let admission = pending.admit(start, deadline, &mut waiter).await?;
+    if let Admission::Granted(_) = admission {
+        waiter.admit();
     }
+    Ok(admission)
 }
 
 /// An acquire under way. Dropping it leaves its place to the next waiter of this process or, if
@@ -223,7 +181,12 @@ impl<'a> Pending<'a> {
         }
     }
 
-    async fn admit(&mut self, start: Moment, deadline: Moment) -> Result<Admission, Error> {
+    async fn admit(
+        &mut self,
+        start: Moment,
+        deadline: Moment,
+        waiter: &mut Waiter<'_>,
+    ) -> Result<Admission, Error> {
         let engine = self.engine;
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut pace = Pace::default();
@@ -233,7 +196,7 @@ impl<'a> Pending<'a> {
             // What is seldom waited for, here and below, has room only then: an acquire that is under way
             // would be larger by it.
             let pass = match self.gate {
-                Some(_) => Box::pin(self.pass(deadline)).await?,
+                Some(_) => Box::pin(waiter.during(self.pass(deadline))).await?,
                 None => None,
             };
             let sent = Sent::now(engine.io.clock().as_ref());
@@ -277,6 +240,7 @@ impl<'a> Pending<'a> {
                     if engine.io.now() >= deadline {
                         return Err(self.timed_out());
                     }
+                    waiter.begin();
                     let key = &self.claim.key;
                     self.request.plan.rules.tell(&Event::Waiting { key, blocked: &blocked });
                     let waiting = Box::pin(self.wait(&blocked, sent, deadline, start, &mut pace));
@@ -303,6 +267,7 @@ impl<'a> Pending<'a> {
             if !repeat {
                 return Err(engine.seen(error, Some(&self.claim.key)));
             }
+            waiter.begin();
             self.request.plan.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
             engine.io.sleep(pause).await;
         }
@@ -417,9 +382,10 @@ impl<'a> Pending<'a> {
         // From here on a close of the manager finds the lease; an earlier close is found
         // here. The guard comes first: it gives back what is not handed out.
         let guard = Guard::new(engine.clone(), watched, 0);
-        engine.check_open(Some(key))?;
+        // Told in any case, since the end of what was granted is told as well.
         let (waited, contended) = (now.since(start), self.blocked);
         rules.tell(&Event::Acquired { key, token, waited, contended });
+        engine.check_open(Some(key))?;
         Ok(Some(guard))
     }
 

@@ -10,6 +10,8 @@ mod adaptive;
 mod cancel;
 mod crowd;
 mod drop_safety;
+#[cfg(feature = "metrics")]
+mod gauges;
 mod handover;
 mod holder;
 mod lock_delay;

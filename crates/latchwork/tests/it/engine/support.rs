@@ -283,7 +283,7 @@ impl World {
     }
 }
 
-fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<Faulty> {
+pub(crate) fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<Faulty> {
     Arc::new(Faulty {
         doubts: Doubts::default(),
         inner,

@@ -1,0 +1,65 @@
+//! The wait in the line of this process, for the hold itself or for the lead of the line.
+
+use std::sync::Arc;
+
+use crate::hold::engine::Engine;
+use crate::hold::guard::Guard;
+use crate::hold::lease::HoldState;
+use crate::hold::local_queue::{Entered, Lead, Turn, Wish};
+use crate::wait::acquire::Request;
+use crate::wait::patience::{Patience, timed_out};
+use crate::wait::waiter::Waiter;
+use latchwork_store::{Error, Moment};
+
+/// What the line gave.
+pub(super) enum Local {
+    /// And whether it had to wait for it.
+    Lead(Lead, bool),
+    Handed(Guard),
+    Busy,
+}
+
+/// Waits for the line of this process to give the hold or the lead.
+pub(super) async fn wait_in_line(
+    engine: &Arc<Engine>,
+    request: &Request,
+    patience: Patience,
+    deadline: Moment,
+    mut first: bool,
+    waiter: &mut Waiter<'_>,
+) -> Result<Local, Error> {
+    loop {
+        let wish = match patience {
+            Patience::Once => Wish::Now,
+            _ if first => Wish::First,
+            _ => Wish::InTurn,
+        };
+        let (line, turn) = match engine.lines.enter(&request.key, &request.plan, wish) {
+            Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
+            Entered::Busy => return Ok(Local::Busy),
+            Entered::Wait(line, turn) => (line, turn),
+        };
+        waiter.begin();
+        // A turn that is given while the wait is cut is dropped with the receiver and passes on.
+        let given = if deadline == Moment::NEVER {
+            Some(turn.await)
+        } else {
+            engine.io.within(deadline.since(engine.io.now()), turn).await
+        };
+        engine.check_open(Some(&request.key))?;
+        match given {
+            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
+            // A hold that was lost on its way is dropped, and the wait starts anew where it was.
+            Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
+                return Ok(Local::Handed(guard));
+            }
+            Some(_) => first = true,
+            None => {
+                return Err(match line.trouble() {
+                    Some((_, error)) => engine.seen(error, Some(&request.key)),
+                    None => timed_out(engine, &request.key, patience, line.in_the_way()),
+                });
+            }
+        }
+    }
+}
