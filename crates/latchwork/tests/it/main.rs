@@ -20,6 +20,8 @@ mod fence_postgres;
 mod fence_sqlite;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observers;
+#[cfg(feature = "metrics")]
+mod observing;
 #[cfg(target_os = "linux")]
 mod stopped_process;
 #[cfg(target_os = "linux")]
