@@ -42,7 +42,7 @@ fn nothing_outlives_what_started_it() -> Test {
         return be_killed();
     }
     let before = threads()?;
-    assert_eq!(children()?, []);
+    assert_eq!(children()?, [0_u32; 0]);
     let mut server = RedisServer::start(&RedisOptions::new().tls().with_clock())?;
     let proxy = Proxy::redis(server.port())?;
     let mut set = SentinelSet::start(&SentinelOptions { proxies: true, ..Default::default() })?;
@@ -62,7 +62,7 @@ fn nothing_outlives_what_started_it() -> Test {
     folders.extend(members.members().iter().chain([&etcd]).map(|m| m.folder().to_owned()));
     assert!(folders.iter().all(|folder| folder.exists()));
     drop((server, proxy, set, cluster, etcd, members));
-    assert_eq!(children()?, []);
+    assert_eq!(children()?, [0_u32; 0]);
     assert!(!folders.iter().any(|folder| folder.exists()));
     // One thread stays: it has started the processes.
     assert_eq!(threads()?, before + 1);

@@ -1,11 +1,14 @@
 //! The resource's side of a fencing token.
 //!
 //! [`Fence`] is the check for a resource in memory, [`sql`] has the statements for one in a
-//! database. Use one of them wherever a late write would do harm: no lease can stop a process that
+//! database, and with the features `fence-tokio-postgres` and `fence-sqlx` one call that runs them in a
+//! transaction of PostgreSQL (`Fences::check`). Use one of them wherever a late write would do harm: no lease can stop a process that
 //! is paused between its last look at the lock and its write. The stores have checks of their own:
 //! a script in `latchwork-redis`, compares in `latchwork-etcd` and `latchwork-zookeeper`.
 
 pub mod sql;
+#[cfg(any(feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+pub mod transaction;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,6 +90,11 @@ impl Fence {
         FencingToken::from_raw(self.written.load(Ordering::SeqCst))
     }
 }
+
+/// The examples of the page are compiled.
+#[cfg(all(doctest, feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+#[doc = include_str!("../../../../docs/fencing.md")]
+struct Page;
 
 #[cfg(test)]
 mod tests {

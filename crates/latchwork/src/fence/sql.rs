@@ -10,7 +10,8 @@
 //! resource consists of. [`Dialect::condition`] and [`Dialect::assignment`] are for a resource that
 //! is a row with a column for the token: they need no second statement.
 //!
-//! This is text alone, for any client. Tokens are below 2^63 and fit a `BIGINT`: [`bigint`].
+//! This is text alone, for any client. For two clients of PostgreSQL, the features `fence-tokio-postgres`
+//! and `fence-sqlx` have a call that runs it: `Fences::check`. Tokens are below 2^63 and fit a `BIGINT`: [`bigint`].
 //!
 //! # Examples
 //!
@@ -164,6 +165,22 @@ impl Fences {
         }
     }
 
+    /// Reads the largest token that was admitted for the resource: one row with it, or none.
+    ///
+    /// For a message after a token was refused, in the same transaction.
+    pub fn newest(&self) -> Statement {
+        let (table, one) = (&self.table, self.dialect.parameter(1));
+        // A plain read there may show what was before the transaction began.
+        let lock = if self.dialect == Dialect::MySql { " LOCK IN SHARE MODE" } else { "" };
+        let text = format!("SELECT token FROM {table} WHERE resource = {one}{lock}");
+        Statement { text, parameters: &[Resource] }
+    }
+
+    #[cfg(any(feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+    pub(super) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
     /// The table's name as the row of an upsert is called.
     fn unqualified(&self) -> &str {
         self.table.rsplit('.').next().unwrap_or(&self.table)
@@ -268,7 +285,7 @@ mod tests {
     fn every_parameter_has_a_place() {
         for dialect in [Dialect::PostgreSql, Dialect::MySql, Dialect::Sqlite] {
             let fences = Fences::new(dialect, "fences").unwrap();
-            for statement in [fences.register(), fences.admit()] {
+            for statement in [fences.register(), fences.admit(), fences.newest()] {
                 let places = statement.text.matches(['$', '?']).count();
                 assert_eq!(places, statement.parameters.len(), "{statement:?}");
             }

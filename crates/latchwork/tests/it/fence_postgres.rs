@@ -12,20 +12,20 @@ use latchwork_services::PostgresServer;
 use tokio_postgres::{Client, NoTls, Transaction};
 
 /// What may be needed on a busy machine for something that comes at once.
-const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// How many transactions are open and do nothing.
 const OPEN: &str = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
 
 /// A server with a stock, and a store of locks.
-struct World {
-    server: PostgresServer,
-    locks: LockManager,
-    fences: Fences,
+pub(crate) struct World {
+    pub(crate) server: PostgresServer,
+    pub(crate) locks: LockManager,
+    pub(crate) fences: Fences,
 }
 
 impl World {
-    fn new(amount: i64) -> Self {
+    pub(crate) fn new(amount: i64) -> Self {
         let server = PostgresServer::start().unwrap();
         let fences = Fences::new(Dialect::PostgreSql, "fences").unwrap();
         server.psql(&fences.create_table()).unwrap();
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// A connection of its own, that gives up a statement that waits for too long.
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         let (client, connection) =
             tokio_postgres::connect(&self.server.conninfo(), NoTls).await.unwrap();
         tokio::spawn(connection);
@@ -51,16 +51,16 @@ impl World {
         client
     }
 
-    async fn lock(&self) -> Guard {
+    pub(crate) async fn lock(&self) -> Guard {
         self.locks.mutex("stock/42").acquire_within(SOON).await.unwrap()
     }
 
-    fn amount(&self) -> i64 {
+    pub(crate) fn amount(&self) -> i64 {
         self.server.psql("SELECT amount FROM stock").unwrap().parse().unwrap()
     }
 
     /// Waits until some session waits for a row of another.
-    async fn until_one_waits(&self) {
+    pub(crate) async fn until_one_waits(&self) {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         let waiting = async {
             while self.server.psql(waits).unwrap() != "1" {
@@ -84,7 +84,7 @@ async fn admit(world: &World, client: &impl tokio_postgres::GenericClient, token
     client.execute(&world.fences.admit().text, &[&"stock/42", &token]).await.unwrap()
 }
 
-fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(test);

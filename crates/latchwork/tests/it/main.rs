@@ -18,6 +18,8 @@ mod executors;
 mod fence_postgres;
 #[cfg(target_os = "linux")]
 mod fence_sqlite;
+#[cfg(all(target_os = "linux", feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+mod fence_transactions;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observers;
 #[cfg(feature = "metrics")]

@@ -1,0 +1,162 @@
+//! One call in a transaction of PostgreSQL that checks a token and keeps it.
+//!
+//! [`Fences::check`](super::sql::Fences::check) takes a transaction of `tokio_postgres` (feature `fence-tokio-postgres`) or of `sqlx`
+//! (feature `fence-sqlx`). For other databases and clients use the text of the statements
+//! ([`Fences::admit`](super::sql::Fences::admit)).
+
+#[cfg(feature = "fence-sqlx")]
+mod sqlx;
+#[cfg(feature = "fence-tokio-postgres")]
+mod tokio_postgres;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+
+use super::sql::{Dialect, Fences, bigint};
+use latchwork_store::{Error, ErrorKind, Fenced, FencingToken};
+
+use client::Statements;
+
+/// What the two clients have in common. Others have the text.
+mod client {
+    use super::{Future, StdError};
+
+    /// What a transaction is asked to do.
+    pub trait Statements: Send {
+        /// An error of the database or of the connection to it.
+        type Error: StdError + Send + Sync + 'static;
+
+        /// Runs a statement; says how many rows it changed.
+        fn admit(
+            &mut self,
+            text: &str,
+            resource: &str,
+            token: i64,
+        ) -> impl Future<Output = Result<u64, Self::Error>> + Send;
+
+        /// Reads a token, if there is one.
+        fn newest(
+            &mut self,
+            text: &str,
+            resource: &str,
+        ) -> impl Future<Output = Result<Option<i64>, Self::Error>> + Send;
+    }
+}
+
+/// A transaction in which a token can be checked.
+///
+/// | feature | type |
+/// | --- | --- |
+/// | `fence-tokio-postgres` | `tokio_postgres::Transaction`, also that in a transaction of `deadpool_postgres`: give `&mut *transaction` |
+/// | `fence-sqlx` | `sqlx::Transaction` of `sqlx::Postgres`, of sqlx 0.8 |
+///
+/// It is a transaction and not a connection because a check outside of one protects nothing: the
+/// token would be kept, and the write that follows would be on its own.
+pub trait Transaction: Statements {}
+
+impl<T: Statements> Transaction for T {}
+
+/// Why a check has failed. In any case: do not write, and roll back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CheckError<E> {
+    /// A larger token was admitted for the resource: the lock has passed on to another holder.
+    Refused(Fenced),
+    /// The token is no token of a store, or the statements are for another database.
+    Invalid(Error),
+    /// The database did not answer, or refused the statement. After a serialization error (SQLSTATE
+    /// 40001) begin the transaction again, with the same token, while the guard is held.
+    Database(E),
+}
+
+impl<E> CheckError<E> {
+    /// The token that was refused and the newest one, if the lock has passed on.
+    pub fn refused(&self) -> Option<Fenced> {
+        match self {
+            Self::Refused(fenced) => Some(*fenced),
+            Self::Invalid(_) | Self::Database(_) => None,
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for CheckError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(fenced) => write!(
+                f,
+                "refused: {fenced}, so another holder has the lock; roll the transaction back"
+            ),
+            Self::Invalid(error) => error.fmt(f),
+            Self::Database(error) => write!(f, "the token could not be checked: {error}"),
+        }
+    }
+}
+
+impl<E: StdError + 'static> StdError for CheckError<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Refused(fenced) => Some(fenced),
+            Self::Invalid(error) => Some(error),
+            Self::Database(error) => Some(error),
+        }
+    }
+}
+
+impl Fences {
+    /// Admits a token in this transaction unless a larger one was admitted for the resource, and keeps
+    /// it.
+    ///
+    /// Call it before you read or write anything else. Until the transaction ends, no other token is
+    /// admitted for the resource: the transaction of another holder waits in its own check. If this one
+    /// is rolled back, the token was never seen. Costs one round trip with `tokio_postgres`, and with
+    /// `sqlx` as well once the statement is prepared on the connection.
+    ///
+    /// # Errors
+    ///
+    /// - [`Refused`](CheckError::Refused) if the lock has passed on to another holder. The transaction is
+    ///   still usable, so it must be rolled back; dropping it does that.
+    /// - [`Invalid`](CheckError::Invalid) if the fences are not those of [`Dialect::PostgreSql`], or for
+    ///   a token of 2^63 or more, which no store gives.
+    /// - [`Database`](CheckError::Database) if the database did not answer or refused, for example because
+    ///   the table does not exist. At isolation levels above `READ COMMITTED` it is a serialization error
+    ///   if another token was admitted since the transaction began.
+    ///
+    /// # Cancel safety
+    ///
+    /// The database may still run the statement: drop the transaction too, which rolls it back.
+    pub async fn check<T: Transaction>(
+        &self,
+        transaction: &mut T,
+        resource: &str,
+        token: FencingToken,
+    ) -> Result<(), CheckError<T::Error>> {
+        self.check_fits(token).map_err(CheckError::Invalid)?;
+        let admit = self.admit().text;
+        let rows = transaction.admit(&admit, resource, bigint(token)).await;
+        if rows.map_err(CheckError::Database)? > 0 {
+            return Ok(());
+        }
+        // The row is locked by the statement that has refused: this reads what it has compared.
+        let newest = transaction.newest(&self.newest().text, resource).await;
+        let newest = newest.map_err(CheckError::Database)?.unwrap_or_default();
+        let newest = FencingToken::from_raw(newest.unsigned_abs());
+        Err(CheckError::Refused(Fenced { refused: token, newest }))
+    }
+
+    fn check_fits(&self, token: FencingToken) -> Result<(), Error> {
+        if self.dialect() != Dialect::PostgreSql {
+            let message =
+                format!("dialect: {:?}, but the transaction is PostgreSQL's", self.dialect());
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .next_step("make the fences with Dialect::PostgreSql"));
+        }
+        if i64::try_from(token.get()).is_err() {
+            let message =
+                format!("token: {token} is 2^63 or more, and no store gives such a token");
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .next_step("give the token of a guard, as `Guard::token` returns it"));
+        }
+        Ok(())
+    }
+}
