@@ -12,7 +12,7 @@ use crate::readme::link;
 use crate::stages::root;
 
 /// The version of mdBook that is installed if there is none.
-const MDBOOK: &str = "0.5.2";
+const MDBOOK: &str = "0.5.4";
 
 /// The table of contents, from the root.
 const SUMMARY: &str = "docs/SUMMARY.md";
