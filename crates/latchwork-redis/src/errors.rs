@@ -138,6 +138,14 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     if let Some((_, step, reaction)) = STATES.iter().find(|(one, ..)| says(one)) {
         return make(Unreachable, Effect::NotApplied, step, reaction.clone());
     }
+    if detail.contains("cluster support disabled") {
+        let step = "this server is not in a Cluster: use redis://";
+        return make(Unsupported, Effect::NotApplied, step, Reaction::None);
+    }
+    if is_missing() && detail.contains("SENTINEL") {
+        let step = "this server is not a Sentinel: name Sentinels, or use redis://";
+        return make(Unsupported, Effect::NotApplied, step, Reaction::None);
+    }
     if is_missing() {
         let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
         let step = "connect again: the store's capabilities are determined when connecting";

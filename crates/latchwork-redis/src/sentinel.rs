@@ -84,10 +84,16 @@ impl Sentinels {
         }
         best.map(|word| word.master).ok_or_else(|| {
             let denied = |problem: &BackendError| problem.kind == BackendErrorKind::Denied;
+            let is_no_sentinel =
+                |problem: &BackendError| problem.kind == BackendErrorKind::Unsupported;
             let (kind, step) = match problems.iter().any(denied) {
                 true => (
                     BackendErrorKind::Denied,
                     "check sentinel_user and sentinel_password in the address",
+                ),
+                false if problems.iter().any(is_no_sentinel) => (
+                    BackendErrorKind::Unsupported,
+                    "name the Sentinels and not the servers that they monitor, or use redis://",
                 ),
                 false => (
                     BackendErrorKind::Unreachable,

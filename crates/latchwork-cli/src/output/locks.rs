@@ -105,6 +105,9 @@ impl Output {
         if let Some(token) = token {
             let _ = write!(text, "; token {token} now fences earlier holders");
         }
+        if !evicted.is_empty() {
+            text.push_str("; a holder learns of it at its next renewal, within a third of its ttl");
+        }
         self.print(&text)
     }
 

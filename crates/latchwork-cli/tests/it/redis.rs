@@ -102,3 +102,18 @@ fn a_lock_of_redisson_is_another_kind() {
     let text = latchwork(&store, &server, &["show", "nightly"]).finish().stdout;
     assert!(!text.contains("free") && text.contains("hash"), "{text}");
 }
+
+/// A server is named by the wrong scheme.
+#[test]
+fn a_server_of_another_kind_is_told_with_the_right_scheme() {
+    let store = Store::new();
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    for (address, part) in [
+        (format!("redis+cluster://127.0.0.1:{}", server.port()), "not in a Cluster: use redis://"),
+        (format!("redis+sentinel://127.0.0.1:{}/x", server.port()), "name the Sentinels"),
+    ] {
+        let done = store.output(&["--store", &address, "ls"]);
+        assert_eq!(done.code(), 64, "{done:?}");
+        assert!(done.stderr.contains(part), "{done:?}");
+    }
+}

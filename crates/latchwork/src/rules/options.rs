@@ -150,7 +150,10 @@ impl Options {
         if !capabilities.ttl.contains(&ttl) {
             return invalid(
                 format!(
-                    "{field}: {ttl:?} is outside what this store grants, {least:?} to {most:?}"
+                    "{field}: {} is outside what this store grants, {} to {}",
+                    short(ttl),
+                    short(*least),
+                    short(*most)
                 ),
                 "choose a ttl within the range",
             );
@@ -159,7 +162,9 @@ impl Options {
         if whole > *most {
             return invalid(
                 format!(
-                    "lock_delay: with the ttl it is {whole:?}, and this store grants {most:?} at most"
+                    "lock_delay: with the ttl it is {}, and this store grants {} at most",
+                    short(whole),
+                    short(*most)
                 ),
                 "choose a shorter lock_delay or ttl",
             );
@@ -339,6 +344,20 @@ impl Handover {
 }
 
 const _: () = assert!(Handover::MOST <= FencingToken::MAX_HANDOVERS);
+
+/// A length of time for people: `366d`, `36h`, and below that as it is: `1.5s`.
+fn short(length: Duration) -> String {
+    const HOUR: u64 = 60 * 60;
+    match (length.subsec_nanos(), length.as_secs()) {
+        (0, seconds) if seconds >= 2 * 24 * HOUR && seconds.is_multiple_of(24 * HOUR) => {
+            format!("{}d", seconds / 24 / HOUR)
+        }
+        (0, seconds) if seconds >= HOUR && seconds.is_multiple_of(HOUR) => {
+            format!("{}h", seconds / HOUR)
+        }
+        _ => format!("{length:?}"),
+    }
+}
 
 /// `host pid 4711 (program)`.
 fn default_holder() -> Arc<str> {
