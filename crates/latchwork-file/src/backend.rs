@@ -254,6 +254,10 @@ impl Backend for FileBackend {
         true
     }
 
+    fn renews_for_others(&self) -> bool {
+        true
+    }
+
     fn ttl_may_change(&self) -> bool {
         true
     }

@@ -153,7 +153,9 @@ impl Shared {
         let now = self.now();
         let alive = |tag| self.alive(tag);
         let (renewal, wakeups) = if self.session.can_be_found()? {
-            record.renew(claim, now, &alive)
+            let renewed = record.renew(claim, now, &alive);
+            record.adopt(claim, self.session.id);
+            renewed
         } else {
             // The others take this session for dead already; the record had better say so.
             let (_, wakeups) = record.release(claim.id, Linger::None, now, &alive);

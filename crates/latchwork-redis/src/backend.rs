@@ -170,6 +170,10 @@ impl Backend for RedisBackend {
         }
     }
 
+    fn renews_for_others(&self) -> bool {
+        true
+    }
+
     fn ttl_may_change(&self) -> bool {
         true
     }

@@ -145,6 +145,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether a process may renew and release a claim that another one has acquired, by its id, and so go on with
+    /// its hold. A store where a claim belongs to the session of a process says no.
+    fn renews_for_others(&self) -> bool {
+        false
+    }
+
     /// Where a blocked thread can wait for the store's wake-ups by itself.
     fn doorbell(&self) -> Option<Doorbell> {
         None

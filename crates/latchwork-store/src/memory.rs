@@ -236,6 +236,10 @@ impl Backend for MemoryBackend {
         })
     }
 
+    fn renews_for_others(&self) -> bool {
+        true
+    }
+
     fn ttl_may_change(&self) -> bool {
         true
     }

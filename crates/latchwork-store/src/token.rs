@@ -60,6 +60,11 @@ impl FencingToken {
         Self(raw)
     }
 
+    /// How often the store's grant was handed over before this token; see [`handed_over`](Self::handed_over).
+    pub const fn handovers(self) -> u32 {
+        (self.0 & ((1 << HANDOVER_BITS) - 1)) as u32
+    }
+
     /// The store's own number behind this token.
     pub const fn grant_number(self) -> u64 {
         self.0 >> HANDOVER_BITS

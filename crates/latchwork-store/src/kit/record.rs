@@ -302,12 +302,23 @@ impl Record {
             Some(member) => {
                 member.expires = now.lease.saturating_add(claim.ttl);
                 member.token = member.token.max(claim.floor);
+                if claim.holder.lock_delay.is_some() {
+                    member.holder.lock_delay = claim.holder.lock_delay;
+                }
                 self.token = self.token.max(member.token);
                 Renewal::Held { ttl: claim.ttl, token: member.token, store_time: None }
             }
             None => Renewal::Lost,
         };
         (renewal, self.wakeups(&moved, None, now))
+    }
+
+    /// Marks a held claim with `tag`: another session renews it from now on.
+    pub fn adopt(&mut self, claim: &Claim, tag: u128) {
+        if let Some(member) = self.held.iter_mut().find(|m| m.id == claim.id && m.tag != tag) {
+            member.tag = tag;
+            member.holder.lock_delay = claim.holder.lock_delay;
+        }
     }
 
     /// Ends a claim, held or waiting; with [`Linger::End`] it opens the key instead.

@@ -99,6 +99,15 @@ impl Serialize for Event<'_> {
                 "token": token,
                 "held_us": micros(held),
             }),
+            Event::Detached { key, token, held } => object!(serializer, "detached", {
+                "key": key,
+                "token": token,
+                "held_us": micros(held),
+            }),
+            Event::Adopted { key, token } => object!(serializer, "adopted", {
+                "key": key,
+                "token": token,
+            }),
             Event::Settled { key } => object!(serializer, "settled", { "key": key }),
             Event::ReleaseFailed { key, held, error } => object!(serializer, "release_failed", {
                 "key": key,

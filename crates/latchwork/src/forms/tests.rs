@@ -107,6 +107,11 @@ fn events_are_lines_of_json() {
             Event::Released { key, token, held },
             r#""released","key":"stock/42","token":"8192","held_us":20000"#,
         ),
+        (
+            Event::Detached { key, token, held },
+            r#""detached","key":"stock/42","token":"8192","held_us":20000"#,
+        ),
+        (Event::Adopted { key, token }, r#""adopted","key":"stock/42","token":"8192""#),
         (Event::Settled { key }, r#""settled","key":"stock/42""#),
         (
             Event::ReleaseFailed { key, held: None, error },

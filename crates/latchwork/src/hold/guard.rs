@@ -12,6 +12,7 @@ use crate::hold::lease::HoldState;
 use crate::hold::owners::Entry;
 use crate::hold::reaper::{Job, Withdrawal, linger_until, tell_released};
 use crate::hold::watchdog::Watched;
+use crate::rules::observe::Event;
 use crate::runtime::call::Unpolled;
 use crate::runtime::own::Forked;
 use latchwork_store::{
@@ -273,7 +274,31 @@ impl Guard {
         }
     }
 
-    fn lost_before(&self, lost: Lost) -> Error {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Whether this is one of the guards of an owner that may enter again.
+    pub(crate) fn is_entered(&self) -> bool {
+        self.entry.is_some()
+    }
+
+    /// Ends the guard without a release: another process goes on with the hold.
+    pub(crate) fn give_up(mut self) -> Result<Arc<Watched>, Error> {
+        let (engine, watched) = (self.engine.clone(), self.watched.clone());
+        match watched.lease.end_released(engine.io.now()) {
+            None => Err(self.lost_before(watched.lease.was_lost(engine.io.now()))),
+            Some((token, held)) => {
+                self.done = true;
+                engine.watchdog.forget(&watched);
+                drop(watched.lease.take_lead());
+                watched.lease.rules.tell(&Event::Detached { key: self.key(), token, held });
+                Ok(watched)
+            }
+        }
+    }
+
+    pub(crate) fn lost_before(&self, lost: Lost) -> Error {
         let ago = self.engine.io.now().since(lost.at);
         // Of what the release itself has found, the store does not say when it happened.
         let when = match Duration::from_millis(ago.as_millis() as u64) {

@@ -232,6 +232,11 @@ impl Lease {
         if is_doubted { Moment::from_nanos(0) } else { state.valid_until }
     }
 
+    /// Whether a renewal is under way.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        self.lock().asked
+    }
+
     /// A renewal failed without the store's word: try again after a pause.
     pub(crate) fn retry_at(&self, at: Moment) -> Moment {
         let mut state = self.lock();
@@ -257,6 +262,7 @@ impl Lease {
     pub(crate) fn confirm(&self, sent: Sent, answer: Renewal, clock: &dyn Clock) -> Confirmed {
         let sent_at = sent.at;
         if let HoldState::Lost(_) = self.judge(clock) {
+            self.lock().asked = false;
             return Confirmed::TooLate;
         }
         let now = clock.now();

@@ -1,10 +1,11 @@
 //! A hold from its grant to its end: who keeps it, who renews it, who gets it next.
 //!
-//! Ten files know each other here, since the end of a hold concerns all of them: the guard that
+//! A dozen files know each other here, since the end of a hold concerns all of them: the guard that
 //! lets go, the line of this process that may get it, the watchdog that renews it, the reaper that
 //! gives it back. What the other rooms need of them goes through [`engine`].
 
 mod backlog;
+pub(crate) mod detach;
 mod early;
 pub(crate) mod engine;
 pub(crate) mod guard;
@@ -13,4 +14,5 @@ pub(crate) mod local_queue;
 pub(crate) mod owner;
 pub(crate) mod owners;
 pub(crate) mod reaper;
+pub(crate) mod ticket;
 pub(crate) mod watchdog;

@@ -350,6 +350,15 @@ impl LockManager {
         }
     }
 
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The options of this manager, checked against its store.
+    pub(crate) fn plan(&self) -> Result<Plan, Error> {
+        self.settings.plan(&self.engine.capabilities)
+    }
+
     fn claim(&self, key: &Key, id: ClaimId, mode: Mode, plan: &Plan) -> Claim {
         Claim::new(key.clone(), id, mode, plan.ttl, Stamp::new(self.engine.io.now())).with(|it| {
             it.order = Order::Barging;

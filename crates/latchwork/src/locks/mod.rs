@@ -1,5 +1,6 @@
 //! What users hold in their hands: a manager, and the kinds of locks that it makes.
 
+pub(crate) mod adopt;
 pub(crate) mod election;
 pub(crate) mod lock;
 pub(crate) mod manager;

@@ -199,6 +199,8 @@ impl Observer for Metrics {
                 counter!("latchwork_lost_total", labels).increment(1);
             }
             Event::Released { key, held, .. } => self.ended(key, held),
+            Event::Detached { key, held, .. } => self.ended(key, held),
+            Event::Adopted { key, .. } => self.change("latchwork_held", key, 1.0),
             Event::Settled { key } => self.count("latchwork_settled_total", key),
             Event::ReleaseFailed { key, held, .. } => {
                 if let Some((_, held)) = held {

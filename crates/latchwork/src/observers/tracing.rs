@@ -104,6 +104,11 @@ impl Observer for Traces {
                 let held_ms = held.as_millis();
                 self.end(key, token).in_scope(|| info!(held_ms, "released"));
             }
+            Event::Detached { key, token, held } => {
+                let held_ms = held.as_millis();
+                self.end(key, token).in_scope(|| info!(held_ms, "detached"));
+            }
+            Event::Adopted { key, token } => self.begin(key, token, Duration::ZERO),
             Event::Settled { key } => debug!(%key, "settled"),
             Event::ReleaseFailed { key, held, error } => {
                 let span = held.map_or_else(Span::none, |(token, _)| self.end(key, token));

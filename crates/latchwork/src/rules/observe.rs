@@ -29,9 +29,9 @@ impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
 
 /// What can happen to a lock.
 ///
-/// What is granted has one end: each [`Acquired`](Event::Acquired) is followed by one of
-/// [`Lost`](Event::Lost), [`Released`](Event::Released) and [`ReleaseFailed`](Event::ReleaseFailed) with a hold,
-/// however often it was handed over in between. The end may be told before the beginning if another
+/// What is granted has one end: each [`Acquired`](Event::Acquired) and [`Adopted`](Event::Adopted) is followed by
+/// one of [`Lost`](Event::Lost), [`Released`](Event::Released), [`Detached`](Event::Detached) and
+/// [`ReleaseFailed`](Event::ReleaseFailed) with a hold, however often it was handed over in between. The end may be told before the beginning if another
 /// thread tells it.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -168,6 +168,22 @@ pub enum Event<'a> {
         token: FencingToken,
         /// How long it had lasted.
         held: Duration,
+    },
+    /// A hold was left to another process ([`Guard::detach`](crate::Guard::detach)); for this one it has ended.
+    Detached {
+        /// The key.
+        key: &'a Key,
+        /// The token of the hold.
+        token: FencingToken,
+        /// How long it had lasted.
+        held: Duration,
+    },
+    /// A hold of another process goes on here ([`LockManager::adopt`](crate::LockManager::adopt)).
+    Adopted {
+        /// The key.
+        key: &'a Key,
+        /// The token of the hold.
+        token: FencingToken,
     },
     /// What nobody uses any more was taken back from the store, in the background: after an acquire
     /// that was dropped or failed, a grant that came too late, a hold that was lost. Until then it

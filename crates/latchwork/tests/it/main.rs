@@ -11,6 +11,8 @@
 mod blocking;
 #[cfg(target_os = "linux")]
 mod cancel_on_files;
+#[cfg(target_os = "linux")]
+mod detached;
 mod engine;
 #[cfg(target_os = "linux")]
 mod executors;

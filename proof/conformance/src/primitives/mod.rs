@@ -15,4 +15,15 @@ macro_rules! primitives {
     };
 }
 
-primitives!(mutex, rwlock, semaphore, reentrant, multi, election, once, lock_delay, token_floor);
+primitives!(
+    mutex,
+    rwlock,
+    semaphore,
+    reentrant,
+    multi,
+    election,
+    once,
+    lock_delay,
+    token_floor,
+    detach
+);

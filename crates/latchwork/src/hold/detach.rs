@@ -1,0 +1,125 @@
+//! The end of a guard whose hold goes on: another process takes it over.
+
+use std::time::Duration;
+
+use latchwork_store::{Claim, Error, ErrorKind, Lost, LostReason, Renewal};
+
+use crate::hold::engine::Engine;
+use crate::hold::guard::Guard;
+use crate::hold::lease::{HoldState, Sent};
+use crate::hold::ticket::Ticket;
+use crate::rules::options::Rules;
+
+/// The store's answer to one renewal, and when it was asked.
+pub(crate) struct Renewed {
+    pub(crate) sent: Sent,
+    pub(crate) answer: Renewal,
+}
+
+/// How often to look whether a renewal is answered.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A store that marks the claims of dead processes keeps this one to the end of its ttl.
+const OUTLIVES_ITS_PROCESS: Duration = Duration::from_millis(1);
+
+impl Guard {
+    /// Leaves the lock held, for another process to [adopt](crate::LockManager::adopt): a request handler that takes
+    /// it and a worker that goes on, for example. Returns the ticket to pass on.
+    ///
+    /// The store is asked once more, so the lock is held for a whole ttl from now on. Nobody renews it
+    /// until it is adopted; after the ttl it is free. Waiters wait on.
+    ///
+    /// The ticket is a text of letters, digits, dots and dashes. Treat it as a secret: it can be used to release
+    /// the lock.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on stores that tie a claim to the session of its process (etcd, ZooKeeper) or to more than one
+    /// store (Redlock). `Invalid` for a guard of a reentrant mutex.
+    /// `Lost` if the lock was lost. `Unreachable` if the store does not answer. After each of them the lock is
+    /// released as by a drop.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases the lock in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), latchwork::Error> {
+    /// # let locks = latchwork::connect("mem:detach").await?;
+    /// # let others = latchwork::connect("mem:detach").await?;
+    /// let guard = locks.mutex("stock/42").acquire().await?;
+    /// let token = guard.token();
+    /// let ticket = guard.detach().await?;
+    /// // In the other process:
+    /// let guard = others.adopt(&ticket).await?;
+    /// assert_eq!(guard.token(), token);
+    /// # guard.release().await
+    /// # }
+    /// ```
+    pub async fn detach(self) -> Result<String, Error> {
+        let engine = self.engine().clone();
+        engine.check_open(Some(self.key()))?;
+        if !engine.backend.renews_for_others() {
+            return Err(unsupported(&engine).key(self.key()));
+        }
+        if self.is_entered() {
+            let message = "detach: a reentrant mutex belongs to an owner in this process";
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .key(self.key())
+                .store(engine.capabilities.store.clone())
+                .next_step("use a mutex that is not reentrant"));
+        }
+        if let HoldState::Lost(lost) = self.state() {
+            return Err(self.lost_before(lost));
+        }
+        let (watched, _) = self.hold();
+        let (watched, rules) = (watched.clone(), watched.lease.rules.clone());
+        let claim = watched.lease.claim_as_kept();
+        let kept = claim.clone().with(|it| {
+            it.holder.lock_delay.get_or_insert(OUTLIVES_ITS_PROCESS);
+        });
+        let Renewal::Held { .. } = renew(&engine, &kept, &rules).await?.answer else {
+            return Err(self.lost_before(Lost::new(LostReason::Taken, engine.io.now())));
+        };
+        let ticket = Ticket {
+            key: claim.key,
+            id: claim.id,
+            mode: claim.mode,
+            token: self.token(),
+            ttl: claim.ttl,
+            holder: claim.holder,
+        };
+        let text = ticket.write();
+        self.give_up()?;
+        // A renewal that is under way must not come after one of the other process.
+        let latest = engine.io.now().plus(rules.op_timeout(ticket.ttl));
+        while watched.lease.awaits_answer() && engine.io.now() < latest {
+            engine.io.sleep(LOOK).await;
+        }
+        Ok(text)
+    }
+}
+
+/// Renews one claim now.
+pub(crate) async fn renew(engine: &Engine, claim: &Claim, rules: &Rules) -> Result<Renewed, Error> {
+    let sent = Sent::now(engine.io.clock().as_ref());
+    let claims = [claim.clone().with_room_for_delay()];
+    let limit = rules.op_timeout(claim.ttl);
+    let asked = async {
+        let answers = engine.backend.renew_all(&claims).await;
+        answers.into_iter().next().unwrap_or(Ok(Renewal::Lost))
+    };
+    let answer = engine.native(engine.io.answer(limit, asked)).await;
+    let answer = answer.map(|answer| answer.map_err(|e| engine.seen(e, Some(&claim.key))));
+    Ok(Renewed { sent, answer: engine.told(answer, Some(&claim.key))? })
+}
+
+pub(crate) fn unsupported(engine: &Engine) -> Error {
+    let message = "detach: this store ties a lock to the process that acquired it";
+    Error::new(ErrorKind::Unsupported, message)
+        .store(engine.capabilities.store.clone())
+        .next_step("let the process that acquired the lock do the work, or use Redis or files")
+}

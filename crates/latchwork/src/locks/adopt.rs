@@ -1,0 +1,72 @@
+//! Going on with a hold that another process has detached.
+
+use latchwork_store::validity;
+use latchwork_store::{Claim, Error, ErrorKind, Lost, LostReason, Order, Renewal, Stamp};
+
+use crate::hold::detach::{Renewed, renew, unsupported};
+use crate::hold::guard::Guard;
+use crate::hold::lease::{Granted, Lease};
+use crate::hold::ticket::Ticket;
+use crate::locks::manager::LockManager;
+use crate::rules::observe::Event;
+use crate::rules::token_base;
+
+impl LockManager {
+    /// Goes on with a lock that another process has left held by [`Guard::detach`]: with the same key and the
+    /// same token. The key is the one of the ticket, whatever the namespace of this manager; options such as
+    /// `max_hold` and the observer are those of this manager.
+    ///
+    /// Adopt a ticket once. Two processes that adopt the same ticket would both hold the lock.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a text that is no ticket. `Lost` if the lock is not held any more, because the ttl was over
+    /// or the lock was taken away. `Unsupported` and `Unreachable` as for [`Guard::detach`]; after `Unreachable` it
+    /// may be tried again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lock as it was: held until its ttl is over.
+    pub async fn adopt(&self, ticket: &str) -> Result<Guard, Error> {
+        let engine = self.engine();
+        let Some(ticket) = Ticket::read(ticket) else {
+            return Err(Error::new(ErrorKind::Invalid, "adopt: this text is not a ticket")
+                .store(engine.capabilities.store.clone())
+                .next_step("pass on what Guard::detach returned, unchanged"));
+        };
+        let key = ticket.key.clone();
+        engine.check_open(Some(&key))?;
+        if !engine.backend.renews_for_others() {
+            return Err(unsupported(engine).key(&key));
+        }
+        let rules = self.plan()?.rules;
+        let stamp = Stamp::new(engine.io.now());
+        let claim = Claim::new(key.clone(), ticket.id, ticket.mode, ticket.ttl, stamp).with(|it| {
+            it.order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
+            it.holder = ticket.holder.clone();
+            it.waits = false;
+        });
+        let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
+        let not_held = || {
+            let lost = Lost::new(LostReason::Taken, engine.io.now());
+            let message = "adopt: the lock is not held any more";
+            Error::new(ErrorKind::Lost, message)
+                .with_lost(lost)
+                .key(&key)
+                .store(engine.capabilities.store.clone())
+                .next_step("adopt a ticket within its ttl, or acquire the lock anew")
+        };
+        let Renewal::Held { ttl, token, store_time } = answer else { return Err(not_held()) };
+        let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
+        let first = rules.token(token);
+        let first = first.ok_or_else(|| token_base::no_room(&key, &engine.capabilities))?;
+        let valid_until = validity::valid_until(sent.at, ttl);
+        let granted = Granted { token: first, ttl, valid_until, sent, store_time };
+        let lease = Lease::new(claim, granted, rules.clone(), engine.io.clock().as_ref());
+        let watched = engine.watchdog.watch(lease);
+        let guard = Guard::new(engine.clone(), watched, ticket.token.handovers());
+        engine.check_open(Some(&key))?;
+        rules.tell(&Event::Adopted { key: &key, token: guard.token() });
+        Ok(guard)
+    }
+}

@@ -1,0 +1,98 @@
+//! A hold that outlives the process that acquired it.
+//!
+//! The test starts this program again; the test named `child` plays the first process.
+
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
+
+use std::time::Duration;
+
+use latchwork::{BlockOn, ErrorKind, HoldState, LockManager};
+use latchwork_services::child::{Process, role, say};
+use latchwork_services::{RedisOptions, RedisServer};
+
+const TTL: Duration = Duration::from_secs(3);
+
+/// Acquires, hands over once within the process, and leaves the hold to another.
+#[test]
+fn child() {
+    let Some((_, url)) = role() else { return };
+    let locks = latchwork::connect(&url).block_on().unwrap().ttl(TTL);
+    let first = locks.mutex("k").acquire().block_on().unwrap();
+    let waiter = {
+        let locks = locks.clone();
+        std::thread::spawn(move || locks.mutex("k").acquire().block_on().unwrap())
+    };
+    std::thread::sleep(Duration::from_millis(1));
+    first.release().block_on().unwrap();
+    let guard = waiter.join().unwrap();
+    say(guard.token());
+    say(guard.detach().block_on().unwrap());
+}
+
+/// A token and a ticket of a process that has ended.
+fn detached(url: &str) -> (String, String) {
+    let mut first = Process::start("detached::hold", url);
+    let told = (first.line(), first.line());
+    first.end();
+    told
+}
+
+fn passes(locks: &LockManager, url: &str) {
+    let (token, ticket) = detached(url);
+    assert!(locks.mutex("k").try_acquire().block_on().unwrap().is_none(), "nobody gets in between");
+    let guard = locks.adopt(&ticket).block_on().unwrap();
+    assert_eq!(guard.token().to_string(), token);
+    std::thread::sleep(TTL + TTL / 2);
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(locks.mutex("k").try_acquire().block_on().unwrap().is_none());
+    guard.release().block_on().unwrap();
+    let next = locks.mutex("k").try_acquire().block_on().unwrap().expect("free at once");
+    assert!(next.token().to_string() > token);
+    next.release().block_on().unwrap();
+    let error = locks.adopt(&ticket).block_on().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+/// On files a dead process frees its locks at once, but not what it has detached.
+#[test]
+fn a_detached_hold_outlives_its_process_on_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("locks").display());
+    passes(&latchwork::connect(&url).block_on().unwrap(), &url);
+}
+
+#[test]
+fn a_detached_hold_outlives_its_process_on_redis() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let url = server.url();
+    passes(&latchwork::connect(&url).block_on().unwrap(), &url);
+}
+
+/// The process that adopts it may die: then the lock is free at once, as if it had acquired it.
+#[test]
+fn an_adopted_hold_belongs_to_its_new_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("locks").display());
+    let (_, ticket) = detached(&url);
+    let locks = latchwork::connect(&url).block_on().unwrap();
+    let adopter = latchwork::connect(&url).block_on().unwrap();
+    let guard = adopter.adopt(&ticket).block_on().unwrap();
+    let shown = locks.inspect("k").block_on().unwrap();
+    assert_eq!(shown.holders[0].holder.lock_delay, None, "it has no delay of its own");
+    drop(guard);
+    let next = locks.mutex("k").acquire_within(TTL / 2).block_on().unwrap();
+    next.release().block_on().unwrap();
+}
+
+/// A guard whose detach failed releases.
+#[test]
+fn a_reentrant_guard_is_not_detached() {
+    let locks = latchwork::connect("mem:").block_on().unwrap();
+    let mutex = locks.reentrant("k");
+    let owner = latchwork::Owner::named("me");
+    let guard = mutex.acquire(&owner).block_on().unwrap();
+    let error = guard.detach().block_on().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let next = locks.mutex("k").acquire_within(TTL).block_on().unwrap();
+    next.release().block_on().unwrap();
+}
