@@ -157,7 +157,7 @@ mod tests {
                         wrong.push(format!("{}: {room} imports {above}", file.display()));
                     }
                 }
-                for outside in ["connect", "address", "observers"] {
+                for outside in ["connect", "address", "observers", "testing"] {
                     if code.contains(&format!("crate::{outside}::")) {
                         wrong.push(format!("{}: {room} imports {outside}.rs", file.display()));
                     }

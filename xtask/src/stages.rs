@@ -30,6 +30,11 @@ const DOCS: Stage = (
 const BESIDE: &[Stage] = &[
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
+    (
+        "feature testing",
+        &["check", "--package", "latchwork", "--no-default-features", "--features", "testing"],
+        &[],
+    ),
     ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),
     ("packages", &["xtask", "package"], &[]),
     ("licences", &["xtask", "licences"], &[]),

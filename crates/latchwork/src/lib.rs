@@ -7,6 +7,10 @@
 //! - [`block_on`] and [`BlockOn`] are for programs without async code.
 //! - [`doctor`] reports whether a store is fit for locks, and [`init`] prepares a new one.
 //! - [`Driver`] and [`store`] are for programs that build a store themselves.
+#![cfg_attr(
+    feature = "testing",
+    doc = "- [`testing`] has a store for tests: they move its clock, take locks away, and let calls fail."
+)]
 //!
 //! # Locks
 //!
@@ -57,6 +61,8 @@ mod locks;
 pub mod observers;
 mod rules;
 mod runtime;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wait;
 
 pub use connect::{connect, default_store, doctor, init};

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::runtime::timer::{SystemClock, Timers};
-use crate::runtime::workers::Workers;
+use crate::runtime::workers::{self, Workers};
 use latchwork_store::{Error, ErrorKind, Io};
 
 /// How long the threads go on after its driver was dropped, for releases that are under way.
@@ -31,9 +31,12 @@ const GOODBYES: u32 = 4;
 /// most 250 ms, and end.
 pub struct Driver {
     io: Io,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<Stop>,
     work: Arc<Work>,
 }
+
+/// Ends what a driver runs on.
+type Stop = Box<dyn FnOnce() + Send + Sync>;
 
 /// Tasks that a stopping driver waits for.
 #[derive(Debug, Default)]
@@ -113,7 +116,8 @@ impl Driver {
         let ticking = timers.clone();
         start_thread("latchwork-time", move || ticking.run())
             .map_err(|e| failed("start a thread", e))?;
-        let workers = Workers::new(|work| start_thread("latchwork-verbs", work).is_ok());
+        let workers =
+            Workers::new(workers::MOST, |work| start_thread("latchwork-verbs", work).is_ok());
         let (ending, stopping) = (timers.clone(), workers.clone());
         let started = start_thread("latchwork", move || {
             runtime.block_on(async move {
@@ -140,7 +144,17 @@ impl Driver {
                     last_resort.spawn(task);
                 }
             });
+        // It fails if the thread has ended.
+        let stop: Stop = Box::new(move || {
+            let _ = stop.send(());
+        });
         Ok(Self { io, stop: Some(stop), work })
+    }
+
+    /// A driver on threads that are there; `stop` is called when the driver is dropped.
+    #[cfg(feature = "testing")]
+    pub(crate) fn on(io: Io, stop: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { io, stop: Some(Box::new(stop)), work: Arc::default() }
     }
 
     /// The place to run and the clock, to connect a backend with.
@@ -157,7 +171,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let Some(stop) = self.stop.take() else { return };
         if self.io.origin().is_here() {
-            let _ = stop.send(());
+            stop();
         } else {
             // The thread that it would wake is the parent's.
             std::mem::forget(stop);
@@ -171,7 +185,10 @@ impl fmt::Debug for Driver {
     }
 }
 
-fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub(crate) fn start_thread(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.into()).spawn(work).map(drop)
 }
 

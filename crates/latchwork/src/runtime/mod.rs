@@ -6,4 +6,4 @@ pub(crate) mod driver;
 pub(crate) mod gate;
 pub(crate) mod own;
 mod timer;
-mod workers;
+pub(crate) mod workers;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use latchwork_store::Task;
 
 /// How many verbs may stall before others have to wait for them.
-const MOST: usize = 4;
+pub(crate) const MOST: usize = 4;
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(15);
 
@@ -24,7 +24,11 @@ type StartThread = Box<dyn Fn(Box<dyn FnOnce() + Send>) -> bool + Send + Sync>;
 pub(crate) struct Workers {
     state: Mutex<State>,
     more: Condvar,
+    /// How many threads there are at a time.
+    most: usize,
     start_thread: StartThread,
+    #[cfg(feature = "testing")]
+    idle: Condvar,
 }
 
 #[derive(Default)]
@@ -35,6 +39,9 @@ struct State {
     /// Jobs that somebody may still wake.
     open: usize,
     closed: bool,
+    /// How many threads wait for all of these to be idle.
+    #[cfg(feature = "testing")]
+    watched: usize,
 }
 
 struct Job {
@@ -53,12 +60,16 @@ struct Turn {
 
 impl Workers {
     pub(crate) fn new(
+        most: usize,
         start_thread: impl Fn(Box<dyn FnOnce() + Send>) -> bool + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             more: Condvar::new(),
+            most,
             start_thread: Box::new(start_thread),
+            #[cfg(feature = "testing")]
+            idle: Condvar::new(),
         })
     }
 
@@ -100,7 +111,7 @@ impl Workers {
 
     /// Starts a thread if fewer are idle than there is work; `false` if there is none at all.
     fn ensure_thread(self: &Arc<Self>, state: &mut State, more: usize) -> bool {
-        if state.idle < state.queue.len() + more && state.threads < MOST {
+        if state.idle < state.queue.len() + more && state.threads < self.most {
             let this = self.clone();
             if (self.start_thread)(Box::new(move || this.work())) {
                 state.threads += 1;
@@ -124,6 +135,10 @@ impl Workers {
                 break;
             }
             state.idle += 1;
+            #[cfg(feature = "testing")]
+            if state.watched > 0 && state.is_idle() {
+                self.idle.notify_all();
+            }
             let (next, waited) =
                 self.more.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = next;
@@ -136,6 +151,17 @@ impl Workers {
         state.threads -= 1;
     }
 
+    /// Waits until nothing can run before it is woken; `false` if that took longer than this.
+    #[cfg(feature = "testing")]
+    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
+        let mut state = self.lock();
+        state.watched += 1;
+        let waited = self.idle.wait_timeout_while(state, limit, |state| !state.is_idle());
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.watched -= 1;
+        state.is_idle()
+    }
+
     /// Ends the threads, each as soon as what it polls lets go of it; what waits is dropped.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
@@ -144,6 +170,14 @@ impl Workers {
         drop(state);
         self.more.notify_all();
         drop(queue);
+    }
+}
+
+#[cfg(feature = "testing")]
+impl State {
+    /// Whether every thread waits for work, and there is none.
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && (self.idle == self.threads || self.closed)
     }
 }
 
@@ -218,7 +252,7 @@ mod tests {
     use super::*;
 
     fn workers() -> Arc<Workers> {
-        Workers::new(|work| {
+        Workers::new(MOST, |work| {
             std::thread::spawn(work);
             true
         })
@@ -314,7 +348,7 @@ mod tests {
 
     #[test]
     fn without_a_thread_the_task_comes_back() {
-        let workers = Workers::new(|_| false);
+        let workers = Workers::new(MOST, |_| false);
         assert!(workers.spawn(Box::pin(async {})).is_err());
     }
 }

@@ -30,5 +30,7 @@ mod observing;
 mod stopped_process;
 #[cfg(target_os = "linux")]
 mod surroundings;
+#[cfg(feature = "testing")]
+mod testing;
 #[cfg(target_os = "linux")]
 mod wire;
