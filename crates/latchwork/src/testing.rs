@@ -95,8 +95,8 @@
 //!
 //! - **Time limits of tokio.** The clock of a store is its own. `tokio::time::sleep`, `timeout` and `advance`
 //!   neither move it nor are moved by it. In a test with `start_paused = true`, tokio's clock jumps whenever the
-//!   runtime is idle, also while the store's thread is at work: a `timeout` around a call of Latchwork ends at
-//!   once there. Use [`acquire_within`](crate::Lock::acquire_within), or leave tokio's clock alone.
+//!   runtime is idle, also while the store's thread is at work: a `timeout` around a call of Latchwork may end
+//!   at once there. Use [`acquire_within`](crate::Lock::acquire_within), or leave tokio's clock alone.
 //! - **A wait in the task that moves the clock.** A call that has to wait for a retry, a time limit or another
 //!   holder's ttl waits until somebody moves the clock. Let [`run_within`](TestStore::run_within) move it
 //!   meanwhile; or run the call in another task or thread, wait for it with
