@@ -46,7 +46,9 @@ use crate::claim::Claim;
 use crate::doorbell::Doorbell;
 use crate::doubts::Doubts;
 use crate::error::BackendError;
+use crate::key::Key;
 use crate::lifeline::Lifeline;
+use crate::watch::Watch;
 use crate::words::{Attempt, Blocked, Linger, Query, Released, Renewal, Snapshot, Wake};
 
 /// The future a verb returns: boxed, so that [`Backend`] is object safe.
@@ -159,6 +161,22 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Where this backend says which claims may have ended, if its store tells of that by itself.
     fn doubts(&self) -> Option<&Doubts> {
         None
+    }
+
+    /// Subscribes to the changes of a key's holders; `None` from a store that has no notifications.
+    ///
+    /// The subscription begins before the answer: each change after the answer gives a hint
+    /// ([`Watch::changed`]). An observer subscribes, looks, and waits for a hint or for a timer, so a
+    /// hint that is lost only makes it late.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves no subscription behind.
+    fn watch<'a>(
+        &'a self,
+        _key: &'a Key,
+    ) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// Tells who holds and who waits, and changes nothing (B14).

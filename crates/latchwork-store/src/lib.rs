@@ -37,6 +37,7 @@ mod memory;
 pub mod testing;
 mod token;
 pub mod validity;
+mod watch;
 pub mod wire;
 mod within;
 mod words;
@@ -63,6 +64,7 @@ pub use key::Key;
 pub use lifeline::Lifeline;
 pub use memory::MemoryBackend;
 pub use token::{Fenced, FencingToken};
+pub use watch::Watch;
 pub use words::{
     Attempt, Blocked, Cause, Grant, Linger, Party, Query, Released, Renewal, Snapshot, Wake,
 };

@@ -27,6 +27,7 @@ use crate::error::BackendError;
 use crate::io::Io;
 use crate::key::Key;
 use crate::kit::record::{Alive, Now, Record, Wakeup};
+use crate::watch::Watch;
 use crate::words::*;
 
 /// Keys are spread over so many tables, each with a mutex of its own.
@@ -62,13 +63,27 @@ impl Store {
         // A store made later starts above all tokens of an earlier one: a key gets less than one
         // grant in a microsecond.
         let base = io.clock().wall().as_micros() as u64;
-        let table = || Mutex::new(Table { entries: HashMap::new(), base, crowded: 64 });
+        let table = || {
+            Mutex::new(Table {
+                entries: HashMap::new(),
+                watchers: HashMap::new(),
+                base,
+                crowded: 64,
+            })
+        };
         Arc::new(Self { tables: std::array::from_fn(|_| table()), hasher: RandomState::new() })
+    }
+
+    fn table(&self, key: &Key) -> MutexGuard<'_, Table> {
+        let hash = self.hasher.hash_one(key);
+        lock(&self.tables[hash as usize % TABLES])
     }
 }
 
 struct Table {
     entries: HashMap<Key, Entry>,
+    /// Where observers of a key wait, for as long as there are any.
+    watchers: HashMap<Key, Vec<Arc<Notify>>>,
     /// The largest token of the records that were dropped.
     base: u64,
     /// How many entries call for a look at all of them.
@@ -109,8 +124,7 @@ impl MemoryBackend {
     }
 
     fn table(&self, key: &Key) -> MutexGuard<'_, Table> {
-        let hash = self.store.hasher.hash_one(key);
-        lock(&self.store.tables[hash as usize % TABLES])
+        self.store.table(key)
     }
 
     fn now(&self) -> Now {
@@ -124,15 +138,21 @@ impl MemoryBackend {
         claim: &Claim,
         judge: impl FnOnce(&mut Record, u64, Now) -> (T, Vec<Wakeup>),
     ) -> T {
-        let mut table = self.table(&claim.key);
+        let mut locked = self.table(&claim.key);
+        let table = &mut *locked;
         let now = self.now();
         let base = table.base;
+        let watchers = table.watchers.get(&claim.key);
         let entry = table.entries.entry(claim.key.clone()).or_default();
+        let before = watchers.map(|_| entry.holders());
         let (answer, wakeups) = judge(&mut entry.record, base, now);
         let mut called = entry.called(&wakeups);
         called.extend(entry.seat(claim.id));
+        if before.is_some_and(|before| before != entry.holders()) {
+            called.extend(watchers.into_iter().flatten().cloned());
+        }
         table.drop_idle(&claim.key, now);
-        drop(table);
+        drop(locked);
         // Not under the lock: a waiter that is woken may come at once.
         called.iter().for_each(|seat| seat.notify_one()); // kept in the seat until its owner waits
         answer
@@ -140,6 +160,10 @@ impl MemoryBackend {
 }
 
 impl Entry {
+    fn holders(&self) -> Vec<ClaimId> {
+        self.record.held.iter().map(|member| member.id).collect()
+    }
+
     /// The seats of those whose turn it is.
     fn called(&self, wakeups: &[Wakeup]) -> Vec<Arc<Notify>> {
         let admissible = wakeups.iter().filter(|w| w.admissible);
@@ -244,6 +268,15 @@ impl Backend for MemoryBackend {
         true
     }
 
+    fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
+        Box::pin(async move {
+            let bell = Arc::<Notify>::default();
+            self.table(key).watchers.entry(key.clone()).or_default().push(bell.clone());
+            let store = Arc::downgrade(&self.store);
+            Ok(Some(Box::new(MemoryWatch { store, key: key.clone(), bell }) as Box<dyn Watch>))
+        })
+    }
+
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         Box::pin(async move {
             let now = self.now();
@@ -267,6 +300,40 @@ impl Backend for MemoryBackend {
             snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
             Ok(snapshots)
         })
+    }
+}
+
+/// A place among the watchers of a key.
+struct MemoryWatch {
+    store: Weak<Store>,
+    key: Key,
+    bell: Arc<Notify>,
+}
+
+impl Watch for MemoryWatch {
+    fn changed(&mut self) -> Verb<'_, Result<(), BackendError>> {
+        Box::pin(async {
+            self.bell.notified().await;
+            Ok(())
+        })
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        let Some(store) = self.store.upgrade() else { return };
+        let mut table = store.table(&self.key);
+        let Some(watchers) = table.watchers.get_mut(&self.key) else { return };
+        watchers.retain(|other| !Arc::ptr_eq(other, &self.bell));
+        if watchers.is_empty() {
+            table.watchers.remove(&self.key);
+        }
+    }
+}
+
+impl fmt::Debug for MemoryWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryWatch").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -373,6 +440,28 @@ mod tests {
         assert!(granted(store.try_acquire(&claim("once")).await).token > token);
         let later = MemoryBackend::new(store.io.clone());
         assert!(granted(later.try_acquire(&claim("once")).await).token > token);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_hints_at_changes_of_holders_and_leaves_nothing_behind() {
+        let store = MemoryBackend::new(paused_io().0);
+        let (first, second) = (claim("k"), claim("k"));
+        let mut watch = store.watch(&first.key).await.unwrap().expect("a watch");
+        granted(store.try_acquire(&first).await);
+        store.release(&first, Linger::None).await.unwrap();
+        granted(store.try_acquire(&second).await);
+        watch.changed().await.unwrap();
+        assert!(store.io.within(SEC, watch.changed()).await.is_none(), "three are one hint");
+        store.renew_all(std::slice::from_ref(&second)).await;
+        blocked(store.try_acquire(&first).await);
+        granted(store.try_acquire(&claim("another")).await);
+        assert!(store.io.within(SEC, watch.changed()).await.is_none(), "no holder changed");
+        store.release(&second, Linger::None).await.unwrap();
+        watch.changed().await.unwrap();
+        let watchers = || store.store.tables.iter().map(|t| lock(t).watchers.len()).sum::<usize>();
+        assert_eq!(watchers(), 1);
+        drop(watch);
+        assert_eq!(watchers(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -75,6 +75,8 @@ pub struct Expected {
     pub linger: bool,
     /// Waits end because of the store.
     pub push: bool,
+    /// Observers are notified of changes; see [`Backend::watch`](latchwork_store::Backend::watch).
+    pub watch: bool,
     /// [`Claim::floor`](latchwork_store::Claim::floor) is honoured, as `Quorum` needs of its nodes.
     pub floor: bool,
     /// How far tokens can be relied on.
@@ -89,6 +91,7 @@ impl Expected {
         fifo: true,
         linger: true,
         push: true,
+        watch: true,
         floor: true,
         fencing: Fencing::Linearizable,
     };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Key, Linger, Query, Released,
-    Renewal, Snapshot, Verb, Wake,
+    Renewal, Snapshot, Verb, Wake, Watch,
 };
 
 /// The namespace of a store.
@@ -114,6 +114,11 @@ impl Backend for Namespaced {
     ) -> Verb<'a, Result<Released, BackendError>> {
         let claim = self.claim(claim);
         Box::pin(async move { self.named(self.node.release(&claim, linger).await) })
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
+        let key = self.namespace.inside(key);
+        Box::pin(async move { self.named(self.node.watch(&key).await) })
     }
 
     fn ttl_may_change(&self) -> bool {

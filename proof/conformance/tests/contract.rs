@@ -15,7 +15,7 @@ struct LineStore;
 
 impl Harness for LineStore {
     fn expected(&self) -> Expected {
-        Expected { linger: false, floor: false, ..Expected::EVERYTHING }
+        Expected { linger: false, floor: false, watch: false, ..Expected::EVERYTHING }
     }
 
     fn time(&self) -> Time {

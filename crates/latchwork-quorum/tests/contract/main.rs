@@ -22,6 +22,7 @@ impl Harness for FiveMemories {
         Expected {
             permits: false,
             fifo: false,
+            watch: false,
             fencing: Fencing::WhileDataSurvives,
             ..Expected::EVERYTHING
         }

@@ -21,7 +21,7 @@ pub(crate) struct Cluster {
 
 impl Harness for Cluster {
     fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::WhileDataSurvives, ..Expected::EVERYTHING }
+        Expected { fencing: Fencing::WhileDataSurvives, watch: false, ..Expected::EVERYTHING }
     }
 
     fn time(&self) -> Time {

@@ -42,7 +42,11 @@ impl OneServer {
             databases,
             next: Arc::default(),
             options: "",
-            expected: Expected { fencing: Fencing::WhileDataSurvives, ..Expected::EVERYTHING },
+            expected: Expected {
+                fencing: Fencing::WhileDataSurvives,
+                watch: false,
+                ..Expected::EVERYTHING
+            },
             reserved: &["x:lw:token"],
             proxy: Arc::new(|port| Proxy::redis(port).expect("a proxy")),
             looks: false,

@@ -54,6 +54,7 @@ fn expected(without: Without) -> Expected {
         fifo: whole,
         linger: whole,
         push: false,
+        watch: false,
         floor: whole,
         fencing: Fencing::WhileDataSurvives,
     }

@@ -28,6 +28,7 @@ impl Harness for Redlock {
         Expected {
             permits: false,
             fifo: false,
+            watch: false,
             fencing: Fencing::WhileDataSurvives,
             ..Expected::EVERYTHING
         }

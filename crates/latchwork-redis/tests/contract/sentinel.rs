@@ -23,7 +23,7 @@ pub(crate) struct Sentinel {
 
 impl Harness for Sentinel {
     fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::WhileDataSurvives, ..Expected::EVERYTHING }
+        Expected { fencing: Fencing::WhileDataSurvives, watch: false, ..Expected::EVERYTHING }
     }
 
     fn time(&self) -> Time {

@@ -63,6 +63,14 @@ macro_rules! pass_on {
             self.$field.release(claim, linger)
         }
     };
+    (@watch $field:ident) => {
+        fn watch<'a>(
+            &'a self,
+            key: &'a $crate::Key,
+        ) -> $crate::Verb<'a, Result<Option<Box<dyn $crate::Watch>>, $crate::BackendError>> {
+            self.$field.watch(key)
+        }
+    };
     (@inspect $field:ident) => {
         fn inspect<'a>(
             &'a self,

@@ -23,7 +23,7 @@ use crate::runtime::own::{Forked, Native, Own};
 use latchwork_store::validity;
 use latchwork_store::{
     Backend, BackendError, Capabilities, Doorbell, Error, ErrorKind, FencingToken, Io, Key, Lost,
-    LostReason, Moment, Query, Snapshot,
+    LostReason, Moment, Query, Snapshot, Watch,
 };
 
 /// In a child that was forked from its process it is neither used nor dropped.
@@ -143,6 +143,12 @@ impl Engine {
         let asking = self.io.answer(limit, self.backend.inspect(query));
         let answer = self.native(asking).await;
         self.told(answer.map(|found| found.map_err(|e| self.seen(e, key))), key)
+    }
+
+    /// Subscribes to the changes of a key's holders, if the store can and answers within `limit`.
+    pub(crate) async fn watch(&self, key: &Key, limit: Duration) -> Option<Box<dyn Watch>> {
+        let asking = self.io.answer(limit, self.backend.watch(key));
+        self.native(asking).await.ok()?.ok()?
     }
 
     /// Refuses in a child, before anything is locked.

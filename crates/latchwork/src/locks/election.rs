@@ -1,5 +1,7 @@
 //! One of many leads.
 
+mod observing;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,13 +10,11 @@ use std::time::Duration;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 
+use self::observing::Observing;
 use crate::hold::guard::Guard;
 use crate::locks::lock::Lock;
 use crate::locks::manager::LockManager;
 use latchwork_store::{Backoff, Error, ErrorKind, FencingToken, Holder, Snapshot};
-
-/// How often an observer asks the store, unless it says otherwise.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Between a campaign that the store did not answer and the next, in [`Election::lead`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ pub struct Election {
     lock: Lock,
     locks: LockManager,
     name: Arc<str>,
-    look_every: Duration,
+    look_every: Option<Duration>,
 }
 
 /// Who leads.
@@ -70,7 +70,7 @@ pub struct Leader {
 
 impl Election {
     pub(crate) fn new(lock: Lock, locks: LockManager, name: &str) -> Self {
-        Self { lock, locks, name: name.into(), look_every: LOOK_EVERY }
+        Self { lock, locks, name: name.into(), look_every: None }
     }
 
     /// What observers read about this candidate, an address for example; host, process and program
@@ -94,10 +94,12 @@ impl Election {
         Self { lock: self.lock.lock_delay(delay), ..self }
     }
 
-    /// How often [`observe`](Election::observe) asks the store, which costs one request; once a
-    /// second if not set, and never more often than once in 10 ms.
+    /// The longest pause between two requests of [`observe`](Election::observe), at least 10 ms.
+    ///
+    /// If it is not set, the pause is 1 s on a store without notifications. With notifications it
+    /// is 10 s, also if a longer one is set.
     pub fn look_every(self, pause: Duration) -> Self {
-        Self { look_every: pause.max(Duration::from_millis(10)), ..self }
+        Self { look_every: Some(pause.max(Duration::from_millis(10))), ..self }
     }
 
     /// Becomes the leader, however long it takes.
@@ -208,33 +210,18 @@ impl Election {
 
     /// Tells who leads now, and from then on each change.
     ///
-    /// The first item comes at once; `None` says that nobody leads. The store is asked every second
-    /// ([`look_every`](Election::look_every)), so leaders that followed each other more quickly may
-    /// not all be seen; terms never go back on a store whose tokens do not. An error is an item like
-    /// another: the stream goes on. It never ends, but in a forked child after the error `Forked`, and asks
-    /// nothing while nobody polls it.
+    /// The first item comes at once; `None` says that nobody leads. A store with notifications
+    /// (`mem:`, etcd, ZooKeeper, `file:`) reports a change within milliseconds, and a quiet election
+    /// costs one request in 10 s. The store is also asked when the ttl of the leader ends, because
+    /// no store announces the end of every ttl. A store without notifications (Redis) is asked once
+    /// a second. [`look_every`](Election::look_every) changes both.
+    ///
+    /// Changes within 10 ms are one item, so leaders that followed each other more quickly may not
+    /// all be seen. Terms never go back on a store whose tokens do not. An error is an item like
+    /// another: the stream goes on. It never ends, but in a forked child after the error `Forked`.
+    /// It asks nothing while nobody polls it. Dropping it ends the subscription.
     pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + use<> {
-        let io = self.lock.engine().io.clone();
-        unfold((self.clone(), None), move |(election, mut seen)| {
-            let io = io.clone();
-            async move {
-                loop {
-                    // Told of it once, a child has nothing more to hear.
-                    if seen == Some(Err(ErrorKind::Forked)) {
-                        return None;
-                    }
-                    if seen.is_some() {
-                        io.sleep(election.look_every).await;
-                    }
-                    let found = election.leader().await;
-                    let told = found.as_ref().map_err(Error::kind).cloned();
-                    if seen.as_ref() != Some(&told) {
-                        seen = Some(told);
-                        return Some((found, (election, seen)));
-                    }
-                }
-            }
-        })
+        unfold(Observing::new(self.clone()), Observing::next)
     }
 }
 
