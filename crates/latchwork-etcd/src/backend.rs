@@ -9,8 +9,8 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{
     Answers, Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim,
-    Doubts, Effect, Error, Grant, Io, Linger, Order, Query, Released, Renewal, Shape, Snapshot,
-    Verb, Wake,
+    Doubts, Effect, Error, Grant, Io, Key, Linger, Order, Query, Released, Renewal, Shape,
+    Snapshot, Verb, Wake, Watch,
 };
 use tokio::sync::mpsc;
 
@@ -440,6 +440,10 @@ impl Backend for EtcdBackend {
 
     fn tries_at_once(&self) -> Option<usize> {
         Some(TRIES_AT_ONCE)
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
+        Box::pin(self.0.observe(key))
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

@@ -16,6 +16,7 @@ mod link;
 mod lookout;
 mod members;
 mod names;
+mod observe;
 mod pages;
 mod pool;
 mod proof;

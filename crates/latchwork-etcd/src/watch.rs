@@ -19,10 +19,11 @@ use crate::keep_alive::REST;
 use crate::proof::Proof;
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
-use crate::watchers::{Holder, Notice, Watchers, Word};
+use crate::watchers::{Hint, Hints, Holder, Notice, Watchers, Word};
 
 enum Order {
     Open { id: i64, key: Vec<u8>, end: Vec<u8>, notices: Teller<Notice> },
+    Observe { id: i64, key: Vec<u8>, end: Vec<u8>, hints: Hints },
     Hold { key: Vec<u8>, holder: Holder, was_seen: bool },
     Close(i64),
 }
@@ -64,6 +65,21 @@ pub(crate) struct Watch {
     _listener: Listener,
 }
 
+/// An observer of a line.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    hints: mpsc::Receiver<Hint>,
+    _listener: Listener,
+}
+
+impl Observation {
+    /// Waits for the next hint, the first of which says that the watch is open; `None` if the member
+    /// has ended it.
+    pub(crate) async fn hint(&mut self) -> Option<Hint> {
+        self.hints.recv().await
+    }
+}
+
 impl Watches {
     /// Starts the task of this member; the stream is opened when it is first used.
     pub(crate) fn start(
@@ -88,6 +104,14 @@ impl Watches {
         let (sender, notices) = unbounded();
         self.order(Order::Open { id: listener.id, key, end, notices: sender });
         Watch { notices, _listener: listener }
+    }
+
+    /// Watches a line for an observer: for keys that are put and keys that go away.
+    pub(crate) fn observe(&self, key: Vec<u8>, end: Vec<u8>) -> Observation {
+        let listener = self.listener();
+        let (sender, hints) = mpsc::channel(1);
+        self.order(Order::Observe { id: listener.id, key, end, hints: sender });
+        Observation { hints, _listener: listener }
     }
 
     /// Watches the key of a claim that was created at this revision and holds the lock. When it ends
@@ -259,6 +283,7 @@ impl Stream {
     fn carry_out(&self, order: Order, watchers: &mut Watchers) {
         match order {
             Order::Open { id, key, end, notices } => watchers.open(id, (key, end), notices),
+            Order::Observe { id, key, end, hints } => watchers.observe(id, (key, end), hints),
             Order::Hold { key, holder, was_seen } => watchers.hold(key, holder, was_seen),
             Order::Close(id) => watchers.close(id, self.io.now()),
         }

@@ -36,6 +36,40 @@ pub(crate) enum Notice {
     Gone(Vec<Gone>),
 }
 
+/// Who listens to a watch.
+pub(crate) enum Ear {
+    /// Is told all of it.
+    Notices(Teller<Notice>),
+    /// Is told only that there was something: puts as well.
+    Hints(Hints),
+}
+
+/// Sends one hint at a time: those that nobody has taken yet are one.
+pub(crate) type Hints = tokio::sync::mpsc::Sender<Hint>;
+
+/// What an observer of a line is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hint;
+
+impl Ear {
+    fn tell(&self, notice: &Notice) {
+        // Nobody hears it if the listener has left meanwhile; one hint that waits is enough.
+        match self {
+            Ear::Notices(teller) => drop(teller.unbounded_send(notice.clone())),
+            Ear::Hints(hints) => drop(hints.try_send(Hint)),
+        }
+    }
+}
+
+/// Which part of the store a watch is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Scope {
+    Key,
+    Range,
+    /// A range, with the keys that are put into it.
+    Puts,
+}
+
 /// A key that was deleted, by hand or with its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gone {
@@ -79,14 +113,14 @@ type Range = (Vec<u8>, Vec<u8>);
 struct Served {
     /// Its key, or the first one of its range.
     key: Box<[u8]>,
-    is_range: bool,
+    scope: Scope,
     /// The revision that its confirmation told.
     since: Option<NonZeroI64>,
     /// When its one key ended for the last time, or any key of its range.
     last: Option<NonZeroI64>,
     /// Who holds its one key.
     holder: Option<Holder>,
-    listeners: Vec<(i64, Teller<Notice>)>,
+    listeners: Vec<(i64, Ear)>,
 }
 
 impl Served {
@@ -136,25 +170,35 @@ impl Watchers {
     /// the past is served late. Its number is that of the listener, which is not 0: then the member
     /// would choose one.
     pub(crate) fn open(&mut self, listener: i64, range: Range, notices: Teller<Notice>) {
-        let served = self.watch(listener, range);
-        // Nobody hears it if the listener has left meanwhile.
-        let last = served.last.filter(|_| served.is_range);
+        let scope = if range.1.is_empty() { Scope::Key } else { Scope::Range };
+        let served = self.watch(listener, range, scope);
+        let ear = Ear::Notices(notices);
+        let last = served.last.filter(|_| scope == Scope::Range);
         if let Some(since) = served.since {
             // Of a line it is not known what ended, but when.
-            let since = since.max(last.unwrap_or(since)).get();
-            let _ = notices.unbounded_send(Notice::Open { since });
+            ear.tell(&Notice::Open { since: since.max(last.unwrap_or(since)).get() });
         }
-        if let Some(at) = served.last.filter(|_| !served.is_range) {
+        if let Some(at) = served.last.filter(|_| scope == Scope::Key) {
             let gone = Gone { key: served.key.to_vec(), at: at.get() };
-            let _ = notices.unbounded_send(Notice::Gone(vec![gone]));
+            ear.tell(&Notice::Gone(vec![gone]));
         }
-        served.listeners.push((listener, notices));
+        served.listeners.push((listener, ear));
+    }
+
+    /// As [`Self::open`], for an observer: the first hint says that the watch is open.
+    pub(crate) fn observe(&mut self, listener: i64, range: Range, hints: Hints) {
+        let served = self.watch(listener, range, Scope::Puts);
+        let ear = Ear::Hints(hints);
+        if let Some(since) = served.since {
+            ear.tell(&Notice::Open { since: since.get() });
+        }
+        served.listeners.push((listener, ear));
     }
 
     /// As [`Self::open`], for the holder of a key, which was seen since the watch was opened, or was
     /// not.
     pub(crate) fn hold(&mut self, key: Vec<u8>, holder: Holder, was_seen: bool) {
-        let served = self.watch(holder.listener.get(), (key, Vec::new()));
+        let served = self.watch(holder.listener.get(), (key, Vec::new()), Scope::Key);
         // A key has one holder at a time, and the next one comes when the last one has left.
         served.holder = Some(holder);
         let is_late = served.since.is_some_and(|since| since > holder.revision);
@@ -166,12 +210,11 @@ impl Watchers {
     }
 
     /// The watch of this range, for this listener. The end of a range follows from its first key.
-    fn watch(&mut self, listener: i64, (key, range_end): Range) -> &mut Served {
-        let is_range = !range_end.is_empty();
-        let hash = self.hashes.hash_one((&*key, is_range));
+    fn watch(&mut self, listener: i64, (key, range_end): Range, scope: Scope) -> &mut Served {
+        let hash = self.hashes.hash_one((&*key, scope));
         let known = self.of_key.get(&hash).copied().filter(|id| {
             let served = self.watches.get(id);
-            served.is_some_and(|served| *served.key == *key && served.is_range == is_range)
+            served.is_some_and(|served| *served.key == *key && served.scope == scope)
         });
         if let Some(id) = known {
             self.idle.retain(|(_, idle)| *idle != id);
@@ -184,13 +227,16 @@ impl Watchers {
                 range_end,
                 start_revision: 0,
                 progress_notify: false,
-                filters: vec![FilterType::Noput as i32],
+                filters: match scope {
+                    Scope::Puts => Vec::new(),
+                    Scope::Key | Scope::Range => vec![FilterType::Noput as i32],
+                },
                 watch_id: listener,
             }));
         }
         self.watches.entry(known.unwrap_or(listener)).or_insert_with(|| {
             let (key, listeners) = (key.into(), Vec::new());
-            Box::new(Served { key, is_range, since: None, last: None, holder: None, listeners })
+            Box::new(Served { key, scope, since: None, last: None, holder: None, listeners })
         })
     }
 
@@ -208,7 +254,7 @@ impl Watchers {
         if !served.is_idle() {
             return;
         }
-        if served.is_range {
+        if served.scope != Scope::Key {
             return self.end(id);
         }
         self.idle.push_back((now, id));
@@ -242,7 +288,7 @@ impl Watchers {
     fn forget(&mut self, id: i64) {
         let Some(served) = self.watches.remove(&id) else { return };
         room::give_back(&mut self.watches);
-        let hash = self.hashes.hash_one((&*served.key, served.is_range));
+        let hash = self.hashes.hash_one((&*served.key, served.scope));
         if self.of_key.get(&hash) == Some(&id) {
             self.of_key.remove(&hash);
             room::give_back(&mut self.of_key);
@@ -294,11 +340,8 @@ impl Watchers {
             return self.forget(id);
         }
         let Some(served) = self.watches.get_mut(&id) else { return };
-        // Nobody listens if the listener has left.
         let tell = |served: &Served, notice: Notice| {
-            for (_, listener) in &served.listeners {
-                let _ = listener.unbounded_send(notice.clone());
-            }
+            served.listeners.iter().for_each(|(_, ear)| ear.tell(&notice));
         };
         if answer.created {
             let since = answer.header.as_ref().map_or(i64::MAX, |header| header.revision);
@@ -307,6 +350,12 @@ impl Watchers {
             if let Some(holder) = served.holder.filter(|holder| since > holder.revision.get()) {
                 (self.to_holders)(Word::Late(holder.claim));
             }
+        }
+        if served.scope == Scope::Puts {
+            if !answer.events.is_empty() {
+                tell(served, Notice::Gone(Vec::new()));
+            }
+            return;
         }
         let deleted =
             answer.events.into_iter().filter(|event| event.r#type == EventType::Delete as i32);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Linger,
-    Query, Released, Renewal, Snapshot, Verb, Wake,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Key,
+    Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -16,6 +16,7 @@ use crate::config::ZooKeeperConfig;
 use crate::janitor;
 use crate::lingers::Lingers;
 use crate::names::Names;
+use crate::observe;
 use crate::session::messages::Access;
 use crate::session::{Ensemble, access};
 use crate::sessions::{Sessions, USUAL_TTL};
@@ -151,6 +152,10 @@ impl Backend for ZooKeeperBackend {
 
     fn tries_at_once(&self) -> Option<usize> {
         Some(TRIES_AT_ONCE)
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
+        Box::pin(observe::watch(&self.shared, key))
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

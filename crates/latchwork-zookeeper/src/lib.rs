@@ -15,6 +15,7 @@ mod janitor;
 mod line;
 mod lingers;
 mod names;
+mod observe;
 mod release;
 mod renew;
 mod session;

@@ -258,3 +258,40 @@ fn an_older_key_of_the_same_name_ended_nothing() {
     assert!(!gone("k/5", 9).ended(b"k/5", 12), "created since");
     assert!(!gone("k/5", 9).ended(b"k/6", 8));
 }
+
+#[test]
+fn observers_of_a_line_share_a_watch_and_get_one_hint() {
+    let mut member = Member::new();
+    let range = || (b"a/".to_vec(), b"a0".to_vec());
+    let (first, mut first_hints) = tokio::sync::mpsc::channel(1);
+    let (second, mut second_hints) = tokio::sync::mpsc::channel(1);
+    member.watchers.observe(1, range(), first);
+    let created = member.requests.try_recv().unwrap().request_union;
+    let Some(RequestUnion::CreateRequest(created)) = created else { panic!("{created:?}") };
+    assert_eq!(created.filters, [0; 0], "a new leader is put");
+    assert_eq!(first_hints.try_recv().ok(), None, "the watch is not open yet");
+    member.created(1, false, 5);
+    assert_eq!(first_hints.try_recv(), Ok(Hint));
+    // A line that is waited in is watched for deletions alone.
+    let mut waiter = member.open(3, "a/", "a0");
+    member.watchers.observe(2, range(), second);
+    assert_eq!(second_hints.try_recv(), Ok(Hint), "it is open");
+    assert_eq!(member.asked(), "o", "the waiter's own");
+    let kv = KeyValue { key: b"a/1".to_vec(), mod_revision: 6, ..KeyValue::default() };
+    let events = vec![Event { r#type: EventType::Put as i32, kv: Some(kv) }];
+    member.watchers.tell(WatchResponse { watch_id: 1, events, ..WatchResponse::default() });
+    for n in 7..10 {
+        member.deleted(1, "a/1", n);
+    }
+    for hints in [&mut first_hints, &mut second_hints] {
+        assert_eq!(hints.try_recv(), Ok(Hint));
+        assert!(hints.try_recv().is_err(), "four changes are one hint");
+    }
+    assert!(waiter.try_recv().is_err());
+    member.watchers.close(1, at(0));
+    assert_eq!(member.asked(), "");
+    member.watchers.close(2, at(0));
+    assert_eq!(member.asked(), "c", "nobody observes any more");
+    member.watchers.close(3, at(0));
+    assert!(member.watchers.is_empty());
+}

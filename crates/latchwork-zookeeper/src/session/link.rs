@@ -91,9 +91,10 @@ impl Link {
             return Err(format!("the node of the session: error {}", refusal.0));
         }
         let learnt = match &sent.requests[place] {
-            _ if reply.is_err() => None,
-            request if request.is_write() => Some(Learnt::Write(sent.at)),
-            request => request.watched().map(|path| Learnt::Watch(path.into())),
+            request if request.is_write() => reply.is_ok().then_some(Learnt::Write(sent.at)),
+            request => request
+                .watched(reply.as_ref().err().copied())
+                .map(|path| Learnt::Watch(path.into())),
         };
         sent.replies.push(reply);
         Ok(learnt)

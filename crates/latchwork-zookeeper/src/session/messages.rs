@@ -62,13 +62,15 @@ pub(crate) struct Request {
     body: Vec<u8>,
     /// The node that is watched from then on.
     watched: Option<Box<str>>,
+    /// It is watched only if it is not there: for being created.
+    is_for_absent: bool,
 }
 
 impl Request {
     fn new(code: i32, fill: impl FnOnce(&mut Writer)) -> Self {
         let mut writer = Writer::default();
         fill(&mut writer);
-        Self { code, body: writer.0, watched: None }
+        Self { code, body: writer.0, watched: None, is_for_absent: false }
     }
 
     pub(crate) fn create(kind: Kind, path: &str, data: &[u8], access: Access) -> Self {
@@ -122,6 +124,23 @@ impl Request {
         })
     }
 
+    /// Lists a node's children and watches for changes of the list; a node that is not there is not
+    /// watched.
+    pub(crate) fn watch_children(path: &str) -> Self {
+        let watch = Self::new(code::GET_CHILDREN, |w| {
+            w.text(path).bool(true);
+        });
+        Self { watched: Some(path.into()), ..watch }
+    }
+
+    /// Watches for a node that is not there; it need not even have a parent.
+    pub(crate) fn watch_creation(path: &str) -> Self {
+        let watch = Self::new(code::EXISTS, |w| {
+            w.text(path).bool(true);
+        });
+        Self { watched: Some(path.into()), is_for_absent: true, ..watch }
+    }
+
     pub(crate) fn access_of(path: &str) -> Self {
         Self::new(code::GET_ACL, |w| {
             w.text(path);
@@ -149,9 +168,10 @@ impl Request {
         [CREATE, CREATE_CONTAINER, DELETE, MULTI, SET_DATA].contains(&self.code)
     }
 
-    /// The node that the server watches when it has answered.
-    pub(crate) fn watched(&self) -> Option<&str> {
-        self.watched.as_deref()
+    /// The node that the server watches when it has given this answer.
+    pub(crate) fn watched(&self, refusal: Option<Refusal>) -> Option<&str> {
+        let expected = self.is_for_absent.then_some(Refusal::NO_NODE);
+        self.watched.as_deref().filter(|_| refusal == expected)
     }
 
     /// Appends the message with its length.

@@ -161,7 +161,8 @@ impl Backend for CountedLooks {
 
 /// The first look is the only one for at least 10 s.
 async fn nothing_is_asked_while_a_watched_election_is_quiet(stage: Stage) {
-    let inner = stage.client().await.backend;
+    let client = stage.client().await;
+    let inner = client.backend.clone();
     let counted = Arc::new(CountedLooks { inner, looks: AtomicU32::new(0) });
     let locks = LockManager::on_io(counted.clone(), stage.io());
     let mut seen = pin!(locks.election(NAME).observe());

@@ -1,0 +1,53 @@
+//! Tells an observer that the line of a key has changed: by a watch on the stream of the member.
+
+use std::sync::Arc;
+
+use latchwork_store::{BackendError, Key, Verb, Watch};
+
+use crate::backend::Shared;
+use crate::config::Endpoint;
+use crate::errors::Failure;
+use crate::link::Link;
+use crate::members::error;
+use crate::names;
+use crate::watch::Observation;
+
+/// A watch on a line.
+#[derive(Debug)]
+struct LineWatch {
+    observation: Observation,
+    at: Endpoint,
+}
+
+impl Shared {
+    /// The watch is open when this answers. A look that follows asks a majority, so it sees what came
+    /// before the watch was opened.
+    pub(crate) async fn observe(&self, key: &Key) -> Result<Option<Box<dyn Watch>>, BackendError> {
+        let line = names::line(key);
+        let end = names::end_of(&line);
+        let (line, end) = (&line, &end);
+        let open = |link: Arc<Link>| async move {
+            let mut observation = link.watches().observe(line.clone(), end.clone());
+            let at = link.endpoint.clone();
+            match observation.hint().await {
+                Some(_) => Ok(LineWatch { observation, at }),
+                None => Err(over(&at)),
+            }
+        };
+        let watch = self.members.ask(open).await.map_err(error)?;
+        Ok(Some(Box::new(watch)))
+    }
+}
+
+impl Watch for LineWatch {
+    fn changed(&mut self) -> Verb<'_, Result<(), BackendError>> {
+        Box::pin(async {
+            let hint = self.observation.hint().await;
+            hint.map(drop).ok_or_else(|| over(&self.at).error)
+        })
+    }
+}
+
+fn over(at: &Endpoint) -> Failure {
+    Failure::broken(at, "watches").of_a_read()
+}
