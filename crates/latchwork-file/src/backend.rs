@@ -17,7 +17,8 @@ use std::time::Duration;
 use latchwork_store::kit::record::{Now, Wakeup};
 use latchwork_store::{
     Attempt, Backend, BackendError, Backoff, Blocked, Capabilities, Claim, ClaimId, Doorbell,
-    Error, Fencing, Io, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
+    Error, Fencing, Io, Key, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
+    Watch,
 };
 use tokio::sync::Semaphore;
 
@@ -30,7 +31,7 @@ use crate::reserve::{self, Reserve, Waiting};
 use crate::session::{self, Life, Session};
 use crate::stripe::{Locked, Stripe, Try};
 use crate::wakeup::{self, Wakeups};
-use crate::{disk, fs_check};
+use crate::{disk, fs_check, observe};
 
 /// The ttls that can be granted: any that leaves time to renew, and none that was meant otherwise.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
@@ -260,6 +261,10 @@ impl Backend for FileBackend {
 
     fn ttl_may_change(&self) -> bool {
         true
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
+        Box::pin(async move { Ok(observe::watch(&self.shared.layout, &self.shared.io, key)) })
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

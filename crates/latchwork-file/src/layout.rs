@@ -336,6 +336,11 @@ impl Place {
         Self { stripe: usize::from(hash[0]) % STRIPES, hash }
     }
 
+    /// The name of its record in the directory of the stripe.
+    pub(crate) fn file_name(&self) -> String {
+        self.name().split_off("records/00/".len())
+    }
+
     /// Where its record lies in the lock directory.
     fn name(&self) -> String {
         let mut name = String::with_capacity(51);

@@ -27,6 +27,8 @@ mod inspect;
 #[cfg(target_os = "linux")]
 mod layout;
 #[cfg(target_os = "linux")]
+mod observe;
+#[cfg(target_os = "linux")]
 mod owner;
 #[cfg(target_os = "linux")]
 mod pokes;

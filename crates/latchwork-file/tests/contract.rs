@@ -12,7 +12,7 @@ struct File;
 
 impl Harness for File {
     fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::WhileDataSurvives, watch: false, ..Expected::EVERYTHING }
+        Expected { fencing: Fencing::WhileDataSurvives, ..Expected::EVERYTHING }
     }
 
     fn time(&self) -> Time {
