@@ -45,6 +45,21 @@ fn the_next_candidate_follows_a_leader_that_is_killed() {
     observer.stdout.until(&format!("x: two leads, term {second_term}"));
 }
 
+/// Terms shorter than the pause of an observer that only asks once a second.
+#[test]
+fn an_observer_sees_terms_of_half_a_second() {
+    let store = Store::new();
+    let observer = Running::start(store.latchwork(&["elect", "--observe", "x"]));
+    assert_eq!(observer.stdout.next().as_deref(), Some("x: nobody leads"));
+    for _ in 0..5 {
+        let words = ["elect", "--candidate", "one", "x", "--", "sleep", "0.5"];
+        assert_eq!(store.output(&words).code(), 0);
+        let leads = observer.stdout.next().unwrap();
+        assert!(leads.starts_with("x: one leads, term "), "{leads}");
+        assert_eq!(observer.stdout.next().as_deref(), Some("x: nobody leads"));
+    }
+}
+
 #[test]
 fn a_leader_that_is_deposed_campaigns_again() {
     let store = Store::new();
