@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_store::kit::record::{Now, Wakeup};
@@ -31,7 +31,7 @@ use crate::reserve::{self, Reserve, Waiting};
 use crate::session::{self, Life, Session};
 use crate::stripe::{Locked, Stripe, Try};
 use crate::wakeup::{self, Wakeups};
-use crate::{disk, fs_check, observe};
+use crate::{fs_check, observe};
 
 /// The ttls that can be granted: any that leaves time to renew, and none that was meant otherwise.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
@@ -47,9 +47,6 @@ pub(crate) const PAUSES: (Duration, Duration) =
 
 /// How many lingers are put on the disk at the same time: each takes a thread.
 const SYNCS: usize = 8;
-
-/// How many releases are remembered whose linger may not be on the disk.
-const UNSYNCED: usize = 1024;
 
 /// Locks between the processes of one machine, kept in a directory.
 ///
@@ -73,8 +70,8 @@ pub(crate) struct Shared {
     pub(crate) reserves: Vec<Reserve>,
     /// The latest claims that were released with a linger: a release that is repeated, because the
     /// disk took too long for the first, is the same one.
-    unsynced: Mutex<VecDeque<ClaimId>>,
-    syncs: Arc<Semaphore>,
+    pub(crate) unsynced: Mutex<VecDeque<ClaimId>>,
+    pub(crate) syncs: Arc<Semaphore>,
     store: Arc<str>,
     pub(crate) polling: AtomicBool,
     /// A waiter of another user could not be woken for want of rights.
@@ -441,37 +438,6 @@ impl Shared {
         if linger != Linger::End {
             self.wakeups.forget(claim.id);
         }
-    }
-
-    fn unsynced(&self) -> std::sync::MutexGuard<'_, VecDeque<ClaimId>> {
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remember_unsynced(&self, id: ClaimId) {
-        let mut unsynced = self.unsynced();
-        if unsynced.len() == UNSYNCED {
-            unsynced.pop_front();
-        }
-        unsynced.push_back(id);
-    }
-
-    fn is_unsynced(&self, id: ClaimId) -> bool {
-        self.unsynced().contains(&id)
-    }
-
-    fn forget_unsynced(&self, id: ClaimId) {
-        self.unsynced().retain(|other| *other != id);
-    }
-
-    async fn put_linger_on_disk(&self, unsynced: Unsynced) -> Result<(), BackendError> {
-        // It is never closed.
-        let permit = self.syncs.clone().acquire_owned().await.ok();
-        let sync = move || {
-            let synced = unsynced.sync();
-            drop(permit);
-            synced
-        };
-        disk::run(&self.io, sync).await?
     }
 
     /// Removes the records of a stripe that say nothing but their last token, which the stripe's

@@ -45,6 +45,8 @@ mod stripe;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 #[cfg(target_os = "linux")]
+mod unsynced;
+#[cfg(target_os = "linux")]
 mod wakeup;
 
 #[cfg(target_os = "linux")]

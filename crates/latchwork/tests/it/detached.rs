@@ -22,7 +22,7 @@ fn child() {
         let locks = locks.clone();
         std::thread::spawn(move || locks.mutex("k").acquire().block_on().unwrap())
     };
-    std::thread::sleep(Duration::from_millis(1));
+    std::thread::sleep(Duration::from_millis(100));
     first.release().block_on().unwrap();
     let guard = waiter.join().unwrap();
     say(guard.token());
