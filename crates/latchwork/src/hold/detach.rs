@@ -16,7 +16,7 @@ pub(crate) struct Renewed {
     pub(crate) answer: Renewal,
 }
 
-/// How often to look whether a renewal is answered.
+/// How often to check for the answer to a renewal.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A store that marks the claims of dead processes keeps this one to the end of its ttl.
