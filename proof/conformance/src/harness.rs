@@ -75,7 +75,7 @@ pub struct Expected {
     pub linger: bool,
     /// Waits end because of the store.
     pub push: bool,
-    /// Observers are notified of changes; see [`Backend::watch`](latchwork_store::Backend::watch).
+    /// Observers are notified of changes; see [`Backend::watch`].
     pub watch: bool,
     /// [`Claim::floor`](latchwork_store::Claim::floor) is honoured, as `Quorum` needs of its nodes.
     pub floor: bool,
