@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use latchwork::{BlockOn, ErrorKind, HoldState, LockManager};
+use latchwork::{BlockOn, ErrorKind, Handover, HoldState, LockManager};
 use latchwork_services::child::{Process, role, say};
 use latchwork_services::{RedisOptions, RedisServer};
 
@@ -16,7 +16,8 @@ const TTL: Duration = Duration::from_secs(3);
 #[test]
 fn child() {
     let Some((_, url)) = role() else { return };
-    let locks = latchwork::connect(&url).block_on().unwrap().ttl(TTL);
+    let handover = Handover { slice: TTL / 2, ..Handover::default() };
+    let locks = latchwork::connect(&url).block_on().unwrap().ttl(TTL).handover(handover);
     let first = locks.mutex("k").acquire().block_on().unwrap();
     let waiter = {
         let locks = locks.clone();
@@ -25,6 +26,7 @@ fn child() {
     std::thread::sleep(Duration::from_millis(100));
     first.release().block_on().unwrap();
     let guard = waiter.join().unwrap();
+    assert!(guard.token().handovers() > 0, "it was handed over within the process");
     say(guard.token());
     say(guard.detach().block_on().unwrap());
 }
