@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-use crate::readme::link;
+use crate::readme::{lines, link};
 use crate::stages::root;
 
 /// The version of mdBook that is installed if there is none.
@@ -119,12 +119,8 @@ fn pictures(pages: &BTreeSet<PathBuf>) -> Result<BTreeSet<PathBuf>, String> {
 
 /// The targets of all links of a page, but not of its code.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    let mut is_code = false;
-    text.lines().flat_map(move |line| {
-        is_code ^= line.starts_with("```");
-        let line = if is_code { "" } else { line };
-        line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
-    })
+    let text = lines(text).filter(|(_, is_code)| !is_code);
+    text.flat_map(|(line, _)| line.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
 }
 
 /// The file that a link on a page leads to, from the root; `None` if it leads elsewhere.
@@ -146,9 +142,8 @@ pub(crate) fn leads_to(page: &Path, target: &str) -> Option<PathBuf> {
 
 /// A page as the book has it: links to what is no page are text.
 fn of_book(text: &str, page: &Path, pages: &BTreeSet<PathBuf>) -> String {
-    let (mut made, mut is_code) = (String::new(), false);
-    for line in text.lines() {
-        is_code ^= line.starts_with("```");
+    let mut made = String::new();
+    for (line, is_code) in lines(text) {
         made.push_str(&if is_code { line.to_owned() } else { line_of_book(line, page, pages) });
         made.push('\n');
     }
@@ -239,9 +234,7 @@ mod tests {
                     continue;
                 }
                 let there = read(&file).unwrap_or_default();
-                let mut is_code = false;
-                let found = there.lines().any(|line| {
-                    is_code ^= line.starts_with("```");
+                let found = lines(&there).any(|(line, is_code)| {
                     !is_code && line.starts_with('#') && anchor(line) == wanted
                 });
                 if !found {

@@ -34,6 +34,16 @@ pub(crate) fn of_package(text: &str) -> String {
     made
 }
 
+/// Lines with whether they are code.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (&str, bool)> {
+    let mut in_code = false;
+    text.lines().map(move |line| {
+        let fence = line.starts_with("```");
+        in_code ^= fence;
+        (line, in_code || fence)
+    })
+}
+
 /// A line whose links to files are text.
 fn without_files(line: &str) -> String {
     let (mut made, mut rest) = (String::new(), line);

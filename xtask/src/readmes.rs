@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::readme::lines;
+
 /// What a README is made of, whatever its language: headings by level, code without its comments,
 /// rows of tables by their number of cells, links, and numbers.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,16 +97,6 @@ fn pages() -> Vec<PathBuf> {
     }
     pages.sort();
     pages
-}
-
-/// Lines with whether they are code.
-fn lines(text: &str) -> impl Iterator<Item = (&str, bool)> {
-    let mut in_code = false;
-    text.lines().map(move |line| {
-        let fence = line.starts_with("```");
-        in_code ^= fence;
-        (line, in_code || fence)
-    })
 }
 
 /// Where a line of text links to, without what is elsewhere in the web or on the same page.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use regex_lite::Regex;
 
-use crate::house::BEGIN;
+use crate::house::{BEGIN, files};
 use crate::stages::root;
 
 /// What is not written, and what is written instead.
@@ -28,7 +28,7 @@ const PHRASES: &[(&str, &str)] = &[
 ];
 
 /// The pages that readers start from, the help of the command, and the sources of what is published.
-fn texts() -> Vec<PathBuf> {
+fn texts() -> Result<Vec<PathBuf>, String> {
     let mut texts = vec!["README.md".into(), "CONTRIBUTING.md".into()];
     texts.extend(
         ["crates/latchwork-cli/src/args.rs", "crates/latchwork-cli/src/args/help.rs"]
@@ -43,12 +43,12 @@ fn texts() -> Vec<PathBuf> {
     texts.extend(pages("docs/guide"));
     let crates = fs::read_dir(root().join("crates")).into_iter().flatten().flatten();
     texts.extend(crates.map(|entry| Path::new("crates").join(entry.file_name()).join("README.md")));
-    texts.extend(sources());
+    texts.extend(sources()?);
     // Made from the names of other files.
     texts.retain(|text| !text.ends_with("mutations.md"));
     texts.sort();
     texts.dedup();
-    texts
+    Ok(texts)
 }
 
 /// Names each phrase of the list that stands in a text.
@@ -58,7 +58,7 @@ fn texts() -> Vec<PathBuf> {
 /// The places, and what to write there.
 pub(crate) fn check() -> Result<(), String> {
     let (patterns, mut found) = (patterns(), Vec::new());
-    for text in texts() {
+    for text in texts()? {
         let path = root().join(&text);
         let content = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let is_page = text.extension().is_some_and(|it| it == "md");
@@ -72,23 +72,14 @@ pub(crate) fn check() -> Result<(), String> {
     if found.is_empty() { Ok(()) } else { Err(format!("phrases:\n  {}", found.join("\n  "))) }
 }
 
-/// The sources of the published crates.
-fn sources() -> Vec<PathBuf> {
-    let mut folders = vec![root().join("crates")];
-    let mut sources = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let is_of_tests =
-                ["tests", "tests.rs", "target", "examples"].iter().any(|it| path.ends_with(it));
-            if path.is_dir() && !is_of_tests {
-                folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "rs") && !is_of_tests {
-                sources.push(path.strip_prefix(root()).unwrap_or(&path).to_owned());
-            }
-        }
-    }
-    sources
+/// The sources of the published crates, without those of tests alone.
+fn sources() -> Result<Vec<PathBuf>, String> {
+    let is_of_tests = |path: &PathBuf| {
+        path.iter().any(|part| ["tests", "tests.rs", "examples"].iter().any(|it| part == *it))
+    };
+    let all = files(&root().join("crates"), &["rs"])?.into_iter();
+    let all = all.map(|path| path.strip_prefix(root()).map_or(path.clone(), Path::to_owned));
+    Ok(all.filter(|path| !is_of_tests(path)).collect())
 }
 
 /// Whether the file is of a crate whose comments are its users' reference.

@@ -193,14 +193,8 @@ fn tls(config: &EtcdConfig) -> Finding {
 }
 
 fn out_of_reach(member: &Endpoint, error: &BackendError) -> Finding {
-    Finding::critical("reachable", error.message.clone())
+    Finding::out_of_reach(error, "start it, or remove it from the address")
         .consequence("if one more fails, a majority may be lost")
-        .remedy(
-            error
-                .next_step
-                .clone()
-                .unwrap_or_else(|| "start it, or remove it from the address".into()),
-        )
         .part(member.to_string())
 }
 

@@ -38,16 +38,16 @@ pub(crate) enum Notice {
 
 /// Who listens to a watch.
 pub(crate) enum Ear {
-    /// Is told all of it.
+    /// Receives every notice.
     Notices(Teller<Notice>),
-    /// Is told only that there was something: puts as well.
+    /// Receives a hint at any change, puts as well.
     Hints(Hints),
 }
 
 /// Sends one hint at a time: those that nobody has taken yet are one.
 pub(crate) type Hints = tokio::sync::mpsc::Sender<Hint>;
 
-/// What an observer of a line is told.
+/// What an observer of a line receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hint;
 

@@ -10,11 +10,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Key, Verb, Watch};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 use crate::layout::{Layout, Place};
+use crate::pokes::register;
 
 /// Several events, each with a name of 40 bytes.
 const PIECE: usize = 4096;
@@ -60,15 +59,6 @@ async fn run(inotify: OwnedFd, record: String, hints: mpsc::Sender<()>) {
             Err(_) => return,
         }
     }
-}
-
-#[allow(
-    deprecated,
-    reason = "sound for types that keep their descriptor; the replacement is unsafe and newer than \
-              the tokio asked for"
-)]
-fn register(inotify: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(inotify, Interest::READABLE).ok()
 }
 
 /// Reads some events; tells whether one is about this record. Where events were lost it may be.

@@ -8,7 +8,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -181,15 +181,15 @@ fn check(shared: &Arc<Shared>) {
     });
 }
 
-/// The wake file in the reactor of this runtime; `None` if it has none.
+/// A descriptor in the reactor of this runtime; `None` if it has none.
 #[allow(
     deprecated,
     reason = "sound for types that keep their descriptor; the replacement is unsafe and newer than \
               the tokio asked for"
 )]
-fn register(wake: Arc<OwnedFd>) -> Option<AsyncFd<Arc<OwnedFd>>> {
+pub(crate) fn register<T: AsRawFd>(owner: T) -> Option<AsyncFd<T>> {
     // There is no way to ask a runtime whether it has I/O: it panics without.
-    let register = || AsyncFd::with_interest(wake, Interest::READABLE);
+    let register = || AsyncFd::with_interest(owner, Interest::READABLE);
     catch_unwind(AssertUnwindSafe(register)).ok()?.ok()
 }
 

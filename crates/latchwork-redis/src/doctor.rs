@@ -114,9 +114,8 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
 }
 
 fn out_of_reach(endpoint: &Endpoint, error: &BackendError) -> Finding {
-    Finding::critical("reachable", error.message.clone())
+    Finding::out_of_reach(error, "start it, or remove it")
         .consequence("locks on this server, also after a failover to it, cannot be acquired")
-        .remedy(error.next_step.clone().unwrap_or_else(|| "start it, or remove it".into()))
         .part(endpoint.to_string())
 }
 

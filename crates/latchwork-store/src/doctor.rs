@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::BackendError;
+
 /// How bad a finding is. The order is from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
@@ -105,6 +107,13 @@ impl Finding {
     pub fn remedy(mut self, line: impl Into<String>) -> Self {
         self.remedy = line.into();
         self
+    }
+
+    /// A part of the store that cannot be reached: the next step of the error is the remedy, or `otherwise` if it
+    /// has none.
+    pub fn out_of_reach(error: &BackendError, otherwise: &str) -> Self {
+        let remedy = error.next_step.as_deref().unwrap_or(otherwise);
+        Self::critical("reachable", error.message.clone()).remedy(remedy)
     }
 
     /// Says which part of the store it is about.

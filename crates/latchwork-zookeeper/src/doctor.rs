@@ -220,14 +220,8 @@ fn one_address(servers: usize) -> Finding {
 }
 
 fn out_of_reach(error: &BackendError) -> Finding {
-    Finding::critical("reachable", error.message.clone())
+    Finding::out_of_reach(error, "start it, or remove it from the address")
         .consequence("if one more fails, a majority may be lost")
-        .remedy(
-            error
-                .next_step
-                .clone()
-                .unwrap_or_else(|| "start it, or remove it from the address".into()),
-        )
 }
 
 #[cfg(test)]

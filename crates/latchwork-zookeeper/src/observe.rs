@@ -2,7 +2,7 @@
 //!
 //! The node of a lock is made with its first claim, and the server removes it some time after the
 //! last one. While it is not there, its creation is watched. A watch gives one piece of news, so it is
-//! set anew before the observer is told.
+//! set again before the observer receives it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

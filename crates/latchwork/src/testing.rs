@@ -125,6 +125,7 @@ use latchwork_store::{
 use crate::locks::manager::LockManager;
 use crate::runtime::driver::{Driver, start_thread};
 use crate::runtime::own::Own;
+use crate::runtime::turns::yield_now;
 use crate::runtime::workers::Workers;
 use backend::ScriptedBackend;
 use clock::{Hands, StandingClock};
@@ -471,17 +472,4 @@ impl fmt::Debug for TestStore {
 
 fn checked(key: &str) -> Key {
     Key::new(key).unwrap_or_else(|error| panic!("{key:?} is no key: {error}"))
-}
-
-/// Lets other tasks of this thread have their turn.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|cx| match std::mem::replace(&mut has_yielded, true) {
-        true => Poll::Ready(()),
-        false => {
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
 }

@@ -1,8 +1,7 @@
 //! The holds of the commands and the shell around this one, as the environment tells of them.
 
 use latchwork::FencingToken;
-use latchwork::store::Party;
-use latchwork::store::Snapshot;
+use latchwork::store::{Party, Snapshot};
 use serde_json::{Value, json};
 
 use crate::keeper::hold_id::HoldId;

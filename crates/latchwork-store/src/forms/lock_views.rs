@@ -24,26 +24,36 @@ struct HolderForm {
     candidate: Option<Arc<str>>,
 }
 
+impl From<&Holder> for HolderForm {
+    fn from(holder: &Holder) -> Self {
+        Self {
+            text: holder.text.clone(),
+            usual_hold_ms: holder.usual_hold.map(millis),
+            lock_delay_ms: holder.lock_delay.map(millis),
+            candidate: holder.candidate.clone(),
+        }
+    }
+}
+
+impl From<HolderForm> for Holder {
+    fn from(form: HolderForm) -> Self {
+        Holder::new(form.text).with(|it| {
+            it.usual_hold = form.usual_hold_ms.map(Duration::from_millis);
+            it.lock_delay = form.lock_delay_ms.map(Duration::from_millis);
+            it.candidate = form.candidate;
+        })
+    }
+}
+
 impl Serialize for Holder {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let form = HolderForm {
-            text: self.text.clone(),
-            usual_hold_ms: self.usual_hold.map(millis),
-            lock_delay_ms: self.lock_delay.map(millis),
-            candidate: self.candidate.clone(),
-        };
-        form.serialize(serializer)
+        HolderForm::from(self).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Holder {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let form = HolderForm::deserialize(deserializer)?;
-        Ok(Holder::new(form.text).with(|it| {
-            it.usual_hold = form.usual_hold_ms.map(Duration::from_millis);
-            it.lock_delay = form.lock_delay_ms.map(Duration::from_millis);
-            it.candidate = form.candidate;
-        }))
+        HolderForm::deserialize(deserializer).map(Holder::from)
     }
 }
 
@@ -79,12 +89,14 @@ impl Serialize for Party {
             Mode::Write => (ModeWord::Write, None, None),
             Mode::Permits { take, of } => (ModeWord::Permits, Some(take), Some(of)),
         };
+        let HolderForm { text: holder, usual_hold_ms, lock_delay_ms, candidate } =
+            HolderForm::from(&self.holder);
         let form = PartyForm {
             id: self.id,
-            holder: self.holder.text.clone(),
-            candidate: self.holder.candidate.clone(),
-            usual_hold_ms: self.holder.usual_hold.map(millis),
-            lock_delay_ms: self.holder.lock_delay.map(millis),
+            holder,
+            candidate,
+            usual_hold_ms,
+            lock_delay_ms,
             mode,
             permits,
             of,
@@ -107,10 +119,11 @@ impl<'de> Deserialize<'de> for Party {
             (ModeWord::Permits, None, _) => return Err(de::Error::missing_field("permits")),
             (ModeWord::Permits, Some(_), None) => return Err(de::Error::missing_field("of")),
         };
-        let holder = Holder::new(form.holder).with(|it| {
-            it.usual_hold = form.usual_hold_ms.map(Duration::from_millis);
-            it.lock_delay = form.lock_delay_ms.map(Duration::from_millis);
-            it.candidate = form.candidate;
+        let holder = Holder::from(HolderForm {
+            text: form.holder,
+            usual_hold_ms: form.usual_hold_ms,
+            lock_delay_ms: form.lock_delay_ms,
+            candidate: form.candidate,
         });
         Ok(Party::new(mode, "").with(|it| {
             it.id = form.id;

@@ -41,7 +41,8 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock in the background.
+    /// Dropping the future releases the lock in the background. At its very end, when the hold is given up
+    /// already, it leaves the lock held until the ttl is over.
     ///
     /// # Examples
     ///

@@ -129,7 +129,8 @@ impl Reaper {
     }
 }
 
-/// A hold whose end is not told yet. If its job ends early, as with Latchwork's threads, that is told.
+/// A hold whose end the observer has not received yet. It receives it also if the job ends early, as with
+/// Latchwork's threads.
 struct Untold(Option<(Arc<Rules>, Key, (FencingToken, Duration))>);
 
 impl Untold {

@@ -19,6 +19,7 @@ use crate::hold::lease::{Chore, Confirmed, HoldState, Lease, Sent};
 use crate::hold::reaper::{Job, Reaper};
 use crate::rules::observe::Event;
 use crate::rules::rate_meter::Rate;
+use crate::runtime::turns::yield_now;
 use latchwork_store::random_between;
 use latchwork_store::validity;
 use latchwork_store::{
@@ -442,19 +443,6 @@ impl Watchdog {
             Confirmed::TooLate => self.reschedule(watched, now),
         }
     }
-}
-
-/// Lets other tasks have their turn.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|cx| match std::mem::replace(&mut has_yielded, true) {
-        true => Poll::Ready(()),
-        false => {
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }
-    })
-    .await;
 }
 
 impl Drop for Watchdog {

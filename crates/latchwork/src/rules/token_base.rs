@@ -3,7 +3,7 @@
 use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Snapshot};
 
 /// The largest number behind a token.
-const TOP: u64 = (1 << 53) - 1;
+const TOP: u64 = FencingToken::from_grant(u64::MAX).grant_number();
 
 /// A number that is added to those of all grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,4 +6,5 @@ pub(crate) mod driver;
 pub(crate) mod gate;
 pub(crate) mod own;
 mod timer;
+pub(crate) mod turns;
 pub(crate) mod workers;

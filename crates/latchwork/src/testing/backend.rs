@@ -54,7 +54,7 @@ async fn carry_out<T>(
     }
 }
 
-/// What an acquire is told that the script blocks.
+/// The answer to an acquire that the script blocks.
 fn blocked_by(answer: Answer) -> Option<Blocked> {
     let (cause, holder) = match answer {
         Answer::Held => (Cause::Held, Some(Holder::new("another client, as the test says"))),

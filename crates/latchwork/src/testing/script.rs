@@ -22,7 +22,7 @@ pub enum Call {
     /// Gives a lock back, or withdraws an acquire that was given up. Comes again until it is answered, or
     /// until the ttl is over. A guard that hands its lock to another waiter of its process does not call it.
     Release,
-    /// Reads who holds and who waits: [`inspect`](crate::LockManager::inspect) and
+    /// Reads the holders and the waiters: [`inspect`](crate::LockManager::inspect) and
     /// [`list`](crate::LockManager::list), and the first step of
     /// [`force_release`](crate::LockManager::force_release).
     Inspect,

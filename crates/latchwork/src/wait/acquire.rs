@@ -382,7 +382,7 @@ impl<'a> Pending<'a> {
         // From here on a close of the manager finds the lease; an earlier close is found
         // here. The guard comes first: it gives back what is not handed out.
         let guard = Guard::new(engine.clone(), watched, 0);
-        // Told in any case, since the end of what was granted is told as well.
+        // The observer receives it in any case, since it receives the end of what was granted as well.
         let (waited, contended) = (now.since(start), self.blocked);
         rules.tell(&Event::Acquired { key, token, waited, contended });
         engine.check_open(Some(key))?;

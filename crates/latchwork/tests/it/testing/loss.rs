@@ -1,4 +1,4 @@
-//! A hold is taken away, and its holder is told.
+//! A hold is taken away, and its holder learns of it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
