@@ -198,7 +198,7 @@ pub(crate) struct LockArgs {
     pub(crate) max_hold: Option<Duration>,
 
     /// Keep the lock closed for this long after a hold that ended without a release: the holder
-    /// died, could not reach the store, or exceeded --max-hold
+    /// died, could not reach the store, exceeded --max-hold, or its command was killed
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) lock_delay: Option<Duration>,
 
@@ -246,6 +246,10 @@ pub(crate) struct AttachArgs {
     /// The id of the hold
     #[arg(value_parser = values::hold_id)]
     pub(crate) id: HoldId,
+
+    /// The shell: $$
+    #[arg(value_parser = values::pid)]
+    pub(crate) shell: Pid,
 }
 
 // `once`
@@ -370,6 +374,10 @@ pub(crate) struct ReleaseArgs {
     /// Take the locks away from any holder, who may be in the middle of its work
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// The process that holds the locks, such as $$ in a subshell [default: the shell that runs this command]
+    #[arg(long, value_name = "PID", value_parser = values::pid, allow_hyphen_values = true, conflicts_with = "force")]
+    pub(crate) pid: Option<Pid>,
 }
 
 // `completions`

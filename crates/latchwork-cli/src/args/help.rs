@@ -63,10 +63,13 @@ Examples:
 pub(super) const HOLD: &str = "\
 Prints lines for a POSIX shell and returns. A keeper process in the background renews
 the lock until `latchwork release`, or until the shell that evaluates these lines ends,
-also if it is killed. If no shell evaluates them within 10 s, the lock is released. If the lock is lost, the shell gets SIGTERM (--on-loss), early enough to stop
-before another holder can get the lock. Unlike `run`, nothing kills the commands of the
-script then, and if somebody kills the keeper, nobody tells the shell: prefer `run`
-where one command does all the work.
+also if it is killed. If no shell evaluates them within 10 s, the lock is released.
+
+If the lock is lost, the shell gets SIGTERM (--on-loss), early enough to stop before
+another holder can get the lock. Unlike `run`, nothing kills the commands of the script
+then, and if somebody kills the keeper, nobody tells the shell: prefer `run` where one
+command does all the work. With --lock-delay, only `latchwork release` opens the lock at
+once.
 
 `|| exit` is needed, as is the assignment before the eval: an eval alone succeeds if
 `latchwork` is not installed or was killed, and the script would go on without the lock.
@@ -145,7 +148,8 @@ Examples:
 
 pub(super) const RELEASE: &str = "\
 Without --force, releases what `latchwork hold` took for this shell: all, or those that
-are named. Exits with 73 if the lock was lost before.
+are named. In a subshell, name the shell: --pid $$. Exits with 73 if the lock was lost
+before.
 
 With --force, takes locks away from any holder. The holder learns that it lost the lock
 (a command under `run` is ended, exit 73). The lock's token moves on, so that a resource

@@ -1,59 +1,75 @@
 //! The holds of the commands and the shell around this one, as the environment tells of them.
 
-use latchwork::FencingToken;
 use latchwork::store::{Party, Snapshot};
-use serde_json::{Value, json};
+use latchwork::{Error, ErrorKind, FencingToken};
+use serde::{Deserialize, Serialize};
 
+use super::Place;
 use crate::keeper::hold_id::HoldId;
+use crate::process::hold::Hold;
 
 /// The variable with the keys that a command runs under, one a line.
 pub(super) const KEY: &str = "LATCHWORK_KEY";
 /// The variable with their tokens, in the same order.
 pub(super) const TOKEN: &str = "LATCHWORK_TOKEN";
-/// The variable with all that is held around a command: a JSON array, with `[key, token]` for what a command
-/// holds and `[key, token, id]` for what a keeper holds for a shell.
+/// The variable with all that is held around a command: a JSON array of [`Outer`].
 pub(super) const HELD: &str = "LATCHWORK_HELD";
 
-/// The kernel takes no variable that is longer than 128 KiB. The oldest are left out before that.
+/// The kernel starts no program with a variable that is longer than 128 KiB.
 const LONGEST: usize = 64 * 1024;
 
 /// A lock that somebody around this command held when it started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outer {
     pub(super) key: String,
+    /// As text: numbers of this size are not for every reader of JSON.
     pub(super) token: String,
+    /// What its tokens were to be larger than.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    floor: Option<String>,
+    /// What the store says of the holder.
+    holder: String,
     /// The hold that it is, if a keeper holds it for a shell.
-    pub(super) hold: Option<HoldId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hold: Option<String>,
 }
 
 impl Outer {
-    fn read(value: &Value) -> Option<Self> {
-        let text = |at: usize| value.get(at)?.as_str().map(str::to_owned);
-        let hold = value.get(2).and_then(Value::as_str).and_then(HoldId::read);
-        Some(Self { key: text(0)?, token: text(1)?, hold })
+    pub(super) fn hold(&self) -> Option<HoldId> {
+        HoldId::read(self.hold.as_deref()?)
     }
 
-    fn write(&self) -> Value {
-        match &self.hold {
-            None => json!([self.key, self.token]),
-            Some(id) => json!([self.key, self.token, id.as_str()]),
-        }
-    }
-
-    /// The claim of this hold, if the store still knows it.
-    pub(super) fn party<'a>(&self, seen: &'a Snapshot) -> Option<&'a Party> {
+    /// The claim of this hold, if the store still knows it; `floor` is the one that its answer was made with.
+    ///
+    /// Stores of one kind may count alike, so one lock of this name and token in another store is told apart
+    /// by its holder.
+    pub(super) fn party<'a>(
+        &self,
+        seen: &'a Snapshot,
+        floor: Option<FencingToken>,
+    ) -> Option<&'a Party> {
+        let read = |text: &str| text.parse().ok().map(FencingToken::from_raw);
+        let own_floor = self.floor.as_deref().map(read);
+        let grant = grant_of(read(&self.token)?, own_floor.flatten())?;
         let is_this = |party: &&Party| {
-            party.token.is_some_and(|it| FencingToken::from_grant(it).to_string() == self.token)
+            let token = party.token.map(FencingToken::from_grant);
+            token.and_then(|token| grant_of(token, floor)) == Some(grant)
+                && *party.holder.text == *self.holder
         };
         seen.holders.iter().find(is_this)
     }
 }
 
+/// The store's own number of a grant, whatever floor its token has.
+fn grant_of(token: FencingToken, floor: Option<FencingToken>) -> Option<u64> {
+    token.grant_number().checked_sub(floor.map_or(0, |floor| floor.grant_number() + 1))
+}
+
 /// All of them, the oldest first.
 pub(super) fn all() -> Vec<Outer> {
     let text = std::env::var(HELD).unwrap_or_default();
-    let values: Vec<Value> = serde_json::from_str(&text).unwrap_or_default();
-    values.iter().filter_map(Outer::read).collect()
+    let values: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap_or_default();
+    values.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
 }
 
 /// Whether a command or a shell that holds a lock started this one.
@@ -63,57 +79,56 @@ pub(super) fn is_inside() -> bool {
 
 /// The holds of the shells around this process, the oldest first.
 pub(super) fn holds() -> Vec<HoldId> {
-    let mut ids: Vec<HoldId> = all().into_iter().filter_map(|outer| outer.hold).collect();
+    let mut ids: Vec<HoldId> = all().iter().filter_map(Outer::hold).collect();
     ids.dedup();
     ids
 }
 
-/// The value of the variable with these added to those around. What a shell has released is left out.
-pub(super) fn with(keys: Vec<String>, tokens: Vec<String>, hold: Option<&HoldId>) -> String {
-    let mut outer = all();
-    outer.retain(|outer| outer.hold.as_ref().is_none_or(HoldId::goes_on));
-    let mine = keys.into_iter().zip(tokens);
-    outer.extend(mine.map(|(key, token)| Outer { key, token, hold: hold.cloned() }));
-    text(&outer)
+/// The value of the variable with this hold added to those around.
+pub(super) fn with(place: &Place, hold: &Hold, holder: &str, id: Option<&HoldId>) -> String {
+    let mine = hold.names().into_iter().zip(hold.each_token());
+    text(mine.map(|(key, token)| outer(place, key, token, holder, id)))
 }
 
-fn text(all: &[Outer]) -> String {
-    let mut length = 2;
-    let parts = all.iter().rev().map(|outer| outer.write().to_string());
-    let mut kept: Vec<String> = parts
-        .take_while(|part| {
-            length += part.len() + 1;
-            length <= LONGEST
-        })
-        .collect();
-    kept.reverse();
-    format!("[{}]", kept.join(","))
+fn outer(place: &Place, key: String, token: String, holder: &str, id: Option<&HoldId>) -> Outer {
+    Outer {
+        key,
+        token,
+        floor: place.token_floor.map(|floor| floor.to_string()),
+        holder: holder.to_owned(),
+        hold: id.map(|id| id.as_str().to_owned()),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What a shell has released is left out.
+fn text(mine: impl Iterator<Item = Outer>) -> String {
+    let mut all = all();
+    all.retain(|outer| outer.hold().is_none_or(|hold| hold.goes_on()));
+    all.extend(mine);
+    serde_json::to_string(&all).unwrap_or_default()
+}
 
-    fn outer(key: &str, hold: Option<HoldId>) -> Outer {
-        Outer { key: key.to_owned(), token: "1792".to_owned(), hold }
+/// Refuses names that the environment of a command has no room for, before they are taken.
+///
+/// # Errors
+///
+/// `Invalid` if they are too long together.
+pub(super) fn check_room(place: &Place, names: &[String], holder: &str) -> Result<(), Error> {
+    let id = HoldId::random();
+    let token = u64::MAX.to_string();
+    let of_name = |name: &String| outer(place, place.key(name), token.clone(), holder, Some(&id));
+    let keys: usize = names.iter().map(|name| place.key(name).len() + 1).sum();
+    let (variable, length) = match keys {
+        0..=LONGEST => (HELD, text(names.iter().map(of_name)).len()),
+        keys => (KEY, keys),
+    };
+    if length <= LONGEST {
+        return Ok(());
     }
-
-    #[test]
-    fn a_hold_is_read_as_it_was_written() {
-        for outer in [outer("a\nb", None), outer("it's \"x\"", Some(HoldId::random()))] {
-            let value: Value = serde_json::from_str(&outer.write().to_string()).unwrap();
-            assert_eq!(Outer::read(&value), Some(outer));
-        }
-    }
-
-    #[test]
-    fn what_is_too_long_loses_the_oldest() {
-        let all: Vec<_> = (0..5_000).map(|number| outer(&format!("k{number}"), None)).collect();
-        let text = text(&all);
-        assert!(text.len() <= LONGEST, "{}", text.len());
-        let kept: Vec<Value> = serde_json::from_str(&text).unwrap();
-        let kept: Vec<_> = kept.iter().filter_map(Outer::read).collect();
-        assert_eq!(kept, all[all.len() - kept.len()..]);
-        assert!(kept.len() > 1_000);
-    }
+    let message = format!(
+        "the variable {variable}, which tells a command of its locks, would have {length} bytes, and at most \
+         {LONGEST} are allowed"
+    );
+    let step = "take fewer locks at a time, or give them shorter names";
+    Err(Error::new(ErrorKind::Invalid, message).next_step(step))
 }

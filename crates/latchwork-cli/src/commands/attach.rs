@@ -6,13 +6,23 @@ use crate::args::AttachArgs;
 use crate::exit;
 use crate::keeper::hold_id::{Answer, Wish};
 use crate::keeper::keep::ATTACH_WITHIN;
+use crate::keeper::shell::runner_under;
 use crate::output::{Output, coarse};
 
 /// Tells the keeper to keep the lock for the process that runs this one.
 pub(crate) fn run(args: &AttachArgs, output: &Output) -> u8 {
-    match args.id.ask(&Wish::Attach) {
+    let Some(shell) = runner_under(args.shell) else {
+        let message = format!(
+            "process {} is not the shell that runs this command, or has ended; evaluate what `latchwork hold` \
+             printed in the shell that is to hold the lock",
+            args.shell
+        );
+        output.fail("Invalid", &message);
+        return exit::USAGE;
+    };
+    match args.id.ask(&Wish::Attach(shell)) {
         Ok(Answer::Attached) => 0,
-        Ok(Answer::Another) => {
+        Ok(Answer::Another(_) | Answer::Unknown) => {
             output.fail(
                 "Invalid",
                 "the lock is held for another shell; run latchwork hold in this one",
@@ -31,6 +41,14 @@ pub(crate) fn run(args: &AttachArgs, output: &Output) -> u8 {
             );
             output.fail("Lost", &message);
             exit::LOST
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            output.fail(
+                "Denied",
+                "`latchwork hold` was run by another user or in another container (PID namespace); run it where \
+                 the script runs",
+            );
+            exit::DENIED
         }
         Err(error) => {
             output.fail("Broken", &format!("cannot ask the keeper of the lock: {error}"));

@@ -31,6 +31,7 @@ pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
         command: &words,
         holder: None,
         max_hold: args.max_hold,
+        lock_delay: None,
         wait: None,
         place,
     };

@@ -1,7 +1,9 @@
 //! `latchwork hold`: takes locks for several commands of a script.
 
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use latchwork::{Error, ErrorKind};
 use rustix::process::Signal;
@@ -24,6 +26,12 @@ use crate::process::timer::watch;
 
 /// Starts a keeper, and prints what the shell is to evaluate once it holds the locks.
 pub(crate) fn run(args: &HoldArgs, place: &Place) -> u8 {
+    if prints_to_nobody() {
+        let message = "standard output is closed or /dev/null, so no shell can evaluate what is printed; use: \
+                       held=$(latchwork hold NAME) && eval \"$held\" || exit";
+        place.output.fail("Invalid", message);
+        return exit::USAGE;
+    }
     let shell = match args.pid.map(Shell::of).transpose() {
         Ok(shell) => shell,
         Err(error) => {
@@ -104,15 +112,16 @@ async fn keep(
     socket: UnixStream,
 ) -> Result<u8, Error> {
     let lock = &args.lock;
-    let mut launcher =
-        Launcher::new(socket).map_err(|error| broken("reach the command", &error))?;
+    let launcher = Launcher::new(socket).map_err(|error| broken("reach the command", &error))?;
     place.tell();
     super::refuse_a_store_of_one_process(place.store.address())?;
     let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait)?);
+    let program = Program::of_this_process();
     let mut signals = Signals::ending().map_err(|error| broken("listen to signals", &error))?;
     let words = ["latchwork hold".into()];
     let holder = lock.holder.clone().unwrap_or_else(|| default_holder(&words));
     let key = lock.names.join("\n");
+    around::check_room(place, &lock.names, &holder)?;
     let end_of_shell = async {
         match shell.as_ref().and_then(|shell| watch(shell.end().ok()?).ok()) {
             Some(end) => drop(end.readable().await),
@@ -144,17 +153,20 @@ async fn keep(
     };
     let id = HoldId::random();
     let requests = Requests::listen(&id).map_err(|error| broken("open a socket", &error))?;
-    let lines = lines(&hold, &id).map_err(|error| broken("find its own program", &error))?;
-    // One that has ended has printed nothing either.
-    if !launcher.report(&lines).await.unwrap_or(false) {
-        let _ = hold.give_back(false).await;
-        close(&manager).await;
-        return Ok(exit::BROKEN);
-    }
+    let lines = lines(&hold, &id, &program, place, &holder);
     leave_the_shell().map_err(|error| broken("leave the shell", &error))?;
-    let (is_named, on_loss) = (shell.is_some(), args.on_loss.signal());
-    let keeper = Keeper { hold, shell, is_named, requests, max_hold: lock.max_hold, on_loss };
-    let code = keeper.keep(&mut signals).await.map_err(|error| broken("wait", &error))?;
+    let keeper = Keeper {
+        hold,
+        shell,
+        evaluator: None,
+        is_attached: false,
+        requests,
+        max_hold: lock.max_hold,
+        lock_delay: lock.lock_delay,
+        on_loss: args.on_loss.signal(),
+    };
+    let kept = keeper.keep(launcher, &lines, &mut signals).await;
+    let code = kept.map_err(|error| broken("wait", &error))?;
     close(&manager).await;
     Ok(code)
 }
@@ -165,20 +177,44 @@ fn broken(what: &str, error: &std::io::Error) -> Error {
 
 /// What the shell evaluates: first it makes the hold its own, then it sets the keys and tokens. It fails with
 /// the code of the first.
-fn lines(hold: &Hold, id: &HoldId) -> std::io::Result<String> {
-    let program = std::env::current_exe()?;
-    let held = around::with(hold.names(), hold.each_token(), Some(id));
-    let variables =
-        [(around::KEY, hold.keys()), (around::TOKEN, hold.tokens()), (around::HELD, held)];
-    let set = variables.each_ref().map(|(name, value)| format!("{name}={}; ", quoted(value)));
-    let names = variables.map(|(name, _)| name);
-    Ok(format!(
-        "{} attach {} && {{ {}export {}; }} || (exit $?)",
-        quoted(&program.to_string_lossy()),
+fn lines(hold: &Hold, id: &HoldId, program: &Program, place: &Place, holder: &str) -> String {
+    let mut variables = vec![(around::KEY, hold.keys()), (around::TOKEN, hold.tokens())];
+    variables.push((around::HELD, around::with(place, hold, holder, Some(id))));
+    variables.extend(place.token_floor.map(|floor| (variables::TOKEN_FLOOR, floor.to_string())));
+    let set: String =
+        variables.iter().map(|(name, value)| format!("{name}={}; ", quoted(value))).collect();
+    let names: Vec<_> = variables.iter().map(|(name, _)| *name).collect();
+    format!(
+        "{} attach {} $$ && {{ {set}export {}; }} || (exit $?)",
+        quoted(&program.path()),
         id.as_str(),
-        set.concat(),
         names.join(" "),
-    ))
+    )
+}
+
+/// Where the shell finds this program.
+struct Program(Option<String>);
+
+impl Program {
+    /// It may be replaced by another version while the lock is waited for.
+    fn of_this_process() -> Self {
+        Self(std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned)))
+    }
+
+    fn path(&self) -> String {
+        match &self.0 {
+            Some(path) if Path::new(path).exists() => path.clone(),
+            // It has another name now, or none, or one that is no text.
+            _ => format!("/proc/{}/exe", std::process::id()),
+        }
+    }
+}
+
+/// Whether what is printed reaches nobody. The standard library opens /dev/null for what is closed.
+fn prints_to_nobody() -> bool {
+    let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
+    let output = rustix::fs::fstat(std::io::stdout());
+    matches!((null, output), (Ok(null), Ok(output)) if null == output.st_rdev)
 }
 
 /// A word of a POSIX shell.
@@ -194,5 +230,14 @@ mod tests {
     fn a_word_is_quoted_for_the_shell() {
         assert_eq!(quoted("a b"), "'a b'");
         assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_any_more_is_found_by_its_process() {
+        assert_eq!(Program(Some("/bin/sh".to_owned())).path(), "/bin/sh");
+        for gone in [Some("/bin/sh (deleted)".to_owned()), None] {
+            let path = Program(gone).path();
+            assert_eq!(std::fs::read_link(&path).unwrap(), std::env::current_exe().unwrap());
+        }
     }
 }

@@ -11,9 +11,9 @@ use latchwork::store::{Mode, Party};
 use latchwork::{Error, ErrorKind, LockManager};
 
 use super::around::{self, Outer};
+use super::under_lock::Failed;
 use super::{Place, connect};
 use crate::args::{LockArgs, Permits};
-use crate::exit;
 
 /// What a command line asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,8 @@ async fn held_outside(
         return Ok(Vec::new());
     }
     let seen = manager.inspect(name).await?;
-    let mode_of = |outer: &Outer| outer.party(&seen).map(|party: &Party| party.mode);
+    let floor = place.token_floor;
+    let mode_of = |outer: &Outer| outer.party(&seen, floor).map(|party: &Party| party.mode);
     Ok(outside.into_iter().filter_map(|outer| mode_of(&outer).map(|mode| (outer, mode))).collect())
 }
 
@@ -105,7 +106,7 @@ pub(super) async fn refuse(
 }
 
 fn waits_for_itself(name: &str, outer: &Outer) -> Error {
-    let who = if outer.hold.is_some() { "the shell" } else { "the command" };
+    let who = if outer.hold().is_some() { "the shell" } else { "the command" };
     let message = format!(
         "{name:?} is held by {who} that runs this one (token {}): it would wait for itself",
         outer.token
@@ -150,12 +151,9 @@ pub(super) async fn inherit(
             None => command.env_remove(name),
         };
     }
-    let error = command.exec();
-    place.output.fail("Command", &format!("{}: {error}", words[0].to_string_lossy()));
-    Ok(Some(match error.kind() {
-        std::io::ErrorKind::NotFound => exit::NOT_FOUND,
-        _ => exit::NOT_EXECUTABLE,
-    }))
+    let failed = Failed::start(words, &command.exec());
+    place.output.fail("Command", &failed.message);
+    Ok(Some(failed.code))
 }
 
 /// The tokens of the names that are held around this command, in the order of the names; `None` if none is.

@@ -23,6 +23,7 @@ pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
         command: &words,
         holder: args.holder.as_deref(),
         max_hold: args.max_hold,
+        lock_delay: None,
         wait: Some(variables::wait(args.wait)?.unwrap_or_default()),
         place,
     };

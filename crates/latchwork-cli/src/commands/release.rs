@@ -1,11 +1,12 @@
 //! `latchwork release`: ends what `hold` took for this shell, or takes locks away from their holders.
 
 use latchwork::{Error, ErrorKind};
+use rustix::process::Pid;
 
 use super::{Place, around, key_of};
 use crate::args::ReleaseArgs;
 use crate::exit;
-use crate::keeper::hold_id::{Answer, HoldId, Wish};
+use crate::keeper::hold_id::{Answer, Wish};
 use crate::output::Output;
 
 /// Evicts the holders, and moves the token on so that they are fenced.
@@ -23,53 +24,65 @@ pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Er
 /// Asks the keepers of this shell to release their locks. They know the store.
 pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Result<u8, Error> {
     let holds = around::holds();
-    let not_ours = |problem: String| {
-        Error::new(ErrorKind::Invalid, problem)
-            .next_step("add --force and a name to take a lock away from its holder")
-    };
     let mut code = 0;
     if args.names.is_empty() {
-        let mut answers = 0;
-        for hold in &holds {
-            if let Some(ended) = ask(hold, &Wish::Release) {
-                answers += 1;
-                code = code.max(said(ended, output));
+        let answers = holds.iter().filter_map(|hold| hold.ask(&Wish::Release(args.pid)).ok());
+        let (mut others, mut is_released) = (None, false);
+        for answer in answers {
+            match answer {
+                Answer::Ended(ended, message) => {
+                    is_released = true;
+                    code = code.max(said(ended, &message, output));
+                }
+                Answer::Another(pid) => others = pid.or(others),
+                Answer::Attached | Answer::Unknown => {}
             }
         }
-        return if answers > 0 {
-            Ok(code)
-        } else {
-            Err(not_ours("`latchwork hold` holds no lock for this shell".into()))
-        };
+        return if is_released { Ok(code) } else { Err(not_ours("no lock", others)) };
     }
     for name in &args.names {
-        let wish = Wish::ReleaseKey(key_of(namespace, name));
-        match holds.iter().find_map(|hold| ask(hold, &wish)) {
-            Some(ended) => code = code.max(said(ended, output)),
-            None => {
-                return Err(not_ours(format!(
-                    "`latchwork hold` does not hold {name:?} for this shell"
-                )));
+        let wish = Wish::ReleaseKey(args.pid, key_of(namespace, name));
+        let mut others = None;
+        let released = holds.iter().find_map(|hold| match hold.ask(&wish).ok()? {
+            Answer::Ended(ended, message) => Some((ended, message)),
+            Answer::Another(pid) => {
+                others = pid;
+                None
             }
-        }
+            Answer::Attached | Answer::Unknown => None,
+        });
+        let Some((ended, message)) = released else {
+            return Err(not_ours(&format!("no lock {name:?}"), others));
+        };
+        code = code.max(said(ended, &message, output));
     }
     Ok(code)
 }
 
-/// The code and the message of a keeper that ended for this; `None` if it has ended before or holds another
-/// lock.
-fn ask(hold: &HoldId, wish: &Wish) -> Option<(u8, String)> {
-    match hold.ask(wish) {
-        Ok(Answer::Ended(code, message)) => Some((code, message)),
-        Ok(Answer::Another | Answer::Attached) | Err(_) => None,
+/// The error for what is not to be released from here; `holder` is a process that holds it.
+fn not_ours(what: &str, holder: Option<Pid>) -> Error {
+    match holder {
+        Some(pid) => {
+            let message = format!(
+                "`latchwork hold` holds {what} for the shell that runs this command, but for process {pid}"
+            );
+            Error::new(ErrorKind::Invalid, message).next_step(format!(
+                "run the release in that shell; in a subshell of it, add --pid {pid}"
+            ))
+        }
+        None => {
+            let message = format!("`latchwork hold` holds {what} for this shell");
+            Error::new(ErrorKind::Invalid, message)
+                .next_step("add --force and a name to take a lock away from its holder")
+        }
     }
 }
 
-fn said((code, message): (u8, String), output: &Output) -> u8 {
+fn said(code: u8, message: &str, output: &Output) -> u8 {
     match code {
-        0 => output.detail("released", &message, &[]),
-        exit::LOST => output.fail("Lost", &message),
-        _ => output.note("unreleased", &message, &[]),
+        0 => output.detail("released", message, &[]),
+        exit::LOST => output.fail("Lost", message),
+        _ => output.note("unreleased", message, &[]),
     }
     code
 }

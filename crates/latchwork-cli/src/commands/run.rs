@@ -26,6 +26,7 @@ pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
         command: &words,
         holder: lock.holder.as_deref(),
         max_hold: lock.max_hold,
+        lock_delay: lock.lock_delay,
         wait,
         place,
     };

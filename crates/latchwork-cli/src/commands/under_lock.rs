@@ -1,5 +1,6 @@
 //! A command that runs under a lock: from the wish to the exit code.
 
+mod failed;
 mod held;
 mod over;
 
@@ -11,11 +12,11 @@ use latchwork::store::clock::{boot_time, wall_time};
 use latchwork::{Error, ErrorKind, LockManager, Lost, LostReason};
 use rustix::process::Signal;
 
-use self::held::{Failed, Held};
+use self::held::Held;
 use self::over::Names;
 use super::connect::{Connected, connect};
 use super::progress::Progress;
-use super::{Place, close, nap, within};
+use super::{Place, around, close, nap, within};
 use crate::exit;
 use crate::news::News;
 use crate::output::coarse;
@@ -26,6 +27,7 @@ use crate::process::signals::{Mask, Signals, asks_to_end, be_hit_by, block_ttou}
 use crate::process::supervise::{Ended, Loss};
 use crate::process::terminal::Terminal;
 
+pub(crate) use self::failed::Failed;
 pub(crate) use self::over::{Over, default_holder};
 
 /// How long the release of a lock may keep the caller waiting; it goes on in the background until
@@ -45,6 +47,7 @@ pub(crate) struct Task<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) holder: Option<&'a str>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_delay: Option<Duration>,
     /// How long to wait for a store that takes no more clients now; without an end if not set.
     pub(crate) wait: Option<Duration>,
     pub(crate) place: &'a Place,
@@ -87,6 +90,7 @@ impl Task<'_> {
     pub(crate) async fn open(&self) -> Result<Session<'_>, Error> {
         let mask = block_ttou();
         let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
+        around::check_room(self.place, self.names, &holder)?;
         let store = connect(self.place, self.wait, &holder).await?;
         let signals = Signals::ending().map_err(broken)?;
         Ok(Session { task: self, store, holder, mask, signals, left: None })
@@ -180,7 +184,7 @@ impl Session<'_> {
         let tokens = token.replace('\n', ", ");
         output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
         let mut terminal = Terminal::open();
-        let run = Held { task, manager, hold: &hold, mask: *mask };
+        let run = Held { task, manager, hold: &hold, holder, mask: *mask };
         let mut told_to_end = None;
         let ended = run.run(signals, heard, terminal.as_mut(), &mut told_to_end, left).await;
         let mut shared = false;
@@ -201,19 +205,37 @@ impl Session<'_> {
                 format!("{names} was asked to end by a signal: the task is open for another run");
             output.note("open", &message, &fields);
         }
-        let released = within(RELEASING, hold.give_back(succeeded)).await;
+        let delay = task.lock_delay.filter(|_| is_cut_short(&ended));
+        let released = match delay {
+            // What the command has begun may still be under way.
+            Some(_) => {
+                hold.leave_to_expire();
+                None
+            }
+            None => Some(within(RELEASING, hold.give_back(succeeded)).await),
+        };
         let mut code = match &ended {
             Ok(ended) => task.report(*ended, ttl, news, &names),
-            Err(Failed { code, message }) => {
+            Err(Failed { code, message, .. }) => {
                 output.fail("Command", message);
                 *code
             }
         };
         match released {
-            Some(Ok(())) => {
+            // Whoever took it away may have given it to another.
+            None if matches!(ended, Ok(Ended::Lost(Loss::Told(_)))) => {}
+            None => {
+                let longest = coarse(ttl.saturating_add(delay.unwrap_or_default()));
+                let message = format!(
+                    "{names} was not released, since the command did not end by itself: --lock-delay keeps it \
+                     closed for up to {longest}"
+                );
+                output.detail("closed", &message, &fields);
+            }
+            Some(Some(Ok(()))) => {
                 output.detail("released", &format!("released {names}"), &fields);
             }
-            Some(Err(error)) if error.kind() == ErrorKind::Lost => {
+            Some(Some(Err(error))) if error.kind() == ErrorKind::Lost => {
                 // One that was ended for the loss has been told of.
                 if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) {
                     // The command was not protected up to its end.
@@ -223,7 +245,7 @@ impl Session<'_> {
                     code = exit::LOST;
                 }
             }
-            unanswered => {
+            Some(unanswered) => {
                 let why = unanswered.and_then(Result::err).map(|error| error.to_string());
                 let why = why.unwrap_or_else(|| "the store does not answer".to_owned());
                 if let (Some(period_end), true) = (period_end, succeeded) {
@@ -277,6 +299,14 @@ impl Session<'_> {
             be_hit_by(signal, whole_group);
         }
         Ok(over.code)
+    }
+}
+
+/// Whether the command may have run and did not end by itself: it was killed, for its lock or by somebody.
+fn is_cut_short(ended: &Result<Ended, Failed>) -> bool {
+    match ended {
+        Ok(ended) => !matches!(ended, Ended::Exited(_)),
+        Err(failed) => failed.has_run,
     }
 }
 

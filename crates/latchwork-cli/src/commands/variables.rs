@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use latchwork::{Error, ErrorKind, FencingToken};
 
+/// The variable with what all tokens are larger than.
+pub(super) const TOKEN_FLOOR: &str = "LATCHWORK_TOKEN_FLOOR";
+
 /// How long to wait, if the command line does not say it.
 pub(super) fn wait(option: Option<Duration>) -> Result<Option<Duration>, Error> {
     option.map_or_else(|| read("LATCHWORK_WAIT", crate::args::duration), |it| Ok(Some(it)))
@@ -16,7 +19,7 @@ pub(super) fn ttl(option: Option<Duration>) -> Result<Option<Duration>, Error> {
 
 /// What all tokens are larger than, if the command line does not say it.
 pub(super) fn token_floor(option: Option<u64>) -> Result<Option<FencingToken>, Error> {
-    let read = || read("LATCHWORK_TOKEN_FLOOR", crate::args::token);
+    let read = || read(TOKEN_FLOOR, crate::args::token);
     let floor = option.map_or_else(read, |it| Ok(Some(it)))?;
     Ok(floor.map(FencingToken::from_raw))
 }

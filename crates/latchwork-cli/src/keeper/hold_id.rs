@@ -1,7 +1,7 @@
 //! Where a keeper listens, and what is said there: an abstract socket, which leaves no file behind.
 //!
-//! A request is a word, a newline, and for a release of one key that key; the end of the stream ends it.
-//! The answer is one line.
+//! A request is a line, followed by a key if only that is to be released; the end of the stream ends it. The
+//! answer is one line.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -97,28 +97,34 @@ pub(super) fn peer(stream: &impl AsRawFd) -> io::Result<Option<Pid>> {
 /// What a keeper is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// To keep the locks for the shell that runs the asking process.
-    Attach,
-    /// To release its locks.
-    Release,
-    /// To release its locks if this key is one of them.
-    ReleaseKey(String),
+    /// To keep the locks for this process, which runs the asking one.
+    Attach(Pid),
+    /// To release its locks, if it keeps them for the process that runs the asking one or for the one named.
+    Release(Option<Pid>),
+    /// The same if this key is one of them.
+    ReleaseKey(Option<Pid>, String),
 }
 
 impl Wish {
     fn write(&self) -> String {
+        let named = |pid: &Option<Pid>| pid.map(|pid| format!(" {pid}")).unwrap_or_default();
         match self {
-            Self::Attach => "attach\n".to_owned(),
-            Self::Release => "release\n".to_owned(),
-            Self::ReleaseKey(key) => format!("release-key\n{key}"),
+            Self::Attach(pid) => format!("attach {pid}\n"),
+            Self::Release(pid) => format!("release{}\n", named(pid)),
+            Self::ReleaseKey(pid, key) => format!("release-key{}\n{key}", named(pid)),
         }
     }
 
     pub(super) fn read(text: &str) -> Option<Self> {
-        match text.split_once('\n')? {
-            ("attach", "") => Some(Self::Attach),
-            ("release", "") => Some(Self::Release),
-            ("release-key", key) => Some(Self::ReleaseKey(key.to_owned())),
+        let (line, key) = text.split_once('\n')?;
+        let (word, pid) = match line.split_once(' ') {
+            Some((word, pid)) => (word, Some(Pid::from_raw(pid.parse().ok()?)?)),
+            None => (line, None),
+        };
+        match (word, pid, key) {
+            ("attach", Some(pid), "") => Some(Self::Attach(pid)),
+            ("release", pid, "") => Some(Self::Release(pid)),
+            ("release-key", pid, key) => Some(Self::ReleaseKey(pid, key.to_owned())),
             _ => None,
         }
     }
@@ -129,8 +135,10 @@ impl Wish {
 pub(crate) enum Answer {
     /// It keeps its locks for the shell that asked.
     Attached,
-    /// It does not hold this key, or keeps its locks for another process.
-    Another,
+    /// It does not hold this key.
+    Unknown,
+    /// It keeps its locks for another process, if it has got one.
+    Another(Option<Pid>),
     /// It has ended, with this exit code and message for the user.
     Ended(u8, String),
 }
@@ -139,7 +147,10 @@ impl Answer {
     pub(super) fn write(&self) -> String {
         match self {
             Self::Attached => "attached\n".to_owned(),
-            Self::Another => "another\n".to_owned(),
+            Self::Unknown => "unknown\n".to_owned(),
+            Self::Another(pid) => {
+                format!("another {}\n", pid.map_or(0, |pid| pid.as_raw_nonzero().get()))
+            }
             Self::Ended(code, message) => format!("{code} {message}\n"),
         }
     }
@@ -147,11 +158,11 @@ impl Answer {
     fn read(text: &str) -> Option<Self> {
         match text.strip_suffix('\n')? {
             "attached" => Some(Self::Attached),
-            "another" => Some(Self::Another),
-            ended => {
-                let (code, message) = ended.split_once(' ')?;
-                Some(Self::Ended(code.parse().ok()?, message.to_owned()))
-            }
+            "unknown" => Some(Self::Unknown),
+            more => Some(match more.split_once(' ')? {
+                ("another", pid) => Self::Another(Pid::from_raw(pid.parse().ok()?)),
+                (code, message) => Self::Ended(code.parse().ok()?, message.to_owned()),
+            }),
         }
     }
 }
@@ -162,15 +173,28 @@ mod tests {
 
     #[test]
     fn what_is_said_is_read_as_it_was_meant() {
-        let key = |text: &str| Wish::ReleaseKey(text.to_owned());
-        for wish in [Wish::Attach, Wish::Release, key("shop:x"), key("a\nb"), key("")] {
+        let pid = Pid::from_raw(71);
+        let key = |text: &str| Wish::ReleaseKey(None, text.to_owned());
+        for wish in [
+            Wish::Attach(pid.unwrap()),
+            Wish::Release(None),
+            Wish::Release(pid),
+            key("shop:x"),
+            key("a\nb"),
+            key(""),
+            Wish::ReleaseKey(pid, "release 3\n".to_owned()),
+        ] {
             assert_eq!(Wish::read(&wish.write()), Some(wish));
         }
-        for nothing in ["", "\n", "release", "release\nx", "attach\nx", "end\n"] {
+        for nothing in
+            ["", "\n", "release", "release\nx", "release x\n", "release 0\n", "attach\n", "end\n"]
+        {
             assert_eq!(Wish::read(nothing), None, "{nothing:?}");
         }
         let ended = Answer::Ended(73, "lost \"x\"\nand y".into());
-        for answer in [Answer::Attached, Answer::Another, ended] {
+        for answer in
+            [Answer::Attached, Answer::Unknown, Answer::Another(pid), Answer::Another(None), ended]
+        {
             assert_eq!(Answer::read(&answer.write()), Some(answer));
         }
         assert_eq!(Answer::read("attached"), None, "cut off");
@@ -182,6 +206,7 @@ mod tests {
         assert_eq!(HoldId::read(id.as_str()), Some(id.clone()));
         assert_eq!(HoldId::read("x"), None);
         assert!(!id.goes_on());
-        assert_eq!(id.ask(&Wish::Release).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let refused = id.ask(&Wish::Release(None)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

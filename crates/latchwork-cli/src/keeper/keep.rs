@@ -1,6 +1,7 @@
 //! A keeper's life once it holds the lock.
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use latchwork::store::Moment;
@@ -10,6 +11,7 @@ use rustix::process::{Pid, Signal};
 use tokio::select;
 
 use super::hold_id::{Answer, Wish};
+use super::launch::Launcher;
 use super::requests::{Request, Requests};
 use super::shell::Shell;
 use crate::exit;
@@ -18,26 +20,33 @@ use crate::process::hold::Hold;
 use crate::process::signals::{Signals, asks_to_end};
 use crate::process::timer::{Naps, watch};
 
-/// How long the shell may take to evaluate what it was given.
+/// How long the shell may take to evaluate what it was given, from the moment when the lock was granted.
 pub(crate) const ATTACH_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a keeper keeps, and for whom.
 pub(crate) struct Keeper {
     pub(crate) hold: Hold,
-    /// The process whose end releases the locks. Not known before the shell evaluates the assignments, unless
+    /// The process whose end releases the locks. Not known before the shell evaluates the lines, unless
     /// `--pid` names it.
     pub(crate) shell: Option<Shell>,
-    /// Whether `--pid` named it.
-    pub(crate) is_named: bool,
+    /// The shell that has evaluated the lines, if `--pid` names another one.
+    pub(crate) evaluator: Option<Shell>,
+    /// Whether the lines were evaluated. From then on the keeper ends with the shell.
+    pub(crate) is_attached: bool,
     pub(crate) requests: Requests,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_delay: Option<Duration>,
     /// What the shell gets if the lock is lost.
     pub(crate) on_loss: Option<Signal>,
 }
 
 /// Why a keeper stops.
 enum Stop {
-    /// The shell has ended or never came, or somebody ended the keeper.
+    /// The lines were not evaluated in time, or nobody wants them any more.
+    Unwanted,
+    /// The shell came when the lock was about to be lost.
+    TooLate,
+    /// The shell has ended, or the longest allowed hold is over.
     Ended,
     /// A command of the shell asks for the release, and waits for an answer.
     Asked(Request),
@@ -46,27 +55,44 @@ enum Stop {
 }
 
 impl Keeper {
-    /// Holds the lock until the shell ends, a command asks for the release, or the lock is lost. Releases it,
-    /// and returns the exit code.
-    pub(crate) async fn keep(mut self, signals: &mut Signals) -> io::Result<u8> {
-        let stop = self.wait(signals).await?;
-        let Self { hold, shell, on_loss, .. } = self;
-        let names = hold.keys().replace('\n', ", ");
+    /// Reports the lock by these lines, and holds it until the shell ends, a command asks for the release, or
+    /// the lock is lost. Releases it, and returns the exit code.
+    pub(crate) async fn keep(
+        mut self,
+        launcher: Launcher,
+        lines: &str,
+        signals: &mut Signals,
+    ) -> io::Result<u8> {
+        let stop = self.wait(launcher, lines, signals).await?;
+        let names = self.hold.keys().replace('\n', ", ");
         if let Stop::Lost = stop {
-            tell(shell.as_ref(), on_loss);
+            self.tell();
         }
-        let (code, message) = outcome(&names, hold.give_back(false).await);
-        if let Stop::Asked(request) = stop {
-            request.answer(&Answer::Ended(code, message)).await;
+        if matches!(stop, Stop::Ended) && self.lock_delay.is_some() {
+            // What the shell has begun may still be under way.
+            self.hold.leave_to_expire();
+            return Ok(0);
+        }
+        let (code, message) = outcome(&names, self.hold.give_back(false).await);
+        match stop {
+            Stop::Asked(request) => request.answer(&Answer::Ended(code, message)).await,
+            Stop::Unwanted | Stop::TooLate => return Ok(exit::BROKEN),
+            Stop::Ended | Stop::Lost => {}
         }
         Ok(code)
     }
 
-    async fn wait(&mut self, signals: &mut Signals) -> io::Result<Stop> {
+    async fn wait(
+        &mut self,
+        launcher: Launcher,
+        lines: &str,
+        signals: &mut Signals,
+    ) -> io::Result<Stop> {
         let naps = Naps::new()?;
         let deadlines = Deadlines::new(boot_time(), self.max_hold);
         let attach_by = boot_time().plus(ATTACH_WITHIN);
-        let mut is_attached = false;
+        let mut report = pin!(launcher.report(lines));
+        let mut is_reported = false;
         let mut end = self.shell.as_ref().map(|shell| watch(shell.end()?)).transpose()?;
         let mut is_told = false;
         loop {
@@ -77,19 +103,22 @@ impl Keeper {
             // may confirm the lock after that, and then fail again.
             if now < due.ask {
                 is_told = false;
-            } else if !is_told {
+            } else if !is_told && self.is_attached {
                 is_told = true;
-                tell(self.shell.as_ref(), self.on_loss);
+                self.tell();
             }
             if due.by_max_hold && now >= due.kill {
-                return Ok(Stop::Ended);
+                return Ok(if self.is_attached { Stop::Ended } else { Stop::Unwanted });
             }
-            if !is_attached && now >= attach_by {
-                return Ok(Stop::Ended);
+            if !self.is_attached && now >= attach_by {
+                return Ok(Stop::Unwanted);
             }
-            let attach_by = if is_attached { Moment::NEVER } else { attach_by };
-            let next =
-                if is_told { due.kill.max(now.plus(deadlines::settle(ttl))) } else { due.ask };
+            let attach_by = if self.is_attached { Moment::NEVER } else { attach_by };
+            let next = if now < due.ask {
+                due.ask
+            } else {
+                due.kill.max(now.plus(deadlines::settle(ttl)))
+            };
             let next = next.min(attach_by).min(now.plus(deadlines::refresh(ttl)));
             let ended = async {
                 match &end {
@@ -98,56 +127,97 @@ impl Keeper {
                 }
             };
             select! {
-                _ = self.hold.lost() => {
-                    // The shell may have been told before.
-                    return Ok(if is_told { Stop::Ended } else { Stop::Lost });
+                _ = self.hold.lost() => return Ok(Stop::Lost),
+                ended = ended => {
+                    ended?;
+                    return Ok(if self.is_attached { Stop::Ended } else { Stop::Unwanted });
                 }
-                ended = ended => return ended.map(|()| Stop::Ended),
-                request = self.requests.next() => match &request.wish {
-                    Wish::Attach => match self.shell_for(request.from) {
-                        Ok(shell) => {
-                            if let Some(shell) = shell {
-                                end = Some(watch(shell.end()?)?);
-                                self.shell = Some(shell);
-                            }
-                            is_attached = true;
-                            request.answer_at_once(&Answer::Attached);
-                        }
-                        Err(_) => request.answer_at_once(&Answer::Another),
-                    },
-                    Wish::ReleaseKey(key) if !self.hold.names().contains(key) => {
-                        request.answer_at_once(&Answer::Another);
+                printed = &mut report, if !is_reported => {
+                    is_reported = true;
+                    if !printed.unwrap_or(false) {
+                        return Ok(Stop::Unwanted);
                     }
-                    Wish::Release | Wish::ReleaseKey(_) => return Ok(Stop::Asked(request)),
+                }
+                request = self.requests.next() => match request.wish.clone() {
+                    Wish::Attach(shell) => {
+                        // It would begin when it is to stop.
+                        let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
+                        if !self.is_attached && boot_time() >= due.ask {
+                            request.answer_at_once(&too_late(&self.hold));
+                            return Ok(Stop::TooLate);
+                        }
+                        let attached = self.attach(request.from, shell);
+                        if attached {
+                            let shell = self.shell.as_ref();
+                            end = shell.map(|shell| watch(shell.end()?)).transpose()?;
+                        }
+                        let answer = if attached { Answer::Attached } else { self.another() };
+                        request.answer_at_once(&answer);
+                    }
+                    Wish::ReleaseKey(_, key) if !self.hold.names().contains(&key) => {
+                        request.answer_at_once(&Answer::Unknown);
+                    }
+                    Wish::Release(of) | Wish::ReleaseKey(of, _) => {
+                        if self.may_release(request.from, of) {
+                            return Ok(Stop::Asked(request));
+                        }
+                        request.answer_at_once(&self.another());
+                    }
                 },
-                signal = signals.next() => if asks_to_end(signal) {
-                    return Ok(Stop::Ended);
+                // Whoever ends all processes of a service ends the shell as well, which may take its time.
+                signal = signals.next() => if asks_to_end(signal) && !self.is_attached {
+                    return Ok(Stop::Unwanted);
                 },
                 napped = naps.until(next) => napped?,
             }
         }
     }
 
-    /// The shell that runs `child`, if the lock was kept for none so far.
-    ///
-    /// # Errors
-    ///
-    /// The lock is kept for another process, or there is no such shell.
-    fn shell_for(&self, child: Pid) -> io::Result<Option<Shell>> {
-        let asks = Shell::that_runs(child)?;
+    /// Makes the hold that of the shell that runs `child`, unless it is that of another process.
+    fn attach(&mut self, child: Pid, shell: Pid) -> bool {
+        let Ok(asks) = Shell::that_runs(child, shell) else { return false };
         match &self.shell {
-            None => Ok(Some(asks)),
+            None => self.shell = Some(asks),
+            Some(shell) if shell.is(asks.pid()) => {}
             // That of --pid need not be the one that evaluates.
-            Some(shell) if self.is_named || shell.is(&asks) => Ok(None),
-            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Some(_) if !self.is_attached => self.evaluator = Some(asks),
+            Some(_) if self.evaluator.as_ref().is_some_and(|shell| shell.is(asks.pid())) => {}
+            Some(_) => return false,
+        }
+        self.is_attached = true;
+        true
+    }
+
+    /// Whether `child` may release the locks: the shell's own command, which may have replaced it (`exec`, the
+    /// last command of `sh -c`), or one that names the shell. Commands further inside have the hold's id as
+    /// well, but it is not theirs.
+    fn may_release(&self, child: Pid, of: Option<Pid>) -> bool {
+        let mut shells = self.shell.iter().chain(&self.evaluator);
+        self.is_attached
+            && shells.any(|shell| match of {
+                Some(pid) => shell.is(pid),
+                None => shell.is(child) || shell.runs(child),
+            })
+    }
+
+    fn another(&self) -> Answer {
+        Answer::Another(self.shell.as_ref().map(Shell::pid))
+    }
+
+    fn tell(&self) {
+        if let (Some(shell), Some(signal)) = (&self.shell, self.on_loss) {
+            shell.signal(signal);
         }
     }
 }
 
-fn tell(shell: Option<&Shell>, on_loss: Option<Signal>) {
-    if let (Some(shell), Some(signal)) = (shell, on_loss) {
-        shell.signal(signal);
-    }
+fn too_late(hold: &Hold) -> Answer {
+    let names = hold.keys().replace('\n', ", ");
+    let message = format!(
+        "lost {names} before the shell evaluated what `latchwork hold` printed: the store did not confirm the \
+         lock in time, or --max-hold is over; run latchwork hold again"
+    );
+    Answer::Ended(exit::LOST, message)
 }
 
 /// What is said of a release.

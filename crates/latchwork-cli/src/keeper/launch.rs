@@ -29,14 +29,15 @@ const PRINTED: &[u8] = b"printed";
 pub(crate) struct Launcher(UnixStream);
 
 impl Launcher {
-    /// Completes when that process has ended. Do not use it after [`Launcher::report`].
+    /// Completes when that process has ended.
     pub(crate) async fn gone(&self) {
         // Nothing is said before the report.
         let _ = self.0.readable().await;
     }
 
-    /// Reports the lock. Returns whether the shell was given the lines.
-    pub(crate) async fn report(&mut self, lines: &str) -> io::Result<bool> {
+    /// Reports the lock. Returns whether the shell was given the lines. The other process may be stopped, so
+    /// this has no end of its own.
+    pub(crate) async fn report(mut self, lines: &str) -> io::Result<bool> {
         self.0.write_all(lines.as_bytes()).await?;
         self.0.shutdown().await?;
         let mut said = Vec::new();

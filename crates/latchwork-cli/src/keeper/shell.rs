@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 
 use crate::process::stat::StatLine;
 
@@ -21,18 +22,34 @@ impl Shell {
         Ok(Self { pid, fd: pidfd_open(pid, PidfdFlags::NONBLOCK)? })
     }
 
-    /// The process that runs `child`, which must not end meanwhile: while it lives and has the same parent,
-    /// the number of that parent belongs to nobody else.
-    pub(super) fn that_runs(child: Pid) -> io::Result<Self> {
-        let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let parent = parent(child).ok_or_else(missing)?;
-        let found = Self::of(parent)?;
-        if self::parent(child) == Some(parent) { Ok(found) } else { Err(missing()) }
+    /// This process, if it runs `child`, which must not end meanwhile: while that lives and has this parent,
+    /// the number of the parent belongs to nobody else. A shell that has ended is not taken for the process
+    /// that got its children.
+    pub(super) fn that_runs(child: Pid, shell: Pid) -> io::Result<Self> {
+        let found = Self::of(shell)?;
+        match parent(child) {
+            Some(pid) if pid == shell => Ok(found),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
-    /// Whether both are the same process.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.pid == other.pid
+    /// Whether this process runs `child`.
+    pub(super) fn runs(&self, child: Pid) -> bool {
+        parent(child).is_some_and(|pid| self.is(pid))
+    }
+
+    /// Whether this is the process of this number.
+    pub(super) fn is(&self, pid: Pid) -> bool {
+        self.pid == pid && !self.has_ended()
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    fn has_ended(&self) -> bool {
+        let mut end = [PollFd::from_borrowed_fd(self.fd.as_fd(), PollFlags::IN)];
+        !matches!(poll(&mut end, Some(&Timespec::default())), Ok(0))
     }
 
     /// A descriptor that becomes readable when the process ends.
@@ -46,6 +63,21 @@ impl Shell {
     }
 }
 
+/// The process that runs this one, if it is `shell` or was started by it: a subshell of it, for example.
+///
+/// `None` if that process has ended and left this one to another.
+pub(crate) fn runner_under(shell: Pid) -> Option<Pid> {
+    let runner = getppid()?;
+    let mut above = Some(runner);
+    while let Some(pid) = above {
+        if pid == shell {
+            return Some(runner);
+        }
+        above = parent(pid);
+    }
+    None
+}
+
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     Pid::from_raw(StatLine::of(&stat)?.number(4)?)
@@ -53,14 +85,31 @@ fn parent(pid: Pid) -> Option<Pid> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::{getpid, getppid};
+    use std::process::Command;
+
+    use rustix::process::getpid;
 
     use super::*;
 
     #[test]
-    fn the_process_that_runs_another_is_its_parent() {
-        let mine = Shell::that_runs(getpid()).unwrap();
-        assert!(mine.is(&Shell::of(getppid().unwrap()).unwrap()));
-        assert!(!mine.is(&Shell::of(getpid()).unwrap()));
+    fn a_shell_is_the_parent_of_what_it_runs() {
+        let (mine, parent) = (getpid(), getppid().unwrap());
+        let shell = Shell::that_runs(mine, parent).unwrap();
+        assert!(shell.is(parent) && shell.runs(mine) && !shell.is(mine) && !shell.runs(parent));
+        // The process that got the children of one that has ended.
+        assert!(Shell::that_runs(mine, mine).is_err());
+        assert!(Shell::that_runs(mine, super::parent(parent).unwrap()).is_err());
+        assert_eq!(runner_under(parent), Some(parent));
+        assert_eq!(runner_under(super::parent(parent).unwrap()), Some(parent));
+        assert_eq!(runner_under(mine), None);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_none() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let shell = Shell::of(pid).unwrap();
+        child.wait().unwrap();
+        assert!(!shell.is(pid));
     }
 }

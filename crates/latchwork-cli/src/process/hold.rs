@@ -88,6 +88,14 @@ impl Hold {
         }
     }
 
+    /// Leaves it without a release: the store keeps it to its end, and for the lock delay after that.
+    ///
+    /// Renewals go on until the manager is closed.
+    pub(crate) fn leave_to_expire(self) {
+        // A guard that is dropped releases.
+        std::mem::forget(self);
+    }
+
     /// Releases it. A task is closed for its period if it succeeded.
     pub(crate) async fn give_back(self, succeeded: bool) -> Result<(), Error> {
         match self {

@@ -64,7 +64,12 @@ const OTHERS: &[Row] = &[
     (&["hold", "--wait", "soon", "x"], 64, &["--wait", TIME]),
     (&["attach"], 64, &["<ID>"]),
     (&["attach", "x"], 64, &["latchwork hold"]),
-    (&["attach", "0123456789abcdef0123456789abcdef"], 73, &["not held any more", "again"]),
+    (&["attach", "0123456789abcdef0123456789abcdef"], 64, &["<SHELL>"]),
+    (&["attach", "0123456789abcdef0123456789abcdef", "x"], 64, &["process", "$$"]),
+    (&["attach", "0123456789abcdef0123456789abcdef", "4194305"], 64, &["4194305", "evaluate"]),
+    (&["attach", "0123456789abcdef0123456789abcdef", "1"], 73, &["not held any more", "again"]),
+    (&["release", "--pid", "0"], 64, &["--pid", "process"]),
+    (&["release", "--pid", "1", "--force", "x"], 64, &["--pid", "--force"]),
     (&["release"], 64, &["no lock for this shell", "--force"]),
     (&["release", "x"], 64, &["\"x\"", "--force"]),
     (&["release", "--force"], 64, &["<NAME>"]),
@@ -169,7 +174,8 @@ fn bad_variables_are_named() {
         assert!(done.stderr.contains(part), "{name}: {done:?}");
     }
     // What another program wrote there is no hold.
-    for held in ["", "x", "{}", "[1]", "[[\"x\"]]", "[[\"x\",\"1\",\"zz\"]]"] {
+    let odd = "[{\"key\":\"x\",\"token\":\"one\",\"holder\":\"me\",\"hold\":\"zz\"}]";
+    for held in ["", "x", "{}", "[1]", "[[\"x\"]]", "[{\"key\":\"x\"}]", odd] {
         let mut command = store.latchwork(&["run", "x", "--", "echo", "ran"]);
         command.env("LATCHWORK_HELD", held);
         let done = Running::start(command).finish();

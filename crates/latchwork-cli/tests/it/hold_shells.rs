@@ -89,15 +89,15 @@ fn a_hold_of_one_shell_is_not_that_of_another() {
 fn what_nobody_evaluates_is_released() {
     let store = Store::new();
     let started = Instant::now();
-    let text = "latchwork hold a > /dev/full; echo $?; latchwork hold b | true; latchwork hold c >&-; \
-                latchwork hold --pid $$ d > /dev/null; sleep 12";
+    let text = "latchwork hold a > /dev/full; echo $?; latchwork hold b | true; \
+                latchwork hold --pid $$ d > \"$TRACE/d\"; sleep 12";
     let mut shell = Running::start(script(&store, "bash", text));
     assert_eq!(shell.stdout.next().unwrap(), "70");
     assert_eq!(status(&store, "a"), "free\n", "what could not be written");
     eventually("the hold", || (status(&store, "d") == "held\n").then_some(()));
     no_keeper_is_left(&store);
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
-    for name in ["b", "c", "d"] {
+    for name in ["b", "d"] {
         assert_eq!(status(&store, name), "free\n", "{name}");
     }
     shell.signal(Signal::KILL);

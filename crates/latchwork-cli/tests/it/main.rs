@@ -11,10 +11,12 @@
 mod bad_input;
 mod command_line;
 mod common;
+mod delay;
 mod doctor;
 mod elect;
 mod etcd;
 mod hold;
+mod hold_keeper;
 mod hold_shells;
 mod kill;
 mod kinds;

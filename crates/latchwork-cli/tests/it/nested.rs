@@ -141,7 +141,8 @@ fn the_environment_of_an_ended_hold_refuses_nothing() {
     for options in [&[][..], &["--inherit"]] {
         let args = [&["run"][..], options, &["x", "--", "true"]].concat();
         let mut command = store.latchwork(&args);
-        command.env("LATCHWORK_HELD", "[[\"x\",\"1024\"]]");
+        let held = "[{\"key\":\"x\",\"token\":\"1024\",\"holder\":\"me\"}]";
+        command.env("LATCHWORK_HELD", held);
         let done = Running::start(command).finish();
         assert_eq!((done.code(), &*done.stderr), (0, ""));
     }

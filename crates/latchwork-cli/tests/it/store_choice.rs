@@ -120,7 +120,7 @@ fn a_store_file_keeps_the_password_and_serves_inner_commands() {
     let file = store.file("locks.url");
     store_file(&file, &address);
     let script = format!(
-        "env | grep LATCHWORK_STORE; '{}' show x | head -1",
+        "env | grep ^LATCHWORK_STORE; '{}' show x | head -1",
         env!("CARGO_BIN_EXE_latchwork")
     );
     let args = ["--store-file", file.to_str().unwrap(), "run", "x", "--", "sh", "-c", &script];

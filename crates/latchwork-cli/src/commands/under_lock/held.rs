@@ -1,18 +1,15 @@
 //! A command's life under a lock that is held: guardian, child, and the loop that watches both.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 use latchwork::LockManager;
 use latchwork::store::clock::boot_time;
-use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::Task;
-use crate::commands::around;
+use super::{Failed, Task};
+use crate::commands::{around, variables};
 use crate::exit;
 use crate::news::Heard;
 use crate::process::child::{Child, Start};
@@ -29,19 +26,8 @@ pub(super) struct Held<'a> {
     pub(super) task: &'a Task<'a>,
     pub(super) manager: &'a LockManager,
     pub(super) hold: &'a Hold,
+    pub(super) holder: &'a str,
     pub(super) mask: Mask,
-}
-
-/// The command did not run, or could not be watched.
-pub(super) struct Failed {
-    pub(super) code: u8,
-    pub(super) message: String,
-}
-
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Self {
-        Self { code: exit::BROKEN, message: error.to_string() }
-    }
 }
 
 impl Held<'_> {
@@ -65,6 +51,7 @@ impl Held<'_> {
         let guardian = Guardian::start(lifeline).map_err(|error| Failed {
             code: exit::BROKEN,
             message: format!("cannot start the guardian process: {error}"),
+            has_run: false,
         })?;
         let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
         guardian.kill_at(due.guardian);
@@ -81,7 +68,7 @@ impl Held<'_> {
             Ok(child) => child,
             Err(error) => {
                 *left = Some(guardian.done(None));
-                return Err(self.not_started(&error));
+                return Err(Failed::start(self.task.command, &error));
             }
         };
         let mut run = Run {
@@ -106,42 +93,15 @@ impl Held<'_> {
     }
 
     fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
-        let held = around::with(self.hold.names(), self.hold.each_token(), None);
+        let Task { place, .. } = self.task;
+        let held = around::with(place, self.hold, self.holder, None);
+        let floor = place.token_floor.map(|floor| floor.to_string().into());
         let lock = [
             (around::KEY, Some(self.hold.keys().into())),
             (around::TOKEN, Some(self.hold.tokens().into())),
             (around::HELD, Some(held.into())),
         ];
-        lock.into_iter().chain(self.task.place.store.environment()).collect()
-    }
-
-    fn not_started(&self, error: &io::Error) -> Failed {
-        let program = self.task.command[0].to_string_lossy();
-        if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) {
-            let message = "cannot start the guardian process: it ended at its start".to_owned();
-            return Failed { code: exit::BROKEN, message };
-        }
-        let code = match error.kind() {
-            io::ErrorKind::NotFound => exit::NOT_FOUND,
-            io::ErrorKind::TimedOut => {
-                let message = format!("{program} was not started: the lock was about to expire");
-                return Failed { code: exit::LOST, message };
-            }
-            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::BROKEN,
-            _ => exit::NOT_EXECUTABLE,
-        };
-        let reason = match code {
-            exit::NOT_FOUND if program.contains(' ') && self.task.command.len() == 1 => {
-                "command not found; write it without quotes, or as text for the shell with -c"
-                    .to_owned()
-            }
-            exit::NOT_FOUND => "command not found".to_owned(),
-            _ if Path::new(&self.task.command[0]).is_dir() => "it is a directory".to_owned(),
-            _ if error.kind() == io::ErrorKind::PermissionDenied => {
-                "not executable; check its mode (chmod +x)".to_owned()
-            }
-            _ => error.to_string(),
-        };
-        Failed { code, message: format!("{program}: {reason}") }
+        let floor = floor.map(|floor| (variables::TOKEN_FLOOR, Some(floor)));
+        lock.into_iter().chain(floor).chain(place.store.environment()).collect()
     }
 }

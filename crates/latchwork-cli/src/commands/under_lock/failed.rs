@@ -1,0 +1,59 @@
+//! A command that did not run, or could not be watched.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::exit;
+
+/// What to say of it, and with which code to exit.
+pub(crate) struct Failed {
+    pub(crate) code: u8,
+    pub(crate) message: String,
+    /// Whether the command may have run.
+    pub(crate) has_run: bool,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self { code: exit::BROKEN, message: error.to_string(), has_run: true }
+    }
+}
+
+impl Failed {
+    /// Why these words could not be started.
+    pub(crate) fn start(words: &[OsString], error: &io::Error) -> Self {
+        let program = words[0].to_string_lossy();
+        if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) {
+            let message = "cannot start the guardian process: it ended at its start".to_owned();
+            return Self { code: exit::BROKEN, message, has_run: false };
+        }
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => exit::NOT_FOUND,
+            io::ErrorKind::TimedOut => {
+                let message = format!("{program} was not started: the lock was about to expire");
+                return Self { code: exit::LOST, message, has_run: false };
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::BROKEN,
+            _ => exit::NOT_EXECUTABLE,
+        };
+        let reason = match code {
+            exit::NOT_FOUND if program.contains(' ') && words.len() == 1 => {
+                "command not found; write it without quotes, or as text for the shell with -c"
+                    .to_owned()
+            }
+            exit::NOT_FOUND => "command not found".to_owned(),
+            _ if Path::new(&words[0]).is_dir() => "it is a directory".to_owned(),
+            _ if error.kind() == io::ErrorKind::PermissionDenied => {
+                "not executable; check its mode (chmod +x)".to_owned()
+            }
+            _ if error.kind() == io::ErrorKind::ArgumentListTooLong => {
+                "its arguments and its environment are too long together".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        Self { code, message: format!("{program}: {reason}"), has_run: false }
+    }
+}
