@@ -35,6 +35,7 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-nemesis", "it", Needs { threads: 2, weight: 4, rank: 12 }),
     ("latchwork-cli", "it", Needs { threads: 10, weight: 2, rank: 6 }),
     ("latchwork-demo", "it", Needs { threads: 4, weight: 1, rank: 6 }),
+    ("latchwork-recipes", "it", Needs { threads: 4, weight: 1, rank: 4 }),
     ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-file", "it", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 2, rank: 5 }),
