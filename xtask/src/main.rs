@@ -13,6 +13,7 @@ mod package;
 mod readme;
 #[cfg(test)]
 mod readmes;
+mod recipes;
 mod release;
 mod setup;
 mod stages;

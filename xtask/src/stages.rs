@@ -52,6 +52,7 @@ const FIX: &[Stage] = &[
 pub(crate) fn check() -> Result<(), String> {
     crate::mutations::page(false)?;
     crate::house::map(false)?;
+    crate::recipes::pages(false)?;
     crate::words::check()?;
     run(&[FORMAT, LINTS, DOCS]).map(drop)
 }
@@ -59,7 +60,9 @@ pub(crate) fn check() -> Result<(), String> {
 pub(crate) fn fix() -> Result<(), String> {
     crate::mutations::page(true)?;
     crate::house::map(true)?;
-    run(FIX).map(drop)
+    // The lints and the format may change what the pages show.
+    run(FIX)?;
+    crate::recipes::pages(true)
 }
 
 /// Everything that must pass. What is only compiled is compiled while the tests wait.
@@ -67,9 +70,10 @@ pub(crate) fn test() -> Result<(), String> {
     let start = Instant::now();
     let mut table = Vec::new();
     timed(&mut table, "setup", crate::setup::run)?;
-    timed(&mut table, "mutations, map, words", || {
+    timed(&mut table, "mutations, map, recipes, words", || {
         crate::mutations::page(false)?;
         crate::house::map(false)?;
+        crate::recipes::pages(false)?;
         crate::words::check()
     })?;
     timed(&mut table, "format", || cargo(FORMAT.0, FORMAT.1, FORMAT.2))?;

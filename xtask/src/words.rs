@@ -41,6 +41,7 @@ fn texts() -> Result<Vec<PathBuf>, String> {
     };
     texts.extend(pages("docs"));
     texts.extend(pages("docs/guide"));
+    texts.extend(pages("docs/guide/recipes"));
     let crates = fs::read_dir(root().join("crates")).into_iter().flatten().flatten();
     texts.extend(crates.map(|entry| Path::new("crates").join(entry.file_name()).join("README.md")));
     texts.extend(sources()?);
