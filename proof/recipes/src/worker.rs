@@ -35,7 +35,10 @@ pub async fn publish(
         let _ = fs::remove_file(&draft);
     }
     done?;
-    guard.release().await?;
+    // The report is out, whatever the release answers.
+    if let Err(error) = guard.release().await {
+        tracing::warn!(%error, "published, but the lock was not released");
+    }
     Ok(true)
 }
 // end
