@@ -74,7 +74,11 @@ impl Shared {
         let holding = line.holding();
         for ((place, left), holds) in line.places.iter().zip(left).zip(holding) {
             if place.closed.is_some() {
-                snapshot.linger = snapshot.linger.max(left?);
+                let left = left?;
+                if left > snapshot.linger {
+                    snapshot.linger = left;
+                    snapshot.closed_by = Some(place.holder.clone());
+                }
                 continue;
             }
             let token = holds.then_some(place.revision as u64);

@@ -197,10 +197,10 @@ impl Line {
         lineup::admission(&nodes, self.places.len())
     }
 
-    /// Until when the key is closed, about, by the clock of who closed it.
-    fn closed_until(&self) -> Option<Duration> {
+    /// Of the places that keep the key closed, the one that does so for longest.
+    fn last_closed(&self) -> Option<&Place> {
         let closed = self.places.iter().filter(|place| place.closed.is_some());
-        closed.filter_map(|place| place.since).max()
+        closed.max_by_key(|place| place.since)
     }
 
     /// What keeps the key closed, if anything does.
@@ -260,9 +260,12 @@ impl Line {
             None => Cause::Foreign,
         };
         Blocked::by(cause).with(|it| {
-            it.retry_after = self.closed_until().map(|until| until.saturating_sub(wall));
+            let closed = self.last_closed();
+            // Until when the key is closed, about, by the clock of who closed it.
+            let until = closed.and_then(|place| place.since);
+            it.retry_after = until.map(|until| until.saturating_sub(wall));
             it.ahead = Some((me - self.holders_ahead_of(me)) as u32);
-            it.holder = first.closed.is_none().then(|| first.holder.clone());
+            it.holder = Some(closed.unwrap_or(first).holder.clone());
             it.resume = Some(resume.collect::<Vec<_>>().join(" ").into());
         })
     }

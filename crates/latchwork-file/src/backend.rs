@@ -415,7 +415,7 @@ impl Shared {
             return Ok((Released::NotHeld, Vec::new(), None));
         }
         let now = self.now();
-        let (mut released, wakeups) = record.release(claim.id, linger, now, &|tag| self.alive(tag));
+        let (mut released, wakeups) = record.release(claim, linger, now, &|tag| self.alive(tag));
         file.write(&claim.key, &record, self.layout.file_mode())?;
         self.forget_waiter(claim, linger);
         if linger == Linger::None {

@@ -10,6 +10,9 @@ use latchwork_store::{ClaimId, Holder, Mode, Order};
 /// it, as over all fields of that text.
 const ASKED: &str = "\u{1f}asked_ns=";
 
+/// Before a tail of the record: the holder that closed the key. A record without a name ends before it.
+const CLOSED_BY: u8 = 1;
+
 /// The longest text of a holder that a record keeps of one claim, in bytes.
 const MAX_HOLDER: usize = 1024;
 
@@ -35,6 +38,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record) {
         out.push(u8::from(waiter.order == Order::Barging));
         out.push(u8::from(waiter.told));
     }
+    if let Some(holder) = &record.closed_by {
+        out.push(CLOSED_BY);
+        text(out, &stored(holder));
+    }
 }
 
 /// What members and waiters have in common: id, mode, end, tag, first try, holder.
@@ -53,20 +60,25 @@ fn claim(out: &mut Vec<u8>, (id, mode, expires, tag, asked, holder): Common<&Hol
     out.extend_from_slice(&of.to_le_bytes());
     time(out, expires);
     out.extend_from_slice(&tag.to_le_bytes());
-    let mut end = holder.text.len().min(MAX_HOLDER);
-    while !holder.text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let mut stored = if end < holder.text.len() {
-        holder.clone().with(|it| it.text = it.text[..end].into()).stored().into_owned()
-    } else {
-        holder.stored().into_owned()
-    };
+    let mut stored = stored(holder);
     if let Some(asked) = asked {
         // Writing to a String does not fail.
         let _ = write!(stored, "{ASKED}{}", asked.as_nanos());
     }
     text(out, &stored);
+}
+
+/// All that a holder says, its text cut to what a record keeps.
+fn stored(holder: &Holder) -> String {
+    let mut end = holder.text.len().min(MAX_HOLDER);
+    while !holder.text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if end < holder.text.len() {
+        holder.clone().with(|it| it.text = it.text[..end].into()).stored().into_owned()
+    } else {
+        holder.stored().into_owned()
+    }
 }
 
 fn number(out: &mut Vec<u8>, value: u64) {
@@ -107,6 +119,10 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record)> {
         let order = if reader.byte()? == 0 { Order::Fifo } else { Order::Barging };
         let told = reader.byte()? != 0;
         record.line.push(Waiter { id, mode, order, expires, asked, holder, tag, told });
+    }
+    if !reader.0.is_empty() {
+        let (CLOSED_BY, stored) = (reader.byte()?, reader.text()?) else { return None };
+        record.closed_by = Some(Holder::from_stored(stored));
     }
     reader.0.is_empty().then_some((key, record))
 }
@@ -175,6 +191,10 @@ pub(crate) mod tests {
 
     use super::*;
 
+    fn closed_by() -> Holder {
+        Holder::new("web-2").with(|it| it.closed_at = Some(Duration::from_secs(1_790_000_000)))
+    }
+
     pub(crate) fn sample() -> Record {
         let holder = Holder::new("host:42 nightly");
         let id = ClaimId::from_u128;
@@ -203,6 +223,7 @@ pub(crate) mod tests {
                 .to_vec(),
             token: 1 << 51,
             closed_until: Duration::from_secs(1_800_000_000),
+            closed_by: Some(closed_by()),
             open_since: Duration::from_millis(5),
         }
     }
@@ -212,8 +233,16 @@ pub(crate) mod tests {
         let mut bytes = Vec::new();
         encode(&mut bytes, "k\0ey", &sample());
         assert_eq!(decode(&bytes), Some(("k\0ey", sample())));
+        let mut old = Vec::new();
+        let unnamed = Record { closed_by: None, ..sample() };
+        encode(&mut old, "k\0ey", &unnamed);
+        assert!(bytes.starts_with(&old), "a name is a tail");
         for cut in 0..bytes.len() {
-            assert_eq!(decode(&bytes[..cut]), None, "cut at {cut}");
+            let read = (cut == old.len()).then(|| ("k\0ey", unnamed.clone()));
+            assert_eq!(decode(&bytes[..cut]), read, "cut at {cut}");
+        }
+        for tail in [&b"\0"[..], b"\x01\0\0\0\0\0", b"\x02\0\0\0\0", b"\x01\xff\xff\xff\xff"] {
+            assert_eq!(decode(&[&old, tail].concat()), None, "{tail:?}");
         }
     }
 
@@ -221,11 +250,15 @@ pub(crate) mod tests {
     fn a_long_holder_is_cut_at_a_character() {
         let mut record = sample();
         record.held[0].holder = "ä".repeat(1_000).as_str().into();
+        let at = closed_by().closed_at;
+        let long = |text: String| Some(Holder::new(text).with(|it| it.closed_at = at));
+        record.closed_by = long("ä".repeat(1_000));
         record.closed_until = Duration::MAX;
         let mut bytes = Vec::new();
         encode(&mut bytes, "k", &record);
         let (_, read) = decode(&bytes).unwrap();
         assert_eq!(read.held[0].holder, "ä".repeat(512).into());
+        assert_eq!(read.closed_by, long("ä".repeat(512)));
         assert_eq!(read.closed_until, Duration::from_nanos(u64::MAX));
     }
 
@@ -235,9 +268,11 @@ pub(crate) mod tests {
         let now = Now { lease: Duration::from_secs(100), wall: Duration::from_secs(1 << 31) };
         let mut samples = Vec::new();
         for closed_until in [Duration::ZERO, Duration::MAX] {
-            let mut bytes = Vec::new();
-            encode(&mut bytes, "key", &Record { closed_until, ..sample() });
-            samples.push(bytes);
+            for closed_by in [None, Some(closed_by())] {
+                let mut bytes = Vec::new();
+                encode(&mut bytes, "key", &Record { closed_until, closed_by, ..sample() });
+                samples.push(bytes);
+            }
         }
         let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
         latchwork_services::hostile::survives("a record", &samples, |bytes| {
@@ -273,7 +308,7 @@ pub(crate) mod tests {
             let _ = record.try_acquire(&claim, 5, 1 << 53, now, alive);
             record.behind(claim.id, alive);
             record.renew(&claim, now, alive);
-            record.release(claim.id, Linger::For(Duration::from_secs(1)), now, alive);
+            record.release(&claim, Linger::For(Duration::from_secs(1)), now, alive);
         }
         encode(&mut Vec::new(), key.as_str(), &record);
     }

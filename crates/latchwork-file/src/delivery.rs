@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use latchwork_store::kit::record::Wakeup;
-use latchwork_store::{BackendError, Backoff, ClaimId, Key, Linger};
+use latchwork_store::{BackendError, Backoff, ClaimId, Key};
 
 use crate::backend::Shared;
 use crate::layout::Place;
@@ -78,7 +78,7 @@ impl Shared {
                 .into_iter()
                 .collect());
         }
-        let (_, wakeups) = record.release(id, Linger::None, self.now(), &|tag| self.alive(tag));
+        let (_, wakeups) = record.leave(id, self.now(), &|tag| self.alive(tag));
         file.write(key, &record, self.layout.file_mode())?;
         Ok(wakeups)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::record::Wakeup;
-use latchwork_store::{BackendError, Backoff, Claim, Linger, Renewal};
+use latchwork_store::{BackendError, Backoff, Claim, Renewal};
 
 use crate::backend::{BATCH, PAUSES, Shared};
 use crate::failure::{busy, slow};
@@ -158,7 +158,7 @@ impl Shared {
             renewed
         } else {
             // The others take this session for dead already; the record had better say so.
-            let (_, wakeups) = record.release(claim.id, Linger::None, now, &alive);
+            let (_, wakeups) = record.leave(claim.id, now, &alive);
             (Renewal::Lost, wakeups)
         };
         if let Renewal::Held { token, .. } = renewal {

@@ -315,7 +315,7 @@ impl Vote<'_> {
     /// say who holds the key there.
     fn is_split(&self) -> bool {
         let blocks = self.blocks.iter().map(|(_, blocked)| blocked);
-        let holders = blocks.filter(|b| b.cause != Cause::Quarantine).map(|b| &b.holder);
+        let holders = blocks.filter(|b| b.cause != Cause::Quarantine).map(rival);
         let most = holders.clone().map(|one| holders.clone().filter(|h| *h == one).count()).max();
         most.unwrap_or(0) + self.quarantined() < self.shared.size.majority
     }
@@ -353,12 +353,14 @@ impl Vote<'_> {
     }
 
     fn answer(&self, splits: Option<u32>) -> Blocked {
-        let said = |one: &Blocked| (one.cause, one.holder.clone());
-        let agree = |one: &Blocked| self.blocks.iter().filter(|b| said(&b.1) == said(one)).count();
+        let blocks = || self.blocks.iter().map(|(_, blocked)| blocked);
+        let said = |one: &Blocked| (one.cause, rival(one).cloned());
+        let agree = |one: &Blocked| blocks().filter(|other| said(other) == said(one)).count();
+        let named = |one: &Blocked| blocks().filter(|other| other.holder == one.holder).count();
         // Too few nodes in quarantine are not what is in the way.
         let closed = self.shared.size.blocks(self.quarantined());
-        let weight = |one: &Blocked| ((one.cause == Cause::Quarantine) == closed, agree(one));
-        let most = self.blocks.iter().map(|(_, blocked)| blocked).max_by_key(|b| weight(b));
+        let fits = |one: &Blocked| (one.cause == Cause::Quarantine) == closed;
+        let most = blocks().max_by_key(|one| (fits(one), agree(one), named(one)));
         let retry_after = match splits {
             Some(attempt) => Some(self.pause(attempt)),
             None => {
@@ -407,4 +409,9 @@ impl Drop for Vote<'_> {
             self.shared.book().forget(self.id, &self.round);
         }
     }
+}
+
+/// The holder that competes for the votes. Nodes that keep the key closed agree on that, whoever closed it there.
+fn rival(blocked: &Blocked) -> Option<&Holder> {
+    blocked.holder.as_ref().filter(|_| blocked.cause != Cause::Linger)
 }

@@ -156,7 +156,10 @@ impl Shared {
                     }
                     _ => {}
                 }
-                round.claim.clone().with(|it| it.ttl = claim.ttl.max(round.claim.ttl))
+                round.claim.clone().with(|it| {
+                    it.ttl = claim.ttl.max(round.claim.ttl);
+                    it.holder = claim.holder.clone();
+                })
             }
             None => claim.clone(),
         };

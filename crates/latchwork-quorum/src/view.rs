@@ -88,14 +88,24 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
     let missing = || std::iter::repeat_n(Default::default(), of.nodes - snapshots.len());
     let linger = snapshots.iter().map(|s| s.linger.unwrap_or_default()).chain(missing());
     let tokens = snapshots.iter().map(|s| s.token).chain((snapshots.len()..of.nodes).map(|_| 0));
+    let linger = of.reached(linger).filter(|left| !left.is_zero());
     Snapshot::free(key).with(|it| {
         it.shape = holders.first().or(waiters.first()).map(|party| party.mode.shape());
         it.holders = holders;
         it.waiters = waiters;
         it.token = of.reached(tokens).unwrap_or(0);
-        it.linger = of.reached(linger).filter(|left| !left.is_zero());
+        it.linger = linger;
+        it.closed_by = linger.and_then(|_| closed_by(snapshots));
         it.notes = notes;
     })
+}
+
+/// The holder that most nodes name as the one that closed a key; of as many, the last one. A node that was away may
+/// still name an earlier one.
+fn closed_by(snapshots: &[Snapshot]) -> Option<Holder> {
+    let named = || snapshots.iter().filter_map(|seen| seen.closed_by.as_ref());
+    let votes = |one: &Holder| named().filter(|other| *other == one).count();
+    named().max_by_key(|one| (votes(one), one.closed_at)).cloned()
 }
 
 /// The same party at several nodes, by its name there or, without one, by its text.

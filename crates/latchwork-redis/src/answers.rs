@@ -20,7 +20,7 @@ pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, Backend
     let (cause, holder) = match held {
         Held::Alone { holder, .. } => (Cause::Held, Some(holder)),
         Held::Readers { .. } | Held::Permits { .. } => (Cause::Held, None),
-        Held::Closed => (Cause::Linger, None),
+        Held::Closed { by } => (Cause::Linger, by),
         Held::Foreign => (Cause::Foreign, None),
     };
     let blocked = Blocked::by(cause).with(|it| it.holder = holder);

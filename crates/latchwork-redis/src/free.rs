@@ -53,7 +53,9 @@ impl Scripted {
             // Whoever waits takes a place in line by the whole script; and for how long a key is
             // closed only that one tells.
             Value::BulkString(value)
-                if !claim.waits && !is_of(&value, claim) && Held::read(&value) != Held::Closed =>
+                if !claim.waits
+                    && !is_of(&value, claim)
+                    && !matches!(Held::read(&value), Held::Closed { .. }) =>
             {
                 blocked_by(&value, claim).map(Some)
             }

@@ -340,7 +340,10 @@ fn hold(
                 it.age = age(*since, now);
             }))
         }
-        Held::Closed => snapshot.linger = left,
+        Held::Closed { by } => {
+            snapshot.linger = left;
+            snapshot.closed_by.clone_from(by);
+        }
         Held::Foreign => {
             if left.is_none() {
                 snapshot.notes.push(

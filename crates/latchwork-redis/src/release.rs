@@ -16,7 +16,7 @@ use crate::push::Unclaimed;
 use crate::scripted::{PROBATION, Scripted, millis};
 use crate::scripts::WARN;
 use crate::topology::Route;
-use crate::value::is_alone;
+use crate::value::{is_alone, stored};
 
 /// How long a release waits for calls that serve the rest of the line.
 const REST_LIMIT: Duration = Duration::from_millis(200);
@@ -33,6 +33,31 @@ impl Calls {
     pub(crate) fn may_go_on(&mut self) -> bool {
         self.0 += 1;
         self.0 <= Self::MOST
+    }
+}
+
+/// What the script is to end.
+#[derive(Debug, Clone, Copy)]
+struct End<'a> {
+    /// The claim's id; empty: none, only the line is served.
+    id: &'a str,
+    linger: Linger,
+    /// The holder that closes the key, as it is kept.
+    by: &'a str,
+}
+
+impl<'a> End<'a> {
+    /// A claim that closes nothing.
+    fn of(id: &'a str) -> Self {
+        Self { id, linger: Linger::None, by: "" }
+    }
+}
+
+/// What is kept of the holder that closes a key; nothing if it closes none.
+fn closing_text(claim: &Claim, linger: Linger) -> String {
+    match linger {
+        Linger::For(_) => stored(claim.holder.closed_at.unwrap_or_default(), &claim.holder),
+        Linger::None | Linger::End => String::new(),
     }
 }
 
@@ -68,7 +93,9 @@ impl Scripted {
             return Ok(released);
         }
         // Most releases do not come here: the room for it is made when it is needed.
-        Box::pin(self.release_in_line(&mut route, &names, claim.id, place, linger)).await
+        let by = closing_text(claim, linger);
+        let end = End { id: &claim.id.to_string(), linger, by: &by };
+        Box::pin(self.release_in_line(&mut route, &names, end, place)).await
     }
 
     /// Ends a claim that holds alone and grants the key to the next in line; `None` if only the whole
@@ -133,11 +160,10 @@ impl Scripted {
         &self,
         route: &mut Route<'_>,
         names: &Names,
-        id: ClaimId,
+        end: End<'_>,
         place: i64,
-        linger: Linger,
     ) -> Result<Released, BackendError> {
-        let answer = self.run_release(route, names, &id.to_string(), linger, (0, place)).await;
+        let answer = self.run_release(route, names, end, (0, place)).await;
         let answer = match answer {
             Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Released::NotHeld),
             answer => answer?,
@@ -158,7 +184,7 @@ impl Scripted {
             let (mut from, mut calls) = (from, Calls::default());
             let Ok(mut route) = this.store.topology.route(names.slot()).await else { return };
             while calls.may_go_on() {
-                let run = this.run_release(&mut route, &names, "", Linger::None, (from, -1));
+                let run = this.run_release(&mut route, &names, End::of(""), (from, -1));
                 // Whoever is left in line looks by itself.
                 let Ok(answer) = run.await else { break };
                 this.warn_if(is_to_warn(&answer, 3), &names).await;
@@ -174,8 +200,7 @@ impl Scripted {
         &self,
         route: &mut Route<'_>,
         names: &Names,
-        id: &str,
-        linger: Linger,
+        End { id, linger, by }: End<'_>,
         (from, place): (u64, i64),
     ) -> Result<Value, BackendError> {
         let linger = match linger {
@@ -186,8 +211,8 @@ impl Scripted {
         let (keys, (start, end)) = (names.whole(), names.channel_parts());
         let run = route.run(self.scripts.release, |command, link| {
             self.scripts.keys(command, names, &keys);
-            command.arg("").arg(id).arg(&linger);
-            for _ in 4..=12 {
+            command.arg("").arg(id).arg(&linger).arg(by);
+            for _ in 5..=12 {
                 command.arg("");
             }
             command.arg(&start).arg(&end).arg(self.publish());
@@ -206,7 +231,7 @@ impl Unclaimed for Scripted {
             let names = topology.names_of_stored(&lock);
             let release = async {
                 let mut route = topology.route(names.slot()).await?;
-                this.release_in_line(&mut route, &names, id, -1, Linger::None).await
+                this.release_in_line(&mut route, &names, End::of(&id.to_string()), -1).await
             };
             // It is on probation: if this fails, it ends by itself soon.
             let _ = this.store.io.within(PROBATION, release).await;

@@ -80,8 +80,8 @@ pub(crate) enum Held {
     Readers { closed: u64 },
     /// Permits of a limit, closed in the same way.
     Permits { of: u32, closed: u64 },
-    /// Nobody; it is kept closed.
-    Closed,
+    /// Nobody; it is kept closed, by this holder if it left its name.
+    Closed { by: Option<Holder> },
     /// A client of another kind.
     Foreign,
 }
@@ -111,7 +111,10 @@ impl Held {
                 let closed = parts.next()?.parse().ok()?;
                 Some(Self::Permits { of: parts.next()?.parse().ok()?, closed })
             }
-            "c" => Some(Self::Closed),
+            "c" => {
+                let by = (!rest.is_empty()).then(|| read_holder(rest).0);
+                Some(Self::Closed { by })
+            }
             _ => None,
         }
     }
@@ -121,7 +124,7 @@ impl Held {
             Self::Alone { mode, .. } => Some(mode.shape()),
             Self::Readers { .. } => Some(Shape::ReadWrite),
             Self::Permits { of, .. } => Some(Shape::Semaphore { of: *of }),
-            Self::Closed | Self::Foreign => None,
+            Self::Closed { .. } | Self::Foreign => None,
         }
     }
 }
@@ -158,7 +161,9 @@ mod tests {
         );
         assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers { closed: 0 });
         assert_eq!(Held::read(b"lw:p:-:77:5:2"), Held::Permits { of: 5, closed: 77 });
-        assert_eq!(Held::read(b"lw:c:-:"), Held::Closed);
+        assert_eq!(Held::read(b"lw:c:-:"), Held::Closed { by: None }, "of an older version");
+        let by = Some(Holder::from("web-2:7|x"));
+        assert_eq!(Held::read(b"lw:c:-:1790000000007|web-2:7|x"), Held::Closed { by });
         for foreign in [&b""[..], b"lw:", b"lw:x:-:zz", b"0123456789abcdef", b"\xff\xfe"] {
             assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");
         }
@@ -172,6 +177,7 @@ mod tests {
             "lw:r:-:1790000000007".into(),
             "lw:p:-:77:5:2".into(),
             "lw:c:-:".into(),
+            "lw:c:-:1790000000007|web-2\u{1f}closed_at_ms=1790000000007".into(),
             "lw:x:\u{e9}:zz".into(),
         ];
         let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();

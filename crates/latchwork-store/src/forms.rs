@@ -11,9 +11,9 @@
 //! | [`Mode`] | `"exclusive"`, `"read"`, `"write"`, `{"permits":{"take":2,"of":5}}` |
 //! | [`Shape`](crate::Shape) | `"mutex"`, `"read-write"`, `{"semaphore":{"of":5}}` |
 //! | [`Cause`](crate::Cause) | `"held"`, `"queued"`, `"linger"`, `"quarantine"`, `"foreign"` |
-//! | [`Holder`] | `{"text":"app@web-2","usual_hold_ms":null,"lock_delay_ms":null,"candidate":null}` |
+//! | [`Holder`] | `{"text":"app@web-2","usual_hold_ms":null,"lock_delay_ms":null,"candidate":null,"closed_at_ms":null}` |
 //! | [`Party`] | `{"id":null,"holder":"app@web-2","candidate":null,"usual_hold_ms":null,"lock_delay_ms":null,"mode":"permits","permits":2,"of":5,"token":"7168","age_ms":20,"remaining_ms":9000}` |
-//! | [`Snapshot`](crate::Snapshot) | `{"key":"stock/42","held":true,"kind":"semaphore","permits":5,"token":"7168","holders":[..],"waiters":[..],"linger_ms":null,"notes":[]}` |
+//! | [`Snapshot`](crate::Snapshot) | `{"key":"stock/42","held":true,"kind":"semaphore","permits":5,"token":"7168","holders":[..],"waiters":[..],"linger_ms":null,"closed_by":null,"notes":[]}`; `closed_by` is a [`Holder`] in its form |
 //! | [`LostReason`](crate::LostReason) | `"expired"`, `"taken"`, `"session_ended"`, `"max_hold"`, `"forked"` |
 //! | [`Lost`](crate::Lost) | `{"reason":"expired","at_ns":"5000000000"}` |
 //! | [`NotHeld`](crate::NotHeld) | `"suspect"`, `{"lost":{"reason":"taken","at_ns":"5000000000"}}` |
@@ -36,7 +36,8 @@
 //! it. All fields are always written, so formats without field names work too, between programs
 //! with the same version of this crate.
 //!
-//! Lengths of time are whole milliseconds, rounded down.
+//! Lengths of time are whole milliseconds, rounded down. `closed_at_ms` is a point in time: milliseconds since
+//! 1970, by the clock of the host that closed the key.
 
 mod lock_views;
 mod numbers;

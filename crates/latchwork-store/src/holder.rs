@@ -21,6 +21,13 @@ pub struct Holder {
     /// How long the key is to stay closed after a hold that ends without a release. The claim's ttl has room
     /// for it. A store that notices the death of a holder before its ttl is over keeps the claim all the same.
     pub lock_delay: Option<Duration>,
+    /// When the claim was released with [`Linger::For`](crate::Linger::For): time since 1970, in whole milliseconds
+    /// once it is stored. `None` before that, and of a key that was closed by a version without this field.
+    ///
+    /// It is for people, and no store decides by it. The wall clock is that of the host that released: no server has
+    /// checked it, a wrong clock gives a wrong time, and a host whose clock is behind can read a time of its future.
+    /// A release that is repeated keeps the time of the first.
+    pub closed_at: Option<Duration>,
 }
 
 /// Separates the fields in the stored text. ASCII has this character for it, and none is in the
@@ -29,11 +36,13 @@ const UNIT: char = '\u{1f}';
 const USUAL_HOLD: &str = "usual_hold_ms=";
 const CANDIDATE: &str = "candidate=";
 const LOCK_DELAY: &str = "lock_delay_ms=";
+const CLOSED_AT: &str = "closed_at_ms=";
 
 impl Holder {
     /// A holder that says no more than this text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), usual_hold: None, candidate: None, lock_delay: None }
+        let (usual_hold, candidate, lock_delay, closed_at) = (None, None, None, None);
+        Self { text: text.into(), usual_hold, candidate, lock_delay, closed_at }
     }
 
     /// The same with this change.
@@ -60,10 +69,12 @@ impl Holder {
     /// All of it as one text; without other fields it is [`text`](Self::text).
     ///
     /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold and the
-    /// lock delay are kept in whole milliseconds, at least one.
+    /// lock delay are kept in whole milliseconds, at least one; the time of the release in milliseconds since
+    /// 1970.
     pub fn stored(&self) -> Cow<'_, str> {
         let is_plain = self.usual_hold.is_none() && self.candidate.is_none();
-        if is_plain && self.lock_delay.is_none() && !self.text.contains(UNIT) {
+        let is_plain = is_plain && self.lock_delay.is_none() && self.closed_at.is_none();
+        if is_plain && !self.text.contains(UNIT) {
             return Cow::Borrowed(&self.text);
         }
         let mut stored = self.text.replace(UNIT, " ");
@@ -76,6 +87,9 @@ impl Holder {
         }
         if let Some(delay) = self.lock_delay {
             let _ = write!(stored, "{UNIT}{LOCK_DELAY}{}", delay.as_millis().max(1));
+        }
+        if let Some(at) = self.closed_at {
+            let _ = write!(stored, "{UNIT}{CLOSED_AT}{}", at.as_millis());
         }
         Cow::Owned(stored)
     }
@@ -91,6 +105,8 @@ impl Holder {
                 holder.candidate = Some(candidate.into());
             } else if let Some(millis) = field.strip_prefix(LOCK_DELAY) {
                 holder.lock_delay = millis.parse().ok().map(Duration::from_millis);
+            } else if let Some(millis) = field.strip_prefix(CLOSED_AT) {
+                holder.closed_at = millis.parse().ok().map(Duration::from_millis);
             }
         }
         holder
@@ -120,12 +136,15 @@ mod tests {
         for usual_hold in [None, Some(Duration::from_millis(1_300))] {
             for candidate in [None, Some(Arc::from("10.0.0.7:8080")), Some("".into())] {
                 for lock_delay in [None, Some(Duration::from_secs(15))] {
-                    let holder = plain.clone().with(|it| {
-                        it.usual_hold = usual_hold;
-                        it.candidate.clone_from(&candidate);
-                        it.lock_delay = lock_delay;
-                    });
-                    assert_eq!(Holder::from_stored(&holder.stored()), holder);
+                    for closed_at in [None, Some(Duration::from_millis(1_790_000_000_123))] {
+                        let holder = plain.clone().with(|it| {
+                            it.usual_hold = usual_hold;
+                            it.candidate.clone_from(&candidate);
+                            it.lock_delay = lock_delay;
+                            it.closed_at = closed_at;
+                        });
+                        assert_eq!(Holder::from_stored(&holder.stored()), holder);
+                    }
                 }
             }
         }

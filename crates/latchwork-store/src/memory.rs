@@ -256,7 +256,7 @@ impl Backend for MemoryBackend {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move {
-            Ok(self.change(claim, |record, _, now| record.release(claim.id, linger, now, ALIVE)))
+            Ok(self.change(claim, |record, _, now| record.release(claim, linger, now, ALIVE)))
         })
     }
 

@@ -39,7 +39,8 @@ pub struct Blocked {
     pub ahead: Option<u32>,
     /// What is in the way.
     pub cause: Cause,
-    /// A holder in the way, where known. A store may ask for it with a later look only.
+    /// A holder in the way, where known; if the cause is [`Cause::Linger`], the one that closed the key. A store
+    /// may ask for it with a later look only.
     pub holder: Option<Holder>,
     /// Where [`Backend::wait`](crate::Backend::wait) should resume: opaque to everyone but the backend.
     pub resume: Option<Arc<str>>,
@@ -164,6 +165,13 @@ pub struct Snapshot {
     pub token: u64,
     /// How long the key stays closed after a release that asked for it.
     pub linger: Option<Duration>,
+    /// The holder that closed the key, with the time of its release in [`closed_at`](Holder::closed_at). `None` if
+    /// the key is not closed, or the store does not know: the key was closed by a version that left no name or, on
+    /// Redis, readers or permits held it meanwhile.
+    ///
+    /// A hold that ends without a release closes nothing: while its lock delay lasts, it is one of the
+    /// [`holders`](Self::holders).
+    pub closed_by: Option<Holder>,
     /// What a person should know: a foreign holder without expiry, the exact name in the store.
     pub notes: Vec<String>,
 }
@@ -178,6 +186,7 @@ impl Snapshot {
             waiters: Vec::new(),
             token: 0,
             linger: None,
+            closed_by: None,
             notes: Vec::new(),
         }
     }

@@ -13,6 +13,7 @@ use crate::backend::Shared;
 use crate::claims::{Entry, Far, Node, Own};
 use crate::errors::{refused, restless, strange, taken_back, unsupported};
 use crate::line::{Line, Told, behind, data_of, name_of};
+use crate::lingers::closed_by;
 use crate::names::parents;
 use crate::session::messages::{self, Kind, Refusal, Request};
 use crate::session::{Landed, Reading, Session, Up};
@@ -257,7 +258,7 @@ impl Shared {
             }
             Err(refusal) => return Err(refused(refusal, own_path)),
         }
-        let told = told_in(&mut landed);
+        let told = data_in(&mut landed).map(|data| Told::read(&data));
         let is_foreign = told.as_ref().is_some_and(|told| !told.is_ours());
         Ok(Round::Done(Attempt::Blocked(far.blocked.clone().with(|it| {
             it.retry_after = None;
@@ -334,13 +335,17 @@ impl Shared {
             None => behind(&admission).iter().map(|place| &*line.places[*place].name).collect(),
         };
         let path = |name: &str| format!("{lock}/{name}");
-        let first = line.places.first().map(|place| path(&place.name));
+        // Who is to be named: the holder or, of a closed key, the one that closed it.
+        let closed = line.closed_last(now_ms).filter(|_| closed_until.is_some());
+        let first = closed.map(|closed| &closed.name);
+        let first = first.or(line.places.first().map(|place| &place.name));
+        let first = first.map(|name| path(name));
         let ahead = line.waiting_before(me);
         let mut blocked = Blocked::by(Cause::Held).with(|it| {
             it.ahead = Some(ahead);
             it.resume = Some(targets.join("\n").into());
         });
-        let told = if claim.waits && claim.order == Order::Fifo {
+        let said = if claim.waits && claim.order == Order::Fifo {
             let behind: Vec<_> = targets.iter().map(|name| path(name)).collect();
             let is_far = ahead > FAR && closed_until.is_none() && line.closed.is_empty();
             let far = first.as_deref().filter(|_| is_far).map(|first| Far {
@@ -354,23 +359,27 @@ impl Shared {
             let delete = [Request::delete(&own_path)].into_iter();
             let requests = delete.chain(first.as_deref().map(Request::get)).collect();
             let mut landed = self.withdraw(claim, session, requests).await?;
-            first.as_ref().and_then(|_| told_in(&mut landed))
+            first.as_ref().and_then(|_| data_in(&mut landed))
         };
         let opens_in = closed_until.map(|until| (until - now_ms).max(1) as u64);
-        let named_in = told.is_none().then_some(NAMED_AFTER).filter(|_| is_new);
-        blocked.cause = match &told {
-            _ if closed_until.is_some() => Cause::Linger,
-            Some(told) if !told.is_ours() => Cause::Foreign,
-            _ => Cause::Held,
-        };
+        let named_in = said.is_none().then_some(NAMED_AFTER).filter(|_| is_new);
         blocked.retry_after = opens_in.map(Duration::from_millis).or(named_in);
+        if closed_until.is_some() {
+            blocked.cause = Cause::Linger;
+            blocked.holder = said.as_deref().map(closed_by);
+            return Ok(Round::Done(Attempt::Blocked(blocked)));
+        }
+        let told = said.as_deref().map(Told::read);
+        if told.as_ref().is_some_and(|told| !told.is_ours()) {
+            blocked.cause = Cause::Foreign;
+        }
         let is_holder = admission != Admission::Granted;
         blocked.holder = told.filter(|_| is_holder).map(|told| told.holder);
         Ok(Round::Done(Attempt::Blocked(blocked)))
     }
 
-    /// Watches the nodes ahead, and reads who is the first in line, unless the claim is new and
-    /// stands further behind.
+    /// Watches the nodes ahead, and reads the first in line, or the node that keeps the key closed, unless the
+    /// claim is new and stands further behind.
     ///
     /// What is not answered is made good by the wait, and people are told less.
     async fn watch(
@@ -379,7 +388,7 @@ impl Shared {
         ahead: Vec<String>,
         first: Option<&str>,
         is_new: bool,
-    ) -> Option<Told> {
+    ) -> Option<Vec<u8>> {
         let is_next = ahead.iter().any(|path| Some(&**path) == first);
         let mut paths: Vec<_> = ahead.into_iter().filter(|path| !session.watches(path)).collect();
         let mut requests: Vec<_> = paths.iter().map(|path| Request::watch(path)).collect();
@@ -389,12 +398,12 @@ impl Shared {
             paths.push(first.to_owned());
         }
         let mut landed = session.fly(requests).await;
-        let mut told = None;
+        let mut said = None;
         for path in &paths {
-            let read = told_in(&mut landed);
-            told = told.or(read.filter(|_| Some(&**path) == first));
+            let read = data_in(&mut landed);
+            said = said.or(read.filter(|_| Some(&**path) == first));
         }
-        told
+        said
     }
 
     /// Takes the place of a claim back, by the first of these requests.
@@ -415,10 +424,10 @@ impl Shared {
     }
 }
 
-/// What the node says that was read.
-fn told_in(landed: &mut Landed) -> Option<Told> {
+/// The data of the node that was read.
+fn data_in(landed: &mut Landed) -> Option<Vec<u8>> {
     let body = landed.next().ok()?.ok()?;
-    messages::data(&body).map(|(data, _)| Told::read(&data))
+    messages::data(&body).map(|(data, _)| data)
 }
 
 /// Whether it was the end of the session, and not something that a new one would meet as well.

@@ -8,6 +8,7 @@ use crate::answers::{line_in, pulse_in};
 use crate::backend::Shared;
 use crate::errors::{refused, strange};
 use crate::line::{Line, Told};
+use crate::lingers::closed_by;
 use crate::names::key_of;
 use crate::session::Session;
 use crate::session::messages::{self, Refusal, Request, Stat};
@@ -83,27 +84,30 @@ impl Shared {
             let note = format!("{stranger:?} below {lock:?} is not a node of Latchwork");
             snapshot.notes.push(format!("{note}: claims are refused while it exists"));
         }
-        let mut told: Vec<Option<(Told, Stat)>> = Vec::with_capacity(line.places.len());
-        for places in line.places.chunks(MOST) {
+        let closed = line.closed_last(now_ms).map(|closed| &closed.name);
+        let names: Vec<_> = line.places.iter().map(|place| &place.name).chain(closed).collect();
+        let mut told: Vec<Option<(Vec<u8>, Stat)>> = Vec::with_capacity(names.len());
+        for names in names.chunks(MOST) {
             let path = |name: &str| format!("{lock}/{name}");
-            let reads = places.iter().map(|place| Request::get(&path(&place.name))).collect();
+            let reads = names.iter().map(|name| Request::get(&path(name))).collect();
             let mut landed = session.fly(reads).await;
-            for place in places {
+            for name in names {
                 told.push(match landed.next()? {
-                    Ok(body) => {
-                        let read = messages::data(&body).ok_or_else(|| strange("a read"))?;
-                        Some((Told::read(&read.0), read.1))
-                    }
+                    Ok(body) => Some(messages::data(&body).ok_or_else(|| strange("a read"))?),
                     // It has left meanwhile.
                     Err(Refusal::NO_NODE) => None,
-                    Err(refusal) => return Err(refused(refusal, &path(&place.name))),
+                    Err(refusal) => return Err(refused(refusal, &path(name))),
                 });
             }
+        }
+        if closed.is_some() {
+            snapshot.closed_by = told.pop().flatten().map(|(data, _)| closed_by(&data));
         }
         let now = self.io.clock().wall();
         let holding = line.holding_at(now_ms).into_iter().zip(line.holding());
         for ((place, (holds, is_first)), told) in line.places.iter().zip(holding).zip(told) {
-            let Some((told, stat)) = told else { continue };
+            let Some((data, stat)) = told else { continue };
+            let told = Told::read(&data);
             // Other clients do not know of closed keys.
             let holds = holds || (is_first && !told.is_ours());
             snapshot.shape = snapshot.shape.or(Some(place.mode.shape()));

@@ -5,7 +5,8 @@
 //! where the uuid is the claim's id. Permits are ours: `_c_<uuid>-permits-<take>-<of>-<number>`. A key
 //! that was released with a linger has a child `closed-<until>-<uuid>`, which outlives every session.
 //!
-//! The data of a node is `lw1 <ttl, ms> <since, ms> <holder>`; other clients write what they like.
+//! The data of a node is `lw1 <ttl, ms> <since, ms> <holder>`; other clients write what they like. That of a child
+//! that keeps the key closed is the holder that closed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,7 +206,13 @@ impl Line {
 
     /// Until when the key is closed, in ms on the leader's clock, if it is so now.
     pub(crate) fn closed_until(&self, now_ms: i64) -> Option<i64> {
-        self.closed.iter().map(|closed| closed.until_ms).filter(|until| *until > now_ms).max()
+        self.closed_last(now_ms).map(|closed| closed.until_ms)
+    }
+
+    /// The node that keeps the key closed for longest, if it is closed now.
+    pub(crate) fn closed_last(&self, now_ms: i64) -> Option<&Closed> {
+        let now = self.closed.iter().filter(|closed| closed.until_ms > now_ms);
+        now.max_by_key(|closed| closed.until_ms)
     }
 
     /// The places in the order of clients that sort the numbers as text.

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Moment};
+use latchwork_store::{BackendError, Holder, Moment};
 
 use crate::answers::pulse_in;
 use crate::backend::Shared;
@@ -21,6 +21,11 @@ pub(crate) struct Linger {
     pub(crate) until_ms: i64,
     /// When it is worth a look, by our own clock.
     pub(crate) due: Moment,
+}
+
+/// The holder that closed a key, by the data of the node that keeps it closed.
+pub(crate) fn closed_by(data: &[u8]) -> Holder {
+    Holder::from_stored(&String::from_utf8_lossy(data))
 }
 
 #[derive(Debug, Default)]

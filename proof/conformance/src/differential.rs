@@ -404,7 +404,7 @@ impl Play {
         self.look_at.remove(&claim.id);
         self.tell(&claim.key, format!("release {} {linger:?}", brief(claim)));
         let now = self.now();
-        let (model, _) = self.record(&claim.key).release(claim.id, linger, now, &|_| true);
+        let (model, _) = self.record(&claim.key).release(claim, linger, now, &|_| true);
         let store = self.clients[client].backend.release(claim, linger).await;
         let store = store.map_err(|error| format!("release: {error:?}"))?;
         let same = model == store;
@@ -415,7 +415,7 @@ impl Play {
     async fn open(&mut self, client: usize, claim: &Claim) -> Result<(), String> {
         self.tell(&claim.key, format!("open, asked by {}", brief(claim)));
         let now = self.now();
-        let (model, _) = self.record(&claim.key).release(claim.id, Linger::End, now, &|_| true);
+        let (model, _) = self.record(&claim.key).release(claim, Linger::End, now, &|_| true);
         let store = self.clients[client].backend.release(claim, Linger::End).await;
         let store = store.map_err(|error| format!("open: {error:?}"))?;
         let same = model == store;

@@ -127,8 +127,7 @@ impl Backend for Tiny {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move {
-            Ok(self
-                .change(claim, |record, _, now| record.release(claim.id, linger, now, &|_| true)))
+            Ok(self.change(claim, |record, _, now| record.release(claim, linger, now, &|_| true)))
         })
     }
 

@@ -155,8 +155,12 @@ fn a_record_of_another_boot_keeps_token_and_linger_alone() {
     write(&path, &sample());
     let era = Era { boot: BOOT + 1, ..DEAD };
     let (mut file, record) = RecordFile::open(entry_at(&path), &key(), era).unwrap();
-    let expected =
-        Record { token: sample().token, closed_until: sample().closed_until, ..Record::default() };
+    let expected = Record {
+        token: sample().token,
+        closed_until: sample().closed_until,
+        closed_by: sample().closed_by,
+        ..Record::default()
+    };
     assert_eq!(record, expected);
     file.write(&key(), &record, MODE).unwrap();
     let (_, again) = RecordFile::open(entry_at(&path), &key(), era).unwrap();

@@ -11,7 +11,7 @@ use latchwork_store::{Effect, Io, testing::claim};
 async fn a_linger_closes_the_key_on_a_majority() {
     let (io, nodes) = world(3);
     let process = Process::over(&nodes, &io);
-    let one = claim("k");
+    let one = claim("k").with(|it| it.holder = "web-2".into());
     process.granted(process.quorum.try_acquire(&one).await);
     process.links[2].always(Fault::Refuse);
     let released = process.quorum.release(&one, Linger::For(30 * SEC)).await;
@@ -29,6 +29,46 @@ async fn a_linger_closes_the_key_on_a_majority() {
     nodes[1].forget();
     let released = process.quorum.release(&other, Linger::For(30 * SEC)).await;
     assert_eq!(released.unwrap(), Released::NotHeld);
+}
+
+/// A node that was away when a key was closed, or opened and closed again, does not hide its name.
+#[tokio::test(start_paused = true)]
+async fn most_nodes_tell_who_closed_a_key_and_when() {
+    let (io, nodes) = world(3);
+    let process = Process::over(&nodes, &io);
+    let by = |text: &str, secs| {
+        let closed_at = Some(secs * SEC);
+        Holder::new(text).with(|it| it.closed_at = closed_at)
+    };
+    for (node, text, secs) in [(0, "web-1", 9), (1, "web-2", 7), (2, "web-2", 7)] {
+        let one = claim("k").with(|it| it.holder = by(text, secs));
+        assert!(matches!(nodes[node].memory().try_acquire(&one).await, Ok(Attempt::Granted(_))));
+        nodes[node].memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
+    }
+    let query = Query::Key(claim("k").key);
+    let seen = process.quorum.inspect(&query).await.unwrap().remove(0);
+    assert_eq!(seen.closed_by, Some(by("web-2", 7)));
+    let blocked = process.blocked(process.quorum.try_acquire(&claim("k")).await);
+    assert_eq!((blocked.cause, blocked.holder), (Cause::Linger, Some(by("web-2", 7))));
+    for node in &nodes[1..] {
+        node.memory().release(&claim("k"), Linger::End).await.unwrap();
+    }
+    let seen = process.quorum.inspect(&query).await.unwrap().remove(0);
+    assert_eq!((seen.linger, seen.closed_by), (None, None), "one node closes nothing");
+}
+
+/// As after an upgrade, or a reset that did not reach all: the votes are not split, and nobody looks again at once.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_were_closed_by_several_are_closed() {
+    let (io, nodes) = world(3);
+    let process = Process::over(&nodes, &io);
+    for (node, text) in nodes.iter().zip(["", "web-1", "web-2"]) {
+        let one = claim("k").with(|it| it.holder = text.into());
+        assert!(matches!(node.memory().try_acquire(&one).await, Ok(Attempt::Granted(_))));
+        node.memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
+    }
+    let blocked = process.blocked(process.quorum.try_acquire(&claim("k")).await);
+    assert_eq!((blocked.cause, blocked.retry_after), (Cause::Linger, Some(30 * SEC)));
 }
 
 /// A closed key of three nodes, and a process that opens it.

@@ -7,7 +7,7 @@
 --     wait, flag . if the holder, in plain mode, will tell nobody when it goes
 --   lw:r:-:<closed until>               readers
 --   lw:p:-:<closed until>:<limit>:<taken>  permits
---   lw:c:-:                             closed: the last holder asked for a linger
+--   lw:c:-:<holder>                     closed: this holder asked for a linger, or one without a name
 -- The line is a list, the first in line first. An entry has fields of fixed widths, without anything
 -- between them, so that each script cuts out those it needs:
 --   1 to 32 id, 33 to 45 looks by (ms), 46 to 58 ends (ms), 59 to 74 time of its try (us), 75 mode,
@@ -141,6 +141,7 @@ do
     elseif kind == 'c' then
       hold.kind = 'c'
       hold.closed = now + call('PTTL', KEY)
+      hold.holder = rest
     else
       local closed, of, taken = string.match(rest, '^(%d+):?(%d*):?(%d*)$')
       hold.kind, hold.closed = kind, tonumber(closed)
@@ -183,7 +184,7 @@ local function finish()
   elseif hold.kind == nil then
     call('DEL', KEY)
   elseif hold.kind == 'c' then
-    call('SET', KEY, 'lw:c:-:', 'PX', math.max(1, hold.closed - now))
+    call('SET', KEY, 'lw:c:-:' .. (hold.holder or ''), 'PX', math.max(1, hold.closed - now))
   elseif is_shared(hold.kind) then
     local last = tonumber(call('ZRANGE', HELD, -1, -1, 'WITHSCORES')[2])
     local value = 'lw:' .. hold.kind .. ':-:' .. text(hold.closed or 0)
@@ -301,7 +302,7 @@ local function what_blocks(turn, ahead)
     end
     return 'f', left >= 0 and left + 1 + behind or -1, ''
   elseif (hold.closed or 0) >= now then
-    return 'c', math.max(1, hold.closed - now), ''
+    return 'c', math.max(1, hold.closed - now), hold.kind == 'c' and hold.holder or ''
   elseif kind == 'x' or kind == 'w' then
     local left = call('PTTL', KEY)
     if hold.flag == '.' and ahead <= 0 then

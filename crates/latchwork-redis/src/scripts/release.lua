@@ -1,7 +1,8 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
 -- ARGV: 1 value up to the id, 2 the id (empty: only serve the line), 3 linger (ms, 0 for none; `end`
--- ends no claim and opens a key that is closed), 13 to 15 and 17 to 19 as for a try.
+-- ends no claim and opens a key that is closed), 4 the holder that closes it, 13 to 15 and 17 to 19 as for
+-- a try.
 --
 -- The answer: whether it was held, the time, whether the next in line are still to be warned
 -- (warn.lua), and the place in line from which another call has to go on, if any.
@@ -32,13 +33,17 @@ elseif ARGV[3] == 'end' then
   end
 elseif hold.id == id then
   call('DEL', KEY) -- first: a full server lets a script write after it has freed something
-  hold = { kind = linger > 0 and 'c' or nil, closed = linger > 0 and now + linger or 0 }
+  hold = { closed = 0 }
+  if linger > 0 then
+    hold = { kind = 'c', closed = now + linger, holder = ARGV[4] }
+  end
   dirty = linger > 0
 elseif is_shared(hold.kind) and call('ZREM', HELD, id) == 1 then
   local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
   hold.taken = hold.taken - (tonumber(take) or 0)
-  if linger > 0 then
-    hold.closed = math.max(hold.closed, now + linger)
+  if linger > 0 and now + linger > hold.closed then
+    -- Who closes it is kept only if nobody is left: the values of members have no room for a name.
+    hold.closed, hold.holder = now + linger, ARGV[4]
   end
   call('HDEL', CLAIMS, id)
   dirty = true

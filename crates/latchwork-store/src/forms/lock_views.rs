@@ -22,6 +22,7 @@ struct HolderForm {
     usual_hold_ms: Option<u64>,
     lock_delay_ms: Option<u64>,
     candidate: Option<Arc<str>>,
+    closed_at_ms: Option<u64>,
 }
 
 impl From<&Holder> for HolderForm {
@@ -31,6 +32,7 @@ impl From<&Holder> for HolderForm {
             usual_hold_ms: holder.usual_hold.map(millis),
             lock_delay_ms: holder.lock_delay.map(millis),
             candidate: holder.candidate.clone(),
+            closed_at_ms: holder.closed_at.map(millis),
         }
     }
 }
@@ -41,6 +43,7 @@ impl From<HolderForm> for Holder {
             it.usual_hold = form.usual_hold_ms.map(Duration::from_millis);
             it.lock_delay = form.lock_delay_ms.map(Duration::from_millis);
             it.candidate = form.candidate;
+            it.closed_at = form.closed_at_ms.map(Duration::from_millis);
         })
     }
 }
@@ -89,7 +92,8 @@ impl Serialize for Party {
             Mode::Write => (ModeWord::Write, None, None),
             Mode::Permits { take, of } => (ModeWord::Permits, Some(take), Some(of)),
         };
-        let HolderForm { text: holder, usual_hold_ms, lock_delay_ms, candidate } =
+        // Who holds or waits has closed nothing yet.
+        let HolderForm { text: holder, usual_hold_ms, lock_delay_ms, candidate, closed_at_ms: _ } =
             HolderForm::from(&self.holder);
         let form = PartyForm {
             id: self.id,
@@ -124,6 +128,7 @@ impl<'de> Deserialize<'de> for Party {
             usual_hold_ms: form.usual_hold_ms,
             lock_delay_ms: form.lock_delay_ms,
             candidate: form.candidate,
+            closed_at_ms: None,
         });
         Ok(Party::new(mode, "").with(|it| {
             it.id = form.id;
@@ -155,6 +160,7 @@ struct SnapshotForm {
     holders: Vec<Party>,
     waiters: Vec<Party>,
     linger_ms: Option<u64>,
+    closed_by: Option<Holder>,
     #[serde(default)]
     notes: Vec<String>,
 }
@@ -176,6 +182,7 @@ impl Serialize for Snapshot {
             holders: self.holders.clone(),
             waiters: self.waiters.clone(),
             linger_ms: self.linger.map(millis),
+            closed_by: self.closed_by.clone(),
             notes: self.notes.clone(),
         };
         form.serialize(serializer)
@@ -198,6 +205,7 @@ impl<'de> Deserialize<'de> for Snapshot {
             it.holders = form.holders;
             it.waiters = form.waiters;
             it.linger = form.linger_ms.map(Duration::from_millis);
+            it.closed_by = form.closed_by;
             it.notes = form.notes;
         }))
     }

@@ -146,12 +146,16 @@ fn a_snapshot_has_the_form_of_the_command() {
     is_written(Party::new(Mode::Write, "me"), BARE_PARTY);
     is_written(
         Holder::new("me").with(|it| it.usual_hold = Some(5 * MS)),
-        r#"{"text":"me","usual_hold_ms":5,"lock_delay_ms":null,"candidate":null}"#,
+        r#"{"text":"me","usual_hold_ms":5,"lock_delay_ms":null,"candidate":null,"closed_at_ms":null}"#,
     );
+    let closer =
+        Holder::new("me").with(|it| it.closed_at = Some(Duration::from_millis(1_790_000_000_123)));
+    let closed_by = r#"{"text":"me","usual_hold_ms":null,"lock_delay_ms":null,"candidate":null,"closed_at_ms":1790000000123}"#;
+    is_written(closer.clone(), closed_by);
     let key = Key::new("stock/42").unwrap();
     is_written(
         Snapshot::free(key.clone()),
-        r#"{"key":"stock/42","held":false,"kind":null,"permits":null,"token":null,"holders":[],"waiters":[],"linger_ms":null,"notes":[]}"#,
+        r#"{"key":"stock/42","held":false,"kind":null,"permits":null,"token":null,"holders":[],"waiters":[],"linger_ms":null,"closed_by":null,"notes":[]}"#,
     );
     let full = Snapshot::free(key.clone()).with(|it| {
         it.shape = Some(Shape::Semaphore { of: 5 });
@@ -159,12 +163,13 @@ fn a_snapshot_has_the_form_of_the_command() {
         it.waiters = vec![Party::new(Mode::Write, "me")];
         it.token = 7;
         it.linger = Some(1_500 * MS);
+        it.closed_by = Some(closer);
         it.notes = vec!["a note".into()];
     });
     is_written(
         full,
         &format!(
-            r#"{{"key":"stock/42","held":true,"kind":"semaphore","permits":5,"token":"7168","holders":[{FULL_PARTY}],"waiters":[{BARE_PARTY}],"linger_ms":1500,"notes":["a note"]}}"#
+            r#"{{"key":"stock/42","held":true,"kind":"semaphore","permits":5,"token":"7168","holders":[{FULL_PARTY}],"waiters":[{BARE_PARTY}],"linger_ms":1500,"closed_by":{closed_by},"notes":["a note"]}}"#
         ),
     );
     for shape in [Shape::Mutex, Shape::ReadWrite] {

@@ -101,6 +101,8 @@ pub struct Record {
     pub token: u64,
     /// Until when the key stays closed, on the wall clock; zero if it does not.
     pub closed_until: Duration,
+    /// The holder that closed the key, while it is closed, if that is known.
+    pub closed_by: Option<Holder>,
     /// When a member or the head of the line last left, on the lease clock: since when the
     /// first claim in line could have been admitted.
     pub open_since: Duration,
@@ -242,11 +244,13 @@ impl Record {
         } else {
             (Cause::Held, first_end.map(|end| end + behind))
         };
-        let holder = self
-            .held
-            .first()
-            .map(|m| m.holder.clone())
-            .or_else(|| in_the_way.first().map(|i| self.line[*i].holder.clone()));
+        let holder = match cause {
+            Cause::Linger => self.closed_by.clone(),
+            _ => {
+                let member = self.held.first().map(|m| &m.holder);
+                member.or_else(|| in_the_way.first().map(|i| &self.line[*i].holder)).cloned()
+            }
+        };
         Blocked {
             retry_after: retry_after.map(|after| after.max(Duration::from_millis(1))),
             ahead: (claim.order == Order::Fifo).then_some(in_the_way.len() as u32),
@@ -322,22 +326,45 @@ impl Record {
     }
 
     /// Ends a claim, held or waiting; with [`Linger::End`] it opens the key instead.
+    ///
+    /// With [`Linger::For`] the record keeps the holder that closed the key; of several, the one that closed it
+    /// for longest.
     pub fn release(
         &mut self,
-        id: ClaimId,
+        claim: &Claim,
         linger: Linger,
         now: Now,
         alive: Alive<'_>,
     ) -> (Released, Vec<Wakeup>) {
-        if linger == Linger::End {
-            return self.open(now, alive);
+        match linger {
+            Linger::None => self.leave(claim.id, now, alive),
+            Linger::For(length) => self.end(claim.id, Some((length, &claim.holder)), now, alive),
+            Linger::End => self.open(now, alive),
         }
+    }
+
+    /// Ends the claim with this id, held or waiting, and closes nothing.
+    pub fn leave(&mut self, id: ClaimId, now: Now, alive: Alive<'_>) -> (Released, Vec<Wakeup>) {
+        self.end(id, None, now, alive)
+    }
+
+    fn end(
+        &mut self,
+        id: ClaimId,
+        closes: Option<(Duration, &Holder)>,
+        now: Now,
+        alive: Alive<'_>,
+    ) -> (Released, Vec<Wakeup>) {
         let mut moved = self.sweep(now, alive);
         let released = if let Some(index) = self.held.iter().position(|m| m.id == id) {
             self.held.remove(index);
             self.open_since = self.open_since.max(now.lease);
-            if let Linger::For(length) = linger {
-                self.closed_until = self.closed_until.max(now.wall.saturating_add(length));
+            if let Some((length, holder)) = closes {
+                let until = now.wall.saturating_add(length);
+                if until > self.closed_until {
+                    self.closed_until = until;
+                    self.closed_by = Some(holder.clone());
+                }
             }
             Released::Yes
         } else if let Some(place) = self.line.iter().position(|w| w.id == id) {
@@ -355,6 +382,9 @@ impl Record {
     /// A waiter behind a live one is not asked whether its session lives: its death matters only
     /// when its turn comes.
     fn sweep(&mut self, now: Now, alive: Alive<'_>) -> Vec<ClaimId> {
+        if self.closed_until <= now.wall {
+            self.closed_by = None;
+        }
         let mut open_since = self.open_since;
         self.held.retain(|member| {
             if member.expires <= now.lease {

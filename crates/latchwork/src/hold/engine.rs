@@ -267,8 +267,10 @@ impl Engine {
         };
         self.watchdog.forget(watched);
         self.learn(lease, held);
+        // Read once: a release that is repeated tells the same time.
+        let closed_at = closed_until.map(|_| self.io.clock().wall());
         Outcome::Ended(Job {
-            claim: lease.claim_as_kept(),
+            claim: lease.claim_as_kept().with(|it| it.holder.closed_at = closed_at),
             rules: lease.rules.clone(),
             closed_until,
             held: Some((token, held)),

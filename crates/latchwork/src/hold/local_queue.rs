@@ -49,6 +49,8 @@ struct LineState {
 pub(crate) enum InTheWay {
     /// Somebody holds the key, and so many wait before this claim, where that is known.
     Holder(Arc<str>, Option<u32>),
+    /// This holder has released the key and left it closed.
+    Closed(Arc<str>),
     /// The store grants nothing for so long yet.
     Quarantine(Option<Duration>),
 }
@@ -56,12 +58,11 @@ pub(crate) enum InTheWay {
 impl InTheWay {
     /// What a blocked try was told.
     pub(crate) fn of(blocked: &Blocked) -> Option<Self> {
+        let text = blocked.holder.as_ref().map(|holder| holder.shown());
         match blocked.cause {
             Cause::Quarantine => Some(Self::Quarantine(blocked.retry_after)),
-            _ => {
-                let text = blocked.holder.as_ref().map(|holder| holder.shown());
-                text.map(|text| Self::Holder(text, blocked.ahead))
-            }
+            Cause::Linger => text.map(Self::Closed),
+            _ => text.map(|text| Self::Holder(text, blocked.ahead)),
         }
     }
 }
@@ -73,6 +74,7 @@ impl fmt::Display for InTheWay {
                 write!(f, "held by {holder}, and {ahead} waited before this one")
             }
             Self::Holder(holder, _) => write!(f, "held by {holder}"),
+            Self::Closed(holder) => write!(f, "closed by {holder}"),
             Self::Quarantine(left) => {
                 f.write_str("the store may have lost locks and is in quarantine")?;
                 match left {

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use latchwork_store::{Cause, Key, Linger, Mode, Query};
+use latchwork_store::{Cause, Key, Linger, Mode, Query, Released};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -15,6 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(inspection_wakes_nobody),
         case!(inspection_makes_no_key),
         case!(a_linger_beside_readers_is_shown, |e| e.linger && e.shared),
+        case!(the_holder_that_closed_a_key_is_shown, |e| e.linger),
     ]
 }
 
@@ -73,6 +74,38 @@ async fn a_linger_beside_readers_is_shown(stage: Stage) {
         assert_eq!(shown.holders.len(), 1, "{shown:?}");
         assert!(shown.linger.is_some_and(|left| left > stage.short()), "{shown:?}");
     }
+}
+
+/// To all clients, with the time that it told, for as long as the key is closed. A blocked claim is told of
+/// no other holder.
+async fn the_holder_that_closed_a_key_is_shown(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let claim = stage.claim(Mode::Exclusive);
+    let closes = claim.clone().with(|it| {
+        it.holder.text = "web-2 (pid 7)".into();
+        it.holder.closed_at = Some(Duration::from_millis(1_790_000_000_123));
+    });
+    stage.granted(&a, &closes, "the key is free").await;
+    assert_eq!(a.show(&claim.key).await.closed_by, None);
+    let left = a.backend.release(&closes, Linger::For(stage.short() * 100)).await;
+    left.expect("the backend can linger");
+    let blocked = b.blocked(&stage.passer(Mode::Exclusive), "the key lingers").await;
+    assert_eq!(blocked.cause, Cause::Linger);
+    assert!(blocked.holder.is_none_or(|holder| holder == closes.holder));
+    for client in [&a, &b] {
+        let shown = client.show(&claim.key).await;
+        assert_eq!(shown.closed_by.as_ref(), Some(&closes.holder), "{shown:?}");
+        assert_eq!((shown.holders.len(), shown.linger.is_some()), (0, true), "{shown:?}");
+    }
+    let opened = b.backend.release(&claim, Linger::End).await.expect("the backend can linger");
+    assert_eq!(opened, Released::Yes);
+    stage.soon(&a, &claim.key, "it was opened", |seen| seen.closed_by.is_none()).await;
+    // Another one closes it, and says nothing of when.
+    let next = stage.claim(Mode::Exclusive).with(|it| it.holder = "web-3".into());
+    stage.granted(&b, &next, "the key is open").await;
+    let left = b.backend.release(&next, Linger::For(stage.short() * 100)).await;
+    left.expect("the backend can linger");
+    assert_eq!(a.show(&claim.key).await.closed_by, Some("web-3".into()));
 }
 
 /// A claim that is looked at all the time ends when it would have ended.

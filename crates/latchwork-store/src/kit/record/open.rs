@@ -11,6 +11,7 @@ impl Record {
         if opens {
             // Patience with the first in line is counted from now on.
             self.closed_until = now.wall;
+            self.closed_by = None;
         }
         let released = if opens { Released::Yes } else { Released::NotHeld };
         (released, self.wakeups(&moved, None, now))

@@ -44,6 +44,7 @@ impl Record {
                 .collect(),
             token: live.token,
             linger: (live.closed_until > now.wall).then(|| live.closed_until - now.wall),
+            closed_by: live.closed_by,
             ..Snapshot::free(key)
         }
     }

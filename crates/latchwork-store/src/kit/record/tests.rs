@@ -72,7 +72,7 @@ impl Bench {
     fn release(&mut self, claim: &Claim, linger: Linger) -> Released {
         let dead = &self.dead;
         let alive = |tag: u128| !dead.contains(&tag);
-        let (released, wakeups) = self.record.release(claim.id, linger, self.now, &alive);
+        let (released, wakeups) = self.record.release(claim, linger, self.now, &alive);
         self.wakeups = wakeups;
         released
     }
@@ -320,6 +320,33 @@ fn a_linger_closes_the_key_to_everyone_and_the_longer_one_counts() {
     bench.pass(4 * SEC);
     assert!(bench.record.is_idle(bench.now));
     bench.granted(&claim(3, X));
+}
+
+/// A linger tells who asked for it while it lasts, and never a member or a waiter that has not.
+#[test]
+fn a_closed_key_names_the_holder_that_closed_it_for_longest() {
+    let mut bench = Bench::new();
+    let named = |id, text: &str| claim(id, Mode::Read).with(|it| it.holder = text.into());
+    for (id, text) in [(1, "one"), (2, "two"), (3, "stays")] {
+        bench.granted(&named(id, text));
+    }
+    let shown = |bench: &Bench| {
+        let key = Key::new("k").unwrap();
+        bench.record.snapshot(key, bench.now, &|_| true).closed_by.map(|by| by.text.to_string())
+    };
+    assert_eq!(shown(&bench), None);
+    bench.release(&named(1, "one"), Linger::For(4 * SEC));
+    bench.release(&named(2, "two"), Linger::For(2 * SEC));
+    assert_eq!(shown(&bench).as_deref(), Some("one"));
+    let blocked = bench.blocked(&named(4, "waits"));
+    assert_eq!((blocked.cause, blocked.holder), (Cause::Linger, Some("one".into())));
+    bench.pass(4 * SEC);
+    assert_eq!(shown(&bench), None, "it is over");
+    bench.release(&named(4, "waits"), Linger::None);
+    bench.release(&named(3, "stays"), Linger::For(SEC));
+    assert_eq!(shown(&bench).as_deref(), Some("stays"));
+    bench.release(&claim(9, X), Linger::End);
+    assert_eq!((shown(&bench), &bench.record.closed_by), (None, &None));
 }
 
 #[test]
