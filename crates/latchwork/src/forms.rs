@@ -9,7 +9,7 @@
 //! | [`HoldState`](crate::HoldState) | `"held"`, `"suspect"`, `{"lost":{"reason":"expired","at_ns":"5000000000"}}` |
 //! | [`Leader`](crate::Leader) | `{"candidate":"10.0.0.7:8080","term":"7168"}` |
 //! | [`ForceReleased`](crate::ForceReleased) | `{"evicted":[..],"token":"8192"}` |
-//! | [`Skipped`](crate::once::Skipped) | `{"done":{"closed_for_ms":60000}}`, `{"running":{"holder":"app@web-2"}}`, `{"quarantine":{"left_ms":null}}` |
+//! | [`Skipped`](crate::once::Skipped) | `{"done":{"closed_for_ms":60000,"by":"app@web-2","at_ms":1790000000123}}`, `{"running":{"holder":"app@web-2"}}`, `{"quarantine":{"left_ms":null}}` |
 //! | [`Event`](crate::Event) | `{"event":"acquired","key":"stock/42","token":"7168","waited_us":310,"contended":false}`; not read |
 //!
 //! The word of an [`Event`](crate::Event) is its variant's name (`acquired`, `handed_over`, `renew_failed`), and

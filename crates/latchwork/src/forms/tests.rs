@@ -32,12 +32,26 @@ fn states_and_answers_have_their_forms() {
     let leader = Leader { candidate: "10.0.0.7:8080".into(), term: token };
     is_written(leader, r#"{"candidate":"10.0.0.7:8080","term":"7168"}"#);
     for (skipped, json) in [
-        (Skipped::Done { closed_for: Some(60_000 * MS) }, r#"{"done":{"closed_for_ms":60000}}"#),
+        (
+            Skipped::Done { closed_for: Some(60_000 * MS), by: None, at: None },
+            r#"{"done":{"closed_for_ms":60000,"by":null,"at_ms":null}}"#,
+        ),
+        (
+            Skipped::Done {
+                closed_for: None,
+                by: Some("me".into()),
+                at: Some(Duration::from_millis(1_790_000_000_123)),
+            },
+            r#"{"done":{"closed_for_ms":null,"by":"me","at_ms":1790000000123}}"#,
+        ),
         (Skipped::Running { holder: Some("me".into()) }, r#"{"running":{"holder":"me"}}"#),
         (Skipped::Quarantine { left: None }, r#"{"quarantine":{"left_ms":null}}"#),
     ] {
         is_written(skipped, json);
     }
+    // As an earlier version wrote it.
+    let done = Skipped::Done { closed_for: Some(60_000 * MS), by: None, at: None };
+    assert_eq!(from_str::<Skipped>(r#"{"done":{"closed_for_ms":60000}}"#).unwrap(), done);
     let evicted = vec![Party::new(Mode::Read, "me")];
     let released = ForceReleased { evicted: evicted.clone(), token: Some(token) };
     let json = to_string(&released).unwrap();

@@ -10,11 +10,13 @@ use crate::locks::lock::Lock;
 use crate::locks::period::Period;
 use crate::wait::acquire::Admission;
 use crate::wait::patience::Patience;
-use latchwork_store::{Blocked, Cause, Error, ErrorKind, Lost};
+use latchwork_store::{Error, ErrorKind, Lost};
 
 mod reset;
+mod skipped;
 
 pub use self::reset::Reset;
+pub use self::skipped::Skipped;
 
 /// How far the clocks of hosts may differ without a period being skipped.
 const MOST_CLOCKS_DIFFER: Duration = Duration::from_secs(60);
@@ -86,37 +88,6 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Once {
     lock: Lock,
     every: Period,
-}
-
-/// Why there is nothing to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "snake_case")
-)]
-#[non_exhaustive]
-pub enum Skipped {
-    /// It was done in this period.
-    Done {
-        /// How long the period stays closed, where the store tells.
-        #[cfg_attr(
-            feature = "serde",
-            serde(rename = "closed_for_ms", with = "crate::forms::millis")
-        )]
-        closed_for: Option<Duration>,
-    },
-    /// It is being done.
-    Running {
-        /// By whom, where the store tells.
-        holder: Option<Arc<str>>,
-    },
-    /// The store lost its data and admits nobody for a while: try again later.
-    Quarantine {
-        /// How long yet, where the store tells.
-        #[cfg_attr(feature = "serde", serde(rename = "left_ms", with = "crate::forms::millis"))]
-        left: Option<Duration>,
-    },
 }
 
 /// What became of a try to begin.
@@ -223,25 +194,30 @@ impl Once {
             .map_or(Patience::Once, |limit| Patience::Until(engine.io.now().plus(limit), limit));
         self.check_linger()?;
         loop {
-            let why = match self.lock.admit(patience).await? {
+            let mut why = match self.lock.admit(patience).await? {
                 Admission::Granted(guard) => {
                     let period = self.every.around(engine.io.clock().wall())?;
                     return Ok(Begun::Run(Run { guard, period }));
                 }
                 Admission::Refused(blocked) => Skipped::because(blocked),
             };
-            let Skipped::Done { closed_for } = why else { return Ok(Begun::Skipped(why)) };
+            let Skipped::Done { closed_for, .. } = why else { return Ok(Begun::Skipped(why)) };
             let closed = match self.what_is_closed(closed_for)? {
                 // A try may say when to look again instead, as a majority of stores does.
                 Closed::Neither { .. } => {
-                    self.what_is_closed(self.look().await?.and_then(|seen| seen.linger))?
+                    let seen = self.look().await?;
+                    let closed = self.what_is_closed(seen.as_ref().and_then(|seen| seen.linger))?;
+                    why = why.learn(seen);
+                    closed
                 }
                 closed => closed,
             };
             let pause = match closed {
                 Closed::Ours => return Ok(Begun::Skipped(why)),
                 Closed::Last(pause) => pause,
-                Closed::Neither { left, ends_in } => return Err(self.other_period(left, ends_in)),
+                Closed::Neither { left, ends_in } => {
+                    return Err(self.other_period(&why, left, ends_in));
+                }
             };
             tokio::select! {
                 () = engine.io.sleep(pause) => {}
@@ -283,11 +259,15 @@ impl Once {
     }
 
     /// The key is closed until a moment that is the end of no period of ours.
-    fn other_period(&self, left: Duration, ends_in: Duration) -> Error {
+    fn other_period(&self, why: &Skipped, left: Duration, ends_in: Duration) -> Error {
         let seconds = |length: Duration| Duration::from_secs(length.as_secs());
+        let by = match why {
+            Skipped::Done { by: Some(by), .. } => format!(" (by {by})"),
+            _ => String::new(),
+        };
         let message = format!(
-            "once: the task is closed for another {:?}, but its period ({}) ends in {:?}: it was run \
-             with another period or time zone, or on a host whose clock was wrong",
+            "once: the task is closed for another {:?}{by}, but its period ({}) ends in {:?}: it was \
+             run with another period or time zone, or on a host whose clock was wrong",
             seconds(left),
             self.every,
             seconds(ends_in),
@@ -335,35 +315,6 @@ enum Closed {
     Last(Duration),
     /// None of ours: it opens after `left`, and the current one ends in `ends_in`.
     Neither { left: Duration, ends_in: Duration },
-}
-
-impl Skipped {
-    /// By what the store said; nothing if somebody of this process is at it.
-    fn because(blocked: Option<Blocked>) -> Self {
-        match blocked {
-            Some(Blocked { cause: Cause::Linger, retry_after, .. }) => {
-                Self::Done { closed_for: retry_after }
-            }
-            Some(Blocked { cause: Cause::Quarantine, retry_after, .. }) => {
-                Self::Quarantine { left: retry_after }
-            }
-            Some(blocked) => Self::Running { holder: blocked.holder.map(|holder| holder.shown()) },
-            None => Self::Running { holder: None },
-        }
-    }
-}
-
-impl fmt::Display for Skipped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Done { .. } => f.write_str("done in this period"),
-            Self::Running { holder: Some(holder) } => write!(f, "being done by {holder}"),
-            Self::Running { holder: None } => f.write_str("being done"),
-            Self::Quarantine { .. } => {
-                f.write_str("the store may have lost locks and is in quarantine")
-            }
-        }
-    }
 }
 
 /// The task, as long as it is ours: a [`Guard`] with a period.

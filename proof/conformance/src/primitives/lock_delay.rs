@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use latchwork::HoldState;
+use latchwork::once::{Begun, Skipped};
+use latchwork::{HoldState, Period};
 use latchwork_store::{ErrorKind, LostReason, Mode};
 
 use crate::case::{Case, case};
@@ -11,6 +12,7 @@ use crate::stage::{NAME, Stage};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_lost_hold_keeps_the_key_closed_for_the_delay),
+        case!(a_lost_hold_is_named_while_its_delay_lasts, |e| e.linger),
         case!(a_dead_holder_keeps_the_key_closed_for_ttl_and_delay),
         case!(a_release_opens_the_key_at_once),
         case!(who_waited_may_count_on_a_whole_ttl),
@@ -33,6 +35,24 @@ async fn a_lost_hold_keeps_the_key_closed_for_the_delay(stage: Stage) {
     assert!(took <= most, "open after {took:?} of {delay:?}");
     next.release().await.unwrap();
     drop(guard);
+}
+
+/// The one that lost it is named as the holder, not as one that is done: a task that it was at is not closed.
+async fn a_lost_hold_is_named_while_its_delay_lasts(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let every = Period::parse("100y", None).unwrap();
+    let ours = a.locks.once(NAME, every.clone()).holder("web-2");
+    let ours = ours.max_hold(stage.short()).lock_delay(stage.short() * 4);
+    let Begun::Run(run) = ours.try_begin().await.unwrap() else { panic!("the task is open") };
+    assert_eq!(run.lost().await.reason, LostReason::MaxHold);
+    let seen = b.locks.inspect(NAME).await.unwrap();
+    let [holder] = &seen.holders[..] else { panic!("one has held it: {seen:?}") };
+    assert_eq!(&*holder.holder.text, "web-2");
+    assert_eq!((seen.linger, seen.closed_by), (None, None));
+    let told = b.locks.once(NAME, every).holder("web-3").try_begin().await.unwrap();
+    let Begun::Skipped(Skipped::Running { holder }) = told else { panic!("{told:?}") };
+    assert_eq!(holder.as_deref(), Some("web-2"));
+    drop(run);
 }
 
 /// Nobody renews the claim of a dead process. What it may have counted on is over by the delay earlier.

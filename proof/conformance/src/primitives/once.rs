@@ -12,6 +12,7 @@ use crate::stage::{NAME, Stage};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(success_closes_the_period_for_all, |e| e.linger),
+        case!(a_skip_tells_who_did_the_task_and_when, |e| e.linger),
         case!(failure_opens_it_for_others, |e| e.linger),
         case!(a_run_that_was_dropped_opens_it_for_others, |e| e.linger),
         case!(a_host_that_dies_opens_it_after_its_ttl, |e| e.linger),
@@ -67,6 +68,28 @@ async fn success_closes_the_period_for_all(stage: Stage) {
     }
     let outcome = theirs.run(async |_| Ok::<(), ()>(())).await.unwrap();
     assert!(matches!(outcome, OnceOutcome::Skipped(Skipped::Done { .. })), "{outcome:?}");
+}
+
+/// By the clock of the host that did it, also to one that waited for its end.
+async fn a_skip_tells_who_did_the_task_and_when(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let ours = a.locks.once(NAME, long()).holder("web-2");
+    let theirs = b.locks.once(NAME, long()).holder("web-3");
+    let run = begun(ours.try_begin().await.unwrap());
+    let wall = || stage.io().clock().wall();
+    let (told, times) = tokio::join!(theirs.begin_within(Duration::from_secs(60)), async {
+        stage.settle().await;
+        let before = wall();
+        run.succeed().await.unwrap();
+        (before, wall())
+    });
+    for why in [skipped(told.unwrap()), skipped(ours.try_begin().await.unwrap())] {
+        assert_eq!(why.to_string(), "done by web-2", "{why:?}");
+        let Skipped::Done { at: Some(at), .. } = why else { panic!("{why:?}") };
+        // Stores keep whole milliseconds.
+        let (before, after) = (times.0 - Duration::from_millis(1), times.1);
+        assert!(before <= at && at <= after, "{at:?}, done from {before:?} to {after:?}");
+    }
 }
 
 /// A failure leaves the task to whoever tries next.

@@ -164,10 +164,12 @@ async fn the_closing_of_a_period_survives_a_lost_answer() {
         Asked::Release if !std::mem::replace(&mut lost, true) => Fault::LoseRequest,
         _ => Fault::None,
     });
+    let done_at = world.io.clock().wall();
     run.succeed().await.unwrap_err();
     world.io.sleep(SEC).await;
     let told = other.once("k", daily()).try_begin().await.unwrap();
-    assert!(matches!(told, Begun::Skipped(Skipped::Done { .. })), "{told:?}");
+    let Begun::Skipped(Skipped::Done { at, .. }) = told else { panic!("{told:?}") };
+    assert_eq!(at, Some(done_at), "when it was done, not when the store heard of it");
 }
 
 #[tokio::test(start_paused = true)]

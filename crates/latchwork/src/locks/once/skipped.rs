@@ -1,0 +1,99 @@
+//! Why a task is not begun.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_store::{Blocked, Cause, Holder, Snapshot};
+
+/// Why there is nothing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum Skipped {
+    /// It was done in this period.
+    #[non_exhaustive]
+    Done {
+        /// How long the period stays closed, if the store knows.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "closed_for_ms", default, with = "crate::forms::millis")
+        )]
+        closed_for: Option<Duration>,
+        /// The holder that did it, if the store knows.
+        by: Option<Arc<str>>,
+        /// When that holder closed the period: time since 1970 by the wall clock of its host, which may differ from
+        /// ours (see [`Holder::closed_at`]). `None` if the store does not know.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "at_ms", default, with = "crate::forms::millis")
+        )]
+        at: Option<Duration>,
+    },
+    /// It is being done.
+    Running {
+        /// By whom, where the store tells.
+        holder: Option<Arc<str>>,
+    },
+    /// The store lost its data and admits nobody for a while: try again later.
+    Quarantine {
+        /// How long yet, where the store tells.
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "left_ms", default, with = "crate::forms::millis")
+        )]
+        left: Option<Duration>,
+    },
+}
+
+impl Skipped {
+    /// By what the store said; nothing if somebody of this process is at it.
+    pub(super) fn because(blocked: Option<Blocked>) -> Self {
+        match blocked {
+            Some(Blocked { cause: Cause::Linger, retry_after, holder, .. }) => {
+                let (by, at) = details(holder);
+                Self::Done { closed_for: retry_after, by, at }
+            }
+            Some(Blocked { cause: Cause::Quarantine, retry_after, .. }) => {
+                Self::Quarantine { left: retry_after }
+            }
+            Some(blocked) => Self::Running { holder: blocked.holder.map(|holder| holder.shown()) },
+            None => Self::Running { holder: None },
+        }
+    }
+
+    /// The same with what a look at the key has found, if that knows more.
+    pub(super) fn learn(self, seen: Option<Snapshot>) -> Self {
+        match (self, seen) {
+            (Self::Done { closed_for, by: None, at: None }, Some(seen)) => {
+                let (by, at) = details(seen.closed_by);
+                Self::Done { closed_for: closed_for.or(seen.linger), by, at }
+            }
+            (why, _) => why,
+        }
+    }
+}
+
+/// The name of a holder that closed a key, and when it did.
+fn details(holder: Option<Holder>) -> (Option<Arc<str>>, Option<Duration>) {
+    let Some(holder) = holder else { return (None, None) };
+    (Some(holder.shown()).filter(|text| !text.is_empty()), holder.closed_at)
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done { by: Some(by), .. } => write!(f, "done by {by}"),
+            Self::Done { by: None, .. } => f.write_str("done in this period"),
+            Self::Running { holder: Some(holder) } => write!(f, "being done by {holder}"),
+            Self::Running { holder: None } => f.write_str("being done"),
+            Self::Quarantine { .. } => {
+                f.write_str("the store may have lost locks and is in quarantine")
+            }
+        }
+    }
+}
