@@ -137,6 +137,8 @@ impl Observer for News {
                 let quarantine = || "a store in quarantine, which may have lost locks".into();
                 let holder = match blocked.cause {
                     Cause::Quarantine => Some(quarantine()),
+                    // It is done, and holds nothing.
+                    Cause::Linger => None,
                     _ => blocked.holder.as_ref().map(|holder| holder.shown()),
                 };
                 self.waits(InTheWay { name: key.as_str().into(), holder, ahead: blocked.ahead });

@@ -3,6 +3,7 @@
 mod locks;
 mod progress;
 mod report;
+mod when;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -10,10 +11,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use latchwork::Error;
+use latchwork::once::Skipped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::exit;
+
+pub(crate) use self::when::Done;
 
 /// Prints an error of the command line, as JSON if the command line asks for JSON.
 pub(crate) fn usage(error: &clap::Error) {
@@ -76,13 +80,18 @@ impl Output {
 
     /// Something that people want to know; `fields` are for programs.
     pub(crate) fn note(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
+        let fields = fields.iter().map(|&(name, text)| (name.to_owned(), text.into()));
+        self.tell(event, message, fields.collect());
+    }
+
+    fn tell(&self, event: &str, message: &str, fields: Map<String, Value>) {
         if self.quiet {
             return;
         }
         if self.json {
             let mut value = json!({"event": event, "message": message});
-            for &(name, text) in fields {
-                value[name] = text.into();
+            for (name, field) in fields {
+                value[name] = field;
             }
             to_stderr(&line(&value));
         } else {
@@ -94,6 +103,20 @@ impl Output {
     pub(crate) fn detail(&self, event: &str, message: &str, fields: &[(&str, &str)]) {
         if self.verbose {
             self.note(event, message, fields);
+        }
+    }
+
+    /// Why there is nothing to do for `once`, if people asked for it with `-v`. For programs the event has the word
+    /// and the fields of the library's form.
+    pub(crate) fn skipped(&self, name: &str, why: &Skipped, message: &str) {
+        let form = json!(why);
+        let Some((word, fields)) = form.as_object().and_then(|form| form.iter().next()) else {
+            return;
+        };
+        let mut all = Map::from_iter([("key".to_owned(), name.into())]);
+        all.extend(fields.as_object().cloned().unwrap_or_default());
+        if self.verbose {
+            self.tell(word, &format!("skipped {name:?}: {message}"), all);
         }
     }
 

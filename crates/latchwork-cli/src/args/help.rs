@@ -87,10 +87,11 @@ Examples:
 
 pub(super) const ONCE: &str = "\
 For a task that a scheduler starts on several hosts at the same time. One of them runs
-it; the others exit with 0 and, with -v, say why. If the command exits with 0, its
-period is closed: nobody runs the task again before the period is over. If the command
-fails, is ended, or was asked to end by a signal (even if it exits with 0 then), the
-task is open again at once; if its host dies, after the ttl.
+it; the others exit with 0 and, with -v, say why: who did the task, when by the clock of
+its host, and when it can run again. If the command exits with 0, its period is closed:
+nobody runs the task again before the period is over. If the command fails, is ended, or
+was asked to end by a signal (even if it exits with 0 then), the task is open again at
+once; if its host dies, after the ttl.
 
 A task that is closed until a moment other than the end of its period exits with 78:
 it was run with another period, or on a host whose clock was wrong. --reset opens a
@@ -138,7 +139,7 @@ Examples:
 
 pub(super) const STATUS: &str = "\
 Prints `held`, `free`, or `done` for a task of `once` whose period is closed; nothing
-with --quiet.
+with --quiet. With -v, standard error says who did that task, and when (in UTC).
 
 Exit codes: 0 held, 1 free, 2 done; 64 and more as for other commands.
 

@@ -1,6 +1,8 @@
 //! `latchwork once`: runs a command once in each period.
 
+use jiff::tz::TimeZone;
 use latchwork::once::{Begun, Reset, Skipped};
+use latchwork::store::clock::wall_time;
 use latchwork::{Error, Period};
 
 use super::nested::{self, Asked};
@@ -8,7 +10,7 @@ use super::under_lock::{Admitted, Task};
 use super::{Place, variables};
 use crate::args::OnceArgs;
 use crate::exit;
-use crate::output::coarse;
+use crate::output::Done;
 use crate::process::hold::Hold;
 
 /// Runs the command if it was not done in this period and nobody is at it.
@@ -81,21 +83,15 @@ async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
 
 /// Says why there is nothing to do.
 fn skip(args: &OnceArgs, why: &Skipped, place: &Place) -> u8 {
-    let message = match why {
-        Skipped::Done { closed_for: Some(left) } => format!("{why}, closed for {}", coarse(*left)),
-        _ => why.to_string(),
-    };
-    let event = match why {
-        Skipped::Done { .. } => "done",
-        Skipped::Running { .. } => "running",
-        _ => "quarantine",
-    };
-    place.output.detail(
-        event,
-        &format!("skipped {:?}: {message}", args.name),
-        &[("key", &args.name)],
-    );
+    place.output.skipped(&args.name, why, &sentence(args, why));
     // A store that may have forgotten what was done is nothing that a scheduler should not hear of.
     let is_quiet = !args.must_run && !matches!(why, Skipped::Quarantine { .. });
     if is_quiet { 0 } else { exit::TIMED_OUT }
+}
+
+/// Of what is done, the time is of the zone that the period is counted in.
+fn sentence(args: &OnceArgs, why: &Skipped) -> String {
+    let Skipped::Done { closed_for, by, at, .. } = why else { return why.to_string() };
+    let zone = args.tz.as_deref().and_then(|zone| TimeZone::get(zone).ok());
+    Done { by: by.clone(), at: *at, left: *closed_for }.sentence(wall_time(), zone.as_ref())
 }

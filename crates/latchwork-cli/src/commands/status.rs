@@ -17,12 +17,12 @@ pub(crate) async fn run(args: &StatusArgs, place: &Place) -> Result<u8, Error> {
             Some(seen)
         }
     };
-    let (word, code) = match seen {
+    let (word, code) = match &seen {
         Some(seen) if !seen.holders.is_empty() => ("held", exit::HELD),
         Some(seen) if seen.linger.is_some() => ("done", exit::DONE),
         _ => ("free", exit::FREE),
     };
-    Ok(match place.output.status(&args.name, word) {
+    Ok(match place.output.status(&args.name, word, seen.as_ref()) {
         0 => code,
         broken => broken,
     })

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use latchwork::store::clock::wall_time;
-use latchwork::store::{Mode, Party, Snapshot};
+use latchwork::store::{Holder, Mode, Party, Snapshot};
 use latchwork::{FencingToken, Leader};
 use serde_json::json;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Output, coarse, line, millis, plain, to_stderr};
+use super::{Done, Output, coarse, line, millis, plain, to_stderr};
 
 impl Output {
     /// `ls`: all of them.
@@ -42,13 +42,21 @@ impl Output {
         self.raw(format!("{clear}{head}{}\n", rows(all)).as_bytes())
     }
 
-    /// `status`: one word.
-    pub(crate) fn status(&self, name: &str, word: &str) -> u8 {
+    /// `status`: one word; of what is done, programs and `-v` are told more.
+    pub(crate) fn status(&self, name: &str, word: &str, seen: Option<&Snapshot>) -> u8 {
         if self.quiet {
             return 0;
         }
+        let closed = seen.filter(|seen| seen.holders.is_empty() && seen.linger.is_some());
         if self.json {
-            return self.print(&line(&json!({"key": name, "status": word})));
+            let by = closed.and_then(|closed| closed.closed_by.as_ref());
+            let left = closed.and_then(|closed| closed.linger).map(millis);
+            return self.print(&line(
+                &json!({"key": name, "status": word, "linger_ms": left, "closed_by": by}),
+            ));
+        }
+        if let (true, Some(closed)) = (self.verbose, closed) {
+            to_stderr(&format!("latchwork: {}: {}", plain(name), done_text(closed)));
         }
         self.print(word)
     }
@@ -138,9 +146,7 @@ fn snapshot_text(one: &Snapshot) -> String {
             let _ = write!(text, "held ({shape})");
         }
         (false, _, None) => text.push_str("held"),
-        (true, Some(left), _) => {
-            let _ = write!(text, "kept closed for {}", coarse(left));
-        }
+        (true, Some(_), _) => text.push_str(&done_text(one)),
         (true, None, _) => text.push_str("free"),
     }
     for party in &one.holders {
@@ -151,6 +157,10 @@ fn snapshot_text(one: &Snapshot) -> String {
     }
     if let (false, Some(left)) = (one.holders.is_empty(), one.linger) {
         let _ = write!(text, "\n  closed   to others for {}", coarse(left));
+        let closing = done(one).closing(wall_time(), None);
+        if !closing.is_empty() {
+            let _ = write!(text, " ({})", plain(closing.trim_start()));
+        }
     }
     if one.token != 0 {
         let _ = write!(text, "\n  token    {}", token_text(one.token));
@@ -159,6 +169,17 @@ fn snapshot_text(one: &Snapshot) -> String {
         let _ = write!(text, "\n  note     {}", plain(note));
     }
     text
+}
+
+/// `done 01:00:14 UTC by web-2, next run possible in 14h`, of a key that is closed.
+fn done_text(one: &Snapshot) -> String {
+    plain(&done(one).sentence(wall_time(), None))
+}
+
+/// What is known of the end of the holder that closed a key.
+fn done(one: &Snapshot) -> Done {
+    let by = one.closed_by.as_ref();
+    Done { by: by.map(Holder::shown), at: by.and_then(|by| by.closed_at), left: one.linger }
 }
 
 /// The table of `ls`.
@@ -170,18 +191,26 @@ fn rows(all: &[Snapshot]) -> String {
 fn row(one: &Snapshot) -> [String; 6] {
     let first = one.holders.first();
     let holder = match (first, one.holders.len()) {
-        (None, _) if one.linger.is_some() => "(kept closed)".to_owned(),
+        (None, _) if one.linger.is_some() => match &one.closed_by {
+            Some(by) if !by.shown().is_empty() => format!("(done by {})", plain(&by.shown())),
+            _ => "(done)".to_owned(),
+        },
         (None, _) => "(nobody)".to_owned(),
         (Some(party), 1) => plain(&party.holder.shown()),
         (Some(party), all) => format!("{} and {} more", plain(&party.holder.shown()), all - 1),
     };
     let token = first.and_then(|party| party.token).unwrap_or(one.token);
     let left = first.and_then(|party| party.remaining).or(one.linger);
+    let closed_at = one.closed_by.as_ref().and_then(|by| by.closed_at);
+    let age = match first {
+        Some(party) => party.age,
+        None => closed_at.map(|at| wall_time().saturating_sub(at)),
+    };
     [
         plain(one.key.as_str()),
         holder,
         if token == 0 { "-".to_owned() } else { token_text(token) },
-        or_dash(first.and_then(|party| party.age)),
+        or_dash(age),
         or_dash(left),
         one.waiters.len().to_string(),
     ]

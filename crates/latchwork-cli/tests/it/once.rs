@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Finished, Running, SOON, Store};
 use latchwork_services::{Data, Persistence, RedisOptions, RedisServer, ServerClock};
 use rustix::process::Signal;
+use serde_json::Value;
 
 /// A period that ends when nobody tests any more.
 const LONG: [&str; 2] = ["--every", "100y"];
@@ -31,10 +32,145 @@ fn three_hosts_try_at_one_time_and_one_runs() {
     }
     let again = once(&store, &[], "echo ran >> \"$TRACE/ran\"");
     assert_eq!(again.code(), 0);
-    assert!(again.stderr.contains("done in this period"), "{again:?}");
+    assert!(again.stderr.contains("next run possible in"), "{again:?}");
     assert_eq!(std::fs::read_to_string(store.file("ran")).unwrap(), "ran\n");
     let strict = once(&store, &["--must-run"], "true");
     assert_eq!(strict.code(), 75, "{strict:?}");
+}
+
+/// The words before and after a time of day in a text, without the date, and the time itself.
+fn around_time(text: &str) -> (String, String, String) {
+    let is_time = |word: &&str| word.len() == 8 && word.bytes().filter(|b| *b == b':').count() == 2;
+    let time = text.split([' ', ',']).find(is_time).unwrap_or_else(|| panic!("a time in {text:?}"));
+    let (before, after) = text.split_once(time).unwrap();
+    // A midnight may have passed.
+    let words = before.split(' ').filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
+    (words.collect::<Vec<_>>().join(" "), time.to_owned(), after.to_owned())
+}
+
+/// How a command names its store: files, which are the default of a test, and a Redis server.
+fn on_files_and_redis(tell: impl Fn(&Store, &[&str])) {
+    tell(&Store::new(), &[]);
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    tell(&Store::new(), &["--store", &server.url()]);
+}
+
+/// `latchwork once` of a task that is done once in a very long time.
+fn report(store: &Store, at: &[&str], options: &[&str]) -> Finished {
+    let words = [at, &["-v", "once"], &LONG, options, &["report", "--", "echo", "ran"]].concat();
+    store.output(&words)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+/// A moment in milliseconds since 1970, as `12:30:14` in UTC.
+fn time_of_day(ms: &Value) -> String {
+    let seconds = ms.as_u64().unwrap() / 1000 % (24 * 60 * 60);
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+#[test]
+fn a_later_host_is_told_who_did_the_task_and_when() {
+    on_files_and_redis(|store, at| {
+        assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
+        let skipped = report(store, at, &["--holder", "web-3"]);
+        assert_eq!((skipped.code(), &*skipped.stdout), (0, ""));
+        let (before, utc, after) = around_time(skipped.stderr.lines().last().unwrap());
+        assert_eq!(before, "latchwork: skipped \"report\": done ");
+        assert!(after.starts_with(" UTC by web-2, next run possible in "), "{skipped:?}");
+        // The time of the zone that the period is counted in, which is 14 hours ahead.
+        let ahead = report(store, at, &["--tz", "Pacific/Kiritimati"]);
+        let (_, local, after) = around_time(ahead.stderr.lines().last().unwrap());
+        assert!(after.starts_with(" by web-2, next run possible in "), "{ahead:?}");
+        let hour = |time: &str| time[..2].parse::<u32>().unwrap();
+        assert_eq!((hour(&local), &local[2..]), ((hour(&utc) + 14) % 24, &utc[2..]));
+        let told = json(&report(store, &[at, &["--json"]].concat(), &[]).stderr);
+        assert_eq!((&told["event"], &told["key"]), (&"done".into(), &"report".into()));
+        assert_eq!((&told["by"], time_of_day(&told["at_ms"])), (&"web-2".into(), utc));
+        assert!(told["closed_for_ms"].as_u64().is_some(), "{told}");
+        let strict = report(store, at, &["--must-run"]);
+        assert_eq!(strict.code(), 75, "{strict:?}");
+    });
+}
+
+#[test]
+fn show_ls_and_status_tell_who_did_a_task_and_when() {
+    on_files_and_redis(|store, at| {
+        assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
+        let says = |words: &[&str]| store.output(&[at, words].concat());
+        let shown = says(&["show", "report"]);
+        let (before, utc, after) = around_time(shown.stdout.lines().next().unwrap());
+        assert_eq!(before, "report: done ");
+        assert!(after.starts_with(" UTC by web-2, next run possible in "), "{shown:?}");
+        let list = says(&["ls"]).stdout;
+        let row = list.lines().nth(1).unwrap_or_default();
+        assert!(row.contains("(done by web-2)") && row.starts_with("report"), "{list}");
+        for words in
+            [&["--json", "show", "report"][..], &["--json", "ls"], &["--json", "status", "report"]]
+        {
+            let shown = json(&says(words).stdout);
+            let shown = if shown.is_array() { &shown[0] } else { &shown };
+            let by = &shown["closed_by"];
+            assert_eq!(
+                (&by["text"], time_of_day(&by["closed_at_ms"])),
+                (&"web-2".into(), utc.clone())
+            );
+            assert!(shown["linger_ms"].as_u64().is_some(), "{shown}");
+        }
+        let status = says(&["status", "report"]);
+        assert_eq!((status.code(), &*status.stdout, &*status.stderr), (2, "done\n", ""));
+        let status = says(&["-v", "status", "report"]);
+        assert_eq!((status.code(), &*status.stdout), (2, "done\n"), "{status:?}");
+        let (before, again, after) = around_time(status.stderr.lines().last().unwrap());
+        assert_eq!((&*before, again), ("latchwork: report: done ", utc));
+        assert!(after.starts_with(" UTC by web-2, next run possible in "), "{status:?}");
+        // Open again, nobody has closed it.
+        assert_eq!(says(&["once", "--reset", "report"]).code(), 0);
+        assert_eq!(json(&says(&["--json", "show", "report"]).stdout)["closed_by"], Value::Null);
+        assert_eq!(says(&["status", "report"]).stdout, "free\n");
+    });
+}
+
+/// An earlier version closed the key and left no name: that it is done is told, and until when.
+#[test]
+fn a_task_that_was_closed_without_a_name_is_done() {
+    let (store, server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
+    // The end of the century, with which a period of a hundred years ends.
+    let left = 4_102_444_800_000 - latchwork::store::clock::wall_time().as_millis() as u64;
+    let set = ["SET", "report", "lw:c:-:", "PX", &left.to_string()];
+    server.command(&set).unwrap().ok().unwrap();
+    let url = server.url();
+    let at = ["--store", &url];
+    let skipped = report(&store, &at, &[]);
+    assert_eq!((skipped.code(), &*skipped.stdout), (0, ""), "{skipped:?}");
+    let says = "skipped \"report\": done, next run possible in ";
+    assert!(skipped.stderr.contains(says), "{skipped:?}");
+    let told = json(&report(&store, &["--store", &url, "--json"], &[]).stderr);
+    assert_eq!(
+        (&told["event"], &told["by"], &told["at_ms"]),
+        (&"done".into(), &Value::Null, &Value::Null)
+    );
+    let shown = store.output(&["--store", &url, "show", "report"]).stdout;
+    assert!(shown.starts_with("report: done, next run possible in "), "{shown}");
+    let list = store.output(&["--store", &url, "ls"]).stdout;
+    assert!(list.contains("(done)"), "{list}");
+}
+
+/// A host with a wrong clock, or another period, is named.
+#[test]
+fn a_task_that_is_closed_for_another_period_names_who_closed_it() {
+    on_files_and_redis(|store, at| {
+        assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
+        let words = [at, &["once", "--every", "1d", "report", "--", "echo", "ran"]].concat();
+        let refused = store.output(&words);
+        assert_eq!((refused.code(), &*refused.stdout), (78, ""), "{refused:?}");
+        assert!(
+            refused.stderr.contains(" (by web-2), but its period (1d in UTC) ends in "),
+            "{refused:?}"
+        );
+    });
 }
 
 #[test]
@@ -233,7 +369,7 @@ fn is_closed_later(
     assert_eq!(done.code(), 0, "{done:?}");
     assert!(done.stderr.contains("not closed yet"), "{done:?}");
     let shown = store.output(&["--store", &server.url(), "show", "report"]);
-    assert!(shown.stdout.contains("kept closed"), "{shown:?}");
+    assert!(shown.stdout.starts_with("report: done "), "{shown:?}");
 }
 
 #[test]
