@@ -128,7 +128,7 @@ fn check(rows: &[Row]) {
 
 /// All locks of the store, and all files beside it.
 fn listed(store: &Store) -> (String, usize) {
-    let locks = output(store, &["--json", "status", "kept"]).stdout;
+    let locks = output(store, &["status", "kept"]).stdout;
     (locks, fs::read_dir(store.file(".")).unwrap().count())
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::common::{Running, Store, eventually};
+use crate::common::{Holder, Running, Store, eventually};
 use crate::hold::{keepers, no_keeper_is_left, run, script, status};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_latchwork");
@@ -54,6 +54,7 @@ fn a_lock_delay_follows_a_shell_that_ended_without_a_release() {
     assert_eq!(done.stdout, "up\nfree\n", "{done:?}");
     // Nobody ran under it.
     let waiting = store.holder(&[], "sleep 300; echo x");
+    waiting.ready();
     let mut hold = Running::start(store.latchwork(&["-v", "hold", "--lock-delay", "60s", "x"]));
     hold.stderr.until("waiting for");
     drop(waiting);
@@ -104,7 +105,7 @@ fn a_hold_with_another_token_floor_is_noticed() {
 fn a_lock_of_the_same_name_and_token_in_another_store_is_another_lock() {
     let (store, other) = (Store::new(), Store::new());
     let holder = other.holder(&["--holder", "another"], "sleep 300; echo x");
-    let ready = crate::common::Holder::ready(&holder);
+    let ready = holder.ready();
     let url = other.url();
     let inner = [BINARY, "--store", &url, "run", "--wait", "0", "x", "--", "true"];
     let script = [&["run", "x", "--"][..], &inner].concat();
