@@ -20,6 +20,9 @@ const MAPPED: &[&str] = &[
     "crates/latchwork-cli",
 ];
 
+/// The rooms of the engine, each of which may import those before it.
+pub(crate) const ROOMS: &[&str] = &["runtime", "rules", "hold", "wait", "locks"];
+
 const RUST: &[&str] = &["rs"];
 
 pub(crate) const BEGIN: &str = "<!-- The tables below are written by `cargo xtask fix`. -->\n";
@@ -60,7 +63,7 @@ fn tables() -> Result<String, String> {
 }
 
 /// The first sentence of a file's documentation.
-fn job(file: &Path) -> Result<String, String> {
+pub(crate) fn job(file: &Path) -> Result<String, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     if text.starts_with("#![doc = include_str!") {
         return Ok("what users see: its README, and all that it exports".into());
@@ -114,9 +117,6 @@ pub(crate) fn files(folder: &Path, ends: &[&str]) -> Result<Vec<PathBuf>, String
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The rooms of the engine: each may import those before it.
-    const ROOMS: &[&str] = &["runtime", "rules", "hold", "wait", "locks"];
 
     /// The outer limit of a file.
     const LINES: usize = 500;

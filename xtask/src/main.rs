@@ -10,6 +10,7 @@ mod house;
 mod licences;
 mod mutations;
 mod package;
+mod picture;
 mod readme;
 #[cfg(test)]
 mod readmes;

@@ -52,6 +52,7 @@ const FIX: &[Stage] = &[
 pub(crate) fn check() -> Result<(), String> {
     crate::mutations::page(false)?;
     crate::house::map(false)?;
+    crate::picture::draw(false)?;
     crate::recipes::pages(false)?;
     crate::words::check()?;
     run(&[FORMAT, LINTS, DOCS]).map(drop)
@@ -60,6 +61,7 @@ pub(crate) fn check() -> Result<(), String> {
 pub(crate) fn fix() -> Result<(), String> {
     crate::mutations::page(true)?;
     crate::house::map(true)?;
+    crate::picture::draw(true)?;
     // The lints and the format may change what the pages show.
     run(FIX)?;
     crate::recipes::pages(true)
@@ -73,6 +75,7 @@ pub(crate) fn test() -> Result<(), String> {
     timed(&mut table, "mutations, map, recipes, words", || {
         crate::mutations::page(false)?;
         crate::house::map(false)?;
+        crate::picture::draw(false)?;
         crate::recipes::pages(false)?;
         crate::words::check()
     })?;
