@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BackendError;
 use crate::fork::Origin;
+use crate::late::Late;
 use crate::within::{Answer, Within};
 
 /// A task handed to [`Io::spawn`].
@@ -57,6 +58,22 @@ impl Io {
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if self.origin.is_here() {
             (self.spawn)(Box::pin(task));
+        } else {
+            std::mem::forget(Box::pin(task));
+        }
+    }
+
+    /// Runs a task to its end that waits for an answer, or for several, and has little to do then.
+    ///
+    /// It is polled now, on this thread, and afterwards by the thread that reads its answers from a
+    /// [connection](crate::wire), whichever that is. What wakes it otherwise has it polled where
+    /// [`spawn`](Self::spawn) runs tasks. It must not block, and what takes long belongs in a task
+    /// of its own.
+    ///
+    /// In a child that was forked from the process the task is left as it is.
+    pub fn finish(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if self.origin.is_here() {
+            Late::finish(Box::pin(task), self.clone());
         } else {
             std::mem::forget(Box::pin(task));
         }

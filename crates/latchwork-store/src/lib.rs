@@ -31,6 +31,7 @@ mod holder;
 mod io;
 mod key;
 pub mod kit;
+mod late;
 mod lifeline;
 mod memory;
 #[cfg(any(test, feature = "testing"))]

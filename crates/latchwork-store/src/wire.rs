@@ -24,6 +24,7 @@ mod socket;
 
 use std::task::{Context, Waker};
 
+pub(crate) use drive::is_moving_here;
 pub use drive::{Drive, Expected};
 pub use socket::Socket;
 

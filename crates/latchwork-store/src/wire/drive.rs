@@ -71,6 +71,11 @@ thread_local! {
     static BUSY: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
+/// Whether this thread sends on a connection or reads from one.
+pub(crate) fn is_moving_here() -> bool {
+    BUSY.get().0 != 0
+}
+
 impl Drive {
     /// Makes a socket of a connected stream, and the drive of what will use it. Must be called
     /// inside the runtime of the `Io`.
