@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::flight::Flight;
+use super::gather::yield_now;
 use super::round::{Round, Standing, State, limited, node_limit};
 use super::tally::{Count, Verdict};
 use latchwork_store::random_between;
@@ -74,11 +75,18 @@ impl Shared {
         let splits = self.replace(claim.id, &round);
         let ask = |n: usize| (n, self.ask_try(n, &round));
         let nodes = 0..self.size.nodes;
+        // Who contends does not wait for the requests of others: it would come too late too often.
+        let gathers = before.is_none() && !contested;
+        let flight = if gathers {
+            Flight::to_all(self.tries.ask(round.claim.clone()))
+        } else {
+            Flight::new(nodes.clone().filter(|n| first.is_none_or(|f| f == *n)).map(ask))
+        };
         let mut vote = Vote {
             shared: self,
             id: claim.id,
             sent_at: now,
-            flight: Flight::new(nodes.clone().filter(|n| first.is_none_or(|f| f == *n)).map(ask)),
+            flight,
             round: round.clone(),
             grants: Vec::new(),
             blocks: Vec::new(),
@@ -86,6 +94,9 @@ impl Shared {
             trips: Vec::new(),
             kept: false,
         };
+        if gathers {
+            self.tries.flush().await;
+        }
         if let Some(first) = first {
             if let Some(blocked) = vote.ask_first(first).await {
                 return Ok(Attempt::Blocked(blocked));
@@ -210,22 +221,36 @@ impl Shared {
 impl Vote<'_> {
     /// Takes answers until they decide.
     async fn count(&mut self) -> Verdict {
-        loop {
+        let verdict = loop {
             self.land().await;
             let count = Count {
                 yes: self.grants.len(),
                 no: self.blocks.len(),
                 failed: self.failures.len(),
             };
-            if let Some(verdict) = self.shared.size.vote(count) {
-                self.shared.turns.learn(self.trip());
-                return verdict;
+            match self.shared.size.vote(count) {
+                // What is in the way is told the better the more answers there are: those that have come
+                // with these are waited for.
+                Some(Verdict::No) => {
+                    yield_now().await;
+                    let landed = self.flight.landed();
+                    self.take(landed);
+                    break Verdict::No;
+                }
+                Some(verdict) => break verdict,
+                None => {}
             }
-        }
+        };
+        self.shared.turns.learn(self.trip());
+        verdict
     }
 
     async fn land(&mut self) {
         let landed = self.flight.land().await.unwrap_or_default();
+        self.take(landed);
+    }
+
+    fn take(&mut self, landed: Vec<(usize, Result<Attempt, BackendError>)>) {
         let trip = self.shared.io.now().since(self.sent_at);
         for (node, answer) in landed {
             self.trips.push(trip);
@@ -304,11 +329,23 @@ impl Vote<'_> {
         if !shared.book().advance(self.id, &self.round, state, shared.io.now()) {
             return false;
         }
-        for (node, ask) in self.flight.take_pending() {
-            shared.straggle(node, &self.round, ask);
-        }
+        self.go_on(None, false);
         self.kept = true;
         true
+    }
+
+    /// Lets the tries that are not answered go on in the background; what has not been sent is not if
+    /// the round is given up.
+    fn go_on(&mut self, standing: Option<&Arc<Standing>>, given_up: bool) {
+        for (node, ask) in self.flight.take_pending() {
+            self.shared.straggle(node, &self.round, standing.cloned(), ask);
+        }
+        if let Some(tray) = self.flight.take_tray() {
+            tray.leave(given_up, self.shared.on_late_try(&self.round, standing.cloned()));
+            if given_up {
+                self.shared.tries.flush_now(); // it would have done so for those that ask with it
+            }
+        }
     }
 
     /// Whether nobody else can have a majority, as far as is known. A node in quarantine does not
@@ -341,9 +378,9 @@ impl Vote<'_> {
             let now = self.shared.io.now();
             let state = State::Blocked(standing.clone());
             if self.shared.book().advance(self.id, &self.round, state, now) {
-                for (node, ask) in self.flight.take_pending() {
-                    self.shared.straggle_to(node, &self.round, &standing, ask);
-                }
+                // First: what has landed meanwhile is seen to at once, and no hold comes of it any more.
+                self.round.end();
+                self.go_on(Some(&standing), false);
             } else {
                 self.blocks = standing.leave(); // nobody waits for them any more
             }
@@ -393,9 +430,7 @@ impl Vote<'_> {
         for node in granted.chain(marked).chain(unknown.map(|(node, _)| *node)) {
             self.shared.spawn_clear(node, &claim, Linger::None);
         }
-        for (node, ask) in self.flight.take_pending() {
-            self.shared.straggle(node, &self.round, ask);
-        }
+        self.go_on(None, true);
         self.grants.clear();
         self.blocks.clear();
         self.failures.clear();

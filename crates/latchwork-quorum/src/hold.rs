@@ -133,9 +133,10 @@ impl Shared {
             it.floor = token;
             it.waits = false;
         });
+        round.plants(node);
         let (backend, limit) = (self.nodes[node].clone(), node_limit(claim.ttl));
         let ask = async move { backend.try_acquire(&claim).await };
-        self.straggle(node, round, limited(self, limit, ask));
+        self.straggle(node, round, None, limited(self, limit, ask));
     }
 
     /// Ends a claim, or opens a key, at all nodes.
@@ -164,16 +165,30 @@ impl Shared {
             None => claim.clone(),
         };
         let asked = Arc::new(asked);
-        let asks = (0..self.size.nodes).map(|n| match &known {
-            Some((round, _)) => (n, self.ask_end(n, round, &asked, linger)),
-            None => (n, self.ask_release(n, &asked, linger)),
-        });
-        let mut farewell =
-            Farewell { shared: self, claim: asked.clone(), linger, flight: Flight::new(asks) };
+        let round = known.as_ref().map(|(round, _)| round.clone());
+        let gathers = linger == Linger::None
+            && known
+                .as_ref()
+                .is_some_and(|(round, state)| matches!(state, State::Held(_)) && !round.waited);
+        let flight = if gathers {
+            Flight::to_all(self.releases.ask((*asked).clone()))
+        } else {
+            Flight::new((0..self.size.nodes).map(|n| match &round {
+                Some(round) => (n, self.ask_end(n, round, &asked, linger)),
+                None => (n, self.ask_release(n, &asked, linger)),
+            }))
+        };
+        let mut farewell = Farewell { shared: self, claim: asked.clone(), round, linger, flight };
+        if gathers {
+            self.releases.flush().await;
+        }
         let mut count = Count::default();
         let mut failures = Vec::new();
         let verdict = loop {
             for (node, answer) in farewell.flight.land().await.unwrap_or_default() {
+                if let (true, Some(round)) = (gathers, &farewell.round) {
+                    self.has_ended(node, round, &asked, linger, &answer);
+                }
                 match answer {
                     Ok(Released::Yes) => count.yes += 1,
                     Ok(Released::NotHeld) => count.no += 1,
@@ -223,6 +238,7 @@ impl Shared {
 struct Farewell<'a> {
     shared: &'a Arc<Shared>,
     claim: Arc<Claim>,
+    round: Option<Arc<Round>>,
     linger: Linger,
     flight: Flight<Result<Released, BackendError>>,
 }
@@ -231,11 +247,24 @@ impl Drop for Farewell<'_> {
     fn drop(&mut self) {
         for (node, ask) in self.flight.take_pending() {
             let (shared, claim, linger) = (self.shared.clone(), self.claim.clone(), self.linger);
-            self.shared.io.spawn(async move {
+            self.shared.io.finish(async move {
                 if ask.await.is_err() && linger != Linger::End {
                     shared.spawn_clear(node, &claim, linger);
                 }
             });
         }
+        let Some(tray) = self.flight.take_tray() else { return };
+        let (shared, claim, round, linger) =
+            (self.shared.clone(), self.claim.clone(), self.round.take(), self.linger);
+        let late = move |node, answer: Result<Released, BackendError>| {
+            if let Some(round) = &round {
+                shared.has_ended(node, round, &claim, linger, &answer);
+            }
+            if answer.is_err() {
+                shared.spawn_clear(node, &claim, linger);
+            }
+        };
+        tray.leave(false, Arc::new(late));
+        self.shared.releases.flush_now();
     }
 }

@@ -16,6 +16,7 @@
 
 mod acquire;
 mod flight;
+mod gather;
 mod hold;
 mod round;
 mod tally;
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use self::gather::{Gatherer, Releases, Tries};
 use self::round::{Book, Round, State};
 use self::tally::Size;
 use self::turn::Turns;
@@ -61,7 +63,7 @@ pub struct Quorum {
 }
 
 struct Shared {
-    nodes: Vec<Arc<dyn Backend>>,
+    nodes: Arc<[Arc<dyn Backend>]>,
     size: Size,
     capabilities: Capabilities,
     io: Io,
@@ -69,6 +71,8 @@ struct Shared {
     /// The largest token seen, over all keys: a proposal above it is above that of each key.
     largest: AtomicU64,
     turns: Turns,
+    tries: Arc<Gatherer<Tries>>,
+    releases: Arc<Gatherer<Releases>>,
 }
 
 impl Quorum {
@@ -107,9 +111,12 @@ impl Quorum {
         let names: Vec<_> = nodes.iter().map(|node| node.capabilities().store).collect();
         let turns = Turns::new(names.iter().map(|name| &**name));
         let (book, largest) = (Mutex::new(Book::new()), AtomicU64::new(0));
-        Ok(Arc::new(Self {
-            shared: Arc::new(Shared { nodes, size, capabilities, io, book, largest, turns }),
-        }))
+        let nodes: Arc<[_]> = nodes.into();
+        let tries = Gatherer::new(nodes.clone(), size, io.clone());
+        let releases = Gatherer::new(nodes.clone(), size, io.clone());
+        let shared =
+            Shared { nodes, size, capabilities, io, book, largest, turns, tries, releases };
+        Ok(Arc::new(Self { shared: Arc::new(shared) }))
     }
 }
 

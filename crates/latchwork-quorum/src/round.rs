@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::Shared;
 use super::flight::Ask;
+use super::gather::OnLate;
 use latchwork_store::*;
 use latchwork_store::{BackendError, Backoff, Effect, Moment};
 
@@ -40,6 +41,8 @@ struct Ends {
     missed: u64,
     /// Where the try was answered after the release was sent.
     landed: u64,
+    /// Where it was tried again, so that a release may have found one try and the other lands later.
+    planted: u64,
 }
 
 impl Round {
@@ -103,6 +106,11 @@ impl Round {
         self.ends().sent = true;
     }
 
+    /// The round is tried at a node once more.
+    pub(super) fn plants(&self, node: usize) {
+        self.ends().planted |= bit(node);
+    }
+
     /// A try that nobody waited for was answered; whether the round has to be ended at its node.
     fn lands(&self, node: usize) -> bool {
         if !self.is_over() {
@@ -111,7 +119,7 @@ impl Round {
         let (bit, mut ends) = (bit(node), self.ends());
         ends.landed |= bit;
         // A release has found it, or is still on its way: then its answer tells.
-        let released = ends.sent && bit != 0 && ends.missed & bit == 0;
+        let released = ends.sent && bit != 0 && (ends.missed | ends.planted) & bit == 0;
         !released
     }
 
@@ -366,47 +374,67 @@ impl Shared {
         let (shared, round, claim) = (self.clone(), round.clone(), claim.clone());
         Box::pin(async move {
             let answer = ask.await;
-            // Whoever asked repeats what has failed.
-            let again = round.released(node, matches!(answer, Ok(Released::Yes)));
-            if again && answer.is_ok() {
-                shared.spawn_clear(node, &claim, linger);
-            }
+            shared.has_ended(node, &round, &claim, linger, &answer);
             answer
         })
     }
 
+    /// A release of a round was answered.
+    pub(super) fn has_ended(
+        self: &Arc<Self>,
+        node: usize,
+        round: &Round,
+        claim: &Arc<Claim>,
+        linger: Linger,
+        answer: &Result<Released, BackendError>,
+    ) {
+        // Whoever asked repeats what has failed.
+        let again = round.released(node, matches!(answer, Ok(Released::Yes)));
+        if again && answer.is_ok() {
+            self.spawn_clear(node, claim, linger);
+        }
+    }
+
+    /// What [`Self::straggle`] does with an answer.
+    pub(super) fn on_late_try(
+        self: &Arc<Self>,
+        round: &Arc<Round>,
+        standing: Option<Arc<Standing>>,
+    ) -> OnLate<Result<Attempt, BackendError>> {
+        let (shared, round) = (self.clone(), round.clone());
+        Arc::new(move |node, answer| shared.land_late(node, &round, standing.as_deref(), &answer))
+    }
+
+    /// Takes an answer to a try that nobody waits for.
+    fn land_late(
+        self: &Arc<Self>,
+        node: usize,
+        round: &Round,
+        standing: Option<&Standing>,
+        answer: &Result<Attempt, BackendError>,
+    ) {
+        let noted =
+            |standing: &Standing| answer.as_ref().is_ok_and(|answer| standing.note(node, answer));
+        if !standing.is_some_and(noted) && round.may_be_left_by(answer) && round.lands(node) {
+            self.spawn_clear(node, &Arc::new(round.claim.clone()), Linger::None);
+        }
+    }
+
     /// Lets a try go on in the background, and ends the round at its node if it is over by then.
+    ///
+    /// The mark of a claim that waits is one more that may wake it, by its standing: a wait must not hang
+    /// on the few nodes that answered first.
     pub(super) fn straggle(
         self: &Arc<Self>,
         node: usize,
         round: &Arc<Round>,
+        standing: Option<Arc<Standing>>,
         ask: Ask<Result<Attempt, BackendError>>,
     ) {
         let (shared, round) = (self.clone(), round.clone());
-        self.io.spawn(async move {
+        self.io.finish(async move {
             let answer = ask.await;
-            if round.may_be_left_by(&answer) && round.lands(node) {
-                shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
-            }
-        });
-    }
-
-    /// Lets a try of a claim that waits go on in the background: its mark is one more that may wake
-    /// the claim. A wait must not hang on the few nodes that answered first.
-    pub(super) fn straggle_to(
-        self: &Arc<Self>,
-        node: usize,
-        round: &Arc<Round>,
-        standing: &Arc<Standing>,
-        ask: Ask<Result<Attempt, BackendError>>,
-    ) {
-        let (shared, round, standing) = (self.clone(), round.clone(), standing.clone());
-        self.io.spawn(async move {
-            let answer = ask.await;
-            let kept = answer.as_ref().is_ok_and(|answer| standing.note(node, answer));
-            if !kept && round.may_be_left_by(&answer) && round.lands(node) {
-                shared.clear(node, &Arc::new(round.claim.clone()), Linger::None).await;
-            }
+            shared.land_late(node, &round, standing.as_deref(), &answer);
         });
     }
 

@@ -35,6 +35,11 @@ impl Size {
         Self { nodes, majority: nodes / 2 + 1 }
     }
 
+    /// Fewer answers decide no vote.
+    pub(super) fn least(self) -> usize {
+        self.majority.min(self.nodes - self.majority + 1)
+    }
+
     /// Whether so many nodes are enough to keep all others from a majority.
     pub(super) fn blocks(self, nodes: usize) -> bool {
         nodes > self.nodes - self.majority

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Key, Linger,
     Query, Released, Renewal, Snapshot, Verb, Wake,
@@ -135,6 +136,19 @@ impl Backend for RedisBackend {
         }
     }
 
+    fn try_acquire_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Attempt, BackendError>>> {
+        match (&self.verbs, claims) {
+            (Verbs::Scripted(verbs), [only]) => {
+                Box::pin(async move { vec![verbs.try_acquire(only).await] })
+            }
+            (Verbs::Scripted(verbs), _) => Box::pin(verbs.try_acquire_all(claims)),
+            _ => Box::pin(join_all(claims.iter().map(|claim| self.try_acquire(claim)))),
+        }
+    }
+
     fn wait<'a>(
         &'a self,
         claim: &'a Claim,
@@ -167,6 +181,19 @@ impl Backend for RedisBackend {
             Verbs::Scripted(verbs) => Box::pin(verbs.release(claim, linger)),
             Verbs::Replicated(verbs) => Box::pin(verbs.release(claim, linger)),
             Verbs::Plain(verbs) => Box::pin(verbs.release(claim, linger)),
+        }
+    }
+
+    fn release_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Released, BackendError>>> {
+        match (&self.verbs, claims) {
+            (Verbs::Scripted(verbs), [only]) => {
+                Box::pin(async move { vec![verbs.release(only, Linger::None).await] })
+            }
+            (Verbs::Scripted(verbs), _) => Box::pin(verbs.release_all(claims)),
+            _ => Box::pin(join_all(claims.iter().map(|claim| self.release(claim, Linger::None)))),
         }
     }
 

@@ -31,19 +31,37 @@ impl Scripted {
         names: &Names,
         claim: &Claim,
     ) -> Result<Option<Attempt>, BackendError> {
-        let request = TakeRequest {
-            names: names.clone(),
-            link: route.link().clone(),
-            head: head(claim),
-            ttl: millis(claim.ttl),
-            tail: tail(self.store.io.clock().wall(), &claim.holder),
-            floor: claim.floor,
-        };
+        let request = self.take_request(route.link(), names, claim);
         let answer = if route.is_shared() {
             self.take.send(request).await?
         } else {
             self.take.kind().one(&request, route).await?
         };
+        self.taken(answer, claim)
+    }
+
+    pub(crate) fn take_request(
+        &self,
+        link: &Arc<Link>,
+        names: &Names,
+        claim: &Claim,
+    ) -> TakeRequest {
+        TakeRequest {
+            names: names.clone(),
+            link: link.clone(),
+            head: head(claim),
+            ttl: millis(claim.ttl),
+            tail: tail(self.store.io.clock().wall(), &claim.holder),
+            floor: claim.floor,
+        }
+    }
+
+    /// What the short script says to a claim; `None` if only the whole script can tell.
+    pub(crate) fn taken(
+        &self,
+        answer: Value,
+        claim: &Claim,
+    ) -> Result<Option<Attempt>, BackendError> {
         match answer {
             Value::Int(token @ 1..) => {
                 let token = token.unsigned_abs();
@@ -76,8 +94,7 @@ impl Scripted {
         names: &Names,
         claim: &Claim,
     ) -> Result<bool, BackendError> {
-        let link = route.link().clone();
-        let request = FreeRequest { names: names.clone(), link, value: up_to_id(claim) };
+        let request = FreeRequest::of(route.link(), names, claim);
         if route.is_shared() {
             self.free.send(request).await
         } else {
@@ -229,6 +246,12 @@ pub(crate) struct FreeRequest {
     link: Arc<Link>,
     /// The value of the key up to the id.
     value: String,
+}
+
+impl FreeRequest {
+    pub(crate) fn of(link: &Arc<Link>, names: &Names, claim: &Claim) -> Self {
+        Self { names: names.clone(), link: link.clone(), value: up_to_id(claim) }
+    }
 }
 
 /// Frees keys that one claim holds alone. The answer tells whether that was all there was to do.

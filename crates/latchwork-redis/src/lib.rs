@@ -16,6 +16,7 @@ mod guard;
 mod init;
 mod inspect;
 mod link;
+mod many;
 mod message;
 mod names;
 mod node;

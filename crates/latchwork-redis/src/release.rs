@@ -67,6 +67,16 @@ impl Scripted {
         claim: &Claim,
         linger: Linger,
     ) -> Result<Released, BackendError> {
+        self.release_as(claim, linger, true).await
+    }
+
+    /// The same; `may_be_free` unless the short script has said that there is more to do.
+    pub(crate) async fn release_as(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+        may_be_free: bool,
+    ) -> Result<Released, BackendError> {
         let topology = &self.store.topology;
         let names = topology.names(&claim.key)?;
         let (mut place, mut waited, mut gives_up) = (-1, false, false);
@@ -80,6 +90,7 @@ impl Scripted {
         let mut route = topology.route(names.slot()).await?;
         let simple = is_alone(claim.mode) && linger == Linger::None;
         if simple
+            && may_be_free
             && !waited
             && !self.crowds.is_crowded(&names)
             && self.free(&mut route, &names, claim).await?

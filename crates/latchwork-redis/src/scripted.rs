@@ -93,7 +93,7 @@ impl Scripted {
     }
 
     /// Tries with the whole script.
-    async fn try_whole(
+    pub(crate) async fn try_whole(
         &self,
         route: &mut Route<'_>,
         names: &Names,

@@ -37,8 +37,9 @@
 //! | B15 no ghosts | what an attempt leaves in the store, even one that lands after its own release, is gone within its ttl |
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::task::Poll;
 
 use crate::answers::Answers;
 use crate::capabilities::Capabilities;
@@ -73,6 +74,17 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///   [`Claim::floor`] (B8).
     /// - With [`Claim::waits`] false nothing is left behind when the answer is `Blocked` (B3).
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>>;
+
+    /// As [`Self::try_acquire`] for several claims at once; one answer for each claim, in order.
+    ///
+    /// A store that needs less for claims that come together says how. By default each is asked for by
+    /// itself, all at the same time.
+    fn try_acquire_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Attempt, BackendError>>> {
+        each(claims.iter().map(|claim| self.try_acquire(claim)).collect())
+    }
 
     /// Returns when trying again may pay.
     ///
@@ -118,6 +130,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         claim: &'a Claim,
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>>;
+
+    /// As [`Self::release`] without a linger for several claims at once; one answer for each claim, in order.
+    ///
+    /// By default each is released by itself, all at the same time.
+    fn release_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Released, BackendError>>> {
+        each(claims.iter().map(|claim| self.release(claim, Linger::None)).collect())
+    }
 
     /// Whether verbs may block the thread that polls them, as file I/O does.
     ///
@@ -184,4 +206,22 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// For one key the answer has exactly one entry, free or not; for a prefix it has the keys
     /// that are held, waited for or lingering, sorted by key.
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>>;
+}
+
+/// Runs verbs at the same time.
+fn each<'a, T: Send + 'a>(verbs: Vec<Verb<'a, T>>) -> Verb<'a, Vec<T>> {
+    Box::pin(async move {
+        let mut verbs: Vec<_> = verbs.into_iter().map(Some).collect();
+        let mut answers: Vec<Option<T>> = verbs.iter().map(|_| None).collect();
+        poll_fn(|cx| {
+            for (verb, answer) in verbs.iter_mut().zip(&mut answers) {
+                if let Some(Poll::Ready(ended)) = verb.as_mut().map(|verb| verb.as_mut().poll(cx)) {
+                    (*answer, *verb) = (Some(ended), None);
+                }
+            }
+            if verbs.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        answers.into_iter().flatten().collect()
+    })
 }

@@ -1,0 +1,120 @@
+//! Verbs for several claims at once, as a majority of servers is asked for: the free keys by one command.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use latchwork_store::{Attempt, BackendError, Claim, Linger, Released};
+
+use crate::combine::Combined;
+use crate::free::FreeRequest;
+use crate::link::Link;
+use crate::scripted::Scripted;
+use crate::value::is_alone;
+
+impl Scripted {
+    /// The connection, if several claims may share a command on it.
+    async fn shared_link(&self, claims: usize) -> Result<Option<Arc<Link>>, BackendError> {
+        if claims < 2 || self.store.topology.is_cluster() {
+            return Ok(None);
+        }
+        self.store.topology.link(None).await.map(Some)
+    }
+
+    /// Tries with the whole script.
+    async fn try_in_line(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        let names = self.names(claim)?;
+        let mut route = self.store.topology.route(names.slot()).await?;
+        let known = self.store.pushes.find(claim.id);
+        Box::pin(self.try_whole(&mut route, &names, claim, known)).await
+    }
+
+    /// As [`Self::try_acquire`] for each.
+    pub(crate) async fn try_acquire_all(
+        &self,
+        claims: &[Claim],
+    ) -> Vec<Result<Attempt, BackendError>> {
+        let link = match self.shared_link(claims.len()).await {
+            Ok(Some(link)) => link,
+            Ok(None) => return join_all(claims.iter().map(|claim| self.try_acquire(claim))).await,
+            Err(error) => return claims.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut answers: Vec<_> = claims.iter().map(|_| None).collect();
+        let (mut short, mut requests) = (Vec::new(), Vec::new());
+        for (index, claim) in claims.iter().enumerate() {
+            match self.names(claim) {
+                Ok(names) => {
+                    if link.facts.set_nx_get
+                        && is_alone(claim.mode)
+                        && self.store.pushes.find(claim.id).is_none()
+                        && !self.crowds.is_crowded(&names)
+                    {
+                        requests.push(self.take_request(&link, &names, claim));
+                        short.push(index);
+                    }
+                }
+                Err(error) => answers[index] = Some(Err(error)),
+            }
+        }
+        if !requests.is_empty() {
+            let taken = self.take.kind().send_all(&requests).await;
+            for (index, answer) in short.into_iter().zip(taken) {
+                let attempt = answer.and_then(|answer| self.taken(answer, &claims[index]));
+                answers[index] = attempt.transpose();
+            }
+        }
+        let left = answers.iter().enumerate().filter(|(_, answer)| answer.is_none());
+        let left: Vec<usize> = left.map(|(index, _)| index).collect();
+        let whole = left.iter().map(|index| self.try_in_line(&claims[*index]));
+        for (index, answer) in left.iter().zip(join_all(whole).await) {
+            answers[*index] = Some(answer);
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    /// As [`Self::release`] without a linger for each.
+    pub(crate) async fn release_all(
+        &self,
+        claims: &[Claim],
+    ) -> Vec<Result<Released, BackendError>> {
+        let link = match self.shared_link(claims.len()).await {
+            Ok(Some(link)) => link,
+            Ok(None) => {
+                let release = |claim| self.release(claim, Linger::None);
+                return join_all(claims.iter().map(release)).await;
+            }
+            Err(error) => return claims.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let pushes = &self.store.pushes;
+        let mut answers: Vec<_> = claims.iter().map(|_| None).collect();
+        let (mut short, mut requests) = (Vec::new(), Vec::new());
+        for (index, claim) in claims.iter().enumerate() {
+            // One that has waited is released by itself, and one whose key had a line.
+            if is_alone(claim.mode)
+                && pushes.find(claim.id).is_none()
+                && let Ok(names) = self.store.topology.names(&claim.key)
+                && !self.crowds.is_crowded(&names)
+            {
+                requests.push(FreeRequest::of(&link, &names, claim));
+                short.push(index);
+            }
+        }
+        if !requests.is_empty() {
+            let freed = self.free.kind().send_all(&requests).await;
+            for (index, freed) in short.into_iter().zip(freed) {
+                answers[index] = match freed {
+                    Ok(true) => Some(Ok(Released::Yes)),
+                    Ok(false) => None,
+                    Err(error) => Some(Err(error)),
+                };
+            }
+        }
+        let left = answers.iter().enumerate().filter(|(_, answer)| answer.is_none());
+        let left: Vec<usize> = left.map(|(index, _)| index).collect();
+        // The short script was asked where it can tell.
+        let whole = left.iter().map(|index| self.release_as(&claims[*index], Linger::None, false));
+        for (index, answer) in left.iter().zip(join_all(whole).await) {
+            answers[*index] = Some(answer);
+        }
+        answers.into_iter().flatten().collect()
+    }
+}
