@@ -351,6 +351,19 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_place_names_who_closed_it_and_when_if_it_says() {
+        let at = Some(Duration::from_secs(50));
+        for (tail, closed_at) in [("\u{1f}closed_at_ms=50000", at), ("", None)] {
+            let closed = format!("lwc 00000000000000000000000000000007 x 60000 web-2{tail}");
+            let line =
+                Line::new(vec![entry("k/1", 3, closed.as_bytes()), entry("k/2", 9, b"")], 12);
+            let blocked = line.blocked(1, &Admission::BehindAny(vec![0]), 2, Duration::ZERO);
+            let by = Holder::new("web-2").with(|it| it.closed_at = closed_at);
+            assert_eq!((blocked.cause, blocked.holder), (Cause::Linger, Some(by)));
+        }
+    }
+
+    #[test]
     fn targets_come_back() {
         let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
         assert_eq!(line.places[0].revision, 3);

@@ -204,17 +204,6 @@ impl Line {
         })
     }
 
-    /// Until when the key is closed, in ms on the leader's clock, if it is so now.
-    pub(crate) fn closed_until(&self, now_ms: i64) -> Option<i64> {
-        self.closed_last(now_ms).map(|closed| closed.until_ms)
-    }
-
-    /// The node that keeps the key closed for longest, if it is closed now.
-    pub(crate) fn closed_last(&self, now_ms: i64) -> Option<&Closed> {
-        let now = self.closed.iter().filter(|closed| closed.until_ms > now_ms);
-        now.max_by_key(|closed| closed.until_ms)
-    }
-
     /// The places in the order of clients that sort the numbers as text.
     fn by_text(&self) -> Vec<usize> {
         let mut by_text: Vec<_> = (0..self.places.len()).collect();

@@ -8,6 +8,7 @@ use latchwork_store::{BackendError, Holder, Moment};
 
 use crate::answers::pulse_in;
 use crate::backend::Shared;
+use crate::line::{Closed, Line};
 use crate::session::messages::Request;
 
 /// The pause before what could not be removed is tried again.
@@ -26,6 +27,19 @@ pub(crate) struct Linger {
 /// The holder that closed a key, by the data of the node that keeps it closed.
 pub(crate) fn closed_by(data: &[u8]) -> Holder {
     Holder::from_stored(&String::from_utf8_lossy(data))
+}
+
+impl Line {
+    /// Until when the key is closed, in ms on the leader's clock, if it is so now.
+    pub(crate) fn closed_until(&self, now_ms: i64) -> Option<i64> {
+        self.closed_last(now_ms).map(|closed| closed.until_ms)
+    }
+
+    /// The node that keeps the key closed for longest, if it is closed now.
+    pub(crate) fn closed_last(&self, now_ms: i64) -> Option<&Closed> {
+        let now = self.closed.iter().filter(|closed| closed.until_ms > now_ms);
+        now.max_by_key(|closed| closed.until_ms)
+    }
 }
 
 #[derive(Debug, Default)]

@@ -126,6 +126,10 @@ fn show_ls_and_status_tell_who_did_a_task_and_when() {
         let (before, again, after) = around_time(status.stderr.lines().last().unwrap());
         assert_eq!((&*before, again), ("latchwork: report: done ", utc));
         assert!(after.starts_with(" UTC by web-2, next run possible in "), "{status:?}");
+        // One that waits for the name is told that nobody holds it.
+        let waited = says(&["run", "--wait", "0.2", "report", "--", "true"]);
+        assert_eq!(waited.code(), 75, "{waited:?}");
+        assert!(waited.stderr.contains("timed out after 200ms: closed by web-2"), "{waited:?}");
         // Open again, nobody has closed it.
         assert_eq!(says(&["once", "--reset", "report"]).code(), 0);
         assert_eq!(json(&says(&["--json", "show", "report"]).stdout)["closed_by"], Value::Null);

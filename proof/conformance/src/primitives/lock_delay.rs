@@ -45,6 +45,8 @@ async fn a_lost_hold_is_named_while_its_delay_lasts(stage: Stage) {
     let ours = ours.max_hold(stage.short()).lock_delay(stage.short() * 4);
     let Begun::Run(run) = ours.try_begin().await.unwrap() else { panic!("the task is open") };
     assert_eq!(run.lost().await.reason, LostReason::MaxHold);
+    // Whatever the loss sends to the store has landed by then.
+    stage.sleep(stage.short()).await;
     let seen = b.locks.inspect(NAME).await.unwrap();
     let [holder] = &seen.holders[..] else { panic!("one has held it: {seen:?}") };
     assert_eq!(&*holder.holder.text, "web-2");

@@ -5,6 +5,7 @@ mod histories;
 use super::*;
 use crate::key::Key;
 use crate::testing;
+use crate::words::{Linger, Released};
 
 const MS: Duration = Duration::from_millis(1);
 const SEC: Duration = Duration::from_secs(1);
