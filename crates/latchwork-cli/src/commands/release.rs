@@ -1,12 +1,15 @@
 //! `latchwork release`: ends what `hold` took for this shell, or takes locks away from their holders.
 
-use latchwork::{Error, ErrorKind};
-use rustix::process::Pid;
+use std::io;
 
-use super::{Place, around, key_of};
+use latchwork::{Error, ErrorKind};
+use rustix::process::{Pid, getpid};
+
+use super::around::{self, Outer};
+use super::{Place, key_of};
 use crate::args::ReleaseArgs;
 use crate::exit;
-use crate::keeper::hold_id::{Answer, Wish};
+use crate::keeper::hold_id::{Answer, HoldId, Wish};
 use crate::output::Output;
 
 /// Evicts the holders, and moves the token on so that they are fenced.
@@ -23,58 +26,97 @@ pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Er
 
 /// Asks the keepers of this shell to release their locks. They know the store.
 pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Result<u8, Error> {
-    let holds = around::holds();
-    let mut code = 0;
+    // A process that has replaced a shell is for its holds first: to the kernel it is a command of the shell
+    // around that one.
+    let shells = match args.pid {
+        Some(pid) => vec![Some(pid)],
+        None => vec![Some(getpid()), None],
+    };
     if args.names.is_empty() {
-        let answers = holds.iter().filter_map(|hold| hold.ask(&Wish::Release(args.pid)).ok());
-        let (mut others, mut is_released) = (None, false);
-        for answer in answers {
-            match answer {
-                Answer::Ended(ended, message) => {
-                    is_released = true;
-                    code = code.max(said(ended, &message, output));
+        return all(&shells, output);
+    }
+    let mut code = 0;
+    for name in &args.names {
+        let key = key_of(namespace, name);
+        let mut around = around::all();
+        around.retain(|outer| outer.key == key);
+        let mut asked = Asked::default();
+        for hold in around.iter().filter_map(Outer::hold) {
+            for shell in &shells {
+                if asked.released.is_empty() {
+                    asked.ask(&hold, &Wish::ReleaseKey(*shell, key.clone()))?;
                 }
-                Answer::Another(pid) => others = pid.or(others),
-                Answer::Attached | Answer::Unknown => {}
             }
         }
-        return if is_released { Ok(code) } else { Err(not_ours("no lock", others)) };
-    }
-    for name in &args.names {
-        let wish = Wish::ReleaseKey(args.pid, key_of(namespace, name));
-        let mut others = None;
-        let released = holds.iter().find_map(|hold| match hold.ask(&wish).ok()? {
-            Answer::Ended(ended, message) => Some((ended, message)),
-            Answer::Another(pid) => {
-                others = pid;
-                None
-            }
-            Answer::Attached | Answer::Unknown => None,
-        });
-        let Some((ended, message)) = released else {
-            return Err(not_ours(&format!("no lock {name:?}"), others));
-        };
-        code = code.max(said(ended, &message, output));
+        code = code.max(asked.said(&format!("no lock {name:?}"), output)?);
     }
     Ok(code)
 }
 
-/// The error for what is not to be released from here; `holder` is a process that holds it.
-fn not_ours(what: &str, holder: Option<Pid>) -> Error {
-    match holder {
-        Some(pid) => {
+/// Releases all holds of the first of these shells that has any.
+fn all(shells: &[Option<Pid>], output: &Output) -> Result<u8, Error> {
+    let mut asked = Asked::default();
+    for shell in shells {
+        for hold in around::holds() {
+            asked.ask(&hold, &Wish::Release(*shell))?;
+        }
+        if !asked.released.is_empty() {
+            break;
+        }
+    }
+    asked.said("no lock", output)
+}
+
+/// What keepers have answered.
+#[derive(Default)]
+struct Asked {
+    /// The codes and messages of those that released.
+    released: Vec<(u8, String)>,
+    /// A process for which one goes on.
+    another: Option<Pid>,
+    /// Whether one has ended before.
+    is_over: bool,
+}
+
+impl Asked {
+    fn ask(&mut self, hold: &HoldId, wish: &Wish) -> Result<(), Error> {
+        match hold.ask(wish) {
+            Ok(Answer::Ended(code, message)) => self.released.push((code, message)),
+            Ok(Answer::Another(pid)) => self.another = pid.or(self.another),
+            Ok(Answer::Attached | Answer::Unknown) => {}
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                let message = "the keeper process of `latchwork hold` does not answer";
+                return Err(Error::new(ErrorKind::Unreachable, message).next_step(
+                    "it may be stopped: continue it (kill -CONT), or end the shell; the lock ends with it",
+                ));
+            }
+            // Somebody else may listen where one did that has ended.
+            Err(_) => self.is_over = true,
+        }
+        Ok(())
+    }
+
+    /// Tells of it. `what` is what was not found to release, if nothing was.
+    fn said(self, what: &str, output: &Output) -> Result<u8, Error> {
+        if !self.released.is_empty() {
+            let codes = self.released.iter().map(|(code, message)| said(*code, message, output));
+            return Ok(codes.max().unwrap_or(0));
+        }
+        if let Some(pid) = self.another {
             let message = format!(
                 "`latchwork hold` holds {what} for the shell that runs this command, but for process {pid}"
             );
-            Error::new(ErrorKind::Invalid, message).next_step(format!(
+            return Err(Error::new(ErrorKind::Invalid, message).next_step(format!(
                 "run the release in that shell; in a subshell of it, add --pid {pid}"
-            ))
+            )));
         }
-        None => {
-            let message = format!("`latchwork hold` holds {what} for this shell");
-            Error::new(ErrorKind::Invalid, message)
-                .next_step("add --force and a name to take a lock away from its holder")
+        if self.is_over {
+            output.fail("Lost", "the lock was released before, or lost: nothing is held any more");
+            return Ok(exit::LOST);
         }
+        let message = format!("`latchwork hold` holds {what} for this shell");
+        Err(Error::new(ErrorKind::Invalid, message)
+            .next_step("add --force and a name to take a lock away from its holder"))
     }
 }
 

@@ -8,9 +8,14 @@ use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
 
 use latchwork::store::random_u128;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::Pid;
+
+/// How long a keeper may take to answer, which asks its store for a release. It is longer than the store's limit.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// The longest request or answer.
 pub(super) const LONGEST: u64 = 64 * 1024;
@@ -43,13 +48,19 @@ impl HoldId {
         UnixListener::bind_addr(&self.address()?)
     }
 
-    /// Whether its keeper still listens.
+    /// Whether its keeper may still listen; that of another user or network namespace is out of reach.
     pub(crate) fn goes_on(&self) -> bool {
-        self.connect().is_ok()
+        !self.connect().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
+    /// Never waits for somebody else: every user may listen at the address of a keeper that has ended.
     fn connect(&self) -> io::Result<UnixStream> {
-        let stream = UnixStream::connect_addr(&self.address()?)?;
+        let kind = (AddressFamily::UNIX, SocketType::STREAM);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(kind.0, kind.1, flags, None)?;
+        let name = format!("latchwork-hold-{}", self.0);
+        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        let stream = UnixStream::from(socket);
         match peer(&stream)? {
             Some(_) => Ok(stream),
             None => Err(io::ErrorKind::PermissionDenied.into()),
@@ -60,14 +71,24 @@ impl HoldId {
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` if the keeper has ended; what the system says otherwise.
+    /// `ConnectionRefused` if the keeper has ended; `TimedOut` if it does not answer; what the system says
+    /// otherwise.
     pub(crate) fn ask(&self, wish: &Wish) -> io::Result<Answer> {
         let mut stream = self.connect()?;
-        stream.write_all(wish.write().as_bytes())?;
-        stream.shutdown(Shutdown::Write)?;
-        let mut text = String::new();
-        stream.take(LONGEST).read_to_string(&mut text)?;
-        Answer::read(&text).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        let mut answer = || -> io::Result<Answer> {
+            stream.write_all(wish.write().as_bytes())?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut text = String::new();
+            (&mut stream).take(LONGEST).read_to_string(&mut text)?;
+            Answer::read(&text).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        };
+        answer().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        })
     }
 }
 

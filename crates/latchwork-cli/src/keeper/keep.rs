@@ -103,7 +103,7 @@ impl Keeper {
             // may confirm the lock after that, and then fail again.
             if now < due.ask {
                 is_told = false;
-            } else if !is_told && self.is_attached {
+            } else if !is_told {
                 is_told = true;
                 self.tell();
             }
@@ -134,7 +134,8 @@ impl Keeper {
                 }
                 printed = &mut report, if !is_reported => {
                     is_reported = true;
-                    if !printed.unwrap_or(false) {
+                    // A shell may have evaluated what it was given before that was said.
+                    if !printed.unwrap_or(false) && !self.is_attached {
                         return Ok(Stop::Unwanted);
                     }
                 }
@@ -188,15 +189,15 @@ impl Keeper {
         true
     }
 
-    /// Whether `child` may release the locks: the shell's own command, which may have replaced it (`exec`, the
-    /// last command of `sh -c`), or one that names the shell. Commands further inside have the hold's id as
-    /// well, but it is not theirs.
+    /// Whether `child` may release the locks: the shell's own command, or one that names the shell, as one does
+    /// that has replaced it (`exec`, the last command of `sh -c`). Commands further inside have the hold's id
+    /// as well, but it is not theirs.
     fn may_release(&self, child: Pid, of: Option<Pid>) -> bool {
         let mut shells = self.shell.iter().chain(&self.evaluator);
         self.is_attached
             && shells.any(|shell| match of {
                 Some(pid) => shell.is(pid),
-                None => shell.is(child) || shell.runs(child),
+                None => shell.runs(child),
             })
     }
 
@@ -204,8 +205,9 @@ impl Keeper {
         Answer::Another(self.shell.as_ref().map(Shell::pid))
     }
 
+    /// Nobody works under a lock whose lines were not evaluated.
     fn tell(&self) {
-        if let (Some(shell), Some(signal)) = (&self.shell, self.on_loss) {
+        if let (true, Some(shell), Some(signal)) = (self.is_attached, &self.shell, self.on_loss) {
             shell.signal(signal);
         }
     }

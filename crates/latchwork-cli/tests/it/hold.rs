@@ -152,7 +152,8 @@ fn what_is_not_held_is_not_released() {
     assert_eq!(done.code(), 64, "{done:?}");
     assert!(done.stderr.contains("holds no lock \"y\""), "{done:?}");
     let done = run(&store, "eval \"$(latchwork hold x)\"; latchwork release; latchwork release");
-    assert_eq!(done.code(), 64, "{done:?}");
+    assert_eq!(done.code(), 73, "{done:?}");
+    assert!(done.stderr.contains("released before, or lost"), "{done:?}");
     no_keeper_is_left(&store);
 }
 

@@ -19,11 +19,16 @@ fn an_inner_command_releases_no_hold_of_its_shell() {
         "sh -c 'latchwork release x; echo $?; true'",
         "latchwork run y -- latchwork release; echo $?",
         "latchwork run --inherit x -- sh -c 'latchwork release; echo $?; true'",
+        "bash -c 'held=$(latchwork hold y) && eval \"$held\" && latchwork release'; echo 64",
         "sh -c 'held=$(latchwork hold y) && eval \"$held\" && latchwork release; latchwork release; echo $?'",
     ] {
         let done = run(&store, &format!("{held} {inner}; latchwork status x; latchwork release"));
         assert_eq!(done.stdout, "64\nheld\n", "{inner}: {done:?}");
-        assert!(done.stderr.contains("for process"), "{inner}: {done:?}");
+        assert_eq!(
+            done.stderr.contains("for process"),
+            !inner.contains("bash"),
+            "{inner}: {done:?}"
+        );
     }
     no_keeper_is_left(&store);
 }
@@ -198,4 +203,65 @@ fn locks_that_the_environment_has_no_room_for_are_refused() {
     assert!(done.stderr.contains("LATCHWORK_HELD"), "{done:?}");
     no_keeper_is_left(&store);
     assert_eq!(store.output(&["ls"]).stdout, "");
+}
+
+/// Another user may listen at the address of a keeper that has ended, and answer nothing.
+#[test]
+fn nobody_is_waited_for_at_the_address_of_a_keeper() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    let store = Store::new();
+    let id = "0123456789abcdef0123456789abcdef";
+    let address = SocketAddr::from_abstract_name(format!("latchwork-hold-{id}")).unwrap();
+    let _listener = UnixListener::bind_addr(&address).unwrap();
+    let held =
+        format!("[{{\"key\":\"y\",\"token\":\"1024\",\"holder\":\"me\",\"hold\":\"{id}\"}}]");
+    // It is full after these.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let full: Vec<_> = (0..5_000)
+            .map_while(|_| {
+                sender.send(()).ok()?;
+                UnixStream::connect_addr(&address).ok()
+            })
+            .collect();
+        drop(full);
+    });
+    while receiver.recv_timeout(Duration::from_secs(1)).is_ok() {}
+    let started = Instant::now();
+    let mut command = store.latchwork(&["run", "x", "--", "true"]);
+    command.env("LATCHWORK_HELD", &held);
+    assert_eq!(Running::start(command).finish().code(), 0);
+    let mut command = store.latchwork(&["release"]);
+    command.env("LATCHWORK_HELD", &held);
+    assert_eq!(Running::start(command).finish().code(), 73);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_stopped_keeper_is_not_waited_for_without_end() {
+    let store = Store::new();
+    let text = "held=$(latchwork hold x) && eval \"$held\" || exit; echo up; read line; latchwork release; echo $?";
+    let mut command = script(&store, "bash", text);
+    command.stdin(Stdio::piped());
+    let mut shell = Running::start(command);
+    shell.stdout.until("up");
+    let keeper = pid(keepers(&store)[0]);
+    kill_process(keeper, Signal::STOP).unwrap();
+    drop(shell.child.stdin.take());
+    assert_eq!(shell.stdout.next().as_deref(), Some("69"));
+    kill_process(keeper, Signal::CONT).unwrap();
+    shell.wait();
+    no_keeper_is_left(&store);
+}
+
+/// Nobody works under the lock yet.
+#[test]
+fn a_process_is_not_told_of_a_loss_before_the_lines_are_evaluated() {
+    let store = Store::new();
+    let text = "sleep 60 & held=$(latchwork hold --ttl 2s --pid $! x) || exit; \
+                latchwork release --force x; sleep 1.5; kill -0 $! && echo lives; kill $!";
+    let done = run(&store, text);
+    assert!(done.stdout.ends_with("\nlives\n"), "{done:?}");
+    no_keeper_is_left(&store);
 }
