@@ -3,7 +3,7 @@
 //! An acquire that was cancelled or gave up may have taken effect, a dropped guard must be freed,
 //! and a hold that was lost by the holder's own clock may still be kept by the store for a live
 //! session. All three end here: a release of the same id, repeated until the store answers or the
-//! claim's ttl is over. A failed renewal never comes here.
+//! claim's ttl and lock delay are over. A failed renewal never comes here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -95,7 +95,8 @@ impl Reaper {
             self.io.sleep(at.since(self.io.now())).await;
         }
         // What the claim may have left ends by itself then (B15).
-        let give_up = self.io.now().plus(claim.ttl);
+        let kept_for = claim.ttl.saturating_add(claim.holder.room_for_delay());
+        let give_up = self.io.now().plus(kept_for);
         let first = Duration::from_millis(20).min(op_timeout);
         let mut backoff = Backoff::new(first, op_timeout);
         loop {

@@ -75,3 +75,19 @@ async fn a_pushed_grant_with_a_delay_is_made_whole_first() {
     assert!(second.remaining() > 8 * SEC, "{:?}", second.remaining());
     assert!(left_at_the_store(&world).await > 28 * SEC);
 }
+
+/// The store would keep the claim for a minute. It comes back when the ttl is over and the delay is not.
+#[tokio::test(start_paused = true)]
+async fn a_missed_release_is_repeated_until_the_delay_is_over() {
+    let world = World::new();
+    let lock = world.locks.mutex("k").ttl(9 * SEC).lock_delay(60 * SEC);
+    let guard = lock.acquire().await.unwrap();
+    world.store.plan(|_| Fault::LoseRequest);
+    drop(guard);
+    world.io.sleep(20 * SEC).await;
+    world.store.behave();
+    let back = world.io.now();
+    drop(world.another().1.mutex("k").acquire().await.unwrap());
+    let took = world.io.now().since(back);
+    assert!(took <= 4 * SEC, "the key was closed for {took:?} longer");
+}
