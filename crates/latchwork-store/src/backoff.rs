@@ -19,7 +19,7 @@ pub fn random_u128() -> u128 {
 /// Draws a duration between the two, evenly.
 pub fn random_between(low: Duration, high: Duration) -> Duration {
     let (low, high) = (low.min(high), low.max(high));
-    let span = (high - low).as_nanos() as u64;
+    let span = u64::try_from((high - low).as_nanos()).unwrap_or(u64::MAX);
     if span == 0 {
         return low;
     }
@@ -43,7 +43,7 @@ impl Backoff {
 
     /// The next pause.
     pub fn pause(&mut self) -> Duration {
-        let next = random_between(self.first, self.last * 3).min(self.cap);
+        let next = random_between(self.first, self.last.saturating_mul(3)).min(self.cap);
         self.last = next;
         next
     }
@@ -65,5 +65,13 @@ mod tests {
         let pauses: Vec<_> = (0..200).map(|_| backoff.pause()).collect();
         assert!(pauses.iter().all(|p| *p >= first && *p <= cap));
         assert!(pauses.iter().any(|p| *p > cap / 2), "the pauses grow");
+    }
+
+    #[test]
+    fn the_longest_pauses_do_not_overflow() {
+        let mut backoff = Backoff::new(Duration::MAX / 2, Duration::MAX);
+        for _ in 0..10 {
+            assert!(backoff.pause() >= Duration::MAX / 2);
+        }
     }
 }

@@ -53,9 +53,9 @@ impl Holder {
     }
 
     /// By how much the store's ttl is longer than what the holder counts on: the lock delay, and a hundredth of it
-    /// for a store whose clock runs fast.
+    /// for a store whose clock runs fast. At most [`Duration::MAX`].
     pub fn room_for_delay(&self) -> Duration {
-        self.lock_delay.map_or(Duration::ZERO, |delay| delay + delay / 100)
+        self.lock_delay.map_or(Duration::ZERO, |delay| delay.saturating_add(delay / 100))
     }
 
     /// The text for people, after the candidate if it is one: `10.0.0.7:8080 (app@web-2, pid 812)`.
@@ -148,6 +148,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_room_for_a_delay_does_not_overflow() {
+        for (delay, room) in [
+            (None, Duration::ZERO),
+            (Some(Duration::from_secs(100)), Duration::from_secs(101)),
+            (Some(Duration::MAX), Duration::MAX),
+        ] {
+            let holder = Holder::new("me").with(|it| it.lock_delay = delay);
+            assert_eq!(holder.room_for_delay(), room);
+        }
+        // What another client has stored.
+        let stored = format!("me\u{1f}lock_delay_ms={}", u64::MAX);
+        let room = Holder::from_stored(&stored).room_for_delay();
+        assert!(room > Duration::from_millis(u64::MAX), "{room:?}");
     }
 
     #[test]

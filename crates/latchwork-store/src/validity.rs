@@ -11,7 +11,8 @@ use crate::clock::Moment;
 
 /// The allowance for two clocks that run at different rates: `ttl/100 + 2 ms`.
 pub const fn drift(ttl: Duration) -> Duration {
-    Duration::from_nanos((ttl.as_nanos() / 100) as u64 + 2_000_000)
+    let hundredth = Duration::new(ttl.as_secs() / 100, (ttl.as_secs() % 100 * 10_000_000) as u32);
+    hundredth.saturating_add(Duration::from_nanos(ttl.subsec_nanos() as u64 / 100 + 2_000_000))
 }
 
 /// Until when a claim may be believed in, when the request that started its ttl was about to be
@@ -89,6 +90,19 @@ mod tests {
     fn counts_from_before_the_request() {
         assert_eq!(valid_until(at(10.0), 10 * SEC), at(19.898));
         assert_eq!(valid_until(at(10.0), Duration::from_millis(1)), at(10.0), "never negative");
+    }
+
+    #[test]
+    fn drift_is_counted_for_every_ttl() {
+        for (ttl, expected) in [
+            (Duration::ZERO, Duration::from_millis(2)),
+            (Duration::from_nanos(199), Duration::from_nanos(2_000_001)),
+            (Duration::new(199, 999_999_999), Duration::new(2, 1_999_999)),
+            (Duration::MAX, Duration::MAX / 100 + Duration::from_millis(2)),
+        ] {
+            assert_eq!(drift(ttl), expected, "{ttl:?}");
+        }
+        assert_eq!(valid_until(at(10.0), Duration::MAX), Moment::NEVER);
     }
 
     #[test]

@@ -243,7 +243,7 @@ impl Record {
         } else if all_fit {
             (Cause::Queued, Some((self.open_since(now) + behind).saturating_sub(now.lease)))
         } else {
-            (Cause::Held, first_end.map(|end| end + behind))
+            (Cause::Held, first_end.map(|end| end.saturating_add(behind)))
         };
         let holder = match cause {
             Cause::Linger => self.closed_by.clone(),

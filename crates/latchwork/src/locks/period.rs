@@ -132,7 +132,10 @@ impl Period {
             Some(unit) => {
                 let length = unit * u64::from(self.number);
                 let start = wall.as_secs() / length * length;
-                Ok(Duration::from_secs(start)..Duration::from_secs(start + length))
+                let end = start.checked_add(length).ok_or_else(|| {
+                    invalid(format!("every: no {self} around this moment: it is too late to count"))
+                })?;
+                Ok(Duration::from_secs(start)..Duration::from_secs(end))
             }
             None => self
                 .calendar(wall)
@@ -270,6 +273,15 @@ mod tests {
             let error = Period::parse(every, tz).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.message().starts_with(&format!("{field}:")), "{every:?} {tz:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_moment_that_cannot_be_counted_is_refused() {
+        for every in ["30s", "6h", "1d", "1y"] {
+            let error = Period::parse(every, None).unwrap().around(Duration::MAX).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{every}: {error}");
+            assert!(error.message().starts_with("every: "), "{every}: {error}");
         }
     }
 

@@ -51,7 +51,7 @@ impl AdaptiveTtl {
         let Some(usual) = usual else { return self.longest };
         let mut ttl = self.shortest.max(Duration::from_millis(1));
         while ttl < self.longest && validity::renew_every(ttl) <= usual {
-            ttl = (ttl * 2).min(self.longest);
+            ttl = ttl.saturating_mul(2).min(self.longest);
         }
         ttl
     }
@@ -182,6 +182,12 @@ mod tests {
     fn a_few_holds_say_nothing() {
         assert_eq!(times([50 * MS; 9]).usual(), None);
         assert_eq!(AdaptiveTtl::default().ttl_for(None), 30 * SEC);
+    }
+
+    #[test]
+    fn the_longest_bounds_do_not_overflow() {
+        let bounds = AdaptiveTtl { shortest: Duration::MAX / 3, longest: Duration::MAX };
+        assert_eq!(bounds.ttl_for(Some(Duration::MAX)), Duration::MAX);
     }
 
     #[test]

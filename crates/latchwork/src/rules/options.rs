@@ -159,10 +159,12 @@ impl Options {
             );
         }
         let whole = ttl.saturating_add(self.room_for_delay());
-        if whole > *most {
+        if let Some(delay) = self.lock_delay.filter(|_| whole > *most) {
             return invalid(
                 format!(
-                    "lock_delay: with the ttl it is {}, and this store grants {} at most",
+                    "lock_delay: {} is too long: with the ttl and a hundredth for clocks it is {}, and \
+                     this store grants at most {}",
+                    short(delay),
                     short(whole),
                     short(*most)
                 ),
@@ -173,18 +175,22 @@ impl Options {
             let with = if whole > ttl { " with its lock_delay" } else { "" };
             return invalid(
                 format!(
-                    "max_ttl: a ttl of {whole:?}{with} is longer than the {max:?} that are allowed"
+                    "max_ttl: a ttl of {}{with} is longer than the {} that are allowed",
+                    short(whole),
+                    short(max)
                 ),
                 "choose a shorter ttl; max_ttl must be the same for all who share the locks",
             );
         }
         let shortest = self.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);
         if shortest > ttl || !capabilities.ttl.contains(&shortest) {
-            let least = capabilities.ttl.start();
             return invalid(
                 format!(
-                    "adaptive_ttl: the shortest, {shortest:?}, must be at least the {least:?} that \
-                     this store grants and at most the longest, {ttl:?}"
+                    "adaptive_ttl: the shortest, {}, must be at least the {} that this store grants and at \
+                     most the longest, {}",
+                    short(shortest),
+                    short(*least),
+                    short(ttl)
                 ),
                 "choose other bounds",
             );
@@ -200,7 +206,9 @@ impl Options {
         if let Some(every) = self.renew_every.filter(|e| e.is_zero() || *e > ttl / 2) {
             return invalid(
                 format!(
-                    "renew_every: {every:?} must be above zero and at most half of the ttl, {ttl:?}"
+                    "renew_every: {} must be above zero and at most half of the ttl, {}",
+                    short(every),
+                    short(ttl)
                 ),
                 "leave it out for a third of the ttl",
             );
@@ -208,7 +216,9 @@ impl Options {
         if let Some(limit) = self.op_timeout.filter(|l| *l < SHORTEST_OP || *l > ttl / 2) {
             return invalid(
                 format!(
-                    "op_timeout: {limit:?} must be at least 1 ms and at most half of the ttl, {ttl:?}"
+                    "op_timeout: {} must be at least 1 ms and at most half of the ttl, {}",
+                    short(limit),
+                    short(ttl)
                 ),
                 "leave it out for a quarter of the ttl, two seconds at most",
             );
@@ -226,7 +236,11 @@ impl Options {
         let Handover { slice, times } = handover;
         if slice > ttl / 2 {
             return invalid(
-                format!("handover.slice: {slice:?} is more than half of the ttl, {ttl:?}"),
+                format!(
+                    "handover.slice: {} is more than half of the ttl, {}",
+                    short(slice),
+                    short(ttl)
+                ),
                 "choose a shorter slice or a longer ttl",
             );
         }
@@ -348,7 +362,9 @@ const _: () = assert!(Handover::MOST <= FencingToken::MAX_HANDOVERS);
 /// A length of time for people: `366d`, `36h`, and below that as it is: `1.5s`.
 fn short(length: Duration) -> String {
     const HOUR: u64 = 60 * 60;
+    const CENTURY: u64 = 100 * 366 * 24 * HOUR;
     match (length.subsec_nanos(), length.as_secs()) {
+        (_, seconds) if seconds > CENTURY => "more than a century".into(),
         (0, seconds) if seconds >= 2 * 24 * HOUR && seconds.is_multiple_of(24 * HOUR) => {
             format!("{}d", seconds / 24 / HOUR)
         }

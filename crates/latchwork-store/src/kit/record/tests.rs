@@ -19,6 +19,16 @@ fn claim(n: u128, mode: Mode) -> Claim {
     Claim { id: ClaimId::from_u128(n), mode, holder: format!("h{n}").into(), ..testing::claim("k") }
 }
 
+/// The longest ttl that there is, right after the boot.
+#[test]
+fn a_waiter_behind_an_endless_claim_looks_again_at_the_end_of_time() {
+    let mut bench = Bench { now: at(Duration::ZERO), ..Bench::new() };
+    let endless = |n| claim(n, Mode::Exclusive).with(|it| it.ttl = Duration::MAX);
+    assert_eq!(bench.granted(&endless(1)).ttl, Duration::MAX);
+    bench.blocked(&endless(2));
+    assert_eq!(bench.blocked(&endless(3)).retry_after, Some(Duration::MAX));
+}
+
 /// A record and a clock, with the short forms that the examples need.
 struct Bench {
     record: Record,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::Handover;
+use latchwork::{AdaptiveTtl, Handover, Period};
 use latchwork_store::*;
 
 use crate::engine::support::*;
@@ -37,6 +37,46 @@ async fn a_bad_option_names_its_field_and_nothing_is_clamped() {
     assert_eq!(world.store.asked(), (0, 0), "no request was made");
     let longest = locks().max_ttl(9 * SEC).mutex("k");
     assert_eq!(longest.acquire().await.unwrap().ttl(), 9 * SEC, "the longest is allowed");
+}
+
+/// Each duration that a user can set, as long as there is.
+#[tokio::test(start_paused = true)]
+async fn the_longest_duration_is_refused_or_works() {
+    let world = World::new();
+    let locks = || world.locks.clone();
+    let max = Duration::MAX;
+    let bounds = AdaptiveTtl { shortest: SEC, longest: max };
+    let refused = [
+        ("ttl", locks().ttl(max).mutex("k")),
+        ("ttl", locks().ttl(max).lock_delay(max).mutex("k")),
+        ("lock_delay", locks().lock_delay(max).mutex("k")),
+        ("lock_delay", locks().lock_delay(max / 2).mutex("k")),
+        ("adaptive_ttl.longest", locks().adaptive_ttl(bounds).mutex("k")),
+        (
+            "adaptive_ttl",
+            locks().adaptive_ttl(AdaptiveTtl { shortest: max, longest: SEC }).mutex("k"),
+        ),
+        ("renew_every", locks().renew_every(max).mutex("k")),
+        ("op_timeout", locks().op_timeout(max).mutex("k")),
+        ("handover.slice", locks().handover(Handover { slice: max, times: 1 }).mutex("k")),
+    ];
+    for (field, mutex) in refused {
+        let error = mutex.acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{field}");
+        assert!(error.message().starts_with(&format!("{field}: ")), "{field}: {error}");
+        assert!(!error.message().contains("18446744073709551615"), "{error}");
+    }
+    let lock = locks().max_hold(max).max_ttl(max).mutex("k");
+    let guard = lock.acquire_within(max).await.unwrap();
+    world.io.sleep(60 * SEC).await;
+    guard.release().await.unwrap();
+    let multi = locks().multi(["a", "b"]).acquire_within(max).await.unwrap();
+    multi.release().await.unwrap();
+    let election = locks().election("e").look_every(max);
+    let leader = election.campaign_within(max).await.unwrap();
+    leader.resign().await.unwrap();
+    let once = locks().once("o", Period::parse("1h", None).unwrap());
+    assert!(once.begin_within(max).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
