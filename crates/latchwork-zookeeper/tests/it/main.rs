@@ -14,6 +14,7 @@ mod faults;
 mod fence;
 mod hazards;
 mod interop;
+mod lock_delay;
 mod sasl;
 mod storm;
 mod surroundings;

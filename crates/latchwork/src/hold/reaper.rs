@@ -74,16 +74,16 @@ impl Reaper {
 
     /// Takes over a job. Never blocks and never panics: callable from a drop, outside any runtime.
     pub(crate) fn reap(&self, job: Job) {
-        let ticket = self.work();
+        // A lock delay may be long, and the store ends the claim after it anyway: a close does not wait for it.
+        let ticket = job.not_before.is_none().then(|| self.work());
         let this = self.clone();
         let untold = Untold::of(&job);
         self.io.spawn(async move {
-            this.give_back(job, untold).await;
-            drop(ticket);
+            this.give_back(job, untold, ticket).await;
         });
     }
 
-    async fn give_back(&self, job: Job, mut untold: Untold) {
+    async fn give_back(&self, job: Job, mut untold: Untold, ticket: Option<WorkTicket>) {
         let Job { claim, rules, closed_until, held, under_way, mut lead, not_before } = job;
         let op_timeout = rules.op_timeout(claim.ttl);
         if let Some(try_under_way) = under_way {
@@ -94,6 +94,7 @@ impl Reaper {
             drop(lead.take());
             self.io.sleep(at.since(self.io.now())).await;
         }
+        let _ticket = ticket.unwrap_or_else(|| self.work());
         // What the claim may have left ends by itself then (B15).
         let kept_for = claim.ttl.saturating_add(claim.holder.room_for_delay());
         let give_up = self.io.now().plus(kept_for);

@@ -374,6 +374,10 @@ impl LockManager {
     /// Guards that are still alive are told [`SessionEnded`](latchwork_store::LostReason::SessionEnded); an
     /// acquire that waits or comes later answers `Closed`.
     ///
+    /// A hold with a [`lock_delay`](Self::lock_delay) ends here without a release, so its key stays closed for the
+    /// delay. `close` does not wait for that. The key opens when the delay is over, if a handle of this manager
+    /// lives until then; otherwise when the ttl and the delay are over.
+    ///
     /// # Cancel safety
     ///
     /// The manager is closed in any case; dropping the future only stops waiting for answers.

@@ -91,3 +91,43 @@ async fn a_missed_release_is_repeated_until_the_delay_is_over() {
     let took = world.io.now().since(back);
     assert!(took <= 4 * SEC, "the key was closed for {took:?} longer");
 }
+
+/// One hold was lost before, and one is alive. Their keys stay closed for the delay all the same, and the store is
+/// asked to open them then.
+#[tokio::test(start_paused = true)]
+async fn a_close_does_not_wait_for_a_lock_delay() {
+    let world = World::new();
+    let locks = world.locks.clone().lock_delay(20 * SEC);
+    let alive = locks.mutex("k").acquire().await.unwrap();
+    let lost = locks.mutex("lost").max_hold(SEC).acquire().await.unwrap();
+    let lost_at = lost.lost().await.at;
+    world.io.sleep(3 * SEC).await;
+    let closed_at = world.io.now();
+    world.locks.close().await;
+    assert!(world.io.now().since(closed_at) < SEC, "{:?}", world.io.now().since(closed_at));
+    assert!(
+        matches!(alive.state(), HoldState::Lost(lost) if lost.reason == LostReason::SessionEnded)
+    );
+    let (_, others) = world.another();
+    for (key, ended_at) in [("lost", lost_at), ("k", closed_at)] {
+        let _next = others.mutex(key).acquire().await.unwrap();
+        let closed = world.io.now().since(ended_at);
+        assert!(closed >= 20 * SEC && closed <= 22 * SEC, "{key}: {closed:?}");
+    }
+}
+
+/// What is released at its end is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_close_waits_for_a_release_after_a_lock_delay() {
+    let world = World::new();
+    let lock = world.locks.mutex("k").max_hold(SEC).lock_delay(5 * SEC);
+    let lost_at = lock.acquire().await.unwrap().lost().await.at;
+    world.store.plan(|asked| match asked {
+        Asked::Release => Fault::DelayAnswer(2 * SEC),
+        _ => Fault::None,
+    });
+    world.io.sleep(6 * SEC - world.io.now().since(lost_at)).await;
+    world.locks.close().await;
+    let took = world.io.now().since(lost_at);
+    assert!(took >= 7 * SEC, "{took:?}");
+}
