@@ -1,13 +1,12 @@
 //! How a failed system call becomes an error that says what to do.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::io::Errno;
 
 use crate::dir::{Entry, STRANGE};
-use crate::owner::Owner;
+use crate::owner::{self, Owner};
 
 /// The error for a system call that failed, with the path and the next step.
 ///
@@ -84,16 +83,23 @@ pub(crate) fn not_set_up(at: &Entry, of_directory: Owner) -> BackendError {
     ))
 }
 
-/// The error for a directory that is in use for something else. `at` is a file in it.
-pub(crate) fn in_use(at: &Entry, first: &OsStr, count: usize) -> BackendError {
-    let root = at.root().display();
+/// The error for a directory that is in use for something else. `first` is in it.
+pub(crate) fn in_use(first: &Entry, count: usize) -> BackendError {
+    let (root, path) = (first.root().display(), first.path());
     let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+    let what = first.look().map(|stat| {
+        format!(", {} that belongs to {}", owner::describe(&stat), Owner::of_stat(&stat))
+    });
     BackendError::new(
         BackendErrorKind::Unsupported,
         Effect::NotApplied,
-        format!("{root} is no lock directory: it has {:?}{more} in it", first.to_string_lossy()),
+        format!(
+            "{root} is not a lock directory: it contains {}{}{more}",
+            path.display(),
+            what.unwrap_or_default()
+        ),
     )
-    .next_step(format!("name a directory of its own, for example file://{root}/locks"))
+    .next_step(format!("name an empty or a new directory, for example file://{root}/locks"))
 }
 
 /// The error for what is damaged on the disk.

@@ -8,19 +8,21 @@
 //! sessions/<id>.wake         where that process is told to look again
 //! ```
 
-use std::ffi::{OsStr, OsString};
+mod first_use;
+
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork_store::{BackendError, BackendErrorKind, Effect, Key, random_u128};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Key};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::dir::{Dir, Entry};
-use crate::failure::{failed, failed_at, foreign, in_use, not_set_up, strange};
+use crate::failure::{failed, failed_at, foreign, not_set_up, strange};
 use crate::owner::{self, Owner};
-use crate::record_file::{ASIDE, write_at};
+use crate::record_file::ASIDE;
 
 /// How many stripe files there are.
 pub(crate) const STRIPES: usize = 64;
@@ -30,7 +32,9 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 /// The directories in it.
 const PARTS: [&str; 3] = ["stripes", "records", "sessions"];
 
-/// What the format file says.
+/// What marks a lock directory.
+const FORMAT_FILE: &str = "latchwork.format";
+/// What it says.
 const FORMAT: &str = "latchwork-file 1\n";
 
 /// The names in one lock directory, and the modes of what is made in it.
@@ -66,69 +70,21 @@ impl Layout {
         Ok(Self { dir, dir_mode, file_mode, owner, shared, kept })
     }
 
-    /// Creates the directories, stripe files and format file that are missing.
+    /// Creates the format file, directories and stripe files that are missing.
     ///
     /// Also in a directory that was complete: what a temp cleaner took is needed again. Whoever
     /// has a removed stripe file open finds that it has lost its name.
     pub(crate) fn fill(&self) -> Result<(), BackendError> {
-        let format = self.dir.entry("latchwork.format");
-        let known = match read_text(&format) {
-            Ok(text) if text == FORMAT => true,
-            // Empty: the machine went down before the text reached the disk.
-            Ok(text) if text.is_empty() => false,
-            Ok(text) => return Err(other_format(&format, &text)),
-            Err(Errno::NOENT) => false,
-            Err(errno) => {
-                return Err(failed_at("read", &format, errno, Effect::NotApplied));
-            }
-        };
-        if !known {
-            self.refuse_anothers(&format)?;
+        let format = self.dir.entry(FORMAT_FILE);
+        if !self.is_marked(&format)? {
+            self.take_into_use(&format)?;
         }
         for name in PARTS {
             self.make_dir(&self.dir.entry(name))?;
         }
         // The records first: a process that finds a stripe makes records for it.
         self.make_parts("records", FileType::Directory)?;
-        self.make_parts("stripes", FileType::RegularFile)?;
-        if known {
-            return Ok(());
-        }
-        // Made aside and renamed, so that nobody reads half of it. Others do the same at the same
-        // time: the names are random, and whoever is last is as right.
-        let aside = self.dir.entry(format!("latchwork.format.{:032x}", random_u128()));
-        let made = aside.create(self.file_mode).and_then(|file| {
-            write_at(&file, FORMAT.as_bytes(), 0)?;
-            aside.rename(&format)
-        });
-        made.or_else(|errno| {
-            let _ = aside.remove();
-            // In a sticky directory the file of another user cannot be replaced.
-            if read_text(&format).is_ok_and(|text| text == FORMAT) { Ok(()) } else { Err(errno) }
-        })
-        .map_err(|errno| failed("create", &format.path(), errno, Effect::NotApplied))
-    }
-
-    /// Refuses a directory that is in use for something else: a home, for example, that was named by mistake.
-    ///
-    /// One that lost its format file to a temp cleaner still has its parts. What a new file system or an
-    /// empty repository has at its start is no use.
-    fn refuse_anothers(&self, format: &Entry) -> Result<(), BackendError> {
-        // Where this user may not look, others have made it what it is.
-        let Ok(mut names) = self.dir.entry(".").list() else { return Ok(()) };
-        let is_ours = |name: &OsString| {
-            let name = name.to_string_lossy();
-            PARTS.contains(&&*name) || name.starts_with("latchwork.format")
-        };
-        if names.iter().any(is_ours) {
-            return Ok(());
-        }
-        names.retain(|name| name != "lost+found" && !name.as_encoded_bytes().starts_with(b"."));
-        names.sort_unstable();
-        match names.first() {
-            None => Ok(()),
-            Some(first) => Err(in_use(format, first, names.len())),
-        }
+        self.make_parts("stripes", FileType::RegularFile)
     }
 
     /// Makes what is missing of the 64 parts of a directory, and checks that all can be trusted.
@@ -388,27 +344,6 @@ mod tests {
         let error = Layout::open(dir.path()).unwrap().fill().unwrap_err();
         assert_eq!(error.kind, BackendErrorKind::Unsupported);
         assert!(error.message.contains("latchwork-file 7"), "{error}");
-    }
-
-    /// A home that was named by mistake stays as it is. A new file system is empty but for `lost+found`.
-    #[test]
-    fn a_directory_in_use_for_something_else_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["lost+found", ".keep"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        std::fs::write(dir.path().join("letter"), "dear").unwrap();
-        let error = Layout::open(dir.path()).unwrap().fill().unwrap_err();
-        assert_eq!(error.kind, BackendErrorKind::Unsupported);
-        assert!(error.message.contains("\"letter\""), "{error}");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "nothing was made");
-        std::fs::remove_file(dir.path().join("letter")).unwrap();
-        Layout::open(dir.path()).unwrap().fill().unwrap();
-        // One of ours may have other files, and may have lost its format file.
-        std::fs::write(dir.path().join("letter"), "dear").unwrap();
-        Layout::open(dir.path()).unwrap().fill().unwrap();
-        std::fs::remove_file(dir.path().join("latchwork.format")).unwrap();
-        Layout::open(dir.path()).unwrap().fill().unwrap();
     }
 
     #[test]
