@@ -34,6 +34,7 @@ pub mod kit;
 mod late;
 mod lifeline;
 mod memory;
+mod process;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
@@ -64,6 +65,7 @@ pub use io::{Io, Task};
 pub use key::Key;
 pub use lifeline::Lifeline;
 pub use memory::MemoryBackend;
+pub use process::this_process;
 pub use token::{Fenced, FencingToken};
 pub use watch::Watch;
 pub use words::{

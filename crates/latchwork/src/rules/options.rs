@@ -10,7 +10,9 @@ use crate::rules::handover::Handover;
 use crate::rules::observe::{Event, Observer};
 use crate::rules::token_base::TokenBase;
 use latchwork_store::validity;
-use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Holder, Key, Moment};
+use latchwork_store::{
+    Capabilities, Error, ErrorKind, FencingToken, Holder, Key, Moment, this_process,
+};
 
 /// The options of a manager or a handle, with what was made of them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -375,7 +377,7 @@ fn short(length: Duration) -> String {
     }
 }
 
-/// `host pid 4711 (program)`.
+/// `host pid 4711 (program)`; in a container the pid is that of its namespace, and the text says so.
 fn default_holder() -> Arc<str> {
     static HOST_AND_PROGRAM: OnceLock<(String, String)> = OnceLock::new();
     let (host, program) = HOST_AND_PROGRAM.get_or_init(|| {
@@ -389,5 +391,5 @@ fn default_holder() -> Arc<str> {
             .unwrap_or_else(|| "unknown program".into());
         (host, program)
     });
-    format!("{host} pid {} ({program})", std::process::id()).into()
+    format!("{host} {} ({program})", this_process()).into()
 }

@@ -35,16 +35,36 @@ impl Machine {
         std::fs::write(&id, format!("{boot:08x}-1111-4222-8333-444455556666\n")).unwrap();
         let inner =
             command(&std::env::current_exe().unwrap(), "surroundings::steps", &self.locks());
-        let mut outer = Command::new("unshare");
-        if !rustix::process::geteuid().is_root() {
-            outer.args(["--user", "--map-root-user"]);
-        }
+        let mut outer = unshare();
         let mount = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
         outer.args(["--mount", "sh", "-c", mount]).arg(&id);
-        outer.arg(inner.get_program()).args(inner.get_args());
-        outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        connected(Process::spawn(outer))
+        within(outer, &inner)
     }
+
+    /// A process that is number 1 where it runs, sees no other, and no other sees by this number.
+    fn in_a_pid_namespace(&self) -> Process {
+        let inner =
+            command(&std::env::current_exe().unwrap(), "surroundings::steps", &self.locks());
+        let mut outer = unshare();
+        outer.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        within(outer, &inner)
+    }
+}
+
+/// Runs one command by another.
+fn within(mut outer: Command, inner: &Command) -> Process {
+    outer.arg(inner.get_program()).args(inner.get_args());
+    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    connected(Process::spawn(outer))
+}
+
+/// What starts a process in namespaces of its own.
+fn unshare() -> Command {
+    let mut outer = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        outer.args(["--user", "--map-root-user"]);
+    }
+    outer
 }
 
 fn connected(mut process: Process) -> Process {
@@ -88,6 +108,33 @@ fn h89_other_boot_ids_make_no_second_holder() {
         last = token(&ask(&mut other, "wait"));
         assert!(last > given, "{last} after {given}");
         assert_eq!(ask(&mut holder, "try without a place"), "blocked");
+    }
+}
+
+/// H89: a pid says nothing in another PID namespace. The holder of one is alive for all others, in both
+/// directions and between two that have the same pid, and its death is noticed.
+#[test]
+fn h89_pid_namespaces_make_no_second_holder() {
+    let machine = Machine::new();
+    let start: [fn(&Machine) -> Process; 3] =
+        [Machine::on_the_host, Machine::in_a_pid_namespace, Machine::in_a_pid_namespace];
+    let mut last = 0;
+    for (first, second) in [(0, 1), (1, 0), (1, 2)] {
+        let (mut holder, mut other) = (start[first](&machine), start[second](&machine));
+        let given = token(&ask(&mut holder, "try"));
+        assert!(given > last, "{given} after {last}");
+        assert_eq!(ask(&mut other, "try"), "blocked", "{first} holds, {second} tries");
+        assert_eq!(ask(&mut holder, "renew"), "held", "{first} holds, {second} tried");
+        assert_eq!(ask(&mut other, "try"), "blocked");
+        // One that comes later removes what dead processes left.
+        let mut third = start[second](&machine);
+        assert_eq!(ask(&mut third, "try"), "blocked", "{first} holds, {second} connected");
+        kill(third);
+        other.tell("wait");
+        kill(holder);
+        last = token(&other.line());
+        assert!(last > given, "{last} after {given}");
+        assert_eq!(ask(&mut other, "release"), "released");
     }
 }
 
