@@ -211,7 +211,7 @@ mod tests {
             assert_eq!(
                 left,
                 if is_whole { 4 } else { 1 },
-                "round {round}: a file is left of the race"
+                "round {round}: a file of the race remains"
             );
         }
     }

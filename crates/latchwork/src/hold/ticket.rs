@@ -42,7 +42,7 @@ impl Ticket {
             id: ClaimId::parse(id)?,
             mode: self::mode(mode)?,
             token: token.parse().ok()?,
-            ttl: Duration::from_millis(millis.parse().ok()?),
+            ttl: Some(Duration::from_millis(millis.parse().ok()?)).filter(|ttl| !ttl.is_zero())?,
             holder: Holder::from_stored(&unhex(holder)?),
         })
     }
@@ -108,6 +108,7 @@ mod tests {
         let id = ClaimId::random();
         for text in [
             "".to_owned(),
+            format!("lwd1.{id}.x.1.0.6b.6d"),
             "x".to_owned(),
             format!("lwd2.{id}.x.1.1.6b.68"),
             format!("lwd1.{id}.x.1.1.6b"),

@@ -20,7 +20,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a text that is no ticket. `Lost` if the lock is not held any more, because the ttl was over
+    /// `Invalid` for a text that is no ticket, and for a manager with another `token_floor` than the first. `Lost` if the lock is not held any more, because the ttl was over
     /// or the lock was taken away. `Unsupported` and `Unreachable` as for [`Guard::detach`]; after `Unreachable` it
     /// may be tried again.
     ///
@@ -60,13 +60,30 @@ impl LockManager {
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
         let first = rules.token(token);
         let first = first.ok_or_else(|| token_base::no_room(&key, &engine.capabilities))?;
+        if first.handed_over(ticket.token.handovers()) != Some(ticket.token) {
+            return Err(self.another_token(&ticket));
+        }
         let valid_until = validity::valid_until(sent.at, ttl);
         let granted = Granted { token: first, ttl, valid_until, sent, store_time };
         let lease = Lease::new(claim, granted, rules.clone(), engine.io.clock().as_ref());
         let watched = engine.watchdog.watch(lease);
         let guard = Guard::new(engine.clone(), watched, ticket.token.handovers());
-        engine.check_open(Some(&key))?;
         rules.tell(&Event::Adopted { key: &key, token: guard.token() });
+        // A guard that is dropped tells of its release.
+        engine.check_open(Some(&key))?;
         Ok(guard)
+    }
+
+    /// The hold goes on until its ttl is over.
+    fn another_token(&self, ticket: &Ticket) -> Error {
+        let message = format!(
+            "adopt: the ticket's token {} is not the one that the lock has here: this manager has another \
+             token_floor, or the ticket was changed",
+            ticket.token
+        );
+        Error::new(ErrorKind::Invalid, message)
+            .key(&ticket.key)
+            .store(self.engine().capabilities.store.clone())
+            .next_step("give both managers the same token_floor, and pass the ticket on unchanged")
     }
 }

@@ -34,6 +34,9 @@ async fn another_process_goes_on_with_the_same_token(stage: Stage) {
     let ticket = guard.detach().await.unwrap();
     a.locks.close().await;
     assert!(c.locks.mutex(NAME).try_acquire().await.unwrap().is_none());
+    // With the token of another manager's count, the next holder would be fenced.
+    let error = b.locks.clone().token_floor(token).adopt(&ticket).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     let adopted = b.locks.adopt(&ticket).await.unwrap();
     assert_eq!(adopted.token(), token);
     stage.sleep(stage.short() * 2).await;
