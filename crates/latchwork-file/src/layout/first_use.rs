@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn a_directory_with_anything_else_in_it_is_refused() {
         let aside = format!("latchwork.format.{}", "0".repeat(32));
-        let cases: [(&str, &dyn Fn(&Path)); 14] = [
+        type Case<'a> = (&'a str, &'a dyn Fn(&Path));
+        let cases: [Case<'_>; 14] = [
             ("letter", &|at| write(at, "dear").unwrap()),
             (".bashrc", &|at| write(at, "").unwrap()),
             (".config", &|at| create_dir(at).unwrap()),
