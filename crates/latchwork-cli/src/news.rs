@@ -13,23 +13,45 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InTheWay {
     name: Arc<str>,
-    /// The holder, if its name is known.
-    pub(crate) holder: Option<Arc<str>>,
+    /// `None` for a holder whose name is not known.
+    obstacle: Option<Obstacle>,
     ahead: Option<u32>,
+}
+
+/// What keeps a claim waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Obstacle {
+    Holder(Arc<str>),
+    /// The store may have lost locks, and grants none.
+    Quarantine,
 }
 
 impl InTheWay {
     /// A sentence about it; `waited` says for how long.
     pub(crate) fn sentence(&self, waited: &str) -> String {
         let mut text = format!("waiting for {:?}{waited}", self.name);
-        if let Some(holder) = &self.holder {
-            text += &format!(", held by {holder}");
+        match &self.obstacle {
+            Some(Obstacle::Quarantine) => {
+                text += ": the store may have lost locks, and grants none until its quarantine is over \
+                         (`latchwork doctor` says when; `latchwork init` ends that of a new store)";
+            }
+            // Writing to a String does not fail.
+            Some(Obstacle::Holder(holder)) => drop(write!(text, ", held by {holder}")),
+            None => {}
         }
         if let Some(ahead) = self.ahead.filter(|&ahead| ahead > 0) {
             // Writing to a String does not fail.
             let _ = write!(text, "; {} in the queue", ordinal(ahead.saturating_add(1)));
         }
         text
+    }
+
+    /// The holder, if its name is known.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        match &self.obstacle {
+            Some(Obstacle::Holder(holder)) => Some(holder),
+            _ => None,
+        }
     }
 }
 
@@ -114,7 +136,7 @@ impl News {
         let known = match &state.told {
             Some(told) if self.verbose => *told == what,
             // Some stores tell the name with the next look.
-            Some(told) => told.holder.is_some() || what.holder.is_none(),
+            Some(told) => told.obstacle.is_some() || what.obstacle.is_none(),
             None => false,
         };
         if !known {
@@ -134,14 +156,13 @@ impl Observer for News {
         match event {
             Event::Waiting { key, blocked } => {
                 // Nobody holds it then, and without a word nobody would know what is waited for.
-                let quarantine = || "a store in quarantine, which may have lost locks".into();
-                let holder = match blocked.cause {
-                    Cause::Quarantine => Some(quarantine()),
+                let obstacle = match blocked.cause {
+                    Cause::Quarantine => Some(Obstacle::Quarantine),
                     // It is done, and holds nothing.
                     Cause::Linger => None,
-                    _ => blocked.holder.as_ref().map(|holder| holder.shown()),
+                    _ => blocked.holder.as_ref().map(|holder| Obstacle::Holder(holder.shown())),
                 };
-                self.waits(InTheWay { name: key.as_str().into(), holder, ahead: blocked.ahead });
+                self.waits(InTheWay { name: key.as_str().into(), obstacle, ahead: blocked.ahead });
             }
             Event::TryFailed { key, error } if self.verbose => {
                 let message = format!("waiting for {:?}: {error}; trying again", key.as_str());
@@ -217,7 +238,8 @@ mod tests {
     fn the_place_in_the_queue_is_told() {
         let (news, mut heard) = News::new(true, true);
         for ahead in [Some(11), Some(2), Some(2), Some(1), Some(0), None] {
-            news.waits(InTheWay { name: "x".into(), holder: Some("a".into()), ahead });
+            let obstacle = Some(Obstacle::Holder("a".into()));
+            news.waits(InTheWay { name: "x".into(), obstacle, ahead });
         }
         assert_eq!(
             worth_a_line(&mut heard),

@@ -28,7 +28,7 @@ impl<'a> Progress<'a> {
                     self.last = Some(what);
                     self.refresh();
                 } else if is_news {
-                    let holder = what.holder.as_deref().map(|holder| ("holder", holder));
+                    let holder = what.holder().map(|holder| ("holder", holder));
                     let fields: Vec<_> = [("key", key)].into_iter().chain(holder).collect();
                     self.output.note("waiting", &what.sentence(""), &fields);
                 }
