@@ -37,6 +37,7 @@ fn tries(
     one: &Claim,
 ) -> tokio::task::JoinHandle<(Result<Attempt, BackendError>, Moment)> {
     let (process, io, one) = (process.clone(), io.clone(), one.clone());
+    #[expect(clippy::disallowed_methods, reason = "the caller's own task")]
     tokio::spawn(async move { (process.quorum.try_acquire(&one).await, io.now()) })
 }
 
