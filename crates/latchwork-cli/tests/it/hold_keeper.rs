@@ -4,10 +4,20 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use latchwork_services::{RedisOptions, RedisServer};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Holder, Running, Store, eventually, pid, processes, stat};
 use crate::hold::{keepers, no_keeper_is_left, path, run, script, status};
+
+/// A script that has a keeper, says `up`, and reads a line then.
+fn shell_and_keeper(store: &Store, text: &str) -> (Running, Pid) {
+    let mut command = script(store, "bash", text);
+    command.stdin(Stdio::piped());
+    let shell = Running::start(command);
+    shell.stdout.until("up");
+    let keeper = pid(keepers(store)[0]);
+    (shell, keeper)
+}
 
 /// An inner script knows the hold's id as well.
 #[test]
@@ -51,11 +61,7 @@ fn a_subshell_releases_the_hold_that_it_names() {
 fn a_shell_that_is_killed_while_it_evaluates_holds_nothing() {
     let store = Store::new();
     let text = "held=$(latchwork hold x) || exit; echo up; read line; eval \"$held\"; echo on";
-    let mut command = script(&store, "bash", text);
-    command.stdin(Stdio::piped());
-    let mut shell = Running::start(command);
-    shell.stdout.until("up");
-    let keeper = pid(keepers(&store)[0]);
+    let (mut shell, keeper) = shell_and_keeper(&store, text);
     kill_process(keeper, Signal::STOP).unwrap();
     drop(shell.child.stdin.take());
     let own = shell.child.id().to_string();
@@ -118,11 +124,7 @@ fn a_shell_that_comes_when_the_lock_is_doubtful_does_not_get_it() {
 fn a_signal_to_the_keeper_takes_no_lock_from_its_shell() {
     let store = Store::new();
     let text = "held=$(latchwork hold --ttl 2s x) && eval \"$held\" || exit; echo up; read line; latchwork release";
-    let mut command = script(&store, "bash", text);
-    command.stdin(Stdio::piped());
-    let mut shell = Running::start(command);
-    shell.stdout.until("up");
-    let keeper = pid(keepers(&store)[0]);
+    let (mut shell, keeper) = shell_and_keeper(&store, text);
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         kill_process(keeper, signal).unwrap();
         std::thread::sleep(Duration::from_millis(200));
@@ -242,11 +244,7 @@ fn nobody_is_waited_for_at_the_address_of_a_keeper() {
 fn a_stopped_keeper_is_not_waited_for_without_end() {
     let store = Store::new();
     let text = "held=$(latchwork hold x) && eval \"$held\" || exit; echo up; read line; latchwork release; echo $?";
-    let mut command = script(&store, "bash", text);
-    command.stdin(Stdio::piped());
-    let mut shell = Running::start(command);
-    shell.stdout.until("up");
-    let keeper = pid(keepers(&store)[0]);
+    let (mut shell, keeper) = shell_and_keeper(&store, text);
     kill_process(keeper, Signal::STOP).unwrap();
     drop(shell.child.stdin.take());
     assert_eq!(shell.stdout.next().as_deref(), Some("69"));
