@@ -64,7 +64,7 @@ impl Cli {
     /// Reads the arguments of this process.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let arguments = std::env::args_os().collect();
-        let cli = Self::try_parse_from(separator::insert(arguments, Self::command))?;
+        let cli = Self::try_parse_from(separator::insert(arguments, Self::command)?)?;
         match &cli.command {
             Command::Run(args) => args.words.check("run", ""),
             Command::Once(args) if !args.reset => args.words.check("once", " --every 1d"),

@@ -2,26 +2,67 @@
 
 use std::ffi::{OsStr, OsString};
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command};
 
 /// The commands that run another one, after one name.
 const RUNNERS: [&str; 3] = ["run", "once", "elect"];
+/// Programs that everybody gives a `-c`, and nobody names a lock after.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
 
 /// These arguments, with a `--` before the second word of a command that runs another:
 /// `run NAME make -j4` becomes `run NAME -- make -j4`.
 ///
 /// Where a `--` stands anywhere, nothing changes: all words before it are names.
-pub(super) fn insert(all: Vec<OsString>, command: impl FnOnce() -> Command) -> Vec<OsString> {
+///
+/// # Errors
+///
+/// For `run NAME WORD -c TEXT`: the word may be a command or a second name. One of a shell is a command.
+pub(super) fn insert(
+    all: Vec<OsString>,
+    command: impl FnOnce() -> Command,
+) -> Result<Vec<OsString>, clap::Error> {
     if all.iter().any(|word| word == "--") || !all.iter().any(is_runner) {
-        return all;
+        return Ok(all);
     }
-    match place(&all, command()) {
+    let mut command = command();
+    command.build();
+    match place(&all, &command) {
+        Some(at) if has_shell_text(&all[at..], &command) => Err(ambiguous(&all, &mut command)),
         Some(at) => {
             let mut all = all;
             all.insert(at, "--".into());
-            all
+            Ok(all)
         }
-        None => all,
+        None => Ok(all),
+    }
+}
+
+/// Whether these words may be names in front of a `-c TEXT`.
+fn has_shell_text(words: &[OsString], command: &Command) -> bool {
+    let program = words[0].to_string_lossy();
+    if SHELLS.iter().any(|shell| program.rsplit('/').next() == Some(shell)) {
+        return false;
+    }
+    let Some(run) = command.find_subcommand("run") else { return false };
+    let text = words.iter().position(|word| word.as_encoded_bytes().starts_with(b"-"));
+    text.is_some_and(|at| {
+        let is_whole = words[at].as_encoded_bytes().ends_with(b"c");
+        gives(run, &words[at], 'c') && (!is_whole || words.len() > at + 1)
+    })
+}
+
+fn ambiguous(all: &[OsString], command: &mut Command) -> clap::Error {
+    let verb = all.iter().find(|word| is_runner(word)).map(|word| word.to_string_lossy());
+    let verb = verb.unwrap_or_default();
+    let message = format!(
+        "a word between the name and -c may be a command or a second name; to run a command, write: \
+         latchwork {verb} NAME -- COMMAND -c ...; to run a text under the locks, write: latchwork {verb} -c TEXT NAME..."
+    );
+    let error = |command: &mut Command| command.error(ErrorKind::ArgumentConflict, &message);
+    match command.find_subcommand_mut(&*verb) {
+        Some(runner) => error(runner),
+        None => error(command),
     }
 }
 
@@ -44,22 +85,21 @@ pub(crate) fn verb(all: &[OsString], mut command: Command) -> Option<OsString> {
 }
 
 /// Where the command begins.
-fn place(all: &[OsString], mut command: Command) -> Option<usize> {
-    command.build();
-    let mut known = &command;
+fn place(all: &[OsString], command: &Command) -> Option<usize> {
+    let mut known = command;
     let mut names = 0;
     let mut at = 1;
     while at < all.len() {
         let word = &all[at];
         if let Some(takes_value) = option(known, word) {
             // All words beside the text of a shell are names.
-            if !std::ptr::eq(known, &raw const command) && gives(known, word, 'c') {
+            if !std::ptr::eq(known, command) && gives(known, word, 'c') {
                 return None;
             }
             at += 1 + usize::from(takes_value);
             continue;
         }
-        if std::ptr::eq(known, &raw const command) {
+        if std::ptr::eq(known, command) {
             if !is_runner(word) {
                 return None;
             }
@@ -119,7 +159,7 @@ mod tests {
 
     fn inserted(line: &str) -> String {
         let words = line.split(' ').map(OsString::from).collect();
-        let words = insert(words, crate::args::Cli::command);
+        let words = insert(words, crate::args::Cli::command).unwrap();
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
@@ -137,9 +177,32 @@ mod tests {
             ("lw --store run -v run x ls run", "lw --store run -v run x -- ls run"),
             ("lw once --every 1d x ./job a", "lw once --every 1d x -- ./job a"),
             ("lw elect x ./job", "lw elect x -- ./job"),
+            ("lw run x sh -c text", "lw run x -- sh -c text"),
+            ("lw run x /bin/bash -c text", "lw run x -- /bin/bash -c text"),
+            ("lw run x make -j4 -c text", "lw run x -- make -j4 -c text"),
             ("lw run -E3 --ttl -c x ls -c", "lw run -E3 --ttl -c x -- ls -c"),
         ] {
             assert_eq!(inserted(line), with);
+        }
+    }
+
+    #[test]
+    fn a_word_before_a_text_is_a_name_or_a_command() {
+        for line in [
+            "lw run a b -c text",
+            "lw run a b c -c text",
+            "lw run a b -ctext",
+            "lw run -v a b -vc text",
+            "lw once --every 1d a b -c text",
+            "lw elect a b -c text",
+        ] {
+            let words = line.split(' ').map(OsString::from).collect();
+            let error = insert(words, crate::args::Cli::command).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "an error of usage");
+            let verb =
+                ["run", "once", "elect"].into_iter().find(|verb| line.contains(verb)).unwrap();
+            let step = format!("latchwork {verb} NAME -- COMMAND -c");
+            assert!(error.to_string().contains(&step), "{line}: {error}");
         }
     }
 
