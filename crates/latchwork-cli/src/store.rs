@@ -1,6 +1,7 @@
 //! The store that a command uses: where its address comes from, and how its password stays hidden.
 
 mod address_file;
+mod recognised;
 mod second;
 mod secrets;
 
@@ -85,7 +86,10 @@ impl Store {
 
     /// The address without its password, and who named it.
     pub(crate) fn shown(&self) -> String {
-        let address = secrets::without(&self.address);
+        let address = recognised::shown(&self.address);
+        let address = address
+            .as_deref()
+            .unwrap_or("(an address that is not shown, because it has unknown parts)");
         match &self.source {
             Source::Option => format!("{address} (--store)"),
             Source::File(file) | Source::Pipe(file) => format!("{address} ({})", file.display()),
@@ -97,7 +101,10 @@ impl Store {
     /// The directory that it is, if it is one.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         let path = match self.address.strip_prefix("file://") {
+            // An address with options is refused, and is no directory.
+            Some(path) if path.contains(['?', '#']) => return None,
             Some(path) => percent_decode_str(path).collect(),
+            None if self.address.starts_with("//") && self.address.contains('@') => return None,
             None => self.address.clone().into_bytes(),
         };
         Some(PathBuf::from(OsString::from_vec(path))).filter(|path| path.is_absolute())

@@ -66,12 +66,12 @@ impl EtcdConfig {
         let tls = match scheme {
             "etcd" => None,
             "etcds" => Some(Tls::default()),
-            _ => return Err(invalid(format!("store: {scheme:?} is not an address of etcd"))),
+            _ => return Err(invalid("store: not an address of etcd".into())),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !path.is_empty() {
-            return Err(invalid(format!("store: etcd has no databases, but there is {path:?}")));
+            return Err(invalid("store: etcd has no databases, but there is a path".into()));
         }
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (Some(read_login(login)?), hosts),
@@ -175,7 +175,7 @@ mod tests {
             ("etcd://h/1", "databases"),
             ("etcd://user@h", "user"),
             ("etcd://:pw@h", "user"),
-            ("etcd://h?color=red", "color"),
+            ("etcd://h?color=red", "an option is unknown"),
             ("etcd://h?ca=/x", "TLS"),
             ("etcds://h?cert=/x", "key"),
             ("etcds://h?insecure=true", "insecure"),

@@ -121,7 +121,7 @@ impl RedisConfig {
             "rediss+sentinel" => (true, "sentinel"),
             "redis+cluster" => (false, "cluster"),
             "rediss+cluster" => (true, "cluster"),
-            _ => return Err(invalid(format!("store: {scheme:?} is not a scheme of Redis"))),
+            _ => return Err(invalid("store: not a scheme of Redis".into())),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -147,6 +147,13 @@ impl RedisConfig {
                         "store: the name of the master (service) is missing".into(),
                     ));
                 }
+                // Sentinels take no other names.
+                if !address::is_plain(&service) {
+                    return Err(invalid(
+                        "store: the name of the master (service) has characters that Sentinels refuse"
+                            .into(),
+                    ));
+                }
                 (Deployment::Sentinel { sentinels: endpoints, service }, database)
             }
             _ if !path.is_empty() && path != "0" => {
@@ -157,7 +164,7 @@ impl RedisConfig {
         let database = match database {
             "" => 0,
             number => number.parse().ok().filter(|n| *n >= 0).ok_or_else(|| {
-                invalid(format!("store: the database {number:?} is not a number"))
+                invalid("store: the database, after the host and a /, is not a number".into())
             })?,
         };
         let mut config = Self {
@@ -213,7 +220,7 @@ impl RedisConfig {
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
-        let bad = |what: &str| Err(invalid(format!("store: {name}={value:?} is not {what}")));
+        let bad = |what: &str| Err(invalid(format!("store: {name} is not {what}")));
         let flag = |value: &str| match value {
             "true" | "1" | "on" | "" => Some(true),
             "false" | "0" | "off" => Some(false),
@@ -369,7 +376,7 @@ mod tests {
             ("redis://user@h", "user"),
             ("redis+sentinel://h", "service"),
             ("redis+cluster://h/1", "database"),
-            ("redis://h?color=red", "color"),
+            ("redis://h?color=red", "an option is unknown"),
             ("redis://h?ca=/x", "TLS"),
             ("redis://h?min_replicas=x", "min_replicas"),
             ("redis://h?max_ttl=5s", "guard"),

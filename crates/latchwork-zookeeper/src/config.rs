@@ -85,7 +85,10 @@ impl ZooKeeperConfig {
     pub(crate) fn shown(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(Endpoint::to_string).collect();
         let scheme = if self.tls.is_some() { "zks" } else { "zk" };
-        format!("{scheme}://{}{}", servers.join(","), self.chroot)
+        // A path may have any character, but it may also be a password in the wrong place.
+        let is_shown = self.chroot.split(['/', ' ']).all(address::is_plain);
+        let chroot = if is_shown { &self.chroot } else { "/..." };
+        format!("{scheme}://{}{chroot}", servers.join(","))
     }
 }
 
@@ -144,9 +147,7 @@ fn read_chroot(path: &str) -> Result<String, Error> {
     for part in path.split('/') {
         let name = decode(part, "chroot")?;
         if name.is_empty() || !crate::names::is_plain(&name) {
-            return Err(invalid(format!(
-                "store: the chroot contains {name:?}, which is not a valid name"
-            )));
+            return Err(invalid("store: the chroot contains what is not a valid name".into()));
         }
         chroot.push('/');
         chroot.push_str(&name);
@@ -199,7 +200,7 @@ mod tests {
             ("zk://h/zookeeper/x", "chroot"),
             ("zk://user@h", "user"),
             ("zk://:pw@h", "user"),
-            ("zk://h?color=red", "color"),
+            ("zk://h?color=red", "an option is unknown"),
             ("zk://[::1", "bracket"),
             ("zk://u:p@h?auth=kerberos", "auth"),
             ("zk://h?auth=sasl", "user:password"),

@@ -24,37 +24,33 @@ pub(crate) enum Address {
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
                      redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, mem:, mem:NAME";
 
-/// What may be shown of an address that no store has read: all before the last @ may be a password.
-fn without_login(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, hosts)) => format!("...@{hosts}"),
-        None => url.to_owned(),
-    }
-}
-
 impl Address {
+    /// Reads an address. An error does not repeat it: whatever cannot be read may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |message: String| {
             Err(Error::new(ErrorKind::Invalid, message).next_step(format!("use one of: {KNOWN}")))
         };
+        if url.starts_with("//") && url.contains('@') {
+            return invalid("store: this begins like a URL, but has no scheme".into());
+        }
         if url.starts_with('/') {
             return Ok(Self::File(url.into()));
         }
         let Some((scheme, rest)) = url.split_once(':') else {
-            return invalid(format!("store: {:?} is not a URL", without_login(url)));
+            return invalid("store: this is not a URL; it has no scheme".into());
         };
         let scheme = scheme.to_ascii_lowercase();
         let url = format!("{scheme}:{rest}");
         match &*scheme {
             "mem" if rest.is_empty() => Ok(Self::Memory(None)),
             "mem" if rest.contains(['/', '?', '#']) => {
-                invalid(format!("store: {url:?} has more than a name after mem:"))
+                invalid("store: there is more than a name after mem:".into())
             }
             "mem" => Ok(Self::Memory(Some(rest.to_owned()))),
             "file" if rest.contains(['?', '#']) => {
+                let found = if rest.contains('?') { '?' } else { '#' };
                 let message = format!(
-                    "store: {url:?} has {:?} after the directory; a file address takes no options",
-                    &rest[rest.find(['?', '#']).unwrap_or_default()..]
+                    "store: there is a {found} after file:; a file address takes no options"
                 );
                 // Taken for a part of the name, it would make a second directory with locks of
                 // its own, that exclude nobody who left it out.
@@ -62,11 +58,7 @@ impl Address {
                 Err(Error::new(ErrorKind::Invalid, message).next_step(step))
             }
             "file" => Self::file(rest).map_or_else(
-                || {
-                    invalid(format!(
-                        "store: {url:?} needs an absolute path: file:///var/lib/app/locks"
-                    ))
-                },
+                || invalid("store: file: needs an absolute path: file:///var/lib/app/locks".into()),
                 Ok,
             ),
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
@@ -79,10 +71,7 @@ impl Address {
                 "store: Latchwork keeps no locks in PostgreSQL yet",
             )
             .next_step(format!("use one of: {KNOWN}"))),
-            _ => {
-                let url = without_login(&url);
-                invalid(format!("store: the scheme {scheme:?} of {url:?} is unknown"))
-            }
+            _ => invalid("store: the scheme is unknown".into()),
         }
     }
 
@@ -168,6 +157,7 @@ mod tests {
             "file://host/x",
             "file:///a%zz",
             "ftp://x",
+            "//user:password@h",
         ] {
             let error = Address::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");

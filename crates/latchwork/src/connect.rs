@@ -8,6 +8,8 @@ use latchwork_etcd::EtcdConfig;
 #[cfg(feature = "redis")]
 use latchwork_redis::{RedisConfig, redlock};
 use latchwork_store::doctor::{Finding, Prepared, Report};
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+use latchwork_store::kit::address::is_plain;
 use latchwork_store::{Backend, Error, ErrorKind, Io, MemoryBackend};
 #[cfg(feature = "zookeeper")]
 use latchwork_zookeeper::ZooKeeperConfig;
@@ -105,17 +107,26 @@ impl Store {
             #[cfg(feature = "redis")]
             Self::Redlock(config) => return redlock::init(config, io).await,
             #[cfg(feature = "etcd")]
-            Self::Etcd(_, url) => without_password("etcd", url),
+            Self::Etcd(_, url) => without_password(&url),
             #[cfg(feature = "zookeeper")]
-            Self::ZooKeeper(_, url) => without_password("zk", url),
+            Self::ZooKeeper(_, url) => without_password(&url),
         };
         Ok(Prepared { store, steps: Vec::new() })
     }
 }
 
+/// An address that was read, without its login and its options.
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-fn without_password(scheme: &str, url: String) -> Arc<str> {
-    url.rsplit_once('@').map_or(url.clone(), |(_, hosts)| format!("{scheme}://{hosts}")).into()
+fn without_password(url: &str) -> Arc<str> {
+    let (start, _) = url.split_once('?').unwrap_or((url, ""));
+    let (scheme, start) = start.split_once("://").unwrap_or(("", start));
+    let (authority, path) = start.split_once('/').unwrap_or((start, ""));
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+    match path {
+        "" => format!("{scheme}://{hosts}").into(),
+        path if path.split('/').all(is_plain) => format!("{scheme}://{hosts}/{path}").into(),
+        _ => format!("{scheme}://{hosts}/...").into(),
+    }
 }
 
 #[cfg(not(all(feature = "file", feature = "redis", feature = "etcd", feature = "zookeeper")))]

@@ -206,6 +206,19 @@ fn a_password_in_a_wrong_address_is_not_shown() {
     }
 }
 
+/// No command shows what it has not recognised, in text and in JSON.
+#[test]
+fn an_odd_address_is_not_shown() {
+    let store = Store::new();
+    for address in include_str!("../../src/store/odd_addresses.txt").lines() {
+        for command in [&["-v", "ls"][..], &["--json", "-v", "ls"], &["doctor"], &["init"]] {
+            let done = homeless_output(&store, &[&["--store", address], command].concat());
+            let shown = format!("{}{}", done.stdout, done.stderr);
+            assert!(!shown.contains("sekret"), "{address} {command:?}: {done:?}");
+        }
+    }
+}
+
 #[test]
 fn a_release_of_an_own_hold_needs_no_store() {
     let store = Store::new();

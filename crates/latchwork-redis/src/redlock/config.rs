@@ -129,7 +129,7 @@ mod tests {
             ("redlock://a,b,a:6379", "twice"),
             ("redlock://a,b,c:x", "port"),
             ("redlock://a,b,c/x", "database"),
-            ("redlock://a,b,c?color=red", "color"),
+            ("redlock://a,b,c?color=red", "an option is unknown"),
             ("redlock://a,b,c?min_replicas=1", "min_replicas"),
             ("redlock://a,b,c?plain=true", "plain"),
             ("redlock://a,b,c?guard=false&max_ttl=5s", "guard"),

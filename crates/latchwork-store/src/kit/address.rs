@@ -16,18 +16,22 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads `host`, `host:port` or `[v6]:port`, with escapes in the host.
+    /// Reads `host`, `host:port` or `[v6]:port`, with escapes in the host. A host has letters, digits, dots, dashes
+    /// and underscores; between brackets it is a number of IPv6, perhaps with a zone.
     ///
     /// # Errors
     ///
-    /// `Invalid` with the part that cannot be read.
+    /// `Invalid`, without the text: what is no host may be a password in the wrong place.
     pub fn parse(text: &str, default_port: u16) -> Result<Self, Error> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, rest) = rest
                     .split_once(']')
-                    .ok_or_else(|| invalid(format!("store: {text:?} has no closing bracket")))?;
-                (host, rest.strip_prefix(':'))
+                    .ok_or_else(|| invalid("store: a host has no closing bracket".into()))?;
+                match rest.strip_prefix(':') {
+                    None if !rest.is_empty() => return Err(not_a_host()),
+                    port => (host, port),
+                }
             }
             None => match text.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
@@ -37,17 +41,38 @@ impl Endpoint {
         if host.is_empty() {
             return Err(invalid("store: a host is missing".into()));
         }
-        let not_a_port =
-            |port| invalid(format!("store: the port {port:?} of {host} is not a port"));
-        let port = match port {
+        let host = decode(host, "host")?;
+        if !(if text.starts_with('[') { is_v6(&host) } else { is_plain(&host) }) {
+            return Err(not_a_host());
+        }
+        let port = match port.map(str::parse) {
             None => default_port,
-            Some(port) => match port.parse() {
-                Ok(0) | Err(_) => return Err(not_a_port(port)),
-                Ok(port) => port,
-            },
+            Some(Ok(port)) if port > 0 => port,
+            Some(_) => {
+                return Err(invalid(format!("store: the port of {host} is not a port")));
+            }
         };
-        Ok(Self { host: decode(host, "host")?, port })
+        Ok(Self { host, port })
     }
+}
+
+fn not_a_host() -> Error {
+    invalid(
+        "store: a host has characters that no host has; a password stands before the @ and has %XX for \
+         characters such as / ? # and @"
+            .into(),
+    )
+}
+
+/// Whether a text has only letters, digits, dots, dashes and underscores, as the names of hosts and services have.
+/// Others may be a password in the wrong place, and are not shown.
+pub fn is_plain(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+}
+
+fn is_v6(text: &str) -> bool {
+    let (number, zone) = text.split_once('%').unwrap_or((text, ""));
+    number.parse::<std::net::Ipv6Addr>().is_ok() && is_plain(zone)
 }
 
 impl fmt::Display for Endpoint {
@@ -108,7 +133,7 @@ fn invalid(message: String) -> Error {
 }
 
 /// The error for an option of an address that a store does not have: it names the nearest of those that it
-/// has, and all of them.
+/// has, and all of them. It does not repeat the option, which may be a password in the wrong place.
 pub fn unknown_option(name: &str, known: &[&str]) -> Error {
     /// How much alike two names are that one may be mistyped for, from 0 to 1.
     const ALIKE: f64 = 0.75;
@@ -118,8 +143,7 @@ pub fn unknown_option(name: &str, known: &[&str]) -> Error {
         Some(option) => format!("did you mean {option}? "),
         None => String::new(),
     };
-    let message = format!("store: the option {name:?} is unknown");
-    Error::new(ErrorKind::Invalid, message)
+    Error::new(ErrorKind::Invalid, "store: an option is unknown")
         .next_step(format!("{hint}the options are: {}", known.join(", ")))
 }
 
@@ -134,7 +158,8 @@ mod tests {
             ("h:1", "h:1"),
             ("[::1]", "[::1]:7"),
             ("[::1]:65535", "[::1]:65535"),
-            ("a%20b:2", "a b:2"),
+            ("redis%2Dmain_1.example:2", "redis-main_1.example:2"),
+            ("[fe80::1%25eth0]:2", "[fe80::1%eth0]:2"),
         ] {
             assert_eq!(Endpoint::parse(text, 7).unwrap().to_string(), shown);
         }
@@ -154,6 +179,12 @@ mod tests {
             let error = Endpoint::parse(text, 7).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{text}: {error}");
+        }
+        for text in
+            ["h#pw", "token=pw", "h pw", "[pw]", "[::1]pw", "h:pw", "[pw", "h%20pw", "h\npw"]
+        {
+            let error = Endpoint::parse(text, 7).unwrap_err().to_string();
+            assert!(error.starts_with("store: ") && !error.contains("pw"), "{text}: {error}");
         }
         assert!(!decode("pw%ff", "password").unwrap_err().to_string().contains("pw"));
     }
