@@ -104,7 +104,7 @@ const OTHERS: &[Row] = &[
     (&["--store", "", "ls"], 64, &["store:", "use one of"]),
     (&["--store", "ftp://h", "ls"], 64, &["store:", "the scheme is unknown", "use one of"]),
     (&["--store", "redis://h:x", "ls"], 64, &["store:", "port"]),
-    (&["--store", "redis://h?gard=true", "ls"], 64, &["store:", "an option is unknown", "guard"]),
+    (&["--store", "redis://h?gard=true", "ls"], 64, &["store:", "\"gard\"", "guard"]),
     (&["--store", "mem:", "run", "x", "true"], 64, &["mem:", "leave --store out"]),
     (&["--store-file", "/nonexistent", "ls"], 64, &["store file /nonexistent", "check its name"]),
     (&["--store-file", "/tmp", "ls"], 64, &["store file /tmp", "check its name"]),

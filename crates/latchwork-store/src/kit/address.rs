@@ -139,11 +139,13 @@ pub fn unknown_option(name: &str, known: &[&str]) -> Error {
     const ALIKE: f64 = 0.75;
     let alike = |option: &&str| strsim::jaro_winkler(name, option);
     let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
-    let hint = match nearest.filter(|option| alike(option) >= ALIKE) {
-        Some(option) => format!("did you mean {option}? "),
-        None => String::new(),
+    let (message, hint) = match nearest.filter(|option| alike(option) >= ALIKE) {
+        Some(option) => {
+            (format!("store: the option {name:?} is unknown"), format!("did you mean {option}? "))
+        }
+        None => ("store: an option is unknown".to_owned(), String::new()),
     };
-    Error::new(ErrorKind::Invalid, "store: an option is unknown")
+    Error::new(ErrorKind::Invalid, message)
         .next_step(format!("{hint}the options are: {}", known.join(", ")))
 }
 
