@@ -137,13 +137,17 @@ fn invalid(message: String) -> Error {
 pub fn unknown_option(name: &str, known: &[&str]) -> Error {
     /// How much alike two names are that one may be mistyped for, from 0 to 1.
     const ALIKE: f64 = 0.75;
+    /// From where on it is one that is mistyped for sure.
+    const MISTYPED: f64 = 0.9;
     let alike = |option: &&str| strsim::jaro_winkler(name, option);
     let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
-    let (message, hint) = match nearest.filter(|option| alike(option) >= ALIKE) {
-        Some(option) => {
-            (format!("store: the option {name:?} is unknown"), format!("did you mean {option}? "))
-        }
-        None => ("store: an option is unknown".to_owned(), String::new()),
+    let hint = match nearest.filter(|option| alike(option) >= ALIKE) {
+        Some(option) => format!("did you mean {option}? "),
+        None => String::new(),
+    };
+    let message = match nearest.filter(|option| alike(option) >= MISTYPED) {
+        Some(_) => format!("store: the option {name:?} is unknown"),
+        None => "store: an option is unknown".to_owned(),
     };
     Error::new(ErrorKind::Invalid, message)
         .next_step(format!("{hint}the options are: {}", known.join(", ")))

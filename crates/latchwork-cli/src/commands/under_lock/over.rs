@@ -61,5 +61,5 @@ pub(crate) fn default_holder(command: &[OsString]) -> String {
         words.push_str("...");
     }
     let host = uname.nodename().to_string_lossy();
-    format!("{user}@{host} pid {}: {words}", std::process::id())
+    format!("{user}@{host} {}: {words}", latchwork::store::this_process())
 }
