@@ -41,8 +41,7 @@ impl Outer {
 
     /// The claim of this hold, if the store still knows it; `floor` is the one that its answer was made with.
     ///
-    /// Stores of one kind may count alike, so one lock of this name and token in another store is told apart
-    /// by its holder.
+    /// Another store of the kind may have given the same token for this name, so the holder is compared as well.
     pub(super) fn party<'a>(
         &self,
         seen: &'a Snapshot,

@@ -222,7 +222,7 @@ impl Session<'_> {
             }
         };
         match released {
-            // Whoever took it away may have given it to another.
+            // The client that took it away may have given it to another.
             None if matches!(ended, Ok(Ended::Lost(Loss::Told(_)))) => {}
             None => {
                 let longest = coarse(ttl.saturating_add(delay.unwrap_or_default()));

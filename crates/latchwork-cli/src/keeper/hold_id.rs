@@ -39,13 +39,14 @@ impl HoldId {
         &self.0
     }
 
-    fn address(&self) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("latchwork-hold-{}", self.0))
+    /// The abstract name of its socket.
+    fn name(&self) -> String {
+        format!("latchwork-hold-{}", self.0)
     }
 
     /// Where the keeper of this hold listens.
     pub(super) fn listen(&self) -> io::Result<UnixListener> {
-        UnixListener::bind_addr(&self.address()?)
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(self.name())?)
     }
 
     /// Whether its keeper may still listen; that of another user or network namespace is out of reach.
@@ -55,11 +56,10 @@ impl HoldId {
 
     /// Never waits for somebody else: every user may listen at the address of a keeper that has ended.
     fn connect(&self) -> io::Result<UnixStream> {
-        let kind = (AddressFamily::UNIX, SocketType::STREAM);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(kind.0, kind.1, flags, None)?;
-        let name = format!("latchwork-hold-{}", self.0);
-        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let address = SocketAddrUnix::new_abstract_name(self.name().as_bytes())?;
+        rustix::net::connect(&socket, &address)?;
         let stream = UnixStream::from(socket);
         match peer(&stream)? {
             Some(_) => Ok(stream),

@@ -165,7 +165,7 @@ impl Keeper {
                         request.answer_at_once(&self.another());
                     }
                 },
-                // Whoever ends all processes of a service ends the shell as well, which may take its time.
+                // A service manager signals the shell as well, and the shell may clean up under the lock.
                 signal = signals.next() => if asks_to_end(signal) && !self.is_attached {
                     return Ok(Stop::Unwanted);
                 },
