@@ -127,8 +127,12 @@ fn release(held: Held) {
 
 /// The entry of a started process.
 pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
-    if role == "child-lock" {
-        return match crate::lock_child::run(args) {
+    if role == "child-lock" || role == "child-free" {
+        let done = match role {
+            "child-lock" => crate::lock_child::run(args),
+            _ => crate::free_child::run(args),
+        };
+        return match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{error}");

@@ -7,17 +7,21 @@ use std::time::Instant;
 use latchwork_services::{EtcdOptions, EtcdServer, Folder, RedisOptions, RedisServer};
 
 use crate::Outcome;
+use crate::goals::{self, Goal};
 use crate::installing::{self, ran};
 use crate::stats::{head, median, quantile, row, shortened};
 use crate::store::{Files, Store};
 
 const ROUNDS: usize = 200;
+/// How many times what flock takes a run on files may take.
+const TO_FLOCK: f64 = 1.6;
 
 /// A way to run `true`.
 struct Way {
     name: &'static str,
     /// The way that it is compared with.
     against: usize,
+    goal: Option<f64>,
     program: String,
     args: Vec<String>,
 }
@@ -25,7 +29,13 @@ struct Way {
 impl Way {
     fn new(name: &'static str, against: usize, program: &str, args: &[&str]) -> Self {
         let args = args.iter().map(ToString::to_string).collect();
-        Self { name, against, program: program.into(), args }
+        Self { name, against, goal: None, program: program.into(), args }
+    }
+
+    /// At most so many times what it is compared with.
+    fn goal(mut self, most: f64) -> Self {
+        self.goal = Some(most);
+        self
     }
 
     /// Microseconds of a run.
@@ -52,7 +62,7 @@ pub(crate) fn run() -> Outcome {
     let ways = [
         Way::new("`true`", 0, "true", &[]),
         Way::new("`flock FILE true`", 1, "flock", &[path, "true"]),
-        ours("`latchwork run NAME -- true`, file", 1, &files),
+        ours("`latchwork run NAME -- true`, file", 1, &files).goal(TO_FLOCK),
         Way::new("`etcdctl lock NAME -- true`", 3, "etcdctl", &[&endpoint, "lock", "b", "true"]),
         ours("`latchwork run NAME -- true`, etcd", 3, &etcd),
         ours("`latchwork run NAME -- true`, Redis", 5, &redis),
@@ -71,7 +81,8 @@ pub(crate) fn run() -> Outcome {
             }
         }
     }
-    head(&["a free run", "median", "90 %", "to the other command", "runs"]);
+    let titles = ["a free run", "median", "90 %", "to the other command", goals::TITLE, "runs"];
+    head(&titles);
     let middles: Vec<f64> = samples.iter_mut().map(|samples| median(samples)).collect();
     for ((n, way), (samples, missing)) in
         ways.iter().enumerate().zip(samples.iter_mut().zip(missing))
@@ -79,17 +90,19 @@ pub(crate) fn run() -> Outcome {
         let mut cells = vec![way.name.to_string()];
         match missing {
             Some(reason) => cells.push(format!("missing: {reason}")),
-            None => cells.extend([
-                format!("{:.2} ms", middles[n] / 1e3),
-                format!("{:.2} ms", quantile(samples, 0.9) / 1e3),
-                match way.against {
-                    other if other == n => "-".into(),
-                    other => format!("{:.2}", middles[n] / middles[other]),
-                },
-                samples.len().to_string(),
-            ]),
+            None => {
+                let part = middles[n] / middles[way.against];
+                let goal = way.goal.map(|most| Goal::at_most(most).judge(part).to_string());
+                cells.extend([
+                    format!("{:.2} ms", middles[n] / 1e3),
+                    format!("{:.2} ms", quantile(samples, 0.9) / 1e3),
+                    if way.against == n { "-".into() } else { format!("{part:.2}") },
+                    goal.unwrap_or_else(|| "-".into()),
+                    samples.len().to_string(),
+                ]);
+            }
         }
-        cells.resize(5, "-".into());
+        cells.resize(titles.len(), "-".into());
         row(&cells);
     }
     Ok(())

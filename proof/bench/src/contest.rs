@@ -44,13 +44,13 @@ pub(crate) struct Round {
 }
 
 /// Lets several kinds, ours first, compete in turns, in crowds of these sizes. `goal` says how many
-/// times the handovers of a kind Latchwork's should be.
+/// times the handovers of a kind Latchwork's should be, where each process has so many tasks.
 pub(crate) fn run(
     store: &dyn Store,
     kinds: Vec<Kind>,
     crowds: &[Crowd],
     (repeats, length): (usize, Duration),
-    goal: impl Fn(&Kind) -> Option<Goal>,
+    goal: impl Fn(&Kind, usize) -> Option<Goal>,
 ) -> crate::Outcome {
     let folder = latchwork_services::Folder::new()?;
     let (kinds, missing) = peers::install(kinds);
@@ -68,7 +68,7 @@ pub(crate) fn run(
             if processes == 1 { "one process".into() } else { format!("{processes} processes") };
         let tasks_each = if tasks == 1 { "one task".into() } else { format!("{tasks} tasks") };
         println!("{processes} of {tasks_each}, one key:\n");
-        table(&kinds, &missing, &rounds, &goal);
+        table(&kinds, &missing, &rounds, |kind| goal(kind, tasks));
         if tasks == 1 {
             note(store, &kinds, &rounds);
         }

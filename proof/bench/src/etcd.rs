@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use latchwork_services::{EtcdOptions, EtcdServer};
-use tokio::runtime::Builder;
 
 use crate::Outcome;
-use crate::etcd_bare::Bare;
 use crate::free_cycles::{self, Entry};
 use crate::goals::Goal;
 use crate::peers::{self, ETCD_CONCURRENCY, Kind, LATCHWORK, LATCHWORK_HANDOVER, WATCH_AND_PUT};
-use crate::{contest, handoffs, held_by_one};
+use crate::{contest, free_child, handoffs, held_by_one};
 
 fn start() -> Result<EtcdServer, Box<dyn std::error::Error>> {
     Ok(EtcdServer::start(&EtcdOptions::new())?)
@@ -18,17 +16,12 @@ fn start() -> Result<EtcdServer, Box<dyn std::error::Error>> {
 
 pub(crate) fn free() -> Outcome {
     let server = start()?;
-    let here = Builder::new_current_thread().enable_all().build()?;
-    let there = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let bare = Bare::connect(&server, &there).map_err(|error| error.to_string())?;
-    let locks = here.block_on(latchwork::connect(&server.url()))?;
     let (kinds, missing) = peers::install(vec![ETCD_CONCURRENCY]);
     let mut entries = vec![
-        Entry::here("bare", &here, |n| bare.clone().cycles(n))
+        Entry::apart("bare", free_child::BARE_ETCD, &server.url(), &[])?
             .goal(|_| Some(0.9))
             .counted(&server, &LATCHWORK),
-        Entry::latchwork("latchwork, with fencing token", &here, locks)
-            .counted(&server, &LATCHWORK),
+        Entry::latchwork("latchwork, with fencing token", &server)?,
     ];
     for kind in &kinds {
         entries.push(Entry::of(kind, &server)?);
@@ -39,13 +32,13 @@ pub(crate) fn free() -> Outcome {
 pub(crate) fn contend() -> Outcome {
     let kinds = vec![LATCHWORK, LATCHWORK_HANDOVER, ETCD_CONCURRENCY];
     let rounds = (5, Duration::from_secs(3));
-    contest::run(&start()?, kinds, contest::APART, rounds, Kind::contended_goal)
+    contest::run(&start()?, kinds, contest::APART, rounds, |kind, _| kind.contended_goal())
 }
 
 pub(crate) fn local() -> Outcome {
     let kinds = vec![LATCHWORK_HANDOVER, LATCHWORK, ETCD_CONCURRENCY];
     let rounds = (3, Duration::from_secs(2));
-    contest::run(&start()?, kinds, contest::LOCAL, rounds, Kind::contended_goal)
+    contest::run(&start()?, kinds, contest::LOCAL, rounds, |kind, _| kind.contended_goal())
 }
 
 pub(crate) fn handoff() -> Outcome {

@@ -1,6 +1,5 @@
 //! The bare writes of a lock on etcd, over the stubs and the library that Latchwork uses.
 
-use latchwork_services::EtcdServer;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tonic::transport::{Channel, Endpoint};
@@ -33,8 +32,10 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    pub(crate) fn connect(server: &EtcdServer, on: &Runtime) -> Result<Self> {
-        let address = format!("http://127.0.0.1:{}", server.port());
+    /// `etcd://HOST:PORT`
+    pub(crate) fn connect(url: &str, on: &Runtime) -> Result<Self> {
+        let (_, host) = url.split_once("://").ok_or("an address")?;
+        let address = format!("http://{host}");
         let made = on.spawn(async move {
             let channel = Endpoint::from_shared(address)?.tcp_nodelay(true).connect().await?;
             let mut leases = LeaseClient::new(channel.clone());

@@ -1,6 +1,7 @@
 //! Free locks: cycles of acquire and release on keys that nobody else wants, of several kinds in
 //! turns.
 
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use tokio::runtime::Runtime;
 use crate::Outcome;
 use crate::bars::FREE;
 use crate::child::Worker;
+use crate::free_child;
 use crate::goals::{self, Goal};
 use crate::peers::{self, Kind};
 use crate::stats::{Best, beside, head, median, micros, row, shortened};
@@ -20,12 +22,12 @@ const ROUNDS: usize = 15;
 const LENGTH: Duration = Duration::from_millis(300);
 
 pub(crate) struct Sample {
-    rate: f64,
-    cpu: f64,
+    pub(crate) rate: f64,
+    pub(crate) cpu: f64,
     /// Commands that the store got, a cycle.
     commands: f64,
     /// How long each cycle took.
-    times: Times,
+    pub(crate) times: Times,
 }
 
 type Taken = Result<Sample, Box<dyn std::error::Error>>;
@@ -37,6 +39,8 @@ pub(crate) struct Entry<'a> {
     own_thread: bool,
     /// How many times its rate Latchwork's should be, with so many tasks.
     goal: Box<dyn Fn(usize) -> Option<Goal> + 'a>,
+    /// How many times its client's CPU a cycle Latchwork's may be, with many tasks.
+    cpu_goal: Option<f64>,
     /// How many times the rate of another row its own should be with one task.
     beside: Option<(&'static str, f64)>,
     commands: Box<dyn Fn() -> Count + 'a>,
@@ -57,25 +61,29 @@ impl<'a> Entry<'a> {
     }
 
     fn inside(name: &'static str, mut sample: impl FnMut(usize, Duration) -> Sample + 'a) -> Self {
+        Self::new(name, move |tasks, length| Ok(sample(tasks, length)))
+    }
+
+    fn new(name: &'static str, sample: impl FnMut(usize, Duration) -> Taken + 'a) -> Self {
         Self {
             name,
             is_peer: false,
             own_thread: true,
             goal: Box::new(|_| None),
+            cpu_goal: None,
             beside: None,
             commands: Box::new(|| Ok(f64::NAN)),
-            sample: Box::new(move |tasks, length| Ok(sample(tasks, length))),
+            sample: Box::new(sample),
         }
-    }
-
-    /// The same with the connection on the caller's thread.
-    pub(crate) fn on_callers_thread(mut self) -> Self {
-        self.own_thread = false;
-        self
     }
 
     pub(crate) fn goal(mut self, goal: impl Fn(usize) -> Option<f64> + 'a) -> Self {
         self.goal = Box::new(move |tasks| goal(tasks).map(Goal::at_least));
+        self
+    }
+
+    pub(crate) fn cpu_goal(mut self, most: f64) -> Self {
+        self.cpu_goal = Some(most);
         self
     }
 
@@ -94,20 +102,30 @@ impl<'a> Entry<'a> {
         self.name
     }
 
-    /// Cycles of Latchwork in this process.
-    pub(crate) fn latchwork(
+    /// Cycles of this program in a process of its own, see [`free_child`].
+    pub(crate) fn apart(
         name: &'static str,
-        runtime: &'a Runtime,
-        locks: latchwork::LockManager,
-    ) -> Self {
-        Self::here(name, runtime, move |work| latchwork_cycles(locks.clone(), work))
-            .on_callers_thread()
+        (what, near): (&str, bool),
+        url: &str,
+        namespace: &[&str],
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut worker = Worker::spawn(command.args(["child-free", what, url]).args(namespace))?;
+        match worker.line()? {
+            line if line == "ready" => {}
+            other => return Err(format!("{name}: {other:?} instead of \"ready\"").into()),
+        }
+        let sample = move |tasks, length| other_sample(&mut worker, tasks, length);
+        Ok(Self { own_thread: !near, ..Self::new(name, sample) })
     }
 
-    /// Cycles of threads of this process that block, one for each task.
-    pub(crate) fn blocking(name: &'static str, locks: latchwork::LockManager) -> Self {
-        let sample = move |tasks, length| sample_of_threads(&locks, tasks, length);
-        Self::inside(name, sample).on_callers_thread()
+    /// Cycles of Latchwork in a process of its own.
+    pub(crate) fn latchwork(
+        name: &'static str,
+        store: &'a dyn Store,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let this = Self::apart(name, free_child::LATCHWORK, &store.address(), &[])?;
+        Ok(this.counted(store, &peers::LATCHWORK))
     }
 
     /// Cycles of another lock, in a process of its own.
@@ -120,7 +138,8 @@ impl<'a> Entry<'a> {
             name: kind.name,
             is_peer: kind.is_peer(),
             own_thread: kind.own_thread,
-            goal: Box::new(|tasks| kind.free_goal(tasks)),
+            goal: Box::new(|_| kind.free_goal()),
+            cpu_goal: None,
             beside: None,
             commands: Box::new(|| Ok(f64::NAN)),
             sample: Box::new(move |tasks, length| other_sample(&mut worker, tasks, length)),
@@ -196,9 +215,13 @@ pub(crate) fn run(
             let beside = entry.beside.filter(|_| tasks == 1).and_then(|(name, least)| {
                 let other = entries.iter().position(|entry| entry.name == name)?;
                 let goal = Goal::at_least(least).of(format!("to {name}"));
-                Some(goal.judge(rate(rows) / rate(&samples[other])).to_string())
+                Some(goal.judge(rate(rows) / rate(&samples[other])))
             });
-            let goal = (entry.goal)(tasks).map(|goal| goal.judge(part).to_string()).or(beside);
+            let mut verdicts = Vec::from_iter((entry.goal)(tasks).map(|goal| goal.judge(part)));
+            verdicts.extend(beside);
+            if let Some(most) = entry.cpu_goal.filter(|_| tasks > 1) {
+                verdicts.push(Goal::at_most(most).of("CPU").judge(cpu(ours) / cpu(rows)));
+            }
             let times = times(rows);
             row(&[
                 entry.name.into(),
@@ -206,7 +229,7 @@ pub(crate) fn run(
                 format!("{:.0}", rate(rows)),
                 format!("{:.2}", rate(rows) / rate(bare)),
                 format!("{part:.2}"),
-                goal.unwrap_or_else(|| "-".into()),
+                goals::cell(&verdicts),
                 micros(times.quantile(0.5)),
                 micros(times.quantile(0.99)),
                 format!("{:.2} us", cpu(rows)),
@@ -254,7 +277,7 @@ pub(crate) fn commands(rows: &[Sample]) -> f64 {
 }
 
 /// Runs so many tasks for a while.
-fn sample<F>(
+pub(crate) fn sample<F>(
     runtime: &Runtime,
     tasks: usize,
     length: Duration,
@@ -274,7 +297,11 @@ where
 }
 
 /// The same with threads that block.
-fn sample_of_threads(locks: &latchwork::LockManager, tasks: usize, length: Duration) -> Sample {
+pub(crate) fn sample_of_threads(
+    locks: &latchwork::LockManager,
+    tasks: usize,
+    length: Duration,
+) -> Sample {
     measured(length, |work| {
         std::thread::scope(|scope| {
             for n in 0..tasks {
@@ -349,7 +376,7 @@ impl Drop for Work {
     }
 }
 
-async fn latchwork_cycles(locks: latchwork::LockManager, mut work: Work) {
+pub(crate) async fn latchwork_cycles(locks: latchwork::LockManager, mut work: Work) {
     let mutex = locks.mutex(format!("bench/{}", work.name));
     while work.goes_on() {
         // Where servers vote, one of the last release that answers late may spoil a try.

@@ -16,6 +16,7 @@ mod etcd;
 mod etcd_bare;
 mod faults;
 mod faults_child;
+mod free_child;
 mod free_cycles;
 mod free_lock;
 mod goals;

@@ -270,8 +270,8 @@ impl Kind {
         self.name == WATCH_AND_PUT.name
     }
 
-    /// How many times its handovers Latchwork's should be: five times those of who polls, twice those
-    /// of who is told.
+    /// How many times its handovers Latchwork's should be: five times those of a client that polls, twice
+    /// those of one that is notified.
     pub(crate) fn contended_goal(&self) -> Option<Goal> {
         match self.waits {
             _ if self.is_ours() => None,
@@ -286,10 +286,9 @@ impl Kind {
         self.is_peer().then(|| Goal::at_most(0.5))
     }
 
-    /// How many times its free cycles Latchwork's should be, with so many tasks.
-    pub(crate) fn free_goal(&self, tasks: usize) -> Option<Goal> {
-        let least = if tasks > 1 && self.name == RSLOCK.name { 1.0 } else { 0.95 };
-        self.is_peer().then(|| Goal::at_least(least))
+    /// How many times its free cycles Latchwork's should be.
+    pub(crate) fn free_goal(&self) -> Option<Goal> {
+        self.is_peer().then(|| Goal::at_least(0.95))
     }
 
     /// Installs what is not there yet.

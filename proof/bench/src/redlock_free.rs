@@ -4,13 +4,12 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use redis::{Cmd, RedisResult, Value};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
-use crate::Outcome;
 use crate::free_cycles::{self, Entry, Work};
-use crate::peers;
 use crate::redis_free::{Bare, give_back, take};
 use crate::redlock_servers::{Five, SERVERS};
+use crate::{Outcome, free_child, peers};
 
 const MAJORITY: usize = SERVERS / 2 + 1;
 /// How much of the bare rate Latchwork's should be, with one task.
@@ -18,23 +17,23 @@ const PART: f64 = 0.9;
 
 pub(crate) fn run() -> Outcome {
     let five = Five::start()?;
-    let here = Builder::new_current_thread().enable_all().build()?;
-    let there = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let bare = BareFive::connect(&five, &there)?;
-    let locks = here.block_on(latchwork::connect(&five.url))?;
-    // To see what the guard costs. In a namespace of its own: one is guarded by all, or by none.
-    let unguarded = format!("{}?guard=false", five.url);
-    let unguarded = here.block_on(latchwork::connect(&unguarded))?.namespace("unguarded");
     let (kinds, missing) =
         peers::install(vec![peers::RSLOCK, peers::REDLOCK_MUTEX, peers::NODE_REDLOCK]);
     let of_bare = |tasks: usize| (tasks == 1).then_some(PART);
-    let ours = |name, locks| Entry::latchwork(name, &here, locks).counted(&five, &peers::LATCHWORK);
+    // To see what the guard costs. In a namespace of its own: one is guarded by all, or by none.
+    let unguarded = format!("{}?guard=false", five.url);
+    let unguarded = Entry::apart(
+        "latchwork, guard off, with fencing token",
+        free_child::LATCHWORK,
+        &unguarded,
+        &["unguarded"],
+    )?;
     let mut entries = vec![
-        Entry::here("bare", &here, |n| bare.clone().cycles(n))
+        Entry::apart("bare", free_child::BARE_FIVE, &five.url, &[])?
             .goal(of_bare)
             .counted(&five, &peers::SPIN),
-        ours("latchwork, guard on, with fencing token", locks),
-        ours("latchwork, guard off, with fencing token", unguarded),
+        Entry::latchwork("latchwork, guard on, with fencing token", &five)?,
+        unguarded.counted(&five, &peers::LATCHWORK),
     ];
     for kind in &kinds {
         entries.push(Entry::of(kind, &five)?);
@@ -50,15 +49,17 @@ pub(crate) fn run() -> Outcome {
 type Answer = Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>;
 
 #[derive(Clone)]
-struct BareFive(Vec<Bare>);
+pub(crate) struct BareFive(Vec<Bare>);
 
 impl BareFive {
-    fn connect(five: &Five, on: &Runtime) -> Result<Self, Box<dyn std::error::Error>> {
-        let connect = |server| Bare::connect(server, on);
-        Ok(Self(five.servers.iter().map(connect).collect::<Result<_, _>>()?))
+    /// `redlock://HOST:PORT,HOST:PORT...`
+    pub(crate) fn connect(url: &str, on: &Runtime) -> Result<Self, Box<dyn std::error::Error>> {
+        let (_, hosts) = url.split_once("://").ok_or("an address")?;
+        let connect = |host| Bare::connect(&format!("redis://{host}"), on);
+        Ok(Self(hosts.split(',').map(connect).collect::<Result<_, _>>()?))
     }
 
-    async fn cycles(self, mut work: Work) {
+    pub(crate) async fn cycles(self, mut work: Work) {
         let key = format!("bare/{}", work.name);
         // What a majority did not wait for is heard beside the next question.
         let mut late = Vec::new();

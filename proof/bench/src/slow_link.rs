@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use latchwork_services::{EtcdOptions, EtcdServer, RedisOptions, RedisServer};
-use tokio::runtime::Builder;
 
 use crate::Outcome;
 use crate::free_cycles::{Entry, commands, in_turns_of, rate, times};
@@ -26,14 +25,11 @@ pub(crate) fn run() -> Outcome {
         (&etcd, vec![peers::ETCD_CONCURRENCY]),
         (&zookeeper, of_zookeeper),
     ];
-    let runtime = Builder::new_current_thread().enable_all().build()?;
     for (store, kinds) in stores {
         let far = Far::new(store, DELAY)?;
         let trip = round_trip(&redis)?;
         let (kinds, missing) = peers::install(kinds);
-        let locks = runtime.block_on(latchwork::connect(&far.address()))?;
-        let mut entries =
-            vec![Entry::latchwork(LATCHWORK.name, &runtime, locks).counted(&far, &LATCHWORK)];
+        let mut entries = vec![Entry::latchwork(LATCHWORK.name, &far)?];
         for kind in &kinds {
             entries.push(Entry::of(kind, &far)?);
         }

@@ -9,11 +9,11 @@ use tokio::runtime::Builder;
 
 use crate::Outcome;
 use crate::contest::Contest;
-use crate::free_cycles::{self, Entry};
+use crate::free_cycles::{self, Entry, Work};
 use crate::goals::Goal;
 use crate::peers::{self, CURATOR, KAZOO, Kind, LATCHWORK, LATCHWORK_HANDOVER, ZOOKEEPER_CLIENT};
 use crate::store::Store;
-use crate::{contest, handoffs, held_by_one};
+use crate::{contest, free_child, handoffs, held_by_one};
 
 /// Cycles of so many tasks, and then some contention, make the server's machine compile what it does
 /// often.
@@ -57,29 +57,23 @@ pub(crate) fn start() -> Result<ZooKeeperServer, Box<dyn std::error::Error>> {
 
 pub(crate) fn free() -> Outcome {
     let server = start()?;
-    let here = Builder::new_current_thread().enable_all().build()?;
-    let locks = here.block_on(latchwork::connect(&server.address()))?;
-    let driver = latchwork::Driver::start()?;
-    let bare = here.block_on(Bare::connect(&server.url(), driver.io()))?;
     let (kinds, missing) = peers::install(vec![ZOOKEEPER_CLIENT, CURATOR, KAZOO]);
     let mut entries = vec![
-        Entry::here("bare", &here, |mut work| {
-            let bare = bare.clone();
-            async move {
-                let folder = format!("/bare-{}", work.name);
-                bare_cycles(bare, &folder, || work.goes_on()).await;
-            }
-        })
-        .on_callers_thread()
-        .goal(|_| Some(0.9))
-        .counted(&server, &LATCHWORK),
-        Entry::latchwork("latchwork, with fencing token", &here, locks)
+        Entry::apart("bare", free_child::BARE_ZOOKEEPER, &server.url(), &[])?
+            .goal(|_| Some(0.9))
             .counted(&server, &LATCHWORK),
+        Entry::latchwork("latchwork, with fencing token", &server)?,
     ];
     for kind in &kinds {
         entries.push(Entry::of(kind, &server)?);
     }
     free_cycles::run(entries, &missing, &server, "")
+}
+
+/// Bare cycles in a folder of their own.
+pub(crate) async fn bare_work(bare: Bare, mut work: Work) {
+    let folder = format!("/bare-{}", work.name);
+    bare_cycles(bare, &folder, || work.goes_on()).await;
 }
 
 /// Makes a node and lists, in one flight; then deletes the node.
@@ -93,7 +87,7 @@ async fn bare_cycles(bare: Bare, folder: &str, mut goes_on: impl FnMut() -> bool
 }
 
 /// A quarter more than the other client of this language, half as much again as the rest.
-fn goal(kind: &Kind) -> Option<Goal> {
+fn goal(kind: &Kind, _tasks: usize) -> Option<Goal> {
     let least = if kind.name == ZOOKEEPER_CLIENT.name { 1.25 } else { 1.5 };
     (!kind.is_ours()).then(|| Goal::at_least(least))
 }
