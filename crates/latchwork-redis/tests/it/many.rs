@@ -109,7 +109,7 @@ fn many_late_releases_free_nothing_of_others() {
 }
 
 /// How many requests of a kind are under way before others gather.
-const LANES: usize = 4;
+const LANES: usize = 6;
 
 /// Requests that are dropped while they gather are never sent, and those behind them go on.
 #[test]
