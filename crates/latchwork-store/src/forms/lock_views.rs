@@ -1,4 +1,4 @@
-//! What `inspect` sees of a key, as `latchwork show --json` prints it.
+//! The JSON of a key's state, as `latchwork show --json` prints it.
 
 use std::sync::Arc;
 use std::time::Duration;

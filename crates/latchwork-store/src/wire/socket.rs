@@ -1,4 +1,4 @@
-//! A socket that belongs to no reactor.
+//! A socket that is registered with no reactor.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -14,8 +14,8 @@ use super::remember;
 /// How much is read at once. A read that fills less has read everything that was there.
 const CHUNK: usize = 16 * 1024;
 
-/// A TCP connection for a protocol library. It reads only after one of its watchers has seen that
-/// there is something to read, and asks no reactor by itself.
+/// A TCP connection for a protocol library. It reads only after one of its watchers has seen data,
+/// and uses no reactor itself.
 ///
 /// [`Drive::open`](super::Drive::open) makes it.
 #[derive(Debug)]

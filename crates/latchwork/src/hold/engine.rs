@@ -1,4 +1,4 @@
-//! What all handles and guards of a manager share.
+//! The state that all handles and guards of a manager share.
 
 use std::fmt;
 use std::ops::Deref;

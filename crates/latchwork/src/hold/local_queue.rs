@@ -1,4 +1,4 @@
-//! One line per key and process: waiters of one process share one place in the store.
+//! One queue per key and process: waiters of one process share one place in the store.
 //!
 //! The first to come leads: it talks to the store for the line. The others wait here, without a
 //! trip, a connection or a timer at the store. The place in the store belongs to the line, not to

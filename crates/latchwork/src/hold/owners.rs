@@ -1,4 +1,4 @@
-//! Holds that their owner may enter again: who has which, and how often.
+//! The holds of reentrant mutexes: their owners, and how often each has acquired them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Gives back, in the background, what nobody waits for any more.
+//! Releases abandoned claims in the background.
 //!
 //! An acquire that was cancelled or gave up may have taken effect, a dropped guard must be freed,
 //! and a hold that was lost by the holder's own clock may still be kept by the store for a live

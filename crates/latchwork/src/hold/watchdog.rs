@@ -1,4 +1,4 @@
-//! Keeps holds alive, and tells when one has ended.
+//! Renews holds, and reports when one has ended.
 //!
 //! The watchdog is one future over all leases of a manager. It wakes when the next lease wants
 //! something, renews whatever is due in one call, and goes back to sleep. A lease that is granted

@@ -1,4 +1,4 @@
-//! Going on with a hold that another process has detached.
+//! Adopts a hold that another process has detached.
 
 use latchwork_store::validity;
 use latchwork_store::{Claim, Error, ErrorKind, Lost, LostReason, Order, Renewal, Stamp};
@@ -12,17 +12,20 @@ use crate::rules::observe::Event;
 use crate::rules::token_base;
 
 impl LockManager {
-    /// Goes on with a lock that another process has left held by [`Guard::detach`]: with the same key and the
-    /// same token. The key is the one of the ticket, whatever the namespace of this manager; options such as
+    /// Adopts a hold that another process has [detached](Guard::detach), with the same key and
+    /// token.
+    ///
+    /// The key is that of the ticket, whatever the namespace of this manager. Options such as
     /// `max_hold` and the observer are those of this manager.
     ///
     /// Adopt a ticket once. Two processes that adopt the same ticket would both hold the lock.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a text that is no ticket, and for a manager with another `token_floor` than the first. `Lost` if the lock is not held any more, because the ttl was over
-    /// or the lock was taken away. `Unsupported` and `Unreachable` as for [`Guard::detach`]; after `Unreachable` it
-    /// may be tried again.
+    /// `Invalid` for a text that is not a ticket, and for a manager whose `token_floor` differs
+    /// from that of the first. `Lost` if the lock is no longer held, because the ttl had ended or
+    /// the lock was released by force. `Unsupported` and `Unreachable` as for [`Guard::detach`];
+    /// after `Unreachable` it may be tried again.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What a user can set, checked together.
+//! The options that a user can set, checked together.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

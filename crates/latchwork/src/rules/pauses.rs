@@ -1,4 +1,4 @@
-//! How long the machine may have stood still: what the wall clock did beside the boot clock.
+//! Detects pauses of the machine by comparing the wall clock with the boot clock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Compares a store's clock with ours: how fast it runs, and whether it was set.
+//! Compares a store's clock with this machine's: its rate, and whether it was set.
 
 use std::time::Duration;
 

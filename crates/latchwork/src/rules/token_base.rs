@@ -1,4 +1,5 @@
-//! What is added to a store's own numbers, so that its tokens are above those of another store.
+//! The number that is added to a store's own numbers, so that its tokens exceed those of another
+//! store.
 
 use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Snapshot};
 

@@ -1,4 +1,4 @@
-//! How many tries on one key are under way at a time, for stores whose tries read a whole line.
+//! Limits the concurrent tries on one key, for stores whose tries read the whole queue.
 //!
 //! The work of claims that enter a line at once grows with the square of their number. Sent all
 //! together they are all answered late, so each is given up and sent again, and none gets through.

@@ -1,4 +1,4 @@
-//! The store of a test: one in memory, whose answers follow a script.
+//! The backend of a test store: in memory, with scripted answers.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The loop that gets a claim admitted: try, wait, deadline, unknown effects.
+//! The acquire loop: try, wait, deadline, unknown effects.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The wait in the line of this process, for the hold itself or for the lead of the line.
+//! Waiting in the queue of this process, for the hold itself or for the lead of the queue.
 
 use std::sync::Arc;
 

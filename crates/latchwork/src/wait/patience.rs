@@ -1,4 +1,4 @@
-//! How long to wait for admission, and the error when that was not long enough.
+//! How long an acquire may wait, and the error when it times out.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The end of a linger before its time.
+//! Opens a closed key before its linger ends.
 
 use super::{Alive, Now, Record, Wakeup};
 use crate::words::Released;

@@ -1,4 +1,4 @@
-//! When an observer of an election asks the store.
+//! Decides when an observer of an election asks the store.
 
 use std::mem;
 use std::time::Duration;
