@@ -1,4 +1,4 @@
-//! What this client knows of its claims: the lease of each, and its create revision.
+//! This client's claims: the lease of each, and its create revision.
 
 use std::collections::HashMap;
 use std::num::NonZeroI64;

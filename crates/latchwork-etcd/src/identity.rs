@@ -1,4 +1,4 @@
-//! Whether the members of an address are one cluster, and answer for themselves.
+//! Checks that the members of an address are one cluster, and answer for themselves.
 //!
 //! Members of two clusters would grant one lock twice. Each answer carries the number of its cluster,
 //! so a member that was replaced by one of another cluster is noticed by its first answer. Clusters

@@ -1,4 +1,4 @@
-//! Which boot of the machine something is from.
+//! The boot of the machine to which a session or a record belongs.
 //!
 //! What a claim says counts only within one boot: its session lives no longer, and its times are
 //! those of a clock that starts anew. The kernel's boot id tells boots apart, but some container

@@ -1,4 +1,4 @@
-//! How a failed system call becomes an error that says what to do.
+//! Turns a failed system call into an error with a next step.
 
 use std::path::Path;
 

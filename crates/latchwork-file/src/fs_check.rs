@@ -1,4 +1,4 @@
-//! Whether a directory lies on a file system whose locks hold.
+//! Checks that locks work on the directory's file system.
 //!
 //! A lock on a network file system may be kept by the server, by the client alone or by nobody,
 //! and may vanish when the server restarts; a death on another machine closes no descriptor here.

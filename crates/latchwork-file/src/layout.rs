@@ -1,4 +1,4 @@
-//! Where everything lies in the lock directory, and how it is made.
+//! The layout of the lock directory, and its creation.
 //!
 //! ```text
 //! latchwork.format           the version of this layout

@@ -1,4 +1,4 @@
-//! A session: how the processes of a machine know of each other whether they live.
+//! A session, by which the processes of a machine detect whether another one is alive.
 //!
 //! Each backend has one session with a random id, which marks its claims in the records. Its
 //! `.life` file is a named pipe that the backend opens for reading and writing and locks. The lock

@@ -1,4 +1,4 @@
-//! Inspecting: what a majority of the nodes that answer agree on.
+//! Inspection: the state that a majority of the answering nodes agrees on.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What Redis and the connection say, in the words of the contract.
+//! Maps errors of Redis and of the connection to those of the contract.
 //!
 //! Two questions are answered for each error: may the command have taken effect (B9), and what has
 //! to happen before the next try.

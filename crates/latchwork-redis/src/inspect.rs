@@ -1,4 +1,4 @@
-//! Who holds and who waits, without changing anything and without `KEYS`.
+//! Reads the holders and the waiters, without changing anything and without `KEYS`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What ZooKeeper and the connection say, in the words of the contract.
+//! Maps errors of ZooKeeper and of the connection to those of the contract.
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 

@@ -1,4 +1,4 @@
-//! What the store holds, for people.
+//! Reads the state of the store for people.
 
 use std::time::Duration;
 

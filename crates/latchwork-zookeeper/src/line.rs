@@ -1,4 +1,4 @@
-//! The line of a key as ZooKeeper tells it, and what follows from it for a claim.
+//! The queue of a key in ZooKeeper, and what it means for a claim.
 //!
 //! A claim is an ephemeral sequential node, named as Curator names them: `_c_<uuid>-lock-<number>`
 //! for a mutex, `_c_<uuid>-__READ__<number>` and `_c_<uuid>-__WRIT__<number>` for a read-write lock,

@@ -1,4 +1,4 @@
-//! Answers in bytes: where one ends, and what it says.
+//! Answers in bytes: their ends and their values.
 
 use std::io::{Error, ErrorKind};
 

@@ -1,4 +1,4 @@
-//! The server's clock against ours: by how much it is off, and whether it runs as ours does.
+//! Compares the server's clock with this machine's: its difference and its rate.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What stands among the locks that only a person can set right.
+//! Finds damaged and foreign locks that only a person can repair.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

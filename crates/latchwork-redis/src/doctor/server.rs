@@ -1,4 +1,4 @@
-//! What a server's settings mean for locks.
+//! Checks what a server's settings mean for locks.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The task of a session: connects, and beats.
+//! The task of a session: connects, and writes the pulse.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -1,4 +1,4 @@
-//! The way to one server: a stream of messages, each behind its length.
+//! The connection to one server: a stream of messages, each after its length.
 
 use std::io;
 use std::sync::Arc;
