@@ -141,7 +141,7 @@ impl Identity {
             Found::Front => {
                 let message = format!(
                     "{endpoint} is an etcd grpc-proxy: it renews leases at times of its own \
-                     choice, so a lease could end while its holder counts on it"
+                     choice, so a lease may expire while its holder relies on it"
                 );
                 let step = "name the members themselves, or a proxy that forwards connections, \
                     such as etcd gateway";

@@ -273,7 +273,9 @@ impl Shared {
 
 fn held_at(held: Held<'_>) -> Result<Held<'_>, BackendError> {
     match held.claim.floor > held.revision as u64 {
-        true => Err(unsupported("etcd cannot lift its revision to a floor")),
+        true => {
+            Err(unsupported("etcd does not support token floors inside a claim; use `token_floor`"))
+        }
         false => Ok(held),
     }
 }

@@ -93,7 +93,7 @@ pub(crate) fn id() -> Result<u128, BackendError> {
         BackendError::new(
             BackendErrorKind::Unsupported,
             Effect::NotApplied,
-            format!("cannot read {path}, which tells one boot of the machine from another"),
+            format!("cannot read {path}, which identifies the current boot"),
         )
         .next_step("mount /proc in this container")
     })
@@ -109,9 +109,8 @@ pub(crate) fn undecided(record: &str, life: &str) -> BackendError {
         BackendErrorKind::Denied,
         Effect::NotApplied,
         format!(
-            "{record} was written under another boot id: before a restart of the machine, or in \
-             a container with a boot id of its own. {life}, which would tell which, cannot be \
-             opened"
+            "{record} was written under another boot id (before a reboot, or in a container with \
+             its own). Latchwork cannot tell which: {life} cannot be opened"
         ),
     )
     .next_step(

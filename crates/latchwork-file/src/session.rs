@@ -85,7 +85,7 @@ impl Session {
     pub(crate) fn can_be_found(&self) -> Result<bool, BackendError> {
         match identity_at(&self.life_path) {
             Ok(found) => Ok(found == Some(self.life_identity)),
-            Err(errno) => Err(failed("look at", &self.life_path, errno, Effect::NotApplied)),
+            Err(errno) => Err(failed("examine", &self.life_path, errno, Effect::NotApplied)),
         }
     }
 
@@ -129,7 +129,7 @@ fn begin_life(layout: &Layout, id: u128) -> Result<Option<(OwnedFd, Identity)>, 
             return Err(failed("lock", errno));
         }
     }
-    let stat = rustix::fs::fstat(&life).map_err(|errno| failed("look at", errno))?;
+    let stat = rustix::fs::fstat(&life).map_err(|errno| failed("examine", errno))?;
     Ok((stat.st_nlink > 0).then(|| (life, stat.into())))
 }
 

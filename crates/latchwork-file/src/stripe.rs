@@ -110,7 +110,7 @@ impl Stripe {
         }
         let locked = Locked { stripe: self, opened, header: None };
         // Whoever comes now locks the file that has the name now.
-        if self.at.identity().map_err(|e| self.failed("look at", e))? != Some(identity) {
+        if self.at.identity().map_err(|e| self.failed("examine", e))? != Some(identity) {
             return Ok(Try::Removed);
         }
         Ok(Try::Locked(locked))

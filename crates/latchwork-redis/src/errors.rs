@@ -76,7 +76,7 @@ const STATES: [(&str, &str, Reaction); 5] = [
     ("OOM", "the server is full (maxmemory): free memory or raise the limit", Reaction::None),
     (
         "MISCONF",
-        "the server cannot save its data and refuses writes: look at its disk",
+        "the server cannot save its data and refuses writes: check its disk",
         Reaction::None,
     ),
     ("NOREPLICAS", "too few replicas are connected (min-replicas-to-write)", Reaction::None),

@@ -307,7 +307,9 @@ impl fmt::Display for Lost {
             LostReason::Taken => "the store reports that the lock is no longer held",
             LostReason::SessionEnded => "the session that held the lock has ended",
             LostReason::MaxHold => "the lock reached its longest allowed hold (max_hold)",
-            LostReason::Forked => "the lock is held by the process that this one was forked from",
+            LostReason::Forked => {
+                "this process was forked from the holder and does not hold the lock"
+            }
         })
     }
 }

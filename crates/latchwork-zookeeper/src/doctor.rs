@@ -203,9 +203,13 @@ fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
         scheme == "world" && id == "anyone" && rights & CHANGES != 0
     };
     match access.iter().any(is_open) {
-        true => Finding::info("access", "everybody who can reach the servers can change the locks")
-            .consequence("a client that deletes a node ends the lock of its holder")
-            .remedy("write user:password@ in the address, and set an ACL on the chroot (setAcl)"),
+        true => {
+            Finding::info("access", "every client that can reach the servers can change the locks")
+                .consequence("a client that deletes a node ends the lock of its holder")
+                .remedy(
+                    "write user:password@ in the address, and set an ACL on the chroot (setAcl)",
+                )
+        }
         false => Finding::ok("access", "the chroot has an ACL"),
     }
 }

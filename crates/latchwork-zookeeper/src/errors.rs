@@ -100,5 +100,5 @@ pub(crate) fn taken_back() -> BackendError {
 pub(crate) fn restless() -> BackendError {
     let message = "the claim's node was missing each time the queue was read";
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .next_step("find out who deletes nodes of this lock")
+        .next_step("find out which client deletes nodes of this lock")
 }

@@ -194,7 +194,7 @@ impl Line {
             |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
         if let Some(stranger) = self.strangers.first() {
             let what = format!("{stranger:?} among the claims is not a node of Latchwork");
-            let step = "use another key, or find out who created it";
+            let step = "use another key, or find out which client created it";
             return Some(mismatch(what).next_step(step));
         }
         let used = self.places[..ahead].first()?.mode.shape();

@@ -107,7 +107,7 @@ fn first_line(bytes: &[u8]) -> Result<Option<(u8, &[u8])>, Error> {
         None => Err(strange(format_args!("has a line without an end"))),
         Some(end) => match rest[..end].strip_suffix(b"\r") {
             Some(line) => Ok(Some((*kind, line))),
-            None => Err(strange(format_args!("has a line with another end"))),
+            None => Err(strange(format_args!("has a line that does not end with CRLF"))),
         },
     }
 }

@@ -59,8 +59,8 @@ impl Endpoint {
 
 fn not_a_host() -> Error {
     invalid(
-        "store: a host has characters that no host has; a password stands before the @ and has %XX for \
-         characters such as / ? # and @"
+        "store: a host has invalid characters; write a password before the @, with %XX for characters \
+         such as / ? # and @"
             .into(),
     )
 }

@@ -51,7 +51,7 @@ impl Tls {
 
     fn settings(&self) -> Result<ClientConfig, BackendError> {
         let provider = Arc::new(ring::default_provider());
-        let failed = |e: Error| bad(format!("store: TLS: {e}"), "look at cert and key");
+        let failed = |e: Error| bad(format!("store: TLS: {e}"), "check the files of cert and key");
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(failed)?;

@@ -171,8 +171,8 @@ impl Task {
                 };
                 if !failed.is_empty() {
                     let none = match servers {
-                        1 => "ZooKeeper does not serve".to_owned(),
-                        n => format!("none of {n} servers of ZooKeeper serves"),
+                        1 => "the ZooKeeper server does not serve requests".to_owned(),
+                        n => format!("none of the {n} ZooKeeper servers serves requests"),
                     };
                     let server = &self.ensemble.config.servers[self.server];
                     // That a server is full says more.

@@ -139,7 +139,8 @@ async fn why_closed(
     match said {
         Ok(said) if said.is_empty() => Trouble::Full,
         Ok(said) if String::from_utf8_lossy(&said).contains("not currently serving") => {
-            io::Error::other("it does not serve: no majority of the servers runs").into()
+            io::Error::other("it does not serve requests: no majority of the servers is running")
+                .into()
         }
         // It takes connections: either one has become free, or it is the session that it refuses.
         Ok(_) if resumes => Trouble::NotTaken,

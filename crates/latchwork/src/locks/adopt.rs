@@ -52,12 +52,12 @@ impl LockManager {
         let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
         let not_held = || {
             let lost = Lost::new(LostReason::Taken, engine.io.now());
-            let message = "adopt: the lock is not held any more";
+            let message = "adopt: the lock is no longer held";
             Error::new(ErrorKind::Lost, message)
                 .with_lost(lost)
                 .key(&key)
                 .store(engine.capabilities.store.clone())
-                .next_step("adopt a ticket within its ttl, or acquire the lock anew")
+                .next_step("adopt a ticket within its ttl, or acquire the lock again")
         };
         let Renewal::Held { ttl, token, store_time } = answer else { return Err(not_held()) };
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());

@@ -31,7 +31,7 @@ const SLACK: u32 = 100;
 /// The next step if a task is closed until a later moment than the end of its period. That can be
 /// years away, so check the clocks first: a host whose clock is wrong closes it again.
 const TOO_LONG: &str = "use one period on all hosts and check their clocks; then open the task with \
-                        `latchwork once --reset NAME` or `Once::reset`";
+                        `latchwork once --reset NAME` (in a program: `Once::reset`)";
 
 /// The next step if it is closed until an earlier one.
 const ANOTHER: &str = "use one period on all hosts, and check their clocks";
@@ -263,17 +263,16 @@ impl Once {
 
     /// The key is closed until a moment that is the end of no period of ours.
     fn other_period(&self, why: &Skipped, left: Duration, ends_in: Duration) -> Error {
-        let seconds = |length: Duration| Duration::from_secs(length.as_secs());
         let by = match why {
             Skipped::Done { by: Some(by), .. } => format!(" (by {by})"),
             _ => String::new(),
         };
         let message = format!(
-            "once: the task is closed for another {:?}{by}, but its period ({}) ends in {:?}: it was \
+            "once: the task is closed for another {}{by}, but its period ({}) ends in {}: it was \
              run with another period or time zone, or on a host whose clock was wrong",
-            seconds(left),
+            in_words(left),
             self.every,
-            seconds(ends_in),
+            in_words(ends_in),
         );
         let error = Error::new(ErrorKind::Mismatch, message)
             .store(self.lock.engine().capabilities.store.clone())
@@ -307,6 +306,17 @@ impl Once {
             Ok(result) => run.finish(result).await,
             Err(lost) => OnceOutcome::Lost(lost),
         })
+    }
+}
+
+/// A length of time in its two largest units: `15h 44m`.
+fn in_words(length: Duration) -> String {
+    let seconds = length.as_secs();
+    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}m {}s", seconds % 60),
+        (0, hours, minutes) => format!("{hours}h {minutes}m"),
+        (days, hours, _) => format!("{days}d {hours}h"),
     }
 }
 

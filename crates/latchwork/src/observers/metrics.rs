@@ -229,7 +229,7 @@ fn describe() {
         ("latchwork_hold_seconds", "how long a hold lasted"),
         ("latchwork_renewal_seconds", "how long a renewal took"),
         ("latchwork_renewal_late_seconds", "how much later than planned a renewal was sent"),
-        ("latchwork_remaining_seconds", "what was left of the validity after a renewal failed"),
+        ("latchwork_remaining_seconds", "the validity that remained after a renewal failed"),
     ] {
         describe_histogram!(name, Unit::Seconds, what);
     }
@@ -241,16 +241,16 @@ fn describe() {
     }
     for (name, what) in [
         ("latchwork_acquired_total", "grants of the store"),
-        ("latchwork_handovers_total", "holds that passed on inside the process"),
+        ("latchwork_handovers_total", "holds that were handed over inside the process"),
         ("latchwork_blocked_tries_total", "tries of waiters that were blocked"),
         ("latchwork_abandoned_waits_total", "waits that ended without the lock"),
         ("latchwork_renewals_total", "renewals, by result"),
         ("latchwork_lost_total", "holds that ended without a release, by reason"),
         ("latchwork_suspect_total", "holds that came into doubt"),
         ("latchwork_clock_events_total", "steps and changes of rate of the store's clock"),
-        ("latchwork_failed_tries_total", "tries that the store did not answer well"),
-        ("latchwork_settled_total", "claims that nobody uses and that were taken back"),
-        ("latchwork_release_failures_total", "claims that could not be given back"),
+        ("latchwork_failed_tries_total", "tries that failed with an error"),
+        ("latchwork_settled_total", "abandoned claims that were released in the background"),
+        ("latchwork_release_failures_total", "releases that failed"),
     ] {
         describe_counter!(name, Unit::Count, what);
     }

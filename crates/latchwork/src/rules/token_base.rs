@@ -50,7 +50,7 @@ pub(crate) fn no_room(key: &Key, capabilities: &Capabilities) -> Error {
     Error::new(ErrorKind::Invalid, message)
         .key(key)
         .store(capabilities.store.clone())
-        .next_step("start the tokens of the resource anew, while nobody holds the lock")
+        .next_step("reset the tokens of the resource while the lock is not held")
 }
 
 #[cfg(test)]

@@ -214,7 +214,7 @@ impl<'a> Pending<'a> {
                         Effect::NotApplied,
                         "the store answers so slowly that less than half of the ttl was left",
                     )
-                    .next_step("use a longer ttl, or look at the store and the network")
+                    .next_step("use a longer ttl, or check the store and the network")
                 }
                 Ok(Attempt::Blocked(blocked)) => {
                     failing_since = None;
@@ -302,7 +302,7 @@ impl<'a> Pending<'a> {
                     message,
                 )
                 .next_step(
-                    "look at the store's load, and at how many tasks of this process want the key",
+                    "check the store's load, and how many tasks of this process wait for the key",
                 );
                 Err(engine.seen(error, Some(&self.claim.key)))
             }
