@@ -256,6 +256,6 @@ mod tests {
         assert_eq!(watch(at(200)), (vec![("k/1f".into(), first, 7)], false));
         claims.let_go(first);
         assert!(claims.lock().values().all(|entry| entry.watch.is_none()));
-        assert_eq!(watch(at(200)), (vec![], false), "they are being given back");
+        assert_eq!(watch(at(200)), (vec![], false), "they are being released");
     }
 }

@@ -55,7 +55,7 @@ pub struct Finding {
     pub code: &'static str,
     /// The part of the store, if it has parts: a node's address.
     pub part: Option<Arc<str>>,
-    /// What was found, in one line.
+    /// The facts, in one line.
     pub found: String,
     /// The consequence for locks, in one line; empty if there is none.
     pub consequence: String,

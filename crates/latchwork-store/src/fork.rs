@@ -50,7 +50,7 @@ mod imp {
 
     pub(super) fn mark() -> &'static Mark {
         MARK.get_or_init(|| {
-            #[expect(unsafe_code, reason = "there is no safe way to be told of a fork")]
+            #[expect(unsafe_code, reason = "there is no safe way to detect a fork")]
             // SAFETY: the handler only stores to atomics and makes system calls that are safe in
             // a signal handler, and so in the child of a process with many threads.
             let handled = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };

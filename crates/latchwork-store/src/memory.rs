@@ -93,7 +93,7 @@ struct Table {
 #[derive(Default)]
 struct Entry {
     record: Record,
-    /// One for each claim in line: where its wake-up waits for it.
+    /// The wake-ups, one for each claim in the queue.
     seats: HashMap<ClaimId, Arc<Notify>>,
 }
 
@@ -231,7 +231,7 @@ impl Backend for MemoryBackend {
             });
             match seat {
                 Some(seat) => seat.notified().await,
-                // It takes no place in line: only core's own timer can tell it to look.
+                // It takes no place in the queue: only the engine's own timer makes it check.
                 None if !claim.waits => std::future::pending().await,
                 None => {}
             }

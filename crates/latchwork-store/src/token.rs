@@ -98,7 +98,7 @@ pub struct Fenced {
 
 impl fmt::Display for Fenced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} was overtaken by {}", self.refused, self.newest)
+        write!(f, "token {} was superseded by {}", self.refused, self.newest)
     }
 }
 

@@ -160,7 +160,7 @@ fn ticks(settings: &HashMap<String, u64>) -> Option<Finding> {
     } else {
         Finding::critical("ticks", found)
             .consequence(
-                "a session of less than two ticks may end while its holder counts on the lock",
+                "a session of less than two ticks may end while its holder relies on the lock",
             )
             .remedy("set minSessionTimeout to at least two ticks")
     })

@@ -28,7 +28,7 @@
 //! assert!(guard.ensure_held().is_ok()); // renewed every 10 s
 //! assert!(store.count(Call::Renew) >= 359);
 //!
-//! store.suspend(Duration::from_secs(31)).await; // the process stands still for longer than its ttl
+//! store.suspend(Duration::from_secs(31)).await; // the process is suspended for longer than its ttl
 //! assert!(guard.ensure_held().is_err());
 //! # Ok(())
 //! # }

@@ -200,7 +200,7 @@ impl Record {
         held.chain(line).find(|(other, _)| *other != id).map(|(_, mode)| mode.shape())
     }
 
-    /// The places in line that must be admitted before `claim`.
+    /// The places in the queue that must be admitted before `claim`.
     fn in_the_way(&self, claim: &Claim, place: Option<usize>) -> Vec<usize> {
         let end = match (claim.order, place) {
             (Order::Fifo, Some(place)) => place,
@@ -370,10 +370,10 @@ impl Record {
         moved
     }
 
-    /// The waiters that should look again after a change.
+    /// The waiters that should check again after a change.
     ///
-    /// Who would be admitted is told once until it comes. Nobody is told who would find another in
-    /// the way: two such waiters would wake each other again and again.
+    /// A claim that would be admitted is woken once until it comes. No claim is woken that would
+    /// find another in the way: two such waiters would wake each other again and again.
     fn wakeups(&mut self, moved: &[ClaimId], except: Option<ClaimId>, now: Now) -> Vec<Wakeup> {
         let mut wakeups = Vec::new();
         let open = self.closed_until <= now.wall;
@@ -407,7 +407,7 @@ impl Record {
     /// ahead or, for the first in the queue, the members.
     ///
     /// Elsewhere a waiter behind a living one is not asked whether it lives. Here it matters: a
-    /// death may be told once only, and a later waiter must watch the one before it.
+    /// death may be reported only once, and a later waiter must watch the one before it.
     pub fn behind(&self, id: ClaimId, alive: Alive<'_>) -> Vec<u128> {
         let place = self.line.iter().position(|w| w.id == id && w.order == Order::Fifo);
         let mut ahead = self.line[..place.unwrap_or(self.line.len())].iter().rev();

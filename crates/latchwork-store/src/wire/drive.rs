@@ -55,10 +55,10 @@ enum Stage {
     Ended,
 }
 
-/// What came of moving bytes.
+/// The result of moving bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// Another thread is at it, and looks again.
+    /// Another thread is moving them, and checks again.
     ByAnother,
     Here,
     /// The connection has ended.

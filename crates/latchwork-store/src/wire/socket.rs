@@ -21,7 +21,7 @@ const CHUNK: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Socket {
     door: Arc<Door>,
-    /// What was read and not taken yet: `chunk[taken..read]`.
+    /// The bytes that were read and not taken yet: `chunk[taken..read]`.
     chunk: Box<[u8]>,
     taken: usize,
     read: usize,
@@ -149,7 +149,7 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         while this.taken == this.read {
-            // Taken before the read: what comes after the read opens the door anew.
+            // Taken before the read: bytes that arrive after the read open the door again.
             if !this.door.readable.swap(false, Ordering::SeqCst) {
                 this.door.register(cx);
                 // The door may have been opened before the waker was there.

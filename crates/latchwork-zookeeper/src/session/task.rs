@@ -281,7 +281,7 @@ impl Task {
                     if now.since(beaten_at) >= beat_every * 3 {
                         // Or its machine did. Until the heart-beats prove enough again, a new hello
                         // does.
-                        return Err("this process stood still".into());
+                        return Err("this process was paused".into());
                     }
                     // What is a little early now would be late the next time.
                     if now.since(beaten_at).saturating_add(look_every / 2) >= beat_every {

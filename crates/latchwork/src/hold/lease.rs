@@ -466,7 +466,7 @@ impl State {
         self.in_doubt || self.unsettled_since.is_some()
     }
 
-    /// Until when the lease lasts at the store for sure: it ran on while the machine stood still.
+    /// Until when the lease lasts at the store for sure: it continued while the machine was paused.
     fn validity_end(&self) -> Moment {
         self.valid_until.minus(self.pauses.sum())
     }

@@ -37,7 +37,7 @@ pub(crate) struct Line {
 struct LineState {
     /// Somebody leads the line or holds the key for it.
     busy: bool,
-    /// What is in the way, as the leader was told last.
+    /// The obstacle that the leader met last.
     in_the_way: Option<InTheWay>,
     /// Since when the store has not answered any leader, and what it said instead.
     trouble: Option<(Moment, BackendError)>,
@@ -56,7 +56,7 @@ pub(crate) enum InTheWay {
 }
 
 impl InTheWay {
-    /// What a blocked try was told.
+    /// Records the answer to a blocked try.
     pub(crate) fn of(blocked: &Blocked) -> Option<Self> {
         let text = blocked.holder.as_ref().map(|holder| holder.shown());
         match blocked.cause {
@@ -183,7 +183,7 @@ impl Line {
         self.lock().trouble.clone()
     }
 
-    /// What is in the way, as far as this process knows.
+    /// The obstacle, as far as this process knows.
     pub(crate) fn in_the_way(&self) -> Option<InTheWay> {
         self.lock().in_the_way.clone()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Owners {
 /// One owner's hold of one key.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Whose call goes to the store.
+    /// Serialises the calls that go to the store.
     turn: tokio::sync::Mutex<()>,
     hold: Mutex<Option<OwnHold>>,
 }

@@ -337,7 +337,7 @@ impl LockManager {
         let claim = self.claim(key, ClaimId::random(), mode, plan);
         let rules = plan.rules.clone();
         let job = Job::of(claim.clone(), rules);
-        // Whatever happens from here on, this claim is given back.
+        // Whatever happens from here on, this claim is released.
         let mut withdrawal = Withdrawal::new(&engine.reaper, job);
         let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;
         if engine.reaper.release_once(&withdrawal.job().claim, Linger::None, limit).await.is_ok() {

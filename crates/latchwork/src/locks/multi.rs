@@ -207,7 +207,7 @@ fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
     Ok(named.into_iter().map(|(_, _, lock)| lock).collect())
 }
 
-/// Tries all at once. An error gives back what was granted.
+/// Tries all at once. An error releases the granted locks.
 async fn take_free(locks: &[Lock]) -> Result<Vec<Option<Guard>>, Error> {
     join_all(locks.iter().map(Lock::try_acquire)).await.into_iter().collect()
 }

@@ -206,7 +206,7 @@ impl Once {
             };
             let Skipped::Done { closed_for, .. } = why else { return Ok(Begun::Skipped(why)) };
             let closed = match self.what_is_closed(closed_for)? {
-                // A try may say when to look again instead, as a majority of stores does.
+                // A try may return when to retry instead, as a majority of stores does.
                 Closed::Neither { .. } => {
                     let seen = self.look().await?;
                     let closed = self.what_is_closed(seen.as_ref().and_then(|seen| seen.linger))?;
@@ -324,7 +324,7 @@ fn in_words(length: Duration) -> String {
 enum Closed {
     /// The current one.
     Ours,
-    /// The one before, or there is no telling: look again after this pause.
+    /// The previous one, or it is not known: retry after this pause.
     Last(Duration),
     /// None of ours: it opens after `left`, and the current one ends in `ends_in`.
     Neither { left: Duration, ends_in: Duration },

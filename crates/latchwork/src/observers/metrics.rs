@@ -133,7 +133,7 @@ impl Metrics {
         gauge!(name, self.of(key)).increment(by);
     }
 
-    /// What was granted is over.
+    /// A grant has ended.
     fn ended(&self, key: &Key, held: Duration) {
         self.time("latchwork_hold_seconds", key, held);
         self.change("latchwork_held", key, -1.0);

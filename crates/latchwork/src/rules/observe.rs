@@ -69,7 +69,7 @@ pub enum Event<'a> {
     TryFailed {
         /// The key.
         key: &'a Key,
-        /// What went wrong.
+        /// The error.
         error: &'a BackendError,
     },
     /// The store granted a claim.
@@ -123,7 +123,7 @@ pub enum Event<'a> {
         key: &'a Key,
         /// The token of the hold.
         token: FencingToken,
-        /// What went wrong.
+        /// The error.
         error: &'a BackendError,
         /// The rest of the validity.
         remaining: Duration,

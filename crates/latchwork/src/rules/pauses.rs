@@ -52,7 +52,7 @@ impl Pauses {
         forward > 0
     }
 
-    /// For how long the machine may have stood still.
+    /// How long the machine may have been paused.
     pub(crate) fn sum(&self) -> Duration {
         self.sum
     }

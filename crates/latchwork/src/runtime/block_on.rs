@@ -35,7 +35,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         let waker = parker.waker();
         let mut cx = Context::from_waker(&waker);
         loop {
-            // What is polled says anew at which bell it waits, if at any.
+            // The polled future offers its bell again, if it waits at one.
             let visit = imp::Visit::begin(parker.can_listen());
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                 return output;
@@ -116,7 +116,7 @@ mod imp {
         origin: Origin,
     }
 
-    /// The parker of this thread, given back when dropped.
+    /// The parker of this thread, returned when dropped.
     pub(super) struct Borrowed(Arc<Parker>);
 
     impl Borrowed {

@@ -124,7 +124,7 @@ impl Driver {
                 // Both outcomes mean that the driver is gone.
                 let _ = stopped.await;
                 let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;
-                // A task that was told to end may close its connection, if that takes no time.
+                // A task that was asked to end may close its connection, if that takes no time.
                 for _ in 0..GOODBYES {
                     tokio::task::yield_now().await;
                 }

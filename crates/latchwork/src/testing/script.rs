@@ -73,7 +73,7 @@ impl Answer {
     }
 }
 
-/// What is scripted for a call.
+/// The scripted answer to a call.
 pub(super) struct Scripted {
     pub(super) answer: Option<Answer>,
     /// Completes when the call is to go on, if it is pending.
