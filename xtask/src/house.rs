@@ -66,7 +66,7 @@ fn tables() -> Result<String, String> {
 pub(crate) fn job(file: &Path) -> Result<String, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     if text.starts_with("#![doc = include_str!") {
-        return Ok("what users see: its README, and all that it exports".into());
+        return Ok("the public API, documented by its README".into());
     }
     let lines = text.lines().skip_while(|line| !line.starts_with("//!"));
     let paragraph: Vec<&str> = lines

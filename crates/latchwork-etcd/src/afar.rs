@@ -1,4 +1,4 @@
-//! Looks of claims that stand far behind in a long line.
+//! Checks of claims that are far behind in a long queue.
 //!
 //! A claim looks every few seconds to keep its place. Among thousands, each of these looks would read
 //! thousands of places to learn that it still waits. While its own place and those that it waits for

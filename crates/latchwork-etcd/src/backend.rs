@@ -126,7 +126,9 @@ impl Shared {
 
     async fn try_claim(self: &Arc<Self>, claim: &Claim) -> Result<Attempt, BackendError> {
         if claim.floor > 0 {
-            return Err(unsupported("etcd cannot lift its revision to a floor"));
+            return Err(unsupported(
+                "etcd does not support token floors inside a claim; use `token_floor`",
+            ));
         }
         self.members.identity().may_grant()?;
         let prefix = names::line(&claim.key);

@@ -1,5 +1,5 @@
-//! The way to one member: an HTTP/2 connection that is made when it is first used, and again after it
-//! has ended.
+//! The connection to one member: HTTP/2, opened when it is first used, and again after it has
+//! ended.
 
 mod connection;
 mod exchange;

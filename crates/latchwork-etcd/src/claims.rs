@@ -1,4 +1,4 @@
-//! What this client knows of its claims: the lease of each, and its create revision.
+//! This client's claims: the lease of each, and its create revision.
 
 use std::collections::HashMap;
 use std::num::NonZeroI64;
@@ -256,6 +256,6 @@ mod tests {
         assert_eq!(watch(at(200)), (vec![("k/1f".into(), first, 7)], false));
         claims.let_go(first);
         assert!(claims.lock().values().all(|entry| entry.watch.is_none()));
-        assert_eq!(watch(at(200)), (vec![], false), "they are being given back");
+        assert_eq!(watch(at(200)), (vec![], false), "they are being released");
     }
 }

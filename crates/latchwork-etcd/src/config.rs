@@ -1,4 +1,4 @@
-//! Where the members are and who we are to them.
+//! The members' addresses and the client's credentials.
 
 use std::fmt;
 

@@ -111,7 +111,7 @@ async fn together(
     let mut others = all.iter().filter(|n| !is_front(n));
     findings.push(match others.find_map(|n| identity.may_ask(*n).err()) {
         Some(failure) => Finding::critical("cluster", failure.error.message)
-            .consequence("two clients could hold the same lock, each at another cluster")
+            .consequence("two clients could hold the same lock, one in each cluster")
             .remedy(failure.error.next_step.unwrap_or_default()),
         None => Finding::ok("cluster", "the members that answer are of one cluster"),
     });

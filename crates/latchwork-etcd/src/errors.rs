@@ -1,4 +1,4 @@
-//! What etcd and the connection say, in the words of the contract.
+//! Maps errors of etcd and of the connection to those of the contract.
 
 use std::error::Error as _;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! Whether the members of an address are one cluster, and answer for themselves.
+//! Checks that the members of an address are one cluster, and answer for themselves.
 //!
 //! Members of two clusters would grant one lock twice. Each answer carries the number of its cluster,
 //! so a member that was replaced by one of another cluster is noticed by its first answer. Clusters
@@ -141,7 +141,7 @@ impl Identity {
             Found::Front => {
                 let message = format!(
                     "{endpoint} is an etcd grpc-proxy: it renews leases at times of its own \
-                     choice, so a lease could end while its holder counts on it"
+                     choice, so a lease may expire while its holder relies on it"
                 );
                 let step = "name the members themselves, or a proxy that forwards connections, \
                     such as etcd gateway";

@@ -1,4 +1,4 @@
-//! What the store holds, for people.
+//! Reads the state of the store for people.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -93,8 +93,8 @@ impl Shared {
             if place.lease == 0 {
                 let name = String::from_utf8_lossy(&place.key);
                 snapshot.notes.push(format!(
-                    "{name:?} has no lease: if its owner has died, the key is free only after \
-                     somebody deletes it"
+                    "{name:?} has no lease: if its owner has died, only deleting the key frees \
+                     it"
                 ));
             }
             let parties = if holds { &mut snapshot.holders } else { &mut snapshot.waiters };

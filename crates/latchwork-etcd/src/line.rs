@@ -1,4 +1,4 @@
-//! The line of a key as etcd tells it, and what follows from it for a claim.
+//! The queue of a key in etcd, and what it means for a claim.
 //!
 //! The value of a claim's key is `lw1 <claim id> <mode> <since, ms> <holder>`; other clients leave
 //! it empty, or write what they like, and are mutex claims. The place of a claim that was released

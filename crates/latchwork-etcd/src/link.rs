@@ -1,4 +1,4 @@
-//! What is asked of one member, and its streams.
+//! The requests to one member, and its streams.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Looks out for the end of claims that hold their keys: a lease that was revoked, a key that was
-//! deleted.
+//! Watches the claims that hold their keys for a revoked lease or a deleted key.
 //!
 //! A watch on the key of each makes that known at once; the renewal that core sends then settles
 //! it. Nothing rests on these watches: without them a holder learns of it at its next renewal. A

@@ -1,4 +1,4 @@
-//! The members of the cluster: one is asked, and another one when that does not answer.
+//! The members of the cluster: one is used, and the next one if it does not answer.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How a key and a claim are called in etcd.
+//! The names of a key and a claim in etcd.
 //!
 //! A claim is the key `<name>/<lease in hex>`, as Go's `concurrency` package has it, so that its
 //! locks and `etcdctl lock` stand in the same line. All keys below `<name>/` are the line; so a `/`

@@ -1,4 +1,4 @@
-//! Tells an observer that the line of a key has changed: by a watch on the stream of the member.
+//! Notifies an observer of a changed queue, by a watch on the stream of the member.
 
 use std::sync::Arc;
 

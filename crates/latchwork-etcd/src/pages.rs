@@ -1,5 +1,5 @@
-//! Reads of many keys in parts, so that no keyspace is too large: names first, and then the values
-//! of those that may be claims.
+//! Reads many keys in pages, so that a large key space fits in memory: names first, then the values
+//! of possible claims.
 
 use latchwork_store::BackendError;
 

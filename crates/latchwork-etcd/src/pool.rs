@@ -1,4 +1,4 @@
-//! Leases granted ahead, so that a free lock costs one trip.
+//! Leases granted ahead of use, so that a free lock costs one round trip.
 //!
 //! Only leases come here of which every effect is known: no request that names them is under way.
 //! One that nobody takes ends by itself. Whoever takes one keeps it alive in the same flight as the

@@ -1,4 +1,4 @@
-//! Who we are to the cluster, and the token that proves it.
+//! The client's credentials, and the login token that proves them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

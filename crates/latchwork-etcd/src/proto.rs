@@ -13,6 +13,6 @@ mod tests {
         let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         let sum = files.concat().bytes().fold(0xcbf2_9ce4_8422_2325, step);
         let told = include_str!("proto/checksum").trim();
-        assert_eq!(format!("{sum:016x}"), told, "make them anew: cargo xtask stubs");
+        assert_eq!(format!("{sum:016x}"), told, "generate them again: cargo xtask stubs");
     }
 }

@@ -1,4 +1,4 @@
-//! The release: by create revision where all is known, by revoking the lease where not.
+//! The release: by create revision if everything is known, otherwise by revoking the lease.
 
 use std::sync::Arc;
 use std::time::Duration;

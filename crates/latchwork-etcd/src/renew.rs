@@ -1,4 +1,4 @@
-//! Renewals: a keep-alive of each lease and a look at each key, in one flight.
+//! Renewals: a keep-alive of each lease and a read of each key, in one round trip.
 //!
 //! A keep-alive alone proves nothing: etcd answers it while the keys of the lease are being
 //! deleted, and the key may have been deleted by hand. And a leader that has just been elected may
@@ -273,7 +273,9 @@ impl Shared {
 
 fn held_at(held: Held<'_>) -> Result<Held<'_>, BackendError> {
     match held.claim.floor > held.revision as u64 {
-        true => Err(unsupported("etcd cannot lift its revision to a floor")),
+        true => {
+            Err(unsupported("etcd does not support token floors inside a claim; use `token_floor`"))
+        }
         false => Ok(held),
     }
 }

@@ -1,4 +1,4 @@
-//! Maps that were large for a while.
+//! Maps that shrink after they were large for a while.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};

@@ -1,5 +1,5 @@
-//! The examination of a member: is it of the same cluster as the others, and does it answer for
-//! itself?
+//! The examination of a member: whether it is of the same cluster as the others, and answers for
+//! itself.
 //!
 //! Each member is examined when the client connects, as far as it answers soon; the others, and those
 //! that are replaced later, in the background.

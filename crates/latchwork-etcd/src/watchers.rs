@@ -1,4 +1,4 @@
-//! Which watches a member has, and who is told of what.
+//! The watches of a member, and the claims that each one notifies.
 //!
 //! A watch is kept for a while when nobody listens any more: whoever waits for a lock again and again
 //! stands behind the same place each time, and under the same name itself. A watch that was open

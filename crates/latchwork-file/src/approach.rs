@@ -1,4 +1,4 @@
-//! The way to the lock directory: opened name by name, and made where it is missing.
+//! The path to the lock directory: opened name by name, and created where it is missing.
 //!
 //! A link on the way is followed if its owner could have had the same without it: root, this user, or
 //! the owner of the directory that the link lies in. Any other one is a trap, as somebody sets it in

@@ -1,4 +1,4 @@
-//! Which boot of the machine something is from.
+//! The boot of the machine to which a session or a record belongs.
 //!
 //! What a claim says counts only within one boot: its session lives no longer, and its times are
 //! those of a clock that starts anew. The kernel's boot id tells boots apart, but some container
@@ -93,7 +93,7 @@ pub(crate) fn id() -> Result<u128, BackendError> {
         BackendError::new(
             BackendErrorKind::Unsupported,
             Effect::NotApplied,
-            format!("cannot read {path}, which tells one boot of the machine from another"),
+            format!("cannot read {path}, which identifies the current boot"),
         )
         .next_step("mount /proc in this container")
     })
@@ -109,9 +109,8 @@ pub(crate) fn undecided(record: &str, life: &str) -> BackendError {
         BackendErrorKind::Denied,
         Effect::NotApplied,
         format!(
-            "{record} was written under another boot id: before a restart of the machine, or in \
-             a container with a boot id of its own. {life}, which would tell which, cannot be \
-             opened"
+            "{record} was written under another boot id (before a reboot, or in a container with \
+             its own). Latchwork cannot tell which: {life} cannot be opened"
         ),
     )
     .next_step(

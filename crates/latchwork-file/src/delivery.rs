@@ -1,4 +1,4 @@
-//! Waking whom a change of a record lets move on, in this process or in another.
+//! Wakes the waiters that a change of a record affects, in this process or in another.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Waiting for the disk, where nobody else has to wait.
+//! Waits for the disk without delaying others.
 //!
 //! A sync takes milliseconds, and on a disk in trouble many seconds. It runs on a thread that is kept
 //! for waiting, never on one that renews claims or tells the time, and never while a stripe is

@@ -135,10 +135,10 @@ fn space(room: &StatVfs) -> [Finding; 2] {
     let found = format!("{} MiB free", bytes >> 20);
     let bytes = match bytes {
         0 => Finding::critical("space", found)
-            .consequence("a key that was never locked cannot be locked")
+            .consequence("locks with new names cannot be acquired")
             .remedy("free space on the file system"),
         few if few < LITTLE_ROOM => Finding::warning("space", found)
-            .consequence("soon a key that was never locked cannot be locked")
+            .consequence("soon locks with new names cannot be acquired")
             .remedy("free space on the file system"),
         _ => Finding::ok("space", found),
     };
@@ -197,7 +197,7 @@ fn way(place: &Path) -> Finding {
     match real.metadata() {
         Ok(found) => Finding::ok("path", format!("belongs to {}", Owner::of_file(&found))),
         Err(error) => Finding::warning("path", format!("cannot be checked: {error}"))
-            .consequence("it is not known who can replace the directory")
+            .consequence("cannot check which users can replace the directory")
             .remedy("give this user the right to search the directories of its path"),
     }
 }
@@ -254,7 +254,7 @@ fn boot_id(root: Option<&PathBuf>) -> Finding {
         return Finding::ok("boot-id", found);
     }
     let all = alive.len();
-    Finding::info("boot-id", format!("{found}; {others} of {all} sessions have another one"))
+    Finding::info("boot-id", format!("{found}; {others} of {all} sessions have a different one"))
         .consequence(
             "none: they run in containers with a boot id of their own, and their held \
             locks prove that they are alive",
@@ -307,13 +307,12 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
         }
     };
     report.add(Finding::ok("rights", "this user may read and write it"));
-    report.add(Finding::ok("usable", "a held lock excludes others, and named pipes work"));
+    report.add(Finding::ok("usable", "file locks exclude other processes, and named pipes work"));
     report.add(match dead {
         0 => Finding::ok("sessions", format!("{alive} alive")),
         _ => Finding::info("sessions", format!("{alive} alive, {dead} of dead processes"))
             .consequence(
-                "none: their locks have been free since they died, and their files have \
-                been removed now",
+                "nothing to do: their locks are already free, and their files were removed",
             ),
     });
     let everything = Query::Prefix("".into());
@@ -340,7 +339,7 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
                     format!("{} cannot be read, the first is {}", damaged.len(), first.key),
                 )
                 .consequence("their keys cannot be locked")
-                .remedy("make sure that nobody holds these keys, then remove the files"),
+                .remedy("make sure that no process holds these keys, then remove the files"),
             }
         }
     });

@@ -1,4 +1,4 @@
-//! How a failed system call becomes an error that says what to do.
+//! Turns a failed system call into an error with a next step.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(crate) fn failed_at(doing: &str, at: &Entry, errno: Errno, effect: Effect) -
 /// The error for what Latchwork did not put into the lock directory.
 pub(crate) fn strange(message: &str, effect: Effect) -> BackendError {
     BackendError::new(BackendErrorKind::Corrupt, effect, message).next_step(
-        "remove it, and find out who put it there: every user who can write to the lock \
+        "remove it, and find out which user created it: every user who can write to the lock \
          directory can break its locks",
     )
 }
@@ -109,7 +109,7 @@ pub(crate) fn corrupt(what: &str, path: &Path) -> BackendError {
         Effect::NotApplied,
         format!("{}: {what}", path.display()),
     )
-    .next_step("make sure that nobody holds this key, then remove the file")
+    .next_step("make sure that no process holds this key, then remove the file")
 }
 
 /// The error of a backend whose directory was taken away under it, or that others no longer find
@@ -119,8 +119,8 @@ pub(crate) fn removed(root: &Path) -> BackendError {
         BackendErrorKind::Unreachable,
         Effect::NotApplied,
         format!(
-            "the lock directory {} was removed, emptied or moved while in use, or its path leads \
-             elsewhere now",
+            "the lock directory {} was removed, emptied or moved while in use, or its path now \
+             resolves to another directory",
             root.display()
         ),
     )

@@ -1,4 +1,4 @@
-//! Whether a directory lies on a file system whose locks hold.
+//! Checks that locks work on the directory's file system.
 //!
 //! A lock on a network file system may be kept by the server, by the client alone or by nobody,
 //! and may vanish when the server restarts; a death on another machine closes no descriptor here.
@@ -60,7 +60,7 @@ pub(crate) fn kind_name(dir: &Dir) -> Option<&'static str> {
 pub(crate) fn check_kind(dir: &Dir) -> Result<(), BackendError> {
     let root = dir.path();
     let found = rustix::fs::fstatfs(dir.fd())
-        .map_err(|errno| failed("look at the file system of", root, errno, Effect::NotApplied))?;
+        .map_err(|errno| failed("examine the file system of", root, errno, Effect::NotApplied))?;
     // The field is signed or unsigned, 32 or 64 bits, by architecture; the numbers have 32.
     judge(root, found.f_type as u32)
 }

@@ -1,4 +1,4 @@
-//! Where everything lies in the lock directory, and how it is made.
+//! The layout of the lock directory, and its creation.
 //!
 //! ```text
 //! latchwork.format           the version of this layout
@@ -58,7 +58,7 @@ impl Layout {
         // A missing directory belongs to this user alone. One that exists says by its own mode
         // who takes part.
         let dir = Dir::approach(root.clone())?;
-        let look = |errno| failed("look at the lock directory", &root, errno, Effect::NotApplied);
+        let look = |errno| failed("examine the lock directory", &root, errno, Effect::NotApplied);
         let found = rustix::fs::fstat(dir.fd()).map_err(look)?;
         let mode = found.st_mode;
         // Without the sticky bit: whoever may write here may also replace a record that grew.
@@ -95,7 +95,7 @@ impl Layout {
     /// elsewhere can be found but what is mounted there; that is left to `make`.
     fn make_parts(&self, directory: &str, kind: FileType) -> Result<(), BackendError> {
         let parent = self.dir.entry(directory);
-        let failed = |errno| failed_at("look at", &parent, errno, Effect::NotApplied);
+        let failed = |errno| failed_at("examine", &parent, errno, Effect::NotApplied);
         let place = parent.open_place().map_err(failed)?;
         let stat = rustix::fs::fstat(&place).map_err(failed)?;
         let device = stat.st_dev;

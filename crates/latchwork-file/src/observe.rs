@@ -1,4 +1,4 @@
-//! Tells an observer that a record has changed: by inotify.
+//! Notifies an observer of a changed record, by inotify.
 //!
 //! The directory of the stripe is watched, for a record is replaced when it grows. Waiters have their
 //! pipes instead (ADR 0002): the kernel grants each user only a few instances of inotify. An observer

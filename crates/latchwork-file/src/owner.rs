@@ -1,4 +1,4 @@
-//! To whom files belong, and what may lie in a lock directory.
+//! The owners of files, and the files that a lock directory may contain.
 
 use std::fmt;
 use std::os::fd::AsFd;

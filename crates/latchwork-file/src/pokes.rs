@@ -1,4 +1,4 @@
-//! Who reads the pokes in this session's wake file.
+//! Reads the pokes in this session's wake file.
 //!
 //! - A thread that blocks reads them itself, by the doorbell.
 //! - A task on the caller's runtime reads them for those that wait there, so a poke wakes one thread. The

@@ -1,4 +1,4 @@
-//! Renewal of many claims at once, without one stripe holding up the others.
+//! Renewal of many claims at once, without delays between stripes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Higher ceilings for tokens, put on the disk beside the verbs that need them.
+//! Higher ceilings for tokens, synced to the disk beside the verbs that need them.
 //!
 //! As a rule nobody waits: the next ceiling is put on the disk when half of the tokens below the last
 //! one are given. A verb waits only for the first ceiling of a stripe after a restart of the

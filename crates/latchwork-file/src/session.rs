@@ -1,4 +1,4 @@
-//! A session: how the processes of a machine know of each other whether they live.
+//! A session, by which the processes of a machine detect whether another one is alive.
 //!
 //! Each backend has one session with a random id, which marks its claims in the records. Its
 //! `.life` file is a named pipe that the backend opens for reading and writing and locks. The lock
@@ -85,7 +85,7 @@ impl Session {
     pub(crate) fn can_be_found(&self) -> Result<bool, BackendError> {
         match identity_at(&self.life_path) {
             Ok(found) => Ok(found == Some(self.life_identity)),
-            Err(errno) => Err(failed("look at", &self.life_path, errno, Effect::NotApplied)),
+            Err(errno) => Err(failed("examine", &self.life_path, errno, Effect::NotApplied)),
         }
     }
 
@@ -129,7 +129,7 @@ fn begin_life(layout: &Layout, id: u128) -> Result<Option<(OwnedFd, Identity)>, 
             return Err(failed("lock", errno));
         }
     }
-    let stat = rustix::fs::fstat(&life).map_err(|errno| failed("look at", errno))?;
+    let stat = rustix::fs::fstat(&life).map_err(|errno| failed("examine", errno))?;
     Ok((stat.st_nlink > 0).then(|| (life, stat.into())))
 }
 

@@ -1,4 +1,4 @@
-//! A stripe: the lock under which records are changed, and the counter their tokens come from.
+//! A stripe: the lock for changing records, and the counter of their tokens.
 //!
 //! Keys share 64 stripe files by their hash. A stripe file is made once and never removed or
 //! replaced, since a lock belongs to a file and not to its name. Locked through one description
@@ -110,7 +110,7 @@ impl Stripe {
         }
         let locked = Locked { stripe: self, opened, header: None };
         // Whoever comes now locks the file that has the name now.
-        if self.at.identity().map_err(|e| self.failed("look at", e))? != Some(identity) {
+        if self.at.identity().map_err(|e| self.failed("examine", e))? != Some(identity) {
             return Ok(Try::Removed);
         }
         Ok(Try::Locked(locked))

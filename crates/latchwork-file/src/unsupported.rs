@@ -1,4 +1,4 @@
-//! The backend where there is none: on systems other than Linux.
+//! The backend on systems other than Linux, where it is unsupported.
 
 use std::convert::Infallible;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Lingers that are not on the disk yet: whose release is to be answered again, and the sync itself.
+//! Lingers that are not on the disk yet: the releases to answer again, and the sync itself.
 
 use std::collections::VecDeque;
 use std::sync::{MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Who waits in this process, what wakes them, and whose death they wait for.
+//! The waiters of this process, their wake-ups, and the deaths that they wait for.
 //!
 //! A claim that is blocked has a slot here before its stripe is unlocked, so a wake-up that comes
 //! between the try and the wait is kept. Two things fill a slot: a poke, read from this session's

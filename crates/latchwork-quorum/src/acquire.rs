@@ -33,7 +33,7 @@ impl Shared {
         claim: &Claim,
     ) -> Result<Attempt, BackendError> {
         if let Mode::Permits { .. } = claim.mode {
-            let message = "a majority of nodes cannot count permits";
+            let message = "no semaphores on Redlock or another quorum: a majority of nodes cannot count permits";
             return Err(BackendError::new(
                 BackendErrorKind::Unsupported,
                 Effect::NotApplied,

@@ -1,4 +1,4 @@
-//! Questions to several nodes that are under way at once.
+//! Requests to several nodes that are in flight at the same time.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Requests to all nodes, together with those of others that ask at the same time.
+//! Requests to all nodes, combined with those of callers that ask at the same time.
 //!
 //! A lone request goes out at once. When [`LANES`] loads of one kind are under way, the next requests
 //! gather, and go out as one load as soon as a majority has answered one of these: one request to each

@@ -1,4 +1,4 @@
-//! One lock over several independent stores: held where a majority of them says so.
+//! One lock over several independent stores, held while a majority of them confirms it.
 //!
 //! How it works, with the reasons beside the code:
 //!

@@ -1,4 +1,4 @@
-//! Rounds: the claims as the nodes know them, and the clearing up after them.
+//! Rounds: the claims under which the nodes know a claim, and their clean-up.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

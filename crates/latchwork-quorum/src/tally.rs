@@ -1,4 +1,4 @@
-//! Counting: what the answers of some nodes say about all of them.
+//! Counting: what the answers of some nodes mean for all of them.
 
 use std::time::Duration;
 

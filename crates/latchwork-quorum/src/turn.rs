@@ -1,4 +1,4 @@
-//! Whose turn it is when many want one key.
+//! The order in which claims for the same key ask the nodes.
 //!
 //! If all who wait ask all nodes at once when a key comes free, each gets the votes of a few nodes,
 //! and nobody a majority. So who has reason to expect others asks one node first, the same for all of

@@ -1,4 +1,4 @@
-//! Inspecting: what a majority of the nodes that answer agree on.
+//! Inspection: the state that a majority of the answering nodes agrees on.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
         } else {
             let (votes, all) = (seen.len(), of.nodes);
             notes.push(format!(
-                "{:?} is on {votes} of {all} nodes: less than a majority, so nobody holds it",
+                "{:?} is on {votes} of {all} nodes: less than a majority, so it is not held",
                 first.holder.text
             ));
         }

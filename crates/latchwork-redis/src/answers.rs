@@ -1,4 +1,4 @@
-//! The answers of servers and scripts, read.
+//! Parses the answers of servers and scripts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! [`RedisBackend`]: finds out what the server can do, and chooses its verbs once.
+//! `RedisBackend`: detects what the server can do, and chooses its verbs once.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One command for many who ask at the same time.
+//! One command for many callers that ask at the same time.
 //!
 //! A lone request goes out at once, as a command of its own. When [`ALONE`] commands of one kind are
 //! under way, the next requests gather until all tasks that are ready have run, and go out together:

@@ -1,4 +1,4 @@
-//! Where the servers are and how to speak to them.
+//! The servers' addresses and the options of the connection.
 
 use std::collections::BTreeMap;
 use std::fmt;

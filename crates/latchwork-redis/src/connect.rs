@@ -1,4 +1,4 @@
-//! How a connection is made: address, user, TLS, and what it means when that fails.
+//! Opens a connection: address, user, TLS, and the meaning of failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The protocol on one connection: requests go out in one order, and answers come back in the same.
+//! The protocol on one connection: requests are sent in order, and answered in the same order.
 //!
 //! Whoever sends writes the request into the buffer of the connection. A [`Mover`] moves the buffer to
 //! the socket, reads what comes, and gives each answer to whom it is for. A `Drive` polls it, near the

@@ -1,4 +1,4 @@
-//! What Redis and the connection say, in the words of the contract.
+//! Maps errors of Redis and of the connection to those of the contract.
 //!
 //! Two questions are answered for each error: may the command have taken effect (B9), and what has
 //! to happen before the next try.
@@ -76,7 +76,7 @@ const STATES: [(&str, &str, Reaction); 5] = [
     ("OOM", "the server is full (maxmemory): free memory or raise the limit", Reaction::None),
     (
         "MISCONF",
-        "the server cannot save its data and refuses writes: look at its disk",
+        "the server cannot save its data and refuses writes: check its disk",
         Reaction::None,
     ),
     ("NOREPLICAS", "too few replicas are connected (min-replicas-to-write)", Reaction::None),

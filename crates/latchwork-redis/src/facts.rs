@@ -1,4 +1,4 @@
-//! What a server says of itself, and what it can do: found out while the connection is made.
+//! The facts about a server that are read while connecting: its identity and its capabilities.
 //!
 //! Proxies and hosted services leave commands out: scripts over several keys, pub/sub, `INFO`. What
 //! is missing is asked for once, beside the other questions of a new connection, with names that no

@@ -61,7 +61,7 @@ pub fn set() -> String {
 pub fn refusal(error: &str) -> Option<Fenced> {
     let (_, rest) = error.split_once("FENCED")?;
     let (_, rest) = rest.split_once("token ")?;
-    let (refused, newest) = rest.split_once(" was overtaken by ")?;
+    let (refused, newest) = rest.split_once(" was superseded by ")?;
     let end = newest.find(|c: char| !c.is_ascii_digit()).unwrap_or(newest.len());
     let token = |text: &str| text.parse::<FencingToken>().ok();
     Some(Fenced { refused: token(refused)?, newest: token(&newest[..end])? })
@@ -85,7 +85,7 @@ mod tests {
             assert_eq!(refusal(&text), Some(fenced), "{text}");
         }
         for text in
-            ["ERR the fence: ARGV[1] is not a token", "FENCED", "token 1 was overtaken by 2"]
+            ["ERR the fence: ARGV[1] is not a token", "FENCED", "token 1 was superseded by 2"]
         {
             assert_eq!(refusal(text), None, "{text}");
         }

@@ -1,5 +1,4 @@
-//! The way of a free key: it is taken, and freed again, by a script of a few lines; many at a time when
-//! many ask.
+//! Acquires and releases a free key with short scripts, which many callers share.
 //!
 //! Measured: by the whole scripts alone, 1 task makes 0.51 of the cycles in the same time and 64 tasks
 //! 0.22, and the server's scripts take 3.8 and 9.1 times as long (`--example cycle_cost`, with and

@@ -1,4 +1,4 @@
-//! The restart guard: what it needs to know, and what it tells.
+//! The restart guard: its inputs and its reports.
 //!
 //! A server that may have lost data grants nothing until every lease that it may have forgotten
 //! has ended. The decision is made inside the scripts, see `scripts/guard.lua`; `docs/guard.md`

@@ -1,4 +1,4 @@
-//! Who holds and who waits, without changing anything and without `KEYS`.
+//! Reads the holders and the waiters, without changing anything and without `KEYS`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -348,7 +348,7 @@ fn hold(
             if left.is_none() {
                 snapshot.notes.push(
                     "a client of another kind holds it without a ttl: if that client has died, \
-                     the key is free only after somebody deletes it"
+                     only deleting the key frees it"
                         .into(),
                 );
             }

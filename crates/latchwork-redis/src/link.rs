@@ -252,7 +252,7 @@ impl Link {
             // What a master of the past answers does not count, be it here already.
             biased;
             _ = superseded.wait() => {
-                let gone = "another server has become the master meanwhile";
+                let gone = "a failover has replaced the master";
                 Err(std::io::Error::other(gone).into())
             }
             answer = answer => answer,

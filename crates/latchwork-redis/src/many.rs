@@ -1,4 +1,4 @@
-//! Verbs for several claims at once, as a majority of servers is asked for: the free keys by one command.
+//! Verbs for several claims at once, for a majority of servers: free keys with one command.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The messages that scripts publish, read. What they mean is in `push.rs`.
+//! Parses the messages that scripts publish. What they mean is in `push.rs`.
 
 use std::time::Duration;
 

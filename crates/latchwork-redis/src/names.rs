@@ -1,4 +1,4 @@
-//! What a key is called in Redis.
+//! The names of a key in Redis.
 //!
 //! On one node and behind Sentinel the lock's name is the key's text as given, so that a plain
 //! client that takes the same name meets the same lock. On Cluster a name with a usable hash tag

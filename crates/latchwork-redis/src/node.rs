@@ -1,4 +1,4 @@
-//! One server, or whichever server is the master now, and the connection to it.
+//! One server, or the current master, and the connection to it.
 //!
 //! A command that was sent is never sent again here. A broken connection is made anew when the
 //! next command needs it, or at once while somebody waits for messages on it.

@@ -1,4 +1,4 @@
-//! One lock over several Redis servers that know nothing of each other (Redlock).
+//! One lock over several independent Redis servers (Redlock).
 //!
 //! The votes are counted by [`Quorum`] of `latchwork-quorum`; here is what makes a node of it: a
 //! single server, with the restart guard on, that may be down when the store is connected.

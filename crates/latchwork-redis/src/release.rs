@@ -1,4 +1,4 @@
-//! Releases, and the calls that serve a long line after one.
+//! Releases, and the calls that serve a long queue after one.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! `min_replicas`: the scripted verbs, of which a grant or renewal counts only when replicas have it.
+//! `min_replicas`: the scripted verbs, whose grants and renewals count only when replicas have
+//! them.
 //!
 //! A grant that too few replicas confirm in time is taken back before the error is told, and such a
 //! renewal leaves the validity where it was. A grant that a releaser has pushed is confirmed by a

@@ -1,4 +1,4 @@
-//! Which server is the master, by the word of the Sentinels.
+//! Finds the master through the Sentinels.
 //!
 //! The Sentinels are asked all at once, and of what a majority of them says the newest counts: one
 //! that was cut off may name a master of the past. Whoever is named must say itself that it is a

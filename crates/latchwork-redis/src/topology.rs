@@ -1,4 +1,4 @@
-//! Which server a key is on, and the route of one verb to it.
+//! Finds the server of a key, and the route of one verb to it.
 //!
 //! A verb resolves its connection once ([`Topology::route`]) and hands the [`Route`] down to
 //! everything that it sends. The route finds another connection only if the key has moved, the

@@ -1,4 +1,4 @@
-//! The value of a key: what a claim writes there, and what is read of it.
+//! The value of a key: the text that a claim writes, and its parser.
 
 use std::time::Duration;
 

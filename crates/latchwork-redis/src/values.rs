@@ -1,4 +1,4 @@
-//! Answers for the tests of parsers, made of bytes as a server sends them.
+//! Answers for the tests of parsers, built from bytes as a server sends them.
 //!
 //! The library's own decoder makes room for as many values as an array says that it has, up to a
 //! bound of its own; what is measured in these tests is what Latchwork makes of the answer.

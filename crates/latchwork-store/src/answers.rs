@@ -1,21 +1,21 @@
-//! Where a backend says the answers of renewals, each as soon as it is known.
+//! Collects the answers of renewals, each as soon as it arrives.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::BackendError;
 use crate::words::Renewal;
 
-/// Takes the answers of [`Backend::renew_each`](crate::Backend::renew_each).
+/// Collects the answers of [`Backend::renew_each`](crate::Backend::renew_each).
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<Vec<(usize, Result<Renewal, BackendError>)>>);
 
 impl Answers {
-    /// Says the answer of the claim at this place in the list. The first one counts.
+    /// Records the answer for the claim at this index. The first answer counts.
     pub fn say(&self, claim: usize, answer: Result<Renewal, BackendError>) {
         self.lock().push((claim, answer));
     }
 
-    /// What was said since the last time.
+    /// Returns the answers that were recorded since the last call.
     pub fn take(&self) -> Vec<(usize, Result<Renewal, BackendError>)> {
         std::mem::take(&mut *self.lock())
     }

@@ -1,4 +1,4 @@
-//! The boundary between Latchwork and a store: five verbs and their words.
+//! The boundary between Latchwork and a store: five verbs and their types.
 //!
 //! Read this page to write a backend, or to understand the whole system. Everything above it
 //! (waiting, validity, renewal, handover, primitives) is written once, in this crate; everything
@@ -6,11 +6,11 @@
 //!
 //! Three ideas carry the trait:
 //!
-//! 1. **A claim has a name given by the client.** Every verb is idempotent by [`Claim::id`], so a
-//!    retry after a lost answer, keeping a place in line, finding one's own node again and
-//!    withdrawing are the same verb called again.
-//! 2. **Trying and waiting are apart.** [`Backend::try_acquire`] is atomic and immediate;
-//!    [`Backend::wait`] only says that looking again may pay.
+//! 1. **The client gives each claim an id.** Every verb is idempotent by [`Claim::id`]. So the
+//!    client calls the same verb again to retry after a lost answer, to keep its place in the
+//!    queue, to find its own node, or to withdraw.
+//! 2. **Trying and waiting are separate.** [`Backend::try_acquire`] is atomic and immediate;
+//!    [`Backend::wait`] only returns when a retry may succeed.
 //! 3. **Liveness is a duration counted from the request.** No backend computes a deadline; the engine
 //!    does, from the moment before it called the verb.
 //!
@@ -21,10 +21,10 @@
 //! | rule | promise |
 //! | --- | --- |
 //! | B1 atomic | no two incompatible claims are granted at once, by the store's own reckoning |
-//! | B2 idempotent | `try_acquire` again with the same id gives the same place, or the same grant, same token, ttl counted anew |
+//! | B2 idempotent | `try_acquire` again with the same id gives the same place, or the same grant with the same token and a restarted ttl |
 //! | B3 place | a blocked fifo claim keeps its place until released, or until its ttl passes without being repeated; `waits = false` leaves nothing |
 //! | B4 full measure | a grant or renewal lasts at least its `ttl` from the moment the request reached the store |
-//! | B5 no revival | `renew_all` answers `Lost` only on the store's word, and never brings a lost claim back |
+//! | B5 no revival | `renew_all` answers `Lost` only if the store says so, and never brings a lost claim back |
 //! | B6 own claim only | `release` and `renew_all` touch nothing but this id; `release` is idempotent and also withdraws a waiter; with [`Linger::End`] it opens a closed key and touches no claim |
 //! | B7 wake-ups | with `push`, `wait` returns soon after this claim may be admitted, also when that happened between the try and the wait; never at once again and again |
 //! | B8 tokens | if one grant on a key ended before another began, the later token is greater; none is used twice |
@@ -34,7 +34,7 @@
 //! | B12 shape | a key used as two kinds of lock, or with two permit limits, answers `Mismatch` |
 //! | B13 keys | distinct keys never collide (case, separators, length) |
 //! | B14 inspect | changes nothing |
-//! | B15 no ghosts | what an attempt leaves in the store, even one that lands after its own release, is gone within its ttl |
+//! | B15 no ghosts | what an attempt leaves in the store, even one that lands after its own release, disappears within its ttl |
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -61,23 +61,24 @@ pub type Verb<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// belong on the [`Io`](crate::Io) that the backend was given when it was made; they must end when
 /// the backend is dropped.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// What this store can do. The answer never changes over the life of the backend.
+    /// Returns what this store can do. The answer never changes over the life of the backend.
     fn capabilities(&self) -> Capabilities;
 
     /// Asks the store, in one atomic step, to grant `claim` now.
     ///
     /// # To ensure correctness
     ///
-    /// - The same id again is the same claim (B2): a held one keeps its token and starts its ttl
-    ///   anew, a waiting one keeps its place.
+    /// - The same id is the same claim (B2): a held claim keeps its token and restarts its ttl, a
+    ///   waiting one keeps its place.
     /// - The token of a new grant is greater than every earlier one on the key and at least
     ///   [`Claim::floor`] (B8).
-    /// - With [`Claim::waits`] false nothing is left behind when the answer is `Blocked` (B3).
+    /// - If [`Claim::waits`] is false, nothing is left behind when the answer is `Blocked` (B3).
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>>;
 
-    /// As [`Self::try_acquire`] for several claims at once; one answer for each claim, in order.
+    /// Tries several claims at once, as [`Self::try_acquire`] does; one answer for each claim, in
+    /// order.
     ///
-    /// A store that needs less for claims that come together says how. By default each is asked for by
+    /// Implement it if one request can serve several claims. By default, each claim is tried by
     /// itself, all at the same time.
     fn try_acquire_all<'a>(
         &'a self,
@@ -86,33 +87,34 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         each(claims.iter().map(|claim| self.try_acquire(claim)).collect())
     }
 
-    /// Returns when trying again may pay.
+    /// Returns when a retry may succeed.
     ///
     /// Called after `Blocked`, with that answer. It may return early, but not at once again and
-    /// again; it may also never return: the engine looks again by itself when `retry_after` is over and
-    /// every third of the claim's ttl, and drops this future then (B7, B10).
+    /// again; It may also never return: the engine tries again by itself when `retry_after` is over
+    /// and every third of the claim's ttl, and then drops this future (B7, B10).
     fn wait<'a>(
         &'a self,
         claim: &'a Claim,
         blocked: &'a Blocked,
     ) -> Verb<'a, Result<Wake, BackendError>>;
 
-    /// Starts the ttl of held claims anew; one answer for each claim, in order.
+    /// Restarts the ttl of held claims; one answer for each claim, in order.
     ///
     /// # To ensure correctness
     ///
-    /// - `Lost` is the store's word that the claim is not held; not knowing is an `Err` (B5).
+    /// - `Lost` means that the store says that the claim is not held. If the backend does not know,
+    ///   it returns an `Err` (B5).
     /// - Never re-creates a claim, whatever happened to it (B5).
-    /// - A claim's [`Claim::floor`], where larger than its token, raises the token that the store
-    ///   remembers for the key, only while this claim is held; the answer tells the result.
+    /// - If a claim's [`Claim::floor`] is larger than its token, it raises the token that the store
+    ///   remembers for the key, but only while this claim is held. The answer has the result.
     fn renew_all<'a>(&'a self, claims: &'a [Claim])
     -> Verb<'a, Vec<Result<Renewal, BackendError>>>;
 
-    /// As [`Self::renew_all`], and says each answer as soon as it is known.
+    /// Renews as [`Self::renew_all`] does, and reports each answer as soon as it arrives.
     ///
-    /// The engine calls this one. It keeps what was said when it gives the rest up, and waits longer for a
-    /// call that goes on answering. So a store that asks for claims one by one, or that can be late
-    /// with some of them, should say what it knows; by default all is said in the end.
+    /// The engine calls this one. It waits longer for a call that still reports answers, and keeps
+    /// them if it abandons the rest. So implement it if the store is asked about claims one by one,
+    /// or may be late with some of them. By default, all answers are reported at the end.
     fn renew_each<'a>(&'a self, claims: &'a [Claim], answers: &'a Answers) -> Verb<'a, ()> {
         Box::pin(async move {
             for (claim, answer) in self.renew_all(claims).await.into_iter().enumerate() {
@@ -123,15 +125,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Ends `claim`, held or waiting, and nothing else (B6).
     ///
-    /// With [`Linger::For`], a claim that was held leaves the key closed to everyone for that long.
-    /// [`Linger::End`] is another request: it ends no claim, and opens a key that is closed.
+    /// With [`Linger::For`], a claim that was held leaves the key closed to all claims for that
+    /// long. [`Linger::End`] is a different request: it ends no claim, and opens a closed key.
     fn release<'a>(
         &'a self,
         claim: &'a Claim,
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>>;
 
-    /// As [`Self::release`] without a linger for several claims at once; one answer for each claim, in order.
+    /// Releases several claims at once, without a linger; one answer for each claim, in order.
     ///
     /// By default each is released by itself, all at the same time.
     fn release_all<'a>(
@@ -143,8 +145,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Whether verbs may block the thread that polls them, as file I/O does.
     ///
-    /// The engine then polls those that nobody waits for on threads of their own, so that one that stalls
-    /// delays no renewal of another key. The answer never changes.
+    /// If so, the engine polls background verbs on separate threads, so that one that stalls delays
+    /// no renewal of another key. The answer never changes.
     fn blocks(&self) -> bool {
         false
     }
@@ -155,32 +157,33 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// How many tries on one key the engine has under way at a time, where a try reads the whole line of
-    /// the key; all of them if there is no number. Those that wait, and those that were just woken,
-    /// have as many each. The answer never changes.
+    /// Returns how many tries on one key the engine may have in flight, if a try reads the whole
+    /// queue of the key. `None` sets no limit. Waiting claims and woken claims have this limit
+    /// each. The answer never changes.
     ///
-    /// Claims that share a place in the process's own line have one try at a time anyway.
+    /// Claims that share a place in the process's own queue have one try at a time anyway.
     fn tries_at_once(&self) -> Option<usize> {
         None
     }
 
-    /// What keeps the session alive in the eyes of the store, where that is a descriptor.
+    /// Returns the descriptor that keeps the session alive, if the store has one.
     fn lifeline(&self) -> Option<Lifeline> {
         None
     }
 
-    /// Whether a process may renew and release a claim that another one has acquired, by its id, and so go on with
-    /// its hold. A store where a claim belongs to the session of a process says no.
+    /// Returns whether a process may renew and release, by its id, a claim that another process has
+    /// acquired, and so adopt its hold. `false` if a claim belongs to the session of a process.
     fn renews_for_others(&self) -> bool {
         false
     }
 
-    /// Where a blocked thread can wait for the store's wake-ups by itself.
+    /// Returns the descriptor on which a blocked thread can wait for the store's wake-ups.
     fn doorbell(&self) -> Option<Doorbell> {
         None
     }
 
-    /// Where this backend says which claims may have ended, if its store tells of that by itself.
+    /// Returns the doubts through which this backend reports claims that may have ended, if its
+    /// store notifies it.
     fn doubts(&self) -> Option<&Doubts> {
         None
     }
@@ -188,8 +191,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Subscribes to the changes of a key's holders; `None` from a store that has no notifications.
     ///
     /// The subscription begins before the answer: each change after the answer gives a hint
-    /// ([`Watch::changed`]). An observer subscribes, looks, and waits for a hint or for a timer, so a
-    /// hint that is lost only makes it late.
+    /// ([`Watch::changed`]). An observer subscribes, reads the holders, and waits for a hint or a
+    /// timer, so a lost hint only delays it.
     ///
     /// # Cancel safety
     ///
@@ -201,7 +204,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Tells who holds and who waits, and changes nothing (B14).
+    /// Returns the holders and the waiters, and changes nothing (B14).
     ///
     /// For one key the answer has exactly one entry, free or not; for a prefix it has the keys
     /// that are held, waited for or lingering, sorted by key.

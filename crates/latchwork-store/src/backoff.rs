@@ -16,7 +16,7 @@ pub fn random_u128() -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// Draws a duration between the two, evenly.
+/// Draws a duration from `low` to `high`, uniformly.
 pub fn random_between(low: Duration, high: Duration) -> Duration {
     let (low, high) = (low.min(high), low.max(high));
     let span = u64::try_from((high - low).as_nanos()).unwrap_or(u64::MAX);
@@ -26,8 +26,8 @@ pub fn random_between(low: Duration, high: Duration) -> Duration {
     low + Duration::from_nanos(random_u128() as u64 % span)
 }
 
-/// Pauses that grow: each is drawn between the first one and three times the last ("decorrelated
-/// jitter", so that callers who failed together do not return together), up to a cap.
+/// Growing pauses: each is drawn between the first one and three times the last, up to a cap
+/// ("decorrelated jitter"). So callers that failed together do not return together.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -36,19 +36,19 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `first` up to `cap`.
+    /// Creates pauses from `first` up to `cap`.
     pub fn new(first: Duration, cap: Duration) -> Self {
         Self { first, cap: cap.max(first), last: first }
     }
 
-    /// The next pause.
+    /// Returns the next pause.
     pub fn pause(&mut self) -> Duration {
         let next = random_between(self.first, self.last.saturating_mul(3)).min(self.cap);
         self.last = next;
         next
     }
 
-    /// Starts anew, after a success.
+    /// Restarts with the first pause, after a success.
     pub fn reset(&mut self) {
         self.last = self.first;
     }

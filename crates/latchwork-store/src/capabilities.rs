@@ -1,11 +1,11 @@
-//! What a store can do, as it says itself.
+//! The capabilities of a store, as it reports them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a backend can do. Primitives ask this, never the backend's name.
+/// The capabilities of a backend. Primitives check them, never the backend's name.
 ///
 /// Make one with [`least`](Capabilities::least) or [`full`](Capabilities::full), and set what
 /// differs.
@@ -14,26 +14,26 @@ use std::time::Duration;
 pub struct Capabilities {
     /// The store's address for messages, without secrets: `file:///var/lib/app/locks`.
     pub store: Arc<str>,
-    /// Read and write claims.
+    /// The store supports read and write claims.
     pub shared: bool,
-    /// Permit claims.
+    /// The store supports permit claims.
     pub permits: bool,
-    /// Blocked claims keep a place in line.
+    /// Blocked claims keep a place in the queue.
     pub fifo: bool,
     /// A release can keep the key closed.
     pub linger: bool,
-    /// `wait` returns because of the store, not of a timer (B7).
+    /// `wait` returns because the store notifies it, not because of a timer (B7).
     pub push: bool,
-    /// How far tokens can be relied on.
+    /// Which failures tokens survive.
     pub fencing: Fencing,
     /// The ttls that the store can grant.
     pub ttl: RangeInclusive<Duration>,
-    /// The ttl to use when the caller names none.
+    /// The ttl to use if the caller names none.
     pub default_ttl: Duration,
 }
 
 impl Capabilities {
-    /// A store at this address that can do the least, and grants ttls of 50 ms to a day, 30 s by
+    /// Capabilities of a minimal store at this address, with ttls of 50 ms to a day, 30 s by
     /// default.
     pub fn least(store: impl Into<Arc<str>>) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Capabilities {
         }
     }
 
-    /// A store at this address that can do everything; its ttls are those of
+    /// Capabilities of a store at this address that can do everything; its ttls are those of
     /// [`least`](Self::least).
     pub fn full(store: impl Into<Arc<str>>) -> Self {
         Self {
@@ -63,25 +63,26 @@ impl Capabilities {
         }
     }
 
-    /// The same with tokens that can be relied on so far.
+    /// Returns the capabilities with this promise about tokens.
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         Self { fencing, ..self }
     }
 
-    /// The same with these ttls.
+    /// Returns the capabilities with these ttls.
     #[must_use]
     pub fn with_ttl(self, ttl: RangeInclusive<Duration>, default_ttl: Duration) -> Self {
         Self { ttl, default_ttl, ..self }
     }
 }
 
-/// Across which failures tokens keep growing (B8).
+/// The failures across which tokens keep growing (B8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fencing {
     /// Across every failure that the store itself survives.
     Linearizable,
-    /// As long as the store keeps its data or, where it lost it, its clock did not go back.
+    /// Tokens grow while the store keeps its data or, if it lost it, while its clock did not go
+    /// back.
     WhileDataSurvives,
     /// No promise: tokens are unique at best.
     None,

@@ -1,4 +1,4 @@
-//! A claim: one attempt to hold a key, and what it asks for.
+//! A claim: one attempt to hold a key, and its parameters.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,41 +14,41 @@ use crate::key::Key;
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// What is locked.
+    /// The key to lock.
     pub key: Key,
-    /// The name of this attempt. Never used again after a release was sent for it.
+    /// The id of this attempt. Never used again after a release was sent for it.
     pub id: ClaimId,
-    /// With whom the claim may share the key.
+    /// Which other claims may share the key.
     pub mode: Mode,
-    /// Whether a blocked claim takes a place in line.
+    /// Whether a blocked claim takes a place in the queue.
     pub order: Order,
-    /// How long the store keeps the claim without hearing of it.
+    /// How long the store keeps the claim without a renewal or a repeated try.
     pub ttl: Duration,
-    /// What the claim says of itself to people and to other clients.
+    /// The description of the claim for people and other clients.
     pub holder: Holder,
     /// Whether a blocked try may leave anything behind (a place, or a waiter mark).
     pub waits: bool,
-    /// The least token that the store must give and remember; 0 asks for nothing.
+    /// The smallest token that the store may give and must remember. 0 sets no limit.
     pub floor: u64,
-    /// The client's own send time. Opaque to the store, echoed by a pushed grant.
+    /// The client's own send time. Opaque to the store, and echoed by a pushed grant.
     pub stamp: Stamp,
 }
 
 impl Claim {
-    /// A claim that says nothing of itself, takes a place in line and waits, and asks for no token.
+    /// Creates a fifo claim that waits, without a description or a floor.
     pub fn new(key: Key, id: ClaimId, mode: Mode, ttl: Duration, stamp: Stamp) -> Self {
         let (holder, order) = (Holder::new(""), Order::Fifo);
         Self { key, id, mode, order, ttl, holder, waits: true, floor: 0, stamp }
     }
 
-    /// The same with this change.
+    /// Returns the claim with this change applied.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// The claim as a store is asked for it: its ttl with room for the lock delay of its holder.
+    /// Returns the claim as it is sent to a store: its ttl includes the lock delay of its holder.
     #[must_use]
     pub fn with_room_for_delay(self) -> Self {
         let room = self.holder.room_for_delay();
@@ -56,7 +56,7 @@ impl Claim {
     }
 }
 
-/// The name of a claim: 128 random bits.
+/// The id of a claim: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClaimId(u128);
 
@@ -66,17 +66,17 @@ impl ClaimId {
         Self(backoff::random_u128())
     }
 
-    /// Makes an id from its number, as read from a store.
+    /// Creates an id from its number, as read from a store.
     pub const fn from_u128(value: u128) -> Self {
         Self(value)
     }
 
-    /// The id's number.
+    /// Returns the id's number.
     pub const fn as_u128(self) -> u128 {
         self.0
     }
 
-    /// The 32 hexadecimal digits that `Display` writes, in ASCII.
+    /// Returns the 32 hexadecimal digits that `Display` writes, in ASCII.
     ///
     /// Every lock writes them: the formatter takes several times as long.
     pub fn digits(self) -> [u8; 32] {
@@ -89,7 +89,7 @@ impl ClaimId {
         text
     }
 
-    /// Reads the 32 hexadecimal digits that `Display` writes.
+    /// Parses the 32 hexadecimal digits that `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
@@ -110,7 +110,7 @@ impl fmt::Debug for ClaimId {
     }
 }
 
-/// With whom a claim may share its key.
+/// Which other claims may share the key with a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -118,11 +118,11 @@ impl fmt::Debug for ClaimId {
     serde(rename_all = "snake_case")
 )]
 pub enum Mode {
-    /// Alone (a mutex).
+    /// Shares with no other claim (a mutex).
     Exclusive,
-    /// With other readers.
+    /// Shares with other readers.
     Read,
-    /// Alone among readers and writers.
+    /// Shares with no other reader or writer.
     Write,
     /// Takes some of a limited number of permits.
     Permits {
@@ -134,7 +134,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The kind of lock that a claim of this mode makes of its key (B12).
+    /// Returns the kind of lock that a claim of this mode makes of its key (B12).
     pub const fn shape(self) -> Shape {
         match self {
             Mode::Exclusive => Shape::Mutex,
@@ -144,7 +144,7 @@ impl Mode {
     }
 }
 
-/// The kind of lock a key is used as.
+/// The kind of lock that a key is used as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -173,13 +173,13 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Whether a blocked claim takes a place in line.
+/// Whether a blocked claim takes a place in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// First come, first served, wherever the store can queue.
+    /// First come, first served, if the store has a queue.
     Fifo,
-    /// No place: a blocked claim that waits leaves only a mark that asks for a wake-up. A barging
-    /// try does not overtake a live line.
+    /// No place in the queue. A blocked claim that waits leaves only a mark that asks for a
+    /// wake-up. It does not overtake live waiters in the queue.
     Barging,
 }
 
@@ -188,17 +188,17 @@ pub enum Order {
 pub struct Stamp(Moment);
 
 impl Stamp {
-    /// Stamps a try with the moment before it was sent.
+    /// Creates the stamp of a try from the moment before it was sent.
     pub const fn new(sent_at: Moment) -> Self {
         Self(sent_at)
     }
 
-    /// The moment before the try was sent.
+    /// Returns the moment before the try was sent.
     pub const fn sent_at(self) -> Moment {
         self.0
     }
 
-    /// Reads the text that `Display` writes.
+    /// Parses the text that `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok().map(|nanos| Self(Moment::from_nanos(nanos)))
     }

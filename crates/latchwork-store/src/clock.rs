@@ -1,7 +1,7 @@
-//! The one clock: it counts suspended time, and everything that reads time reads it here.
+//! The only clock, which counts suspended time. All code that needs the time reads it here.
 //!
 //! A lease runs on while a machine sleeps, so it must be judged by a clock that does too. Rust's
-//! `Instant` and tokio's timers use `CLOCK_MONOTONIC`, which stands still during suspend on Linux;
+//! `Instant` and tokio's timers use `CLOCK_MONOTONIC`, which stops during suspend on Linux;
 //! [`Clock::now`] is `CLOCK_BOOTTIME`.
 
 #![expect(clippy::disallowed_methods, reason = "the one module that reads time")]
@@ -23,22 +23,22 @@ impl Moment {
     /// A moment that never comes.
     pub const NEVER: Moment = Moment(u64::MAX);
 
-    /// A moment from its number of nanoseconds.
+    /// Creates a moment from its number of nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's start.
+    /// Returns the nanoseconds since the clock's start.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time since `earlier`, or zero if `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `after` later; [`Moment::NEVER`] if that cannot be counted.
+    /// Returns the moment `after` later, or [`Moment::NEVER`] if the number would overflow.
     #[must_use]
     pub const fn plus(self, after: Duration) -> Self {
         let nanos = after.as_nanos();
@@ -48,7 +48,7 @@ impl Moment {
         Self(self.0.saturating_add(nanos as u64))
     }
 
-    /// The moment `before` earlier, not before the clock's start.
+    /// Returns the moment `before` earlier, but not before the clock's start.
     #[must_use]
     pub const fn minus(self, before: Duration) -> Self {
         let nanos = before.as_nanos();
@@ -71,7 +71,7 @@ impl fmt::Debug for Moment {
 /// A sleep on a [`Clock`]; it owns what it needs and may be polled on any runtime.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Time, as core and backends see it.
+/// The time for the engine and for backends.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Now, on the boot clock.
     fn now(&self) -> Moment;
@@ -92,10 +92,10 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// How long to sleep at most where the system does not wake a sleeper for what it waits for.
+/// The longest sleep on systems that cannot wake a sleeper for the event that it waits for.
 pub const LONGEST_NAP: Duration = Duration::from_millis(500);
 
-/// Tells sleepers of steps of the wall clock.
+/// Notifies sleepers of steps of the wall clock.
 #[derive(Debug, Default)]
 pub struct Steps {
     count: AtomicU64,
@@ -103,13 +103,13 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// It was set.
+    /// Notifies the sleepers that the wall clock was set.
     pub fn tell(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.told.notify_waiters();
     }
 
-    /// Completes when it was set after this call.
+    /// Completes when the wall clock is set after this call.
     pub fn next(self: &Arc<Self>) -> Sleep {
         let (this, seen) = (self.clone(), self.count.load(Ordering::SeqCst));
         Box::pin(async move {

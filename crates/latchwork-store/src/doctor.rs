@@ -1,4 +1,4 @@
-//! What is found when a store is examined: is it fit for locks, and what is to be done if not.
+//! The findings when a store is examined: whether it is fit for locks, and how to fix it.
 //!
 //! A store is examined by its own crate, which knows what can be wrong with it; here are the words
 //! that all of them use. The [facade](https://docs.rs/latchwork) chooses the crate by the address.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::BackendError;
 
-/// How bad a finding is. The order is from good to bad.
+/// The severity of a finding, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -16,18 +16,18 @@ use crate::error::BackendError;
     serde(rename_all = "snake_case")
 )]
 pub enum Severity {
-    /// As it should be.
+    /// Good.
     Ok,
-    /// Worth knowing, and nothing to do.
+    /// Worth knowing; no action is needed.
     Info,
-    /// Locks work today; something will make them fail, slow or unsafe.
+    /// Locks work now, but something will make them fail, slow or unsafe.
     Warning,
-    /// Locks do not work, or two holders may believe in the same one.
+    /// Locks do not work, or two holders may rely on the same lock.
     Critical,
 }
 
 impl Severity {
-    /// The word for it: `ok`, `info`, `warning`, `critical`.
+    /// Returns the name: `ok`, `info`, `warning`, `critical`.
     pub const fn word(self) -> &'static str {
         match self {
             Severity::Ok => "ok",
@@ -44,42 +44,42 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that was looked at.
+/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What was looked at, by a name that never changes: `eviction-policy`. Programs may compare
-    /// it. A store may report the same code several times, once for each of its nodes.
+    /// The subject, by a name that never changes: `eviction-policy`. Programs may compare it. A
+    /// store may report the same code several times, once for each of its nodes.
     pub code: &'static str,
-    /// The part of the store that it is about, where the store has parts: a node's address.
+    /// The part of the store, if it has parts: a node's address.
     pub part: Option<Arc<str>>,
-    /// What was found, in one line.
+    /// The facts, in one line.
     pub found: String,
-    /// What follows from it for locks, in one line; empty if nothing does.
+    /// The consequence for locks, in one line; empty if there is none.
     pub consequence: String,
-    /// What to do about it, in one line; empty if nothing is to be done.
+    /// The remedy, in one line; empty if none is needed.
     pub remedy: String,
 }
 
 impl Finding {
-    /// Something that is as it should be.
+    /// Creates a finding that is good.
     pub fn ok(code: &'static str, found: impl Into<String>) -> Self {
         Self::new(Severity::Ok, code, found)
     }
 
-    /// Something that is worth knowing.
+    /// Creates a finding that is worth knowing.
     pub fn info(code: &'static str, found: impl Into<String>) -> Self {
         Self::new(Severity::Info, code, found)
     }
 
-    /// Something that will do harm.
+    /// Creates a finding that will do harm.
     pub fn warning(code: &'static str, found: impl Into<String>) -> Self {
         Self::new(Severity::Warning, code, found)
     }
 
-    /// Something that breaks locks.
+    /// Creates a finding that breaks locks.
     pub fn critical(code: &'static str, found: impl Into<String>) -> Self {
         Self::new(Severity::Critical, code, found)
     }
@@ -95,28 +95,28 @@ impl Finding {
         }
     }
 
-    /// Says what follows from it.
+    /// Adds the consequence.
     #[must_use]
     pub fn consequence(mut self, line: impl Into<String>) -> Self {
         self.consequence = line.into();
         self
     }
 
-    /// Says what to do about it.
+    /// Adds the remedy.
     #[must_use]
     pub fn remedy(mut self, line: impl Into<String>) -> Self {
         self.remedy = line.into();
         self
     }
 
-    /// A part of the store that cannot be reached: the next step of the error is the remedy, or `otherwise` if it
-    /// has none.
+    /// Creates a critical finding for a part of the store that cannot be reached. The next step of
+    /// the error is the remedy, or `otherwise` if it has none.
     pub fn out_of_reach(error: &BackendError, otherwise: &str) -> Self {
         let remedy = error.next_step.as_deref().unwrap_or(otherwise);
         Self::critical("reachable", error.message.clone()).remedy(remedy)
     }
 
-    /// Says which part of the store it is about.
+    /// Adds the part of the store.
     #[must_use]
     pub fn part(mut self, part: impl Into<Arc<str>>) -> Self {
         self.part = Some(part.into());
@@ -124,17 +124,17 @@ impl Finding {
     }
 }
 
-/// All that was found at one store.
+/// All findings for one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The store's address, without secrets.
     pub store: Arc<str>,
-    /// What was found, in the order in which it was looked at.
+    /// The findings, in the order of the examination.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// An empty report on a store.
+    /// Creates an empty report on a store.
     pub fn new(store: impl Into<Arc<str>>) -> Self {
         Self { store: store.into(), findings: Vec::new() }
     }
@@ -144,29 +144,29 @@ impl Report {
         self.findings.push(finding);
     }
 
-    /// The worst that was found.
+    /// Returns the worst severity of the findings.
     pub fn worst(&self) -> Severity {
         self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
     }
 
-    /// Whether nothing critical was found.
+    /// Returns whether no finding is critical.
     pub fn is_fit(&self) -> bool {
         self.worst() < Severity::Critical
     }
 
-    /// The first finding of this code.
+    /// Returns the first finding with this code.
     pub fn find(&self, code: &str) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.code == code)
     }
 }
 
-/// What was done to prepare a store for its first locks.
+/// The result of preparing a store for its first locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Prepared {
     /// The store's address, without secrets.
     pub store: Arc<str>,
-    /// What was done, a line each; none if the store needs no preparation.
+    /// The steps that were taken, a line each; none if the store needs no preparation.
     pub steps: Vec<String>,
 }
 

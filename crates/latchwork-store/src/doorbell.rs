@@ -1,4 +1,4 @@
-//! Where a store rings for a thread that is blocked.
+//! Descriptors by which a store notifies a thread that is blocked.
 //!
 //! A wake-up for a task takes two steps: the store wakes Latchwork's own thread, and that one wakes
 //! the thread that the task runs on. Each step costs what it costs to bring an idle processor back.
@@ -8,10 +8,10 @@
 
 use std::fmt;
 
-/// A descriptor by which a store calls this process, and what to do when it rings.
+/// A descriptor that becomes readable when a store notifies this process, and its handler.
 ///
-/// A backend that has one says so ([`Backend::doorbell`](crate::Backend::doorbell)), and reads it
-/// itself only while somebody waits who does not [attend](Doorbell::is_attended) to it.
+/// A backend that has one returns it from [`Backend::doorbell`](crate::Backend::doorbell), and
+/// reads it itself only while a waiter's thread does not [listen](Doorbell::is_attended) to it.
 #[derive(Clone)]
 pub struct Doorbell(imp::Bell);
 
@@ -62,13 +62,14 @@ mod imp {
     }
 
     impl Visit {
-        /// From now on this thread can be offered a bell, if it can listen at one.
+        /// Begins a visit: from now on a bell can be offered to this thread, if it can listen to
+        /// one.
         pub fn begin(can_listen: bool) -> Self {
             let outer = VISIT.replace(Some(Listener { can_listen, at: None }));
             Self { outer, here: PhantomData }
         }
 
-        /// The bell at which the thread has to listen.
+        /// Returns the bell that the thread has to listen to.
         pub fn bell(&self) -> Option<Doorbell> {
             VISIT.with_borrow(|visit| Some(visit.as_ref()?.at.as_ref()?.0.clone()))
         }
@@ -88,19 +89,21 @@ mod imp {
     }
 
     impl Doorbell {
-        /// A bell that rings when `fd` is readable; `answer` reads it without blocking and passes
-        /// on what it reads.
+        /// Creates a bell that rings when `fd` is readable; `answer` reads it without blocking and
+        /// passes on what it reads.
         pub fn new(fd: Arc<OwnedFd>, answer: impl Fn() + Send + Sync + 'static) -> Self {
             Self(Bell { fd, answer: Arc::new(answer) })
         }
 
-        /// Whether this thread polls a future for which it will block, and can listen at a bell.
+        /// Returns whether this thread polls a future on which it will block, and can listen to a
+        /// bell.
         pub fn can_be_offered() -> bool {
             VISIT.with_borrow(|visit| visit.as_ref().is_some_and(|listener| listener.can_listen))
         }
 
-        /// Lets this thread listen at the bell while it blocks, unless it listens at another one.
-        /// Tells whether it will. What is polled has to offer its bell at each poll.
+        /// Offers the bell to this thread while it blocks, and returns whether it will listen to
+        /// it. It will not if it listens to another one. A future has to offer its bell at each
+        /// poll.
         pub fn offer(&self) -> bool {
             VISIT.with_borrow_mut(|visit| {
                 // A thread that could not listen must not say so, or nobody would.
@@ -112,17 +115,17 @@ mod imp {
             })
         }
 
-        /// Whether the thread that asks will hear this bell by itself.
+        /// Returns whether the calling thread listens to this bell.
         pub fn is_attended(&self) -> bool {
             ATTENDED.get() == self.address()
         }
 
-        /// This thread listens at the bell from now on, until what is returned is dropped.
+        /// Makes this thread listen to the bell until the returned value is dropped.
         pub fn attend(&self) -> Attending {
             Attending { before: ATTENDED.replace(self.address()), here: PhantomData }
         }
 
-        /// Does what is to be done when it has rung.
+        /// Runs the handler after the bell has rung.
         pub fn answer(&self) {
             (self.0.answer)();
         }
@@ -138,7 +141,7 @@ mod imp {
         }
     }
 
-    /// While it lives, its thread attends to a bell.
+    /// Makes its thread listen to a bell while the value lives.
     #[derive(Debug)]
     #[must_use = "the thread attends to the bell until this is dropped"]
     pub struct Attending {
@@ -161,7 +164,7 @@ mod imp {
     pub(super) struct Bell(std::convert::Infallible);
 
     impl super::Doorbell {
-        /// Whether the thread that asks will hear this bell by itself.
+        /// Returns whether the calling thread listens to this bell.
         pub fn is_attended(&self) -> bool {
             match self.0.0 {}
         }

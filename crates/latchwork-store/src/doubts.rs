@@ -1,4 +1,4 @@
-//! Where a backend says which of its claims may have ended.
+//! Claims that may have ended, as a backend reports them.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,15 +7,15 @@ use tokio::sync::Notify;
 
 use crate::claim::ClaimId;
 
-/// Doubts about claims, for a store that tells of their end by itself; see
+/// Claims in doubt, from stores that report the end of a claim; see
 /// [`Backend::doubts`](crate::Backend::doubts).
 ///
-/// Each engine on the backend has a [sink](DoubtSink) of its own, for the backend does not know
-/// whose a claim is. Clones are the same.
+/// Each engine on the backend has a [sink](DoubtSink) of its own, because the backend does not know
+/// which engine has a claim. Clones share their sinks.
 #[derive(Debug, Clone, Default)]
 pub struct Doubts(Arc<Mutex<Vec<Weak<DoubtSink>>>>);
 
-/// The claims in doubt that one engine has not looked at yet, its own and those of others.
+/// The claims in doubt that one engine has not examined yet, its own and those of others.
 #[derive(Debug, Default)]
 pub struct DoubtSink {
     claims: Mutex<Vec<ClaimId>>,
@@ -23,10 +23,10 @@ pub struct DoubtSink {
 }
 
 impl Doubts {
-    /// Asks for a renewal of this claim now: the store has let it be known that it may have ended.
+    /// Requests a renewal of this claim now, because the store has reported that it may have ended.
     ///
-    /// The renewal settles it, so a word too much costs a request and does no harm; a claim that
-    /// nobody holds is passed over.
+    /// The renewal settles the doubt, so a false report costs one request and does no harm. A claim
+    /// that is not held is ignored.
     pub fn raise(&self, claim: ClaimId) {
         self.lock().retain(|sink| {
             let Some(sink) = sink.upgrade() else { return false };
@@ -36,7 +36,7 @@ impl Doubts {
         });
     }
 
-    /// Hears of all doubts from now on, until the sink is dropped.
+    /// Creates a sink that receives all doubts from now on, until it is dropped.
     pub fn sink(&self) -> Arc<DoubtSink> {
         let sink = Arc::default();
         self.lock().push(Arc::downgrade(&sink));
@@ -49,7 +49,7 @@ impl Doubts {
 }
 
 impl DoubtSink {
-    /// Completes when there is one, or was one.
+    /// Completes when a doubt was raised.
     ///
     /// # Cancel safety
     ///
@@ -58,7 +58,7 @@ impl DoubtSink {
         self.told.notified().await;
     }
 
-    /// The doubts since the last time.
+    /// Returns the doubts since the last call.
     pub fn take(&self) -> Vec<ClaimId> {
         mem::take(&mut *self.lock())
     }

@@ -1,4 +1,4 @@
-//! Errors: what a backend says, and what a user reads.
+//! Errors: those of a backend, and those of a user.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use crate::clock::Moment;
 use crate::key::Key;
 
-/// What went wrong inside a backend's verb, and whether it may have taken effect.
+/// The error of a backend's verb, and whether the verb may have taken effect.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BackendError {
-    /// What went wrong.
+    /// The kind of the error.
     pub kind: BackendErrorKind,
-    /// Whether the store may have done what was asked.
+    /// Whether the store may have carried out the request.
     pub effect: Effect,
     /// What happened, for people: the server's words, the path, the node.
     pub message: String,
-    /// What a person can do about it, where known.
+    /// The suggested next step, if any.
     pub next_step: Option<String>,
 }
 
@@ -25,17 +25,17 @@ pub struct BackendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BackendErrorKind {
-    /// The store did not answer, or not well enough.
+    /// The store did not answer, or answered with an error.
     Unreachable,
     /// Credentials or rights were refused.
     Denied,
     /// The key is in use as another kind of lock (B12).
     Mismatch,
-    /// This store cannot do what was asked.
+    /// This store does not support the request.
     Unsupported,
-    /// What the store holds is damaged.
+    /// The data in the store is damaged.
     Corrupt,
-    /// This store cannot take the key, the duration or the option; the message names which.
+    /// This store does not accept the key, the duration or the option; the message names which.
     Invalid,
 }
 
@@ -49,25 +49,25 @@ pub enum Effect {
 }
 
 impl BackendError {
-    /// An error with its kind, effect and message.
+    /// Creates an error from its kind, effect and message.
     pub fn new(kind: BackendErrorKind, effect: Effect, message: impl Into<String>) -> Self {
         Self { kind, effect, message: message.into(), next_step: None }
     }
 
-    /// Adds what a person can do about it.
+    /// Adds the suggested next step.
     #[must_use]
     pub fn next_step(mut self, step: impl Into<String>) -> Self {
         self.next_step = Some(step.into());
         self
     }
 
-    /// The same error, of a request that had this effect.
+    /// Returns the error with this effect of the request.
     #[must_use]
     pub fn with_effect(self, effect: Effect) -> Self {
         Self { effect, ..self }
     }
 
-    /// The verb gave no answer within core's time limit.
+    /// Creates the error of a verb that did not answer within the engine's time limit.
     pub fn no_answer(limit: std::time::Duration) -> Self {
         Self::new(
             BackendErrorKind::Unreachable,
@@ -85,7 +85,7 @@ impl fmt::Display for BackendError {
 
 impl StdError for BackendError {}
 
-/// What a user of Latchwork can meet. Contention is not an error: `try_acquire` answers `None`.
+/// The error type of Latchwork. Contention is not an error: `try_acquire` returns `None`.
 ///
 /// The one-line `Display` names the field or key, the store and the next step.
 #[derive(Clone)]
@@ -107,15 +107,15 @@ struct Inner {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ErrorKind {
-    /// Not admitted before the deadline; the message names the holder.
+    /// Timed out; the message names the holder.
     TimedOut,
-    /// The store did not answer well enough.
+    /// The store did not answer, or answered with an error.
     Unreachable,
-    /// The store takes no more clients now; trying again later may pay.
+    /// The store accepts no more clients now; retry later.
     Busy,
     /// Credentials or rights were refused.
     Denied,
-    /// This backend cannot do this.
+    /// The store does not support this.
     Unsupported,
     /// The key is in use as another kind of lock.
     Mismatch,
@@ -123,17 +123,17 @@ pub enum ErrorKind {
     Invalid,
     /// The manager was shut down.
     Closed,
-    /// The hold that was to be released had been lost before: what was done under it may have
-    /// overlapped with another holder's work. [`Error::lost`] says why and when.
+    /// The lock was lost before its release, so the work may have overlapped with another holder's.
+    /// [`Error::lost`] returns the reason and the time.
     Lost,
     /// This process was forked from the one that connected, and cannot use its locks.
     Forked,
-    /// What the store holds is damaged.
+    /// The data in the store is damaged.
     Corrupt,
 }
 
 impl Error {
-    /// An error with its kind and message.
+    /// Creates an error from its kind and message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -146,7 +146,7 @@ impl Error {
         }))
     }
 
-    /// The error of a backend, on this key, seen by a user.
+    /// Creates a user's error on this key from that of a backend.
     pub fn from_backend(error: BackendError, key: Option<&Key>, store: &Arc<str>) -> Self {
         let kind = match error.kind {
             BackendErrorKind::Unreachable => ErrorKind::Unreachable,
@@ -163,40 +163,40 @@ impl Error {
         new
     }
 
-    /// Names the key.
+    /// Adds the key.
     #[must_use]
     pub fn key(mut self, key: &Key) -> Self {
         self.0.key = Some(key.clone());
         self
     }
 
-    /// Names the store.
+    /// Adds the store.
     #[must_use]
     pub fn store(mut self, store: Arc<str>) -> Self {
         self.0.store = Some(store);
         self
     }
 
-    /// Says what a person can do about it.
+    /// Adds the suggested next step.
     #[must_use]
     pub fn next_step(mut self, step: impl Into<String>) -> Self {
         self.0.next_step = Some(step.into());
         self
     }
 
-    /// Says why and when the hold was lost, for the kind [`Lost`](ErrorKind::Lost).
+    /// Adds the reason and the time of the loss, for the kind [`Lost`](ErrorKind::Lost).
     #[must_use]
     pub fn with_lost(mut self, lost: Lost) -> Self {
         self.0.lost = Some(lost);
         self
     }
 
-    /// The kind, to decide by.
+    /// Returns the kind, to decide by.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The message alone, without key, store and next step.
+    /// Returns the message alone, without key, store and next step.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -213,19 +213,19 @@ impl Error {
         self.0.store.as_deref()
     }
 
-    /// What a person can do about it, where known.
+    /// Returns the suggested next step, if any.
     pub fn hint(&self) -> Option<&str> {
         self.0.next_step.as_deref()
     }
 
-    /// Why and when a hold was lost, for the kind [`Lost`](ErrorKind::Lost).
+    /// Returns the reason and the time of the loss, for the kind [`Lost`](ErrorKind::Lost).
     pub fn lost(&self) -> Option<Lost> {
         self.0.lost
     }
 
-    /// Whether what was asked may have taken effect at the store nevertheless.
+    /// Returns whether the failed request may have taken effect at the store.
     ///
-    /// Latchwork itself undoes such effects in the background, at the latest by the ttl.
+    /// Latchwork undoes such effects in the background, or they expire with the ttl.
     pub fn may_have_applied(&self) -> bool {
         self.0.source.as_ref().is_some_and(|e| e.effect == Effect::Unknown)
     }
@@ -260,20 +260,20 @@ impl StdError for Error {
     }
 }
 
-/// The end of a hold that was not a release. Final, and not an [`Error`]: the lock worked.
+/// The loss of a lock: the reason and the time. Final, and not an [`Error`]: the lock worked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lost {
-    /// Why.
+    /// The reason.
     pub reason: LostReason,
-    /// When, by the holder's own boot clock.
+    /// The time, by the holder's own boot clock.
     #[cfg_attr(feature = "serde", serde(rename = "at_ns"))]
     pub at: Moment,
 }
 
 impl Lost {
-    /// An end for this reason, at this moment of the holder's boot clock.
+    /// Creates a loss for this reason, at this moment of the holder's boot clock.
     pub const fn new(reason: LostReason, at: Moment) -> Self {
         Self { reason, at }
     }
@@ -288,15 +288,15 @@ impl Lost {
     serde(rename_all = "snake_case")
 )]
 pub enum LostReason {
-    /// The validity ran out without word from the store.
+    /// The validity expired before the store confirmed the hold.
     Expired,
-    /// The store says that the claim is not held: forced release, eviction, a deleted key.
+    /// The store says that the claim is not held: a forced release, an eviction, a deleted key.
     Taken,
     /// The session that carried the claim has ended.
     SessionEnded,
     /// The hold reached its `max_hold`.
     MaxHold,
-    /// The hold is that of the process that this one was forked from, and goes on there.
+    /// The parent process, from which this one was forked, holds the lock.
     Forked,
 }
 
@@ -307,14 +307,16 @@ impl fmt::Display for Lost {
             LostReason::Taken => "the store reports that the lock is no longer held",
             LostReason::SessionEnded => "the session that held the lock has ended",
             LostReason::MaxHold => "the lock reached its longest allowed hold (max_hold)",
-            LostReason::Forked => "the lock is held by the process that this one was forked from",
+            LostReason::Forked => {
+                "this process was forked from the holder and does not hold the lock"
+            }
         })
     }
 }
 
 impl StdError for Lost {}
 
-/// Why a guard does not vouch for its lock right now.
+/// Why `ensure_held` failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -323,10 +325,10 @@ impl StdError for Lost {}
     serde(rename_all = "snake_case")
 )]
 pub enum NotHeld {
-    /// In doubt: the machine was paused, or a clock was set or ran at another rate, and the store
-    /// has not confirmed the hold yet. May pass; do not touch the resource meanwhile.
+    /// The hold is in doubt until the store confirms it: the machine was paused, or a clock was set
+    /// or changed its rate. This may pass; do not use the resource meanwhile.
     Suspect,
-    /// Over for good.
+    /// The lock was lost. This is final.
     Lost(Lost),
 }
 

@@ -1,4 +1,4 @@
-//! Which process this is: what was made in one process is not used in a child forked from it.
+//! Detects forks: values of one process are not used in a child that was forked from it.
 //!
 //! A fork copies memory and shares descriptors. The child has the manager, but not the thread that
 //! renews; it has the sockets, but a request of its own takes the place of one of its parent's; it
@@ -20,14 +20,14 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// This process.
+    /// Returns this process.
     pub fn here() -> Self {
         let mark = imp::mark();
         Self { mark, name: imp::name(mark) }
     }
 
-    /// Whether this is still the same process, and not a child that was forked from it. Costs one
-    /// atomic load.
+    /// Returns whether the caller is still in the same process, and not in a child that was forked
+    /// from it. Costs one atomic load.
     #[inline]
     pub fn is_here(self) -> bool {
         imp::read(self.mark) == self.name
@@ -50,7 +50,7 @@ mod imp {
 
     pub(super) fn mark() -> &'static Mark {
         MARK.get_or_init(|| {
-            #[expect(unsafe_code, reason = "there is no safe way to be told of a fork")]
+            #[expect(unsafe_code, reason = "there is no safe way to detect a fork")]
             // SAFETY: the handler only stores to atomics and makes system calls that are safe in
             // a signal handler, and so in the child of a process with many threads.
             let handled = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
@@ -149,10 +149,11 @@ mod close {
     /// What a child has in their place: a number that stays taken cannot become another file's.
     static NULL: AtomicI32 = AtomicI32::new(NONE);
 
-    /// A descriptor that a forked child does not keep open: there its number leads to `/dev/null`.
+    /// A descriptor that a forked child does not keep open: in the child, its number leads to
+    /// `/dev/null`.
     ///
-    /// For a descriptor whose being open says that the process lives, or that it has something locked.
-    /// A child made without the C library's `fork` keeps it.
+    /// Use it for a descriptor that tells others, by being open, that the process is alive or holds
+    /// a lock. A child made without the C library's `fork` keeps it.
     pub struct CloseOnFork {
         fd: Arc<OwnedFd>,
         slot: Option<&'static AtomicI32>,
@@ -160,15 +161,15 @@ mod close {
     }
 
     impl CloseOnFork {
-        /// From now on a child does not get `fd`.
+        /// Closes `fd` in forked children from now on.
         pub fn new(fd: impl Into<Arc<OwnedFd>>) -> Self {
             let (fd, origin) = (fd.into(), Origin::here());
             let slot = prepare().then(|| enlist(fd.as_raw_fd())).flatten();
             Self { fd, slot, origin }
         }
 
-        /// The descriptor. A clone that is kept for longer keeps it open, and a child that is forked
-        /// after this value was dropped has it too.
+        /// Returns the descriptor. A clone that is kept for longer keeps it open, and a child that
+        /// is forked after this value was dropped has it too.
         pub fn fd(&self) -> &Arc<OwnedFd> {
             &self.fd
         }

@@ -1,11 +1,11 @@
-//! What a claim says of itself to people and to other clients, and how a store keeps it as one text.
+//! The description of a claim for people and other clients, and its stored text.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a claim says of itself to people and to other clients.
+/// The description of a claim for people and other clients.
 ///
 /// A store keeps all of it as the text of [`stored`](Holder::stored), and reads it with
 /// [`from_stored`](Holder::from_stored).
@@ -14,15 +14,17 @@ use std::time::Duration;
 pub struct Holder {
     /// The text for people: host, process, purpose.
     pub text: Arc<str>,
-    /// The time within which nearly all holds of the key end, if the client has learned it.
+    /// The time within which nearly all holds of the key end, if the client has measured it.
     pub usual_hold: Option<Duration>,
-    /// In an election, what the candidate is to be known by: an address, mostly.
+    /// The candidate's description in an election, usually an address.
     pub candidate: Option<Arc<str>>,
-    /// How long the key is to stay closed after a hold that ends without a release. The claim's ttl has room
-    /// for it. A store that notices the death of a holder before its ttl is over keeps the claim all the same.
+    /// How long the key stays closed after a hold that ends without a release. The claim's ttl
+    /// includes it. A store that learns of the death of a holder before its ttl ends keeps the
+    /// claim to its end.
     pub lock_delay: Option<Duration>,
-    /// When the claim was released with [`Linger::For`](crate::Linger::For): time since 1970, in whole milliseconds
-    /// once it is stored. `None` before that, and of a key that was closed by a version without this field.
+    /// The time at which the claim was released with [`Linger::For`](crate::Linger::For): time
+    /// since 1970, in whole milliseconds once it is stored. `None` before that, and for a key that
+    /// was closed by a version without this field.
     ///
     /// It is for people, and no store decides by it. The wall clock is that of the host that released: no server has
     /// checked it, a wrong clock gives a wrong time, and a host whose clock is behind can read a time of its future.
@@ -39,26 +41,28 @@ const LOCK_DELAY: &str = "lock_delay_ms=";
 const CLOSED_AT: &str = "closed_at_ms=";
 
 impl Holder {
-    /// A holder that says no more than this text.
+    /// Creates a description that is only this text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let (usual_hold, candidate, lock_delay, closed_at) = (None, None, None, None);
         Self { text: text.into(), usual_hold, candidate, lock_delay, closed_at }
     }
 
-    /// The same with this change.
+    /// Returns the description with this change applied.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// By how much the store's ttl is longer than what the holder counts on: the lock delay, and a hundredth of it
-    /// for a store whose clock runs fast. At most [`Duration::MAX`].
+    /// Returns the difference between the store's ttl and the ttl that the holder relies on: the
+    /// lock delay, and a hundredth of it for a store whose clock runs fast. At most
+    /// [`Duration::MAX`].
     pub fn room_for_delay(&self) -> Duration {
         self.lock_delay.map_or(Duration::ZERO, |delay| delay.saturating_add(delay / 100))
     }
 
-    /// The text for people, after the candidate if it is one: `10.0.0.7:8080 (app@web-2, pid 812)`.
+    /// Returns the text for people, after the candidate if there is one: `10.0.0.7:8080 (app@web-2,
+    /// pid 812)`.
     pub fn shown(&self) -> Arc<str> {
         match &self.candidate {
             Some(candidate) => format!("{candidate} ({})", self.text).into(),
@@ -66,7 +70,7 @@ impl Holder {
         }
     }
 
-    /// All of it as one text; without other fields it is [`text`](Self::text).
+    /// Returns all fields as one text; without other fields it is [`text`](Self::text).
     ///
     /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold and the
     /// lock delay are kept in whole milliseconds, at least one; the time of the release in milliseconds since
@@ -94,7 +98,7 @@ impl Holder {
         Cow::Owned(stored)
     }
 
-    /// Reads a stored text. Fields that this version does not know are passed over.
+    /// Parses a stored text. Unknown fields are skipped.
     pub fn from_stored(stored: &str) -> Self {
         let mut fields = stored.split(UNIT);
         let mut holder = Self::new(fields.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What the engine lends to a backend: a place to run and a clock.
+//! The tasks and the clock that the engine lends to a backend.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::within::{Answer, Within};
 /// A task handed to [`Io::spawn`].
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A place to run and a clock, given to a backend when it connects.
+/// Runs tasks and tells the time; given to a backend when it connects.
 ///
 /// With a [`Driver`](https://docs.rs/latchwork/latest/latchwork/struct.Driver.html) the tasks run on Latchwork's own thread, inside a tokio
 /// runtime with I/O enabled, so that a user runtime that blocks starves none of them. Tests give
@@ -29,19 +29,20 @@ pub struct Io {
 }
 
 impl Io {
-    /// An `Io` that runs tasks with `spawn` and tells time by `clock`.
+    /// Creates an `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
         let (spawn, origin) = (Arc::new(spawn), Origin::here());
         Self { spawn, spawn_blocking: None, clock, origin }
     }
 
-    /// The same, with another place for tasks that block their thread.
+    /// Returns the `Io` with another spawner, for tasks that block their thread.
     #[must_use]
     pub fn with_workers(self, spawn: impl Fn(Task) + Send + Sync + 'static) -> Self {
         Self { spawn_blocking: Some(Arc::new(spawn)), ..self }
     }
 
-    /// The same, with all tasks where they may block their thread, if there is such a place.
+    /// Returns the `Io` whose tasks all run where they may block their thread, if there is such a
+    /// place.
     #[must_use]
     pub fn for_blocking(self) -> Self {
         match &self.spawn_blocking {
@@ -63,14 +64,14 @@ impl Io {
         }
     }
 
-    /// Runs a task to its end that waits for an answer, or for several, and has little to do then.
+    /// Runs a task that mostly waits for answers, to its end.
     ///
     /// It is polled now, on this thread, and afterwards by the thread that reads its answers from a
-    /// [connection](crate::wire), whichever that is. What wakes it otherwise has it polled where
-    /// [`spawn`](Self::spawn) runs tasks. It must not block, and what takes long belongs in a task
-    /// of its own.
+    /// [connection](crate::wire). If something else wakes it, it is polled where
+    /// [`spawn`](Self::spawn) runs tasks. It must not block; long work belongs in a task of its
+    /// own.
     ///
-    /// In a child that was forked from the process the task is left as it is.
+    /// In a forked child, the task is neither polled nor dropped.
     pub fn finish(&self, task: impl Future<Output = ()> + Send + 'static) {
         if self.origin.is_here() {
             Late::finish(Box::pin(task), self.clone());
@@ -79,27 +80,27 @@ impl Io {
         }
     }
 
-    /// The process that it runs in.
+    /// Returns the process to which it belongs.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// Now, on the boot clock.
+    /// Returns the current time of the boot clock.
     pub fn now(&self) -> Moment {
         self.clock.now()
     }
 
-    /// A sleep of this length, from now.
+    /// Returns a sleep of this length, from now.
     pub fn sleep(&self, length: Duration) -> Sleep {
         self.clock.sleep_until(self.now().plus(length))
     }
 
-    /// Runs `future` for at most `limit`; `None` if it did not end in time.
+    /// Runs `future` for at most `limit`; returns `None` if it did not end in time.
     ///
     /// A future that ends at its first poll costs no timer.
     pub fn within<F: Future>(
@@ -110,7 +111,7 @@ impl Io {
         Within::new(&self.clock, limit, future)
     }
 
-    /// The answer of a verb within `limit`.
+    /// Waits for the answer of a verb for at most `limit`.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
-//! What is locked: a name, checked once.
+//! Keys: the names of locks, checked once.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 
-/// The name of what is locked, with its namespace.
+/// The name of a lock, with its namespace.
 ///
 /// Any text of 1 byte to 64 KiB is a key: slashes, dots, spaces, control characters and every
 /// script are taken as they are, and two different texts are two different keys on every backend,
@@ -26,7 +26,7 @@ impl Key {
     /// The longest key, in bytes.
     pub const MAX_LEN: usize = 64 * 1024;
 
-    /// Checks a name and makes a key of it.
+    /// Checks a name and creates a key from it.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Key {
         Ok(Self(name.into()))
     }
 
-    /// The same name inside a namespace: `namespace:name`.
+    /// Returns the key inside a namespace: `namespace:name`.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Key {
         Ok(())
     }
 
-    /// The text of the key.
+    /// Returns the text of the key.
     pub fn as_str(&self) -> &str {
         &self.0
     }

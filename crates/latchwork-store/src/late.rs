@@ -1,4 +1,4 @@
-//! Tasks whose answer is on its way, and that the thread which reads the answer polls.
+//! Tasks that wait for an answer, polled by the thread that reads the answer.
 //!
 //! A task on the [`Io`] costs two changes of threads for each answer: its thread has to read the
 //! connection as well, and is woken for it. A late answer needs no thread of its own: what it settles

@@ -1,7 +1,7 @@
-//! What a store is to [Latchwork](https://docs.rs/latchwork): the boundary, its words, and kits to
-//! write one with.
+//! The boundary between [Latchwork](https://docs.rs/latchwork) and a store: the trait, its types,
+//! and kits to write a store with.
 //!
-//! This crate is for authors of stores. Who takes locks needs `latchwork` alone.
+//! This crate is for authors of stores. Programs that take locks need only `latchwork`.
 //!
 //! - [`Backend`] is the boundary: five verbs, and [the contract](backend) that they keep.
 //! - [`Io`] is what a backend is given to run on; [`clock`] is the time that it may read.

@@ -1,4 +1,4 @@
-//! What keeps a session alive in the eyes of its store.
+//! A descriptor that keeps a session alive.
 
 #[cfg(unix)]
 use std::sync::Arc;

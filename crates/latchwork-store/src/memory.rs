@@ -1,7 +1,7 @@
 //! A store in the memory of this process: for tests, for one process, and to learn from.
 //!
-//! It is the example for who writes a backend. A store that can read, change and write one
-//! value atomically needs only what is here:
+//! It is the example for authors of backends. A store that can read, change and write one value
+//! atomically needs only what is here:
 //!
 //! 1. `change` makes each verb atomic (B1): it takes the record of a key, lets the pure
 //!    [`Record`] judge, and writes it back. Rules about claims, order and tokens are all there.
@@ -38,7 +38,7 @@ const ALIVE: Alive<'static> = &|_| true;
 
 /// A [`Backend`] in the memory of this process.
 ///
-/// Use it where all who compete live in one process, and in tests of code that takes locks. It
+/// Use it if all competing tasks are in one process, and in tests of code that takes locks. It
 /// survives nothing: when the process ends, so do the locks, and the tokens of the next one are
 /// larger only if the wall clock did not go back.
 pub struct MemoryBackend {
@@ -93,17 +93,17 @@ struct Table {
 #[derive(Default)]
 struct Entry {
     record: Record,
-    /// One for each claim in line: where its wake-up waits for it.
+    /// The wake-ups, one for each claim in the queue.
     seats: HashMap<ClaimId, Arc<Notify>>,
 }
 
 impl MemoryBackend {
-    /// Makes an empty store.
+    /// Creates an empty store.
     pub fn new(io: Io) -> Arc<Self> {
         Arc::new(Self { store: Store::empty(&io), io, address: "mem:".into() })
     }
 
-    /// Opens the store `name` of this process, and makes it if no backend uses it now.
+    /// Opens the store `name` of this process, and creates it if no backend uses it now.
     pub fn named(name: &str, io: Io) -> Arc<Self> {
         let mut named = lock(&NAMED);
         let key = (std::process::id(), name.to_owned());
@@ -117,7 +117,7 @@ impl MemoryBackend {
         Arc::new(Self { store, io, address: format!("mem:{name}").into() })
     }
 
-    /// Opens the same store once more, as another process would.
+    /// Opens the same store again, as another process would.
     pub fn beside(&self) -> Arc<Self> {
         let Self { store, io, address } = self;
         Arc::new(Self { store: store.clone(), io: io.clone(), address: address.clone() })
@@ -231,7 +231,7 @@ impl Backend for MemoryBackend {
             });
             match seat {
                 Some(seat) => seat.notified().await,
-                // It takes no place in line: only core's own timer can tell it to look.
+                // It takes no place in the queue: only the engine's own timer makes it check.
                 None if !claim.waits => std::future::pending().await,
                 None => {}
             }

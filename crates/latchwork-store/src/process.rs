@@ -1,6 +1,6 @@
-//! How people find this process.
+//! The name of this process for people.
 
-/// The number of this process as people look for it: `pid 812`.
+/// Returns the number of this process for people: `pid 812`.
 ///
 /// In a container the number counts in its own PID namespace alone. There it is `pid 7 in PID namespace 4026532301`;
 /// `lsns --type pid` on the machine shows the namespaces with their processes.

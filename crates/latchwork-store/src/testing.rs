@@ -44,13 +44,13 @@ impl PausedClock {
         })
     }
 
-    /// Lets both clocks jump while no timer fires, as a suspended machine does.
+    /// Makes both clocks jump while no timer fires, as a suspended machine does.
     pub fn suspend(&self, length: Duration) {
         self.suspended.fetch_add(length.as_nanos() as u64, Ordering::SeqCst);
     }
 
-    /// Lets the wall clock alone run on, as a paused virtual machine does, and wakes who waits for
-    /// a step of it, as the kernel does.
+    /// Advances the wall clock alone, as a paused virtual machine does, and wakes the sleepers that
+    /// wait for a step of it, as the kernel does.
     pub fn pause_machine(&self, length: Duration) {
         self.wall_ahead.fetch_add(length.as_nanos() as i64, Ordering::SeqCst);
         self.steps.tell();
@@ -93,14 +93,14 @@ impl Clock for PausedClock {
     }
 }
 
-/// An [`Io`] over the current tokio runtime, and its clock.
+/// Creates an [`Io`] on the current tokio runtime, and its clock.
 pub fn paused_io() -> (Io, Arc<PausedClock>) {
     let clock = PausedClock::start();
     let spawn = |task| drop(tokio::spawn(task));
     (Io::new(spawn, clock.clone()), clock)
 }
 
-/// A fresh exclusive fifo claim on `key`: 10 s, waiting, without floor.
+/// Creates an exclusive fifo claim on `key`: 10 s, waiting, without floor.
 ///
 /// # Panics
 ///

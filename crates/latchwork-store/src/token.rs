@@ -1,4 +1,4 @@
-//! The number that a resource can check.
+//! Fencing tokens: numbers that a resource can check.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ impl FencingToken {
     /// The largest index that [`handed_over`](Self::handed_over) takes.
     pub const MAX_HANDOVERS: u32 = (1 << HANDOVER_BITS) - 1;
 
-    /// Makes the token of a store's grant.
+    /// Creates the token of a store's grant.
     ///
     /// A store's number of 2^53 or more would pass 2^63 and is capped there: no store of ours
     /// reaches it before the year 2255.
@@ -41,8 +41,8 @@ impl FencingToken {
         Self((if number > TOP { TOP } else { number }) << HANDOVER_BITS)
     }
 
-    /// The token of the `index`-th handover within the hold that `self` began, or `None` when the
-    /// bits do not suffice.
+    /// Returns the token of the `index`-th handover within the hold that `self` began, or `None` if
+    /// the bits do not suffice.
     pub const fn handed_over(self, index: u32) -> Option<Self> {
         if index > Self::MAX_HANDOVERS {
             return None;
@@ -50,22 +50,23 @@ impl FencingToken {
         Some(Self((self.0 >> HANDOVER_BITS << HANDOVER_BITS) | index as u64))
     }
 
-    /// The number to store and compare.
+    /// Returns the number to store and compare.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// A token read back from where [`get`](Self::get) was stored.
+    /// Creates a token from the number that [`get`](Self::get) returned.
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// How often the store's grant was handed over before this token; see [`handed_over`](Self::handed_over).
+    /// Returns how often the store's grant was handed over before this token; see
+    /// [`handed_over`](Self::handed_over).
     pub const fn handovers(self) -> u32 {
         (self.0 & ((1 << HANDOVER_BITS) - 1)) as u32
     }
 
-    /// The store's own number behind this token.
+    /// Returns the store's own number behind this token.
     pub const fn grant_number(self) -> u64 {
         self.0 >> HANDOVER_BITS
     }
@@ -85,7 +86,7 @@ impl FromStr for FencingToken {
     }
 }
 
-/// A write or read whose token is smaller than one already seen.
+/// The refusal of a write or read whose token is smaller than one already seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Fenced {
@@ -97,7 +98,7 @@ pub struct Fenced {
 
 impl fmt::Display for Fenced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} was overtaken by {}", self.refused, self.newest)
+        write!(f, "token {} was superseded by {}", self.refused, self.newest)
     }
 }
 

@@ -1,4 +1,4 @@
-//! How long a holder may believe in its claim: arithmetic without I/O.
+//! How long a holder may rely on its claim: arithmetic without I/O.
 //!
 //! Every formula counts from a moment *before* the request was sent. The store counts from the
 //! arrival, which is later, so the holder always stops believing first. Source: the lease rule of
@@ -9,24 +9,23 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// The allowance for two clocks that run at different rates: `ttl/100 + 2 ms`.
+/// Returns the allowance for two clocks that run at different rates: `ttl/100 + 2 ms`.
 pub const fn drift(ttl: Duration) -> Duration {
     let hundredth = Duration::new(ttl.as_secs() / 100, (ttl.as_secs() % 100 * 10_000_000) as u32);
     hundredth.saturating_add(Duration::from_nanos(ttl.subsec_nanos() as u64 / 100 + 2_000_000))
 }
 
-/// Until when a claim may be believed in, when the request that started its ttl was about to be
-/// sent at `sent_at`.
+/// Returns the end of a claim's validity, from the time its request was sent.
 pub fn valid_until(sent_at: Moment, ttl: Duration) -> Moment {
     sent_at.plus(ttl.saturating_sub(drift(ttl)))
 }
 
-/// Until when a *pushed* grant may be believed in.
+/// Returns the end of the validity of a *pushed* grant.
 ///
 /// A push answers no request, so it is anchored to the try whose stamp the store echoes: the
 /// server's clock says how long after that try the grant was made, our own clock says how long ago
 /// that try was sent, and the smaller of the two is safe (a push cannot have been made later than
-/// it was read). The server's clock may run fast, so a hundredth of what it says is not believed.
+/// it was read). The server's clock may run fast, so a hundredth of its time is subtracted.
 pub fn pushed_valid_until(
     stamp: Moment,
     since_try: Duration,
@@ -38,39 +37,40 @@ pub fn pushed_valid_until(
     valid_until(stamp.plus(made_after), ttl)
 }
 
-/// Whether enough of a grant is left to start work with: half of its granted ttl.
+/// Returns whether enough of a grant is left to start work with: half of its granted ttl.
 pub fn is_worth_taking(valid_until: Moment, now: Moment, ttl: Duration) -> bool {
     valid_until.since(now) >= ttl / 2
 }
 
-/// The default pause between renewals: a third of the granted ttl.
+/// Returns the default pause between renewals: a third of the granted ttl.
 pub fn renew_every(ttl: Duration) -> Duration {
     ttl / 3
 }
 
-/// The default time limit of one verb: a quarter of the ttl, two seconds at most.
+/// Returns the default time limit of one verb: a quarter of the ttl, two seconds at most.
 pub fn op_timeout(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_secs(2))
 }
 
-/// How long a hold that a step of the wall clock may have ended waits for the store's word, before
-/// it counts as lost: a quarter of the ttl, half a second at most.
+/// Returns how long a hold that a step of the wall clock may have ended waits for the store's
+/// answer before it counts as lost: a quarter of the ttl, half a second at most.
 pub fn settle(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_millis(500))
 }
 
-/// How much further the wall clock may have moved than the boot clock before a guard is suspect.
+/// How far the wall clock may advance beyond the boot clock before a guard is suspect.
 ///
 /// A paused virtual machine stops both clocks and sets the wall clock right on resume; the lease
 /// ran on at the store all the while.
 pub const PAUSE_TOLERANCE: Duration = Duration::from_secs(1);
 
-/// Wall time minus boot time, in nanoseconds: constant while the machine runs.
+/// Returns wall time minus boot time, in nanoseconds: constant while the machine runs.
 pub fn wall_offset(wall: Duration, boot: Moment) -> i64 {
     (wall.as_nanos() as i128 - i128::from(boot.as_nanos())) as i64
 }
 
-/// Whether the wall clock ran on while the boot clock did not, between two offsets.
+/// Returns whether the machine was paused between two offsets: the wall clock advanced and the boot
+/// clock did not.
 pub fn was_paused(then: i64, now: i64) -> bool {
     now.saturating_sub(then) > PAUSE_TOLERANCE.as_nanos() as i64
 }

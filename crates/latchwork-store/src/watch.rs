@@ -1,4 +1,4 @@
-//! What tells an observer that looking again may pay.
+//! Notifications for observers when the holders of a key may have changed.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ pub trait Watch: fmt::Debug + Send {
     /// Completes when the holders of the key may have changed since the last time it completed, or
     /// since the subscription.
     ///
-    /// It is a hint: nothing may have changed, and the end of a ttl that the store does not act on
-    /// gives none. Changes that nobody waited for are kept as one hint, so that they take no room.
+    /// It is a hint. It may arrive without a change, and the end of a ttl gives none if the store
+    /// does not act on it. Unread changes are kept as one hint.
     ///
     /// # Errors
     ///
-    /// The subscription is over, for example because its connection closed. The observer looks, and
-    /// subscribes anew.
+    /// The subscription has ended, for example because its connection closed. The observer reads
+    /// the holders and subscribes again.
     ///
     /// # Cancel safety
     ///

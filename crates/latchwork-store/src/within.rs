@@ -1,4 +1,4 @@
-//! Futures that end in time.
+//! Futures with a time limit.
 //!
 //! Written by hand: an `async fn` that takes a future keeps it twice, where it was given and where it is
 //! pinned, and futures in futures grow by that at each level.

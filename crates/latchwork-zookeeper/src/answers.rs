@@ -1,4 +1,4 @@
-//! What answers of the servers tell of a lock: its line, the time, how long a grant lasts.
+//! What the servers' answers mean for a lock: its queue, the time, the length of a grant.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The try: a node and the line in one flight; later the line again.
+//! The try: a node and the queue in one round trip; later the queue again.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the verbs share. Each has a file of its own.
+//! The common parts of the verbs. Each has a file of its own.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The bare requests of a lock over this crate's session, for measurements to compare with.
+//! The bare requests of a lock on this crate's session, as a baseline for measurements.
 
 use std::fmt;
 use std::sync::Arc;

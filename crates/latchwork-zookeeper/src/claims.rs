@@ -1,4 +1,4 @@
-//! What this client knows of its claims: the session of each, and its node.
+//! This client's claims: the session of each, and its node.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Where the servers are, below which node the locks are, and who we are.
+//! The servers' addresses, the node above the locks, and the client's credentials.
 
 use std::fmt;
 use std::path::PathBuf;

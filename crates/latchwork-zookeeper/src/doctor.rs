@@ -160,7 +160,7 @@ fn ticks(settings: &HashMap<String, u64>) -> Option<Finding> {
     } else {
         Finding::critical("ticks", found)
             .consequence(
-                "a session of less than two ticks may end while its holder counts on the lock",
+                "a session of less than two ticks may end while its holder relies on the lock",
             )
             .remedy("set minSessionTimeout to at least two ticks")
     })
@@ -203,9 +203,13 @@ fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
         scheme == "world" && id == "anyone" && rights & CHANGES != 0
     };
     match access.iter().any(is_open) {
-        true => Finding::info("access", "everybody who can reach the servers can change the locks")
-            .consequence("a client that deletes a node ends the lock of its holder")
-            .remedy("write user:password@ in the address, and set an ACL on the chroot (setAcl)"),
+        true => {
+            Finding::info("access", "every client that can reach the servers can change the locks")
+                .consequence("a client that deletes a node ends the lock of its holder")
+                .remedy(
+                    "write user:password@ in the address, and set an ACL on the chroot (setAcl)",
+                )
+        }
         false => Finding::ok("access", "the chroot has an ACL"),
     }
 }

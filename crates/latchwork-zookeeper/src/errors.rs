@@ -1,4 +1,4 @@
-//! What ZooKeeper and the connection say, in the words of the contract.
+//! Maps errors of ZooKeeper and of the connection to those of the contract.
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 
@@ -100,5 +100,5 @@ pub(crate) fn taken_back() -> BackendError {
 pub(crate) fn restless() -> BackendError {
     let message = "the claim's node was missing each time the queue was read";
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .next_step("find out who deletes nodes of this lock")
+        .next_step("find out which client deletes nodes of this lock")
 }

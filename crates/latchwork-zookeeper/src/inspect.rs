@@ -1,4 +1,4 @@
-//! What the store holds, for people.
+//! Reads the state of the store for people.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ impl Shared {
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
             if stat.owner == 0 {
                 let note = format!("{:?} has no session", place.name);
-                let end = "if its owner has died, the key is free only after somebody deletes it";
+                let end = "if its owner has died, only deleting the node frees the key";
                 snapshot.notes.push(format!("{note}: {end}"));
             }
             // Curator's nodes carry an id too; they are not ours to evict.

@@ -1,4 +1,4 @@
-//! Takes back what core does not ask for any more, ends lingers, and closes idle sessions.
+//! Releases abandoned claims, ends lingers, and closes idle sessions.
 //!
 //! A session lives as long as its process, and with it all its nodes. So that a claim ends with its
 //! ttl when nobody renews or repeats it, it has to be released here.

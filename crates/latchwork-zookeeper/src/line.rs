@@ -1,4 +1,4 @@
-//! The line of a key as ZooKeeper tells it, and what follows from it for a claim.
+//! The queue of a key in ZooKeeper, and what it means for a claim.
 //!
 //! A claim is an ephemeral sequential node, named as Curator names them: `_c_<uuid>-lock-<number>`
 //! for a mutex, `_c_<uuid>-__READ__<number>` and `_c_<uuid>-__WRIT__<number>` for a read-write lock,
@@ -194,7 +194,7 @@ impl Line {
             |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
         if let Some(stranger) = self.strangers.first() {
             let what = format!("{stranger:?} among the claims is not a node of Latchwork");
-            let step = "use another key, or find out who created it";
+            let step = "use another key, or find out which client created it";
             return Some(mismatch(what).next_step(step));
         }
         let used = self.places[..ahead].first()?.mode.shape();

@@ -1,5 +1,5 @@
-//! The lingers that this client has begun: it removes their nodes when they are over. If it ends
-//! before that, whoever uses the key next does.
+//! The lingers that this client has begun, whose nodes it removes at their end. If it ends before
+//! that, whoever uses the key next does.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

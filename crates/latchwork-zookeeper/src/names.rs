@@ -1,4 +1,4 @@
-//! How a key is called in ZooKeeper, and which paths this crate uses.
+//! The names of a key in ZooKeeper, and the paths that this crate uses.
 //!
 //! A lock is a node below the chroot, its claims are the children of that node. All children are
 //! the line; so a `/` inside a name is escaped, or the lock `a/b` would stand in the line of the

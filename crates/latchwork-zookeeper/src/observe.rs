@@ -1,4 +1,4 @@
-//! Tells an observer that the line of a key has changed: by a watch on the children of its node.
+//! Notifies an observer of a changed queue, by a watch on the children of its node.
 //!
 //! The node of a lock is made with its first claim, and the server removes it some time after the
 //! last one. While it is not there, its creation is watched. A watch gives one piece of news, so it is

@@ -1,4 +1,4 @@
-//! The release: of the node that is known, or of all nodes that carry the claim's id.
+//! The release: of the known node, or of all nodes that have the claim's id.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Renewals: one write that proves the session, and a look at each node, in one flight.
+//! Renewals: one write that proves the session, and a check of each node, in one round trip.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which session serves which ttl, so that a few sessions serve all.
+//! Assigns ttls to sessions, so that a few sessions serve all ttls.
 //!
 //! A session that is longer than a claim needs harms no claim: it is granted its ttl, and released
 //! when it is over. But when the process dies, the claim ends with the session. So the first lengths of

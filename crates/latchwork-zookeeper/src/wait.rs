@@ -1,4 +1,4 @@
-//! The wait: a watch on the node ahead, and the line as soon as that has left.
+//! The wait: a watch on the node ahead, and the queue as soon as that node has left.
 //!
 //! The line is read without a write before it. That is safe for a claim whose node is known, since
 //! nodes that are new come behind it: where a server, however late, has the node as the first one,

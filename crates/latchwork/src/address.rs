@@ -7,13 +7,13 @@ use latchwork_store::{Error, ErrorKind};
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// This process only; a name is shared by all who use it in the process.
+    /// This process only. All users of a name in the process share a store.
     Memory(Option<String>),
     /// A directory of this machine.
     File(PathBuf),
     /// Redis: one server, behind Sentinels, or a Cluster. Its own crate reads the rest.
     Redis(String),
-    /// Several Redis servers that vote.
+    /// Several independent Redis servers that vote (Redlock).
     Redlock(String),
     /// etcd. Its own crate reads the rest.
     Etcd(String),

@@ -1,4 +1,4 @@
-//! From an address to a store: one table of all that this build can open.
+//! Opens a store by its address: one table of all stores that this build supports.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster; `etcds` for TLS |
 /// | `zk://[user:password@]h1,h2,h3[/chroot]` | a ZooKeeper ensemble; `zks` for TLS |
 /// | `mem:` | this process alone; a fresh store with each call |
-/// | `mem:NAME` | this process alone; all who connect to this name share it, until the last manager is dropped |
+/// | `mem:NAME` | this process alone; all connections to this name share it, until the last manager is dropped |
 ///
 /// A path that begins with `/` is a directory: `/srv/locks`. The case of a scheme does not matter.
 ///
@@ -186,7 +186,7 @@ pub async fn connect(url: &str) -> Result<LockManager, Error> {
     Ok(LockManager::new(backend, driver))
 }
 
-/// Examines a store: is it fit for locks, what follows if not, and what is to be done.
+/// Checks whether a store is fit for locks, and how to fix it.
 ///
 /// The address is read as by [`connect`]. Nothing is locked.
 ///
@@ -219,7 +219,7 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
     store.examine(driver.io()).await
 }
 
-/// Prepares a store for its first locks, where it needs that, and says what was done.
+/// Prepares a store for its first locks, if it needs that, and returns what was done.
 ///
 /// Call it where the store is set up and no lock is held there yet. Neither a directory nor memory
 /// needs it, and Redis only with `guard=true`, which redlock has on by itself: then the quarantine
@@ -254,8 +254,7 @@ fn of_memory(name: Option<&str>) -> Report {
     report
 }
 
-/// The store of a user who names none: a directory of their own that outlives reboots and is not
-/// swept by temp cleaners.
+/// Returns the default store: a directory of this user that survives reboots and temp cleaners.
 ///
 /// `$XDG_STATE_HOME/latchwork`, else `$HOME/.local/state/latchwork`.
 ///

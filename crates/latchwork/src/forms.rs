@@ -12,10 +12,11 @@
 //! | [`Skipped`](crate::once::Skipped) | `{"done":{"closed_for_ms":60000,"by":"app@web-2","at_ms":1790000000123}}`, `{"running":{"holder":"app@web-2"}}`, `{"quarantine":{"left_ms":null}}` |
 //! | [`Event`](crate::Event) | `{"event":"acquired","key":"stock/42","token":"7168","waited_us":310,"contended":false}`; not read |
 //!
-//! The word of an [`Event`](crate::Event) is its variant's name (`acquired`, `handed_over`, `renew_failed`), and
-//! its fields are those of the variant. Lengths of time are whole microseconds there (`_us`), because
-//! most of what an event reports takes less than a millisecond; `by_ns` is in nanoseconds. An error is its
-//! message. New words and fields may come with a later version.
+//! The field `event` of an [`Event`](crate::Event) is its variant's name (`acquired`,
+//! `handed_over`, `renew_failed`), and its fields are those of the variant. Lengths of time are
+//! whole microseconds there (`_us`), because most of what an event reports takes less than a
+//! millisecond; `by_ns` is in nanoseconds. An error is its message. A later version may add names
+//! and fields.
 //!
 //! An observer that logs each event as a line of JSON:
 //!

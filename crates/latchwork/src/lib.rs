@@ -23,20 +23,20 @@
 //!
 //! # Holds
 //!
-//! - [`Guard`] is a lock that is held, and [`MultiGuard`] several. [`HoldState`] is what a guard
-//!   answers when asked.
+//! - [`Guard`] is a lock that is held, and [`MultiGuard`] several. [`HoldState`] is the state that
+//!   a guard returns.
 //! - [`FencingToken`] grows with every holder. [`fence`] lets a resource refuse smaller ones.
-//! - [`ForceReleased`] reports what was taken away from its holders.
+//! - [`ForceReleased`] reports the holders that a forced release evicted.
 //!
 //! # Settings
 //!
 //! - [`AdaptiveTtl`] follows the [`HoldTimes`] of a key.
-//! - [`Handover`] limits how long one process passes a lock on among its own waiters.
+//! - [`Handover`] limits how long one process hands a lock over among its own waiters.
 //!
 //! # Errors and events
 //!
 //! - [`Error`] has an [`ErrorKind`] to match on.
-//! - [`NotHeld`] and [`Lost`] say that a hold is over, with a [`LostReason`].
+//! - [`NotHeld`] and [`Lost`] report that a lock was lost, with a [`LostReason`].
 //! - [`Observer`] receives each [`Event`].
 #![cfg_attr(
     any(feature = "metrics", feature = "tracing"),
@@ -87,7 +87,7 @@ pub use rules::observe::{Event, Observer};
 pub use runtime::block_on::{BlockOn, block_on};
 pub use runtime::driver::Driver;
 
-/// What came of a task that is to run once: the words of [`Once`].
+/// Results of [`Once`].
 pub mod once {
     pub use crate::locks::once::{Begun, NotClosed, OnceOutcome, Reset, Run, Skipped};
 }

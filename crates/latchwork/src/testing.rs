@@ -1,5 +1,5 @@
-//! A store for tests of code that takes locks: the test moves its clock, takes locks away, and says which
-//! calls fail.
+//! A store for tests of code that takes locks: the test controls its clock, revokes locks and
+//! injects failures.
 //!
 //! Needs the feature `testing`, as a development dependency:
 //!
@@ -12,7 +12,7 @@
 //! [`connect`](fn@crate::connect), in a test from [`TestStore::locks`]. Everything above the store is the real
 //! library: the queue, renewal, the watchdog, releases in the background.
 //!
-//! # The clock stands still
+//! # The clock is paused
 //!
 //! No lock expires, and no renewal is sent, unless the test moves the clock:
 //!
@@ -28,7 +28,7 @@
 //! assert!(guard.ensure_held().is_ok()); // renewed every 10 s
 //! assert!(store.count(Call::Renew) >= 359);
 //!
-//! store.suspend(Duration::from_secs(31)).await; // the process stands still for longer than its ttl
+//! store.suspend(Duration::from_secs(31)).await; // the process is suspended for longer than its ttl
 //! assert!(guard.ensure_held().is_err());
 //! # Ok(())
 //! # }
@@ -141,7 +141,7 @@ const LAST_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a thread is blocked at a time for those.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A store in memory that a test has in its hands: its clock, its locks, its answers.
+/// An in-memory store that a test controls: clock, locks and answers.
 ///
 /// Clones are the same store. See [the module](self) for examples, and for what does not go together.
 #[derive(Clone)]
@@ -174,12 +174,12 @@ impl Drop for Runner {
 }
 
 impl TestStore {
-    /// An empty store whose wall clock shows the time of the machine, and then stands still.
+    /// Creates an empty store. Its wall clock starts at the machine's time and is paused.
     pub fn new() -> Self {
         Self::with_wall(None)
     }
 
-    /// An empty store whose wall clock shows this at the start: for tasks that are done once in a
+    /// Creates an empty store whose wall clock starts at `time`, for tasks that run once in a
     /// [`Period`](crate::Period). A time before 1970 counts as 1970.
     pub fn starting_at(time: SystemTime) -> Self {
         Self::with_wall(Some(time.duration_since(UNIX_EPOCH).unwrap_or_default()))
@@ -207,10 +207,10 @@ impl TestStore {
         Self(Arc::new(Own::new(origin, Parts { memory, io, script, doubts, moving, runner })))
     }
 
-    /// A manager on this store, with the default settings: a ttl of 30 s.
+    /// Returns a manager on this store, with the default settings: a ttl of 30 s.
     ///
-    /// Each call is another client, as another process would be. Clones of one manager are the same client, in
-    /// which waiters share a place and hand a lock to each other.
+    /// Each call creates another client, as another process would be. Clones of one manager are the
+    /// same client, in which waiters share a place in the queue and hand a lock to each other.
     ///
     /// # Panics
     ///
@@ -226,19 +226,18 @@ impl TestStore {
         LockManager::new(Arc::new(backend), Driver::on(io.clone(), move || drop(runner)))
     }
 
-    /// How long the clock has run since the store was made: the sum of [`advance`](Self::advance) and
-    /// [`suspend`](Self::suspend).
+    /// Returns how long the clock has run since the store was made: the sum of
+    /// [`advance`](Self::advance) and [`suspend`](Self::suspend).
     pub fn elapsed(&self) -> Duration {
         self.hands().elapsed()
     }
 
-    /// Moves the clock on by this much, as time passes: it stops wherever a renewal, a retry or a time limit
-    /// is due, and lets it happen.
+    /// Advances the clock by `by`, running each renewal, retry and timeout on the way.
     ///
-    /// Returns when Latchwork has done what was due and nothing more is to do; tasks of the test that wait for
-    /// Latchwork have been polled. What they do then, on a runtime of several threads, may still be under way:
-    /// wait for it as your test would anyway. A task that does not poll what it waits for delays the call by
-    /// 100 ms of real time.
+    /// Returns when Latchwork has done what was due and nothing more is to do; tasks of the test
+    /// that wait for Latchwork have been polled. On a runtime of several threads, they may still be
+    /// running: wait for them as your test would anyway. A task that does not poll what it waits
+    /// for delays the call by 100 ms of real time.
     ///
     /// Calls of several tasks follow each other, and their times add up.
     ///
@@ -259,8 +258,8 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Moves the clock on by this much at once, as if the process or its machine had stood still: nothing is
-    /// renewed on the way. What is due by then happens afterwards, so a hold whose ttl is shorter is lost.
+    /// Jumps the clock by `by`, as if the process had been suspended. Nothing is renewed on the
+    /// way. Timers that are due by then fire afterwards, so a hold with a shorter ttl is lost.
     ///
     /// Returns as [`advance`](Self::advance) does.
     ///
@@ -277,9 +276,11 @@ impl TestStore {
         self.settle().await;
     }
 
-    /// Runs `work`, and moves the clock on to whatever is due next each time that everything waits: for calls
-    /// that have to wait for a retry, a time limit, or another holder's ttl. `None` if the clock was moved by
-    /// `limit` and `work` has not ended; then it is dropped.
+    /// Runs `work`, advancing the clock whenever everything waits.
+    ///
+    /// Use it for calls that wait for a retry, a time limit, or another holder's ttl. Each step
+    /// goes to the next timer that is due. Returns `None`, and drops `work`, if `work` has not
+    /// ended when the clock has advanced by `limit`.
     ///
     /// `work` runs in the calling task, so it may wait for other tasks, and for real time as well: then the
     /// clock runs ahead of it. It must not move the clock itself, for calls that do follow each other.
@@ -321,8 +322,8 @@ impl TestStore {
         end
     }
 
-    /// Waits, while the clock stands still, until Latchwork has nothing to do: what was dropped is released,
-    /// and whatever was to be woken is.
+    /// Waits until Latchwork has nothing to do, without moving the clock: dropped guards are
+    /// released, and woken tasks have run.
     ///
     /// # Cancel safety
     ///
@@ -346,16 +347,18 @@ impl TestStore {
         }
     }
 
-    /// Takes a lock away from those who hold it, as if the store had lost it or somebody had released it by
-    /// force, and tells the holders. Says how many there were: 0 if nobody held it, one for a mutex, and all of
-    /// a read-write lock or a semaphore.
+    /// Revokes a lock, as if the store had lost it, and returns the number of holders.
     ///
-    /// `key` is what the store calls the lock: with a [namespace](LockManager::namespace), `namespace:name`.
+    /// The holders are notified, as after a forced release. The number is 0 if the lock was free, 1
+    /// for a mutex, and may be larger for a read-write lock or a semaphore.
+    ///
+    /// `key` is the lock's name at the store: with a [namespace](LockManager::namespace),
+    /// `namespace:name`.
     ///
     /// Afterwards each of their guards is [`Lost`](crate::HoldState::Lost) with
-    /// [`Taken`](crate::LostReason::Taken), and the lock is free or the next waiter's. A guard learns of it by a
-    /// renewal, which is counted and answered by the script as any other: while renewals are scripted to fail,
-    /// the guard counts on its hold until its validity is over.
+    /// [`Taken`](crate::LostReason::Taken), and the lock is free or the next waiter's. A guard
+    /// learns of it by a renewal, which is counted and answered by the script like any other: while
+    /// renewals are scripted to fail, the guard relies on its hold until its validity ends.
     ///
     /// # Panics
     ///
@@ -363,7 +366,8 @@ impl TestStore {
     ///
     /// # Cancel safety
     ///
-    /// The lock is taken away once the future was polled; dropping it only stops waiting for the holders.
+    /// The lock is revoked once the future was polled; dropping it only stops waiting for the
+    /// holders.
     pub async fn take_away(&self, key: impl AsRef<str>) -> usize {
         let Parts { memory, io, doubts, .. } = &**self.0;
         let key = checked(key.as_ref());
@@ -387,23 +391,25 @@ impl TestStore {
         holders.len()
     }
 
-    /// Answers the next `times` calls of this kind so, whatever their key. Later ones are carried out.
+    /// Answers the next `times` calls of this kind with `answer`, whatever their key. Later ones
+    /// are carried out.
     ///
-    /// What is scripted for a key comes before what is scripted for all, and what was scripted first comes
-    /// first. After [`Unreachable`](Answer::Unreachable) and [`AnswerLost`](Answer::AnswerLost) an acquire that waits
-    /// asks again, 10 ms later at first, and so do releases in the background; a renewal is repeated after a
-    /// thirtieth of the ttl. Each of these is a call, and comes when the clock gets there. `try_acquire` asks once.
+    /// Answers for a key are used before answers for all keys, and earlier ones first. After
+    /// [`Unreachable`](Answer::Unreachable) and [`AnswerLost`](Answer::AnswerLost), an acquire that
+    /// waits retries, at first 10 ms later, and so do releases in the background. A renewal is
+    /// repeated after a thirtieth of the ttl. Each retry is a call, and happens when the clock
+    /// reaches its time. `try_acquire` does not retry.
     ///
     /// # Panics
     ///
-    /// Panics if the call cannot be answered so: [`Held`](Answer::Held) and
+    /// Panics if the call cannot have this answer: [`Held`](Answer::Held) and
     /// [`Quarantined`](Answer::Quarantined) are answers of [`Call::Acquire`] alone.
     pub fn script(&self, call: Call, times: u32, answer: Answer) {
         self.0.script.add(None, call, times, answer);
     }
 
-    /// [`script`](Self::script) for the calls of one key, as the store calls it: with a namespace,
-    /// `namespace:name`. [`list`](LockManager::list) has no key.
+    /// Like [`script`](Self::script), for the calls of one key, as the store names it: with a
+    /// namespace, `namespace:name`. [`list`](LockManager::list) has no key.
     ///
     /// # Panics
     ///
@@ -412,29 +418,29 @@ impl TestStore {
         self.0.script.add(Some(checked(key.as_ref())), call, times, answer);
     }
 
-    /// Lets all calls go on that are [`Pending`](Answer::Pending) now. Later ones are pending again, as the
-    /// script says.
+    /// Resumes all calls that are [`Pending`](Answer::Pending) now. Later ones are pending again,
+    /// as the script says.
     pub fn resume(&self) {
         self.0.script.resume();
     }
 
-    /// Lets every call of every client be [`Unreachable`](Answer::Unreachable), until the store is reachable
-    /// again. Meanwhile calls are counted, and the script waits.
+    /// Makes every call of every client [`Unreachable`](Answer::Unreachable), until the store is
+    /// reachable again. Meanwhile calls are counted, and no scripted answer is used up.
     ///
-    /// Holds last until their validity is over, a little less than their ttl after their last renewal.
+    /// Holds last until their validity ends, a little less than their ttl after their last renewal.
     pub fn set_reachable(&self, reachable: bool) {
         self.0.script.set_reachable(reachable);
     }
 
-    /// How many calls of this kind the store had, answered or not.
+    /// Returns how many calls of this kind the store has received, answered or not.
     ///
     /// A drop releases in the background: [`settle`](Self::settle) before you count.
     pub fn count(&self, call: Call) -> u64 {
         self.0.script.count(None, call)
     }
 
-    /// [`count`](Self::count) for the calls of one key, as the store calls it: with a namespace,
-    /// `namespace:name`.
+    /// Like [`count`](Self::count), for the calls of one key, as the store names it: with a
+    /// namespace, `namespace:name`.
     ///
     /// # Panics
     ///
@@ -443,8 +449,9 @@ impl TestStore {
         self.0.script.count(Some(checked(key.as_ref())), call)
     }
 
-    /// Completes when the store has had so many calls of this kind, since it was made: for example when a task
-    /// of the code under test has begun to wait (`until_called(Call::Wait, 1)`).
+    /// Completes when the store has received `times` calls of this kind since it was made. Use it
+    /// to wait until a task of the code under test has begun to wait: `until_called(Call::Wait,
+    /// 1)`.
     ///
     /// # Cancel safety
     ///

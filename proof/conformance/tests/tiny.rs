@@ -100,9 +100,9 @@ impl Backend for Tiny {
             });
             match seat {
                 Some(seat) => seat.notified().await,
-                // No place, so nobody can call it. The engine's own timers look again.
+                // No place, so no wake-up can reach it. The engine checks by its own timers.
                 None if !claim.waits => std::future::pending().await,
-                // The place is gone: it has to be asked for anew.
+                // The place has ended: the client must try again.
                 None => {}
             }
             Ok(Wake::Look)

@@ -143,7 +143,7 @@ fn late(tally: &Tally, refusal: &Refusal, framework: &Framework) -> String {
     format!(
         "Buyer {buyer} was {how}{long}, and its lease passed on. It would have written\n\
          {left} where {instead_of} were left. Refused: its token {token}\n\
-         was overtaken by {newest}.\n"
+         was superseded by {newest}.\n"
     )
 }
 

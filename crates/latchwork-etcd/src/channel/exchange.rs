@@ -1,4 +1,4 @@
-//! A request and its answer, as tonic's clients want them made.
+//! A request and its answer, in the form that tonic's clients need.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The stream of bytes below HTTP/2: notes when something comes.
+//! The stream of bytes below HTTP/2, which notes when data arrives.
 
 use std::io;
 use std::pin::Pin;

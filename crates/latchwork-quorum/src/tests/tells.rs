@@ -25,7 +25,7 @@ async fn inspect_shows_the_view_of_a_majority() {
     assert_eq!(snapshot.shape, Some(Shape::Mutex));
     let query = Query::Key(stray.key.clone());
     let notes = process.quorum.inspect(&query).await.unwrap().remove(0).notes;
-    assert_eq!(notes, ["\"stray\" is on 1 of 3 nodes: less than a majority, so nobody holds it"]);
+    assert_eq!(notes, ["\"stray\" is on 1 of 3 nodes: less than a majority, so it is not held"]);
     // What another process sees can be released by that name.
     let query = Query::Key(one.key.clone());
     let seen = other.quorum.inspect(&query).await.unwrap().remove(0);

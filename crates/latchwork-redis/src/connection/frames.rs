@@ -1,4 +1,4 @@
-//! Answers in bytes: where one ends, and what it says.
+//! Answers in bytes: their ends and their values.
 
 use std::io::{Error, ErrorKind};
 
@@ -107,7 +107,7 @@ fn first_line(bytes: &[u8]) -> Result<Option<(u8, &[u8])>, Error> {
         None => Err(strange(format_args!("has a line without an end"))),
         Some(end) => match rest[..end].strip_suffix(b"\r") {
             Some(line) => Ok(Some((*kind, line))),
-            None => Err(strange(format_args!("has a line with another end"))),
+            None => Err(strange(format_args!("has a line that does not end with CRLF"))),
         },
     }
 }

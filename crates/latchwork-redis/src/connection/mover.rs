@@ -1,4 +1,4 @@
-//! What moves the bytes of a connection.
+//! Moves the bytes of a connection.
 
 use std::io::{Error, ErrorKind};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The server's clock against ours: by how much it is off, and whether it runs as ours does.
+//! Compares the server's clock with this machine's: its difference and its rate.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn look(server: &Server, io: &Io) -> Option<Look> {
 fn offset(look: &Look) -> Finding {
     let ahead = look.theirs.as_secs_f64() - look.wall.as_secs_f64();
     let doubt = look.trip.as_secs_f64() / 2.0;
-    let found = format!("{ahead:+.3} s from ours, give or take {doubt:.3} s");
+    let found = format!("{ahead:+.3} s off this machine's clock (± {doubt:.3} s)");
     if ahead.abs() - doubt <= TOLD {
         return Finding::ok("clock", found);
     }

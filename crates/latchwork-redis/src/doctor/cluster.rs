@@ -1,4 +1,4 @@
-//! Whether a Cluster serves all slots, and what its nodes say of one another.
+//! Checks that a Cluster serves all slots, and that its nodes agree.
 
 use futures_util::future::join_all;
 use latchwork_store::doctor::Finding;

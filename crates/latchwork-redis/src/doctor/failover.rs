@@ -1,4 +1,4 @@
-//! Whether a master that was replaced stops writing, and soon enough for the guard.
+//! Checks that a replaced master stops writing soon enough for the guard.
 //!
 //! Whoever is promoted is no replica of the old master any more. So of `n` replicas at most `n - 1`
 //! stay with it, and fewer where a side of a partition that can promote must have more of them: it

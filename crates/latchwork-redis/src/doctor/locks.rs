@@ -1,4 +1,4 @@
-//! What stands among the locks that only a person can set right.
+//! Finds damaged and foreign locks that only a person can repair.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
                     first.key
                 ),
             )
-            .consequence("if that client has died, nobody can ever acquire the lock")
+            .consequence("if that client has died, no client can ever acquire the lock")
             .remedy("make sure that its holder is dead, then delete the key"),
         );
     }
@@ -71,8 +71,10 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
     let markers = shared.markers().await?;
     let Some(rule) = &shared.guard else {
         let Some(first) = markers.first() else { return Ok(Vec::new()) };
+        let others = name_of(first);
+        let found = format!("off for this address, but other clients use the guard for {others}");
         return Ok(vec![
-            Finding::critical("guard", format!("off here, and others guard {}", name_of(first)))
+            Finding::critical("guard", found)
                 .consequence(
                     "after a restart without data, this client may acquire a lock that \
                     is held",
@@ -126,7 +128,7 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
                 .consequence(
                     "it grants no lock until then, because a lock that it lost may be held",
                 )
-                .remedy("wait; or, if you know that nobody holds a lock, run latchwork init"),
+                .remedy("wait; or, if you know that no lock is held, run latchwork init"),
         );
     }
     Ok(findings)

@@ -1,4 +1,4 @@
-//! What the user may do.
+//! Checks the rights of the user.
 //!
 //! Every command that Latchwork sends, itself or inside a script, is tried on a name that is made
 //! for it and removed again. The server checks the rights before anything else, so an error of

@@ -1,4 +1,4 @@
-//! Whether the Sentinels can agree, and on whom.
+//! Checks that the Sentinels can agree on a master.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a server's settings mean for locks.
+//! Checks what a server's settings mean for locks.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ fn version(server: &Server, config: &RedisConfig) -> Finding {
     match server.link.facts.version {
         Some(version) if version >= (7, 0) => Finding::ok("version", name),
         Some(version) if version >= (6, 0) && cluster => Finding::warning("version", name)
-            .consequence("no sharded pub/sub before 7.0: waiters are not told and look up to 20 times a second")
+            .consequence("no sharded pub/sub before 7.0: waiters are not notified and poll up to 20 times a second")
             .remedy("use Redis 7.0 or newer"),
         Some(version) if version >= (6, 0) => Finding::info("version", name)
             .consequence("a free lock takes a longer script than from 7.0 on (SET with NX and GET)"),
@@ -144,8 +144,8 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
             Some("") => bad("none".into(), "a restart loses all locks"),
             Some(save) => bad(
                 format!("rdb (save {save})"),
-                "a restart after a crash loses all locks since the last snapshot, and brings \
-                 those of the snapshot back",
+                "a restart after a crash loses all locks since the last snapshot, and \
+                 restores those of the snapshot",
             ),
             None => bad(
                 "no aof, and this user may not read save".into(),

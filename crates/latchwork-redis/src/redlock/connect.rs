@@ -1,4 +1,4 @@
-//! Connecting to as many servers as decide.
+//! Connects to as many servers as a majority needs.
 
 use std::sync::Arc;
 use std::time::Duration;

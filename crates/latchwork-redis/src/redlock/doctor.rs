@@ -97,9 +97,8 @@ fn votes(all: usize, majority: usize, up: usize, open: usize) -> Finding {
         (0, _) => Finding::warning("votes", found)
             .consequence("if one more fails, no lock can be acquired")
             .remedy("repair the others"),
-        (_, 0) => Finding::info("votes", found).consequence(
-            "an even number of servers tolerates no more failures than one server less",
-        ),
+        (_, 0) => Finding::info("votes", found)
+            .consequence(format!("{all} servers tolerate no more failures than {}", all - 1)),
         (spare, _) => Finding::ok("votes", format!("{found}, {spare} may fail")),
     }
 }

@@ -8,7 +8,7 @@ do
   elseif newest and not string.match(newest, '^[1-9]%d*$') then
     return redis.error_reply('ERR the fence: KEYS[1] holds something else than a token')
   elseif newest and (#token < #newest or (#token == #newest and token < newest)) then
-    return redis.error_reply('FENCED token ' .. token .. ' was overtaken by ' .. newest)
+    return redis.error_reply('FENCED token ' .. token .. ' was superseded by ' .. newest)
   elseif token ~= newest then
     redis.call('SET', KEYS[1], token)
   end

@@ -1,4 +1,4 @@
-//! What `inspect` sees of a key, as `latchwork show --json` prints it.
+//! The JSON of a key's state, as `latchwork show --json` prints it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl Serialize for Party {
             Mode::Write => (ModeWord::Write, None, None),
             Mode::Permits { take, of } => (ModeWord::Permits, Some(take), Some(of)),
         };
-        // Who holds or waits has closed nothing yet.
+        // A holder or waiter has not closed the key yet.
         let HolderForm { text: holder, usual_hold_ms, lock_delay_ms, candidate, closed_at_ms: _ } =
             HolderForm::from(&self.holder);
         let form = PartyForm {

@@ -1,4 +1,4 @@
-//! What is written for people and never read again: errors, and what was found at a store.
+//! Texts that are written for people and never parsed: errors, and findings about a store.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};

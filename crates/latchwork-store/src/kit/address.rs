@@ -1,4 +1,4 @@
-//! What the addresses of stores on servers have in common: hosts with ports, logins, and escapes.
+//! The common parts of the addresses of servers: hosts with ports, logins, and escapes.
 
 use std::fmt;
 
@@ -9,15 +9,16 @@ use crate::error::{Error, ErrorKind};
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// A name or a number; one with colons stands without brackets.
+    /// A name or a number. An IPv6 number has no brackets.
     pub host: String,
     /// Never 0.
     pub port: u16,
 }
 
 impl Endpoint {
-    /// Reads `host`, `host:port` or `[v6]:port`, with escapes in the host. A host has letters, digits, dots, dashes
-    /// and underscores; between brackets it is a number of IPv6, perhaps with a zone.
+    /// Parses `host`, `host:port` or `[v6]:port`, with escapes in the host. A host has letters,
+    /// digits, dots, dashes and underscores; between brackets it is an IPv6 number, with an
+    /// optional zone.
     ///
     /// # Errors
     ///
@@ -58,14 +59,14 @@ impl Endpoint {
 
 fn not_a_host() -> Error {
     invalid(
-        "store: a host has characters that no host has; a password stands before the @ and has %XX for \
-         characters such as / ? # and @"
+        "store: a host has invalid characters; write a password before the @, with %XX for characters \
+         such as / ? # and @"
             .into(),
     )
 }
 
-/// Whether a text has only letters, digits, dots, dashes and underscores, as the names of hosts and services have.
-/// Others may be a password in the wrong place, and are not shown.
+/// Returns whether a text has only letters, digits, dots, dashes and underscores, as the names of
+/// hosts and services have. Any other text may be a password in the wrong place, and is not shown.
 pub fn is_plain(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
@@ -90,12 +91,12 @@ impl fmt::Display for Endpoint {
 pub struct Login {
     /// Never empty.
     pub user: String,
-    /// Shown nowhere.
+    /// Never shown.
     pub password: String,
 }
 
 impl Login {
-    /// Reads `user:password`, with escapes in both.
+    /// Parses `user:password`, with escapes in both.
     ///
     /// # Errors
     ///
@@ -117,8 +118,8 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Reads a part of an address in which `%XX` stands for a byte. `what` names it in the error; its
-/// text, which may be a password, is not repeated.
+/// Decodes a part of an address in which `%XX` is a byte. `what` names the part in the error. The
+/// text itself may be a password and is not repeated.
 ///
 /// # Errors
 ///
@@ -132,8 +133,8 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-/// The error for an option of an address that a store does not have: it names the nearest of those that it
-/// has, and all of them. It does not repeat the option, which may be a password in the wrong place.
+/// Returns the error for an unknown option of an address: it names the nearest known option, and
+/// all of them. It does not repeat the option, which may be a password in the wrong place.
 pub fn unknown_option(name: &str, known: &[&str]) -> Error {
     /// How much alike two names are that one may be mistyped for, from 0 to 1.
     const ALIKE: f64 = 0.75;

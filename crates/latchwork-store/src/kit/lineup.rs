@@ -1,36 +1,36 @@
-//! Who is admitted from a line of ordered nodes.
+//! Decides which claims of a queue of ordered nodes are admitted.
 //!
 //! For stores that keep one node for each claim in an order of their own (a sequence number, a
 //! create revision) and can watch a node. A claim writes its node, reads the line, and asks
-//! [`admission`]: either it holds the key, or it watches the nodes named and reads the line anew
-//! when one of them leaves. A node leaves by release or with its session.
+//! [`admission`]: either it holds the key, or it watches the returned nodes and reads the queue
+//! again when one of them leaves. A node leaves by release or with its session.
 //!
-//! The claims that hold the key are always the first ones in line. A waiter watches as few nodes
-//! as tell it in time, so that one departure does not wake the whole line.
+//! The claims that hold the key are always the first ones in the queue. A waiter watches as few
+//! nodes as possible, so that one departure does not wake the whole queue.
 
 use crate::claim::Mode;
 
-/// One claim in line, as its store orders them.
+/// One claim in the queue, in the store's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node<I> {
-    /// What the backend knows it by: a path, a key.
+    /// Its name in the backend: a path, a key.
     pub id: I,
     /// The mode of its claim.
     pub mode: Mode,
 }
 
-/// Whether a node holds the key, or whose departure to wait for.
+/// Whether a node holds the key, or which places it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     /// It holds the key.
     Granted,
-    /// It waits for this place in the line to leave.
+    /// It waits until this place in the queue leaves.
     Behind(usize),
-    /// It waits for any of these places to leave.
+    /// It waits until any of these places leaves.
     BehindAny(Vec<usize>),
 }
 
-/// Judges the node at the place `me`.
+/// Decides whether the node at the place `me` holds the key.
 ///
 /// All nodes must be of one shape; a node of another one is taken for a claim that shares with
 /// nobody. Permits that exceed their limit are never admitted: core refuses such a claim.
@@ -71,8 +71,8 @@ pub fn admission<I>(line: &[Node<I>], me: usize) -> Admission {
     }
 }
 
-/// How many claims hold the key: they are the first ones in line. Takes one pass over them, however
-/// long the line is, where [`admission`] of each place would take one for each.
+/// Returns how many claims hold the key: they are the first ones in the queue. Takes one pass over
+/// them, however long the queue is; calling [`admission`] for each place would take one pass each.
 ///
 /// All nodes must be of one shape, as for [`admission`].
 pub fn admitted<I>(line: &[Node<I>]) -> usize {

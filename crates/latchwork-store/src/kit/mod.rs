@@ -1,4 +1,4 @@
-//! Pure kits, so that a backend is only I/O.
+//! Kits without I/O for writing a backend.
 //!
 //! - [`record`]: one record per key, for stores that can change one value atomically (memory,
 //!   file, a database row). It is also the executable specification that other backends are

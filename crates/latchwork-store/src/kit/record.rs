@@ -1,4 +1,4 @@
-//! One record per key: who holds it, who waits, the last token, and until when it stays closed.
+//! One record per key: its holders, its waiters, the last token, and until when it stays closed.
 //!
 //! [`Record`] is a pure state machine: `(record, claim, now) -> (record, answer, wake-ups)`. A
 //! backend that can read, change and write one value atomically needs nothing else. It reads no
@@ -8,11 +8,11 @@
 //!
 //! 1. Members and waiters whose ttl is over, or whose session is dead, are dropped. A member with a
 //!    lock delay stays until its ttl is over.
-//! 2. A claim that is held already keeps its token and starts its ttl anew (B2).
+//! 2. A claim that is already held keeps its token and restarts its ttl (B2).
 //! 3. A key in use as another kind of lock is a mismatch (B12).
-//! 4. A key that lingers admits nobody.
-//! 5. A claim must be compatible with all members, and nobody may be in its way in line. Readers
-//!    are not in each other's way. A barging claim stands behind the whole line.
+//! 4. A key that lingers admits no claim.
+//! 5. A claim must be compatible with all members, and no claim ahead of it in the queue may block
+//!    it. Readers do not block each other. A barging claim is behind the whole queue.
 //! 6. A claim that could have been admitted and did not come within [`PATIENCE`] for each place is passed
 //!    over, and keeps its place.
 
@@ -27,10 +27,10 @@ mod end;
 mod open;
 mod snapshot;
 
-/// How long each waiter that could be admitted may let the others wait before it is passed over.
+/// How long a waiter that could be admitted may delay the others before it is skipped.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The two times by which a record is judged.
+/// The two times that a record needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// The clock that leases are counted by. It must not be set back or forward.
@@ -50,9 +50,9 @@ pub struct Member {
     pub token: u64,
     /// When it ends unless renewed, on the lease clock.
     pub expires: Duration,
-    /// When it first asked, on the lease clock, where that is known.
+    /// The time of its first try, on the lease clock, if known.
     pub asked: Option<Duration>,
-    /// What it says of itself.
+    /// Its description.
     pub holder: Holder,
     /// The backend's own mark, for example the session that carries the claim.
     pub tag: u128,
@@ -69,47 +69,47 @@ pub struct Waiter {
     pub order: Order,
     /// When its place ends unless its try is repeated, on the lease clock.
     pub expires: Duration,
-    /// When it first asked, on the lease clock, where that is known.
+    /// The time of its first try, on the lease clock, if known.
     pub asked: Option<Duration>,
-    /// What it says of itself.
+    /// Its description.
     pub holder: Holder,
     /// The backend's own mark.
     pub tag: u128,
-    /// Whether it was told that it would be admitted and has not come yet.
+    /// Whether it was notified that it would be admitted and has not come yet.
     pub told: bool,
 }
 
-/// A waiter that should look again.
+/// A waiter to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wakeup {
     /// The claim to wake.
     pub id: ClaimId,
     /// Its mark.
     pub tag: u128,
-    /// Whether it would be admitted now. If not, only what stands before it has changed: a backend
-    /// whose waiters watch the one ahead wakes it, others need not.
+    /// Whether it would be admitted now. If not, only the claims ahead of it have changed: a
+    /// backend whose waiters watch the one ahead wakes it, others need not.
     pub admissible: bool,
 }
 
-/// All that a store keeps for one key.
+/// The state of one key in a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// Who holds the key.
+    /// The claims that hold the key.
     pub held: Vec<Member>,
-    /// Who waits, first come first.
+    /// The claims that wait, first come first.
     pub line: Vec<Waiter>,
     /// The last token given.
     pub token: u64,
     /// Until when the key stays closed, on the wall clock; zero if it does not.
     pub closed_until: Duration,
-    /// The holder that closed the key, while it is closed, if that is known.
+    /// The holder that closed the key, while it is closed and if known.
     pub closed_by: Option<Holder>,
-    /// When a member or the head of the line last left, on the lease clock: since when the
-    /// first claim in line could have been admitted.
+    /// The time when a member or the head of the queue last left, on the lease clock. From then on,
+    /// the first claim in the queue could have been admitted.
     pub open_since: Duration,
 }
 
-/// Tells whether the session behind a mark still lives.
+/// Returns whether the session behind a mark is still alive.
 pub type Alive<'a> = &'a dyn Fn(u128) -> bool;
 
 impl Record {
@@ -200,7 +200,7 @@ impl Record {
         held.chain(line).find(|(other, _)| *other != id).map(|(_, mode)| mode.shape())
     }
 
-    /// The places in line that must be admitted before `claim`.
+    /// The places in the queue that must be admitted before `claim`.
     fn in_the_way(&self, claim: &Claim, place: Option<usize>) -> Vec<usize> {
         let end = match (claim.order, place) {
             (Order::Fifo, Some(place)) => place,
@@ -300,7 +300,7 @@ impl Record {
         }
     }
 
-    /// Starts the ttl of a held claim anew, and raises its token to its floor.
+    /// Restarts the ttl of a held claim, and raises its token to its floor.
     pub fn renew(&mut self, claim: &Claim, now: Now, alive: Alive<'_>) -> (Renewal, Vec<Wakeup>) {
         let moved = self.sweep(now, alive);
         let renewal = match self.held.iter_mut().find(|m| m.id == claim.id) {
@@ -370,10 +370,10 @@ impl Record {
         moved
     }
 
-    /// The waiters that should look again after a change.
+    /// The waiters that should check again after a change.
     ///
-    /// Who would be admitted is told once until it comes. Nobody is told who would find another in
-    /// the way: two such waiters would wake each other again and again.
+    /// A claim that would be admitted is woken once until it comes. No claim is woken that would
+    /// find another in the way: two such waiters would wake each other again and again.
     fn wakeups(&mut self, moved: &[ClaimId], except: Option<ClaimId>, now: Now) -> Vec<Wakeup> {
         let mut wakeups = Vec::new();
         let open = self.closed_until <= now.wall;
@@ -403,11 +403,11 @@ impl Record {
         wakeups
     }
 
-    /// The marks of those whose death would let `id` move on: the living waiter right ahead or, for
-    /// the first in line, the members.
+    /// Returns the marks of the claims whose death would let `id` advance: the live waiter right
+    /// ahead or, for the first in the queue, the members.
     ///
     /// Elsewhere a waiter behind a living one is not asked whether it lives. Here it matters: a
-    /// death may be told once only, and a later waiter must watch the one before it.
+    /// death may be reported only once, and a later waiter must watch the one before it.
     pub fn behind(&self, id: ClaimId, alive: Alive<'_>) -> Vec<u128> {
         let place = self.line.iter().position(|w| w.id == id && w.order == Order::Fifo);
         let mut ahead = self.line[..place.unwrap_or(self.line.len())].iter().rev();
@@ -426,7 +426,7 @@ impl Record {
         }
     }
 
-    /// Whether nothing of it would be missed but the last token.
+    /// Returns whether the record can be dropped without losing more than its last token.
     pub fn is_idle(&self, now: Now) -> bool {
         self.held.is_empty() && self.line.is_empty() && self.closed_until <= now.wall
     }

@@ -21,7 +21,7 @@ pub use tokio_rustls::client::TlsStream;
 
 use crate::error::{BackendError, BackendErrorKind, Effect};
 
-/// How to greet servers by TLS.
+/// The TLS settings for a store's servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// The authority to trust instead of those that the system trusts, in the PEM format.
@@ -35,7 +35,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// What greets a server of this name. The files are read each time, so that they can be replaced.
+    /// Creates the handshake for a server of this name. The files are read each time, so that they
+    /// can be replaced.
     ///
     /// # Errors
     ///
@@ -50,7 +51,7 @@ impl Tls {
 
     fn settings(&self) -> Result<ClientConfig, BackendError> {
         let provider = Arc::new(ring::default_provider());
-        let failed = |e: Error| bad(format!("store: TLS: {e}"), "look at cert and key");
+        let failed = |e: Error| bad(format!("store: TLS: {e}"), "check the files of cert and key");
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(failed)?;
@@ -90,21 +91,21 @@ impl Tls {
     }
 }
 
-/// A greeting by TLS to one server.
+/// A TLS handshake with one server.
 pub struct Greeting {
     settings: ClientConfig,
     name: ServerName<'static>,
 }
 
 impl Greeting {
-    /// Says which protocol will be spoken, by its name in the registry of ALPN.
+    /// Sets the protocol after the handshake, by its ALPN name.
     #[must_use]
     pub fn speaking(mut self, protocol: &[u8]) -> Self {
         self.settings.alpn_protocols = vec![protocol.to_vec()];
         self
     }
 
-    /// Greets the server on a connected stream.
+    /// Performs the handshake on a connected stream.
     ///
     /// # Errors
     ///

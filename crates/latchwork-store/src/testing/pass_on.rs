@@ -1,6 +1,6 @@
-//! Verbs that a store in a test passes on to the one that it stands in front of.
+//! Forwards verbs from a test's store to the store that it wraps.
 
-/// Inside `impl Backend for ..`: passes these methods on to the store in a field.
+/// Inside `impl Backend for ..`: forwards these methods to the store in a field.
 ///
 /// ```
 /// # use std::sync::Arc;

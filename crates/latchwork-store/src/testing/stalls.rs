@@ -1,4 +1,5 @@
-//! How long the machine let this process stand still, as a thread that naps has seen it.
+//! Measures how long the machine did not run this process, with a thread that sleeps in short
+//! steps.
 //!
 //! Upper time bounds are widened by what it saw, so that a loaded machine does not look like a
 //! late backend; lower bounds need no such help.
@@ -46,7 +47,7 @@ pub fn start() {
     });
 }
 
-/// The stalls that ended after `moment`.
+/// Returns the stalls that ended after `moment`.
 pub fn since(moment: Moment) -> Stall {
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut stall = Stall::default();
@@ -57,7 +58,7 @@ pub fn since(moment: Moment) -> Stall {
     stall
 }
 
-/// How long something may have taken that ends now: its limit, and what the machine added since it
+/// Returns how long something that ends now may have taken: its limit, and the stalls since it
 /// began.
 pub fn widened(limit: Duration, took: Duration) -> Duration {
     let began = Moment::from_nanos(boot_time().as_nanos().saturating_sub(took.as_nanos() as u64));

@@ -1,4 +1,4 @@
-//! The future of a connection, shared by those that wait for its answers.
+//! The future of a connection, shared by the callers that wait for its answers.
 
 use std::cell::Cell;
 use std::fmt;
@@ -27,7 +27,7 @@ const STALE: Duration = Duration::from_millis(5);
 
 type Moving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A connection that is moved by those that wait for its answers; see the [module](super).
+/// A connection that is moved by the callers that wait for its answers; see the [module](super).
 pub struct Drive {
     moving: Mutex<Stage>,
     /// There is something to move that the thread that polls may not have seen.
@@ -55,10 +55,10 @@ enum Stage {
     Ended,
 }
 
-/// What came of moving bytes.
+/// The result of moving bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
-    /// Another thread is at it, and looks again.
+    /// Another thread is moving them, and checks again.
     ByAnother,
     Here,
     /// The connection has ended.
@@ -77,8 +77,8 @@ pub(crate) fn is_moving_here() -> bool {
 }
 
 impl Drive {
-    /// Makes a socket of a connected stream, and the drive of what will use it. Must be called
-    /// inside the runtime of the `Io`.
+    /// Creates the socket of a connected stream, and the drive of its user. Must be called inside
+    /// the runtime of the `Io`.
     ///
     /// The drive ends when the library's future does, or with the `Io`.
     ///
@@ -119,13 +119,14 @@ impl Drive {
         self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the connection has ended.
+    /// Returns whether the connection has ended.
     pub fn has_ended(&self) -> bool {
         self.gone.is_set()
     }
 
-    /// Reads what has come, the end included, if the connection was not moved for a while. Call it
-    /// before a request is sent: one that is sent after the end has an unknown effect.
+    /// Reads all received bytes, including the end of the connection, if it was not moved for a
+    /// while. Call it before a request is sent: a request that is sent after the end has an unknown
+    /// effect.
     pub fn refresh(self: &Arc<Self>) {
         let moved_at = Moment::from_nanos(self.moved_at.load(Ordering::Relaxed));
         if self.io.now().since(moved_at) > STALE {
@@ -207,8 +208,8 @@ impl Drive {
         self.under_way.load(Ordering::SeqCst) != 0
     }
 
-    /// Runs a future that sends a request when it is polled first and awaits the answer, and moves
-    /// the bytes of both. `None` if the connection has ended without an answer.
+    /// Runs a future that sends a request when it is first polled and awaits the answer, and moves
+    /// the bytes of both. Returns `None` if the connection ended without an answer.
     ///
     /// A dropped future counts as sent.
     pub async fn send<F: Future>(self: &Arc<Self>, sending: F) -> Option<F::Output> {
@@ -241,17 +242,17 @@ impl Drive {
         }
     }
 
-    /// What it runs on.
+    /// Returns the `Io` that it runs on.
     pub fn io(&self) -> &Io {
         &self.io
     }
 
-    /// Moves on this thread what was given to the connection's future.
+    /// Moves the bytes of queued requests on this thread.
     pub fn move_now(self: &Arc<Self>) {
         self.pump();
     }
 
-    /// Gives something to the connection's future, and moves it on this thread.
+    /// Queues a request in the connection's future, and moves it on this thread.
     pub fn give<T>(self: &Arc<Self>, give: impl FnOnce() -> T) -> T {
         let (given, is_woken) = {
             let busy = Busy::with(self);
@@ -264,13 +265,13 @@ impl Drive {
         given
     }
 
-    /// Makes the next read ask the system, though no watcher has seen anything.
+    /// Makes the next read ask the system, even if no watcher has seen any data.
     pub fn look(&self) {
         self.door.open();
     }
 
-    /// Waits for the answer to a request that was given before, and reads it near its caller. It must
-    /// be answered also when the connection ends.
+    /// Waits for the answer to a queued request, and reads it near its caller. The request must
+    /// also be answered when the connection ends.
     pub async fn answer<F: Future>(self: &Arc<Self>, waiting: F) -> F::Output {
         self.read_for(&self.under_way, waiting).await
     }
@@ -280,8 +281,8 @@ impl Drive {
         self.read_for(&self.listening, waiting).await
     }
 
-    /// While the value lives, messages are expected: the far side reads those that the near runtime
-    /// leaves unread.
+    /// Expects messages while the returned value lives: the far side reads those that the near
+    /// runtime leaves unread.
     pub fn expect(self: &Arc<Self>) -> Expected {
         self.listening.fetch_add(1, Ordering::SeqCst);
         self.far.patrol();
@@ -421,7 +422,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// See [`Drive::expect`].
+/// Keeps the expectation of messages; see [`Drive::expect`].
 #[derive(Debug)]
 pub struct Expected(Arc<Drive>);
 

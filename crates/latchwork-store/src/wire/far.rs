@@ -1,4 +1,4 @@
-//! The task on the `Io` that watches a connection while nobody nearer does.
+//! The task on the `Io` that watches a connection while no caller does.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The word that a connection has ended.
+//! The report that a connection has ended.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

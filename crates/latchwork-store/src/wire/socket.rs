@@ -1,4 +1,4 @@
-//! A socket that belongs to no reactor.
+//! A socket that is registered with no reactor.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -14,14 +14,14 @@ use super::remember;
 /// How much is read at once. A read that fills less has read everything that was there.
 const CHUNK: usize = 16 * 1024;
 
-/// A TCP connection for a protocol library. It reads only after one of its watchers has seen that
-/// there is something to read, and asks no reactor by itself.
+/// A TCP connection for a protocol library. It reads only after one of its watchers has seen data,
+/// and uses no reactor itself.
 ///
 /// [`Drive::open`](super::Drive::open) makes it.
 #[derive(Debug)]
 pub struct Socket {
     door: Arc<Door>,
-    /// What was read and not taken yet: `chunk[taken..read]`.
+    /// The bytes that were read and not taken yet: `chunk[taken..read]`.
     chunk: Box<[u8]>,
     taken: usize,
     read: usize,
@@ -149,7 +149,7 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         while this.taken == this.read {
-            // Taken before the read: what comes after the read opens the door anew.
+            // Taken before the read: bytes that arrive after the read open the door again.
             if !this.door.readable.swap(false, Ordering::SeqCst) {
                 this.door.register(cx);
                 // The door may have been opened before the waker was there.

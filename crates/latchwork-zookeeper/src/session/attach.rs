@@ -1,4 +1,4 @@
-//! How a session comes to a server: hello, who we are, and its pulse.
+//! Attaches a session to a server: login, credentials, and its pulse.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What all sessions of a client share: where the servers are, and what they have told.
+//! The state that all sessions of a client share: the servers' addresses, and their reports.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Bytes that no honest server sends, for every reader of what a server says.
+//! Bytes that no honest server sends, for every parser of answers.
 
 use futures_util::FutureExt as _;
 use latchwork_services::hostile::survives;

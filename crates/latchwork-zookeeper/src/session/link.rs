@@ -1,4 +1,4 @@
-//! One connection of a session: what is to be written, and who waits for which answer.
+//! One connection of a session: the requests to write, and the callers that wait for answers.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! The requests that this crate sends, and what it reads of their answers.
+//! The requests that this crate sends, and the parsers of their answers.
 
 use super::jute::{Reader, Writer};
 

@@ -1,4 +1,4 @@
-//! Moves the bytes of a connection: writes what was asked, and gives each answer to whom it is for.
+//! Moves the bytes of a connection: writes requests, and delivers each answer to its caller.
 //!
 //! A `Drive` polls it, near those that wait for the answers.
 

@@ -1,4 +1,5 @@
-//! The way out of a connection: a sender leaves its requests here, and moves them on its own thread.
+//! The outgoing side of a connection: a sender queues its requests here, and writes them on its own
+//! thread.
 
 use std::mem;
 use std::sync::Arc;

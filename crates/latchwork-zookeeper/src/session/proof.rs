@@ -1,4 +1,4 @@
-//! For how long a session is certain to live: what the answers so far prove.
+//! How long a session is certain to be alive, as the answers so far prove.
 //!
 //! A server tells the leader of the sessions it has heard from only when the leader pings it, each
 //! half tick; a server that is cut off goes on answering reads and pings of clients while the leader

@@ -1,4 +1,5 @@
-//! Who we are, proven by SASL's mechanism DIGEST-MD5 (RFC 2831), as servers with a JAAS file ask it.
+//! Authentication by SASL's mechanism DIGEST-MD5 (RFC 2831), as servers with a JAAS file require
+//! it.
 //!
 //! The server sends a challenge; the answer is a hash of it and the password, and the server proves
 //! in turn that it knows the password. The mechanism is old and its hash is weak: TLS keeps it from

@@ -1,4 +1,4 @@
-//! The task of a session: connects, and beats.
+//! The task of a session: connects, and writes the pulse.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -171,8 +171,8 @@ impl Task {
                 };
                 if !failed.is_empty() {
                     let none = match servers {
-                        1 => "ZooKeeper does not serve".to_owned(),
-                        n => format!("none of {n} servers of ZooKeeper serves"),
+                        1 => "the ZooKeeper server does not serve requests".to_owned(),
+                        n => format!("none of the {n} ZooKeeper servers serves requests"),
                     };
                     let server = &self.ensemble.config.servers[self.server];
                     // That a server is full says more.
@@ -281,7 +281,7 @@ impl Task {
                     if now.since(beaten_at) >= beat_every * 3 {
                         // Or its machine did. Until the heart-beats prove enough again, a new hello
                         // does.
-                        return Err("this process stood still".into());
+                        return Err("this process was paused".into());
                     }
                     // What is a little early now would be late the next time.
                     if now.since(beaten_at).saturating_add(look_every / 2) >= beat_every {

@@ -1,4 +1,4 @@
-//! The way to one server: a stream of messages, each behind its length.
+//! The connection to one server: a stream of messages, each after its length.
 
 use std::io;
 use std::sync::Arc;
@@ -139,7 +139,8 @@ async fn why_closed(
     match said {
         Ok(said) if said.is_empty() => Trouble::Full,
         Ok(said) if String::from_utf8_lossy(&said).contains("not currently serving") => {
-            io::Error::other("it does not serve: no majority of the servers runs").into()
+            io::Error::other("it does not serve requests: no majority of the servers is running")
+                .into()
         }
         // It takes connections: either one has become free, or it is the session that it refuses.
         Ok(_) if resumes => Trouble::NotTaken,

@@ -1,4 +1,4 @@
-//! Which nodes the server watches for us, and what is asked when there is news of one.
+//! The nodes that the server watches for this client, and the reads that follow a notification.
 //!
 //! The session's task asks by itself: whoever waits is woken when the answer is there, and not twice.
 

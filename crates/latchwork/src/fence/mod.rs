@@ -1,10 +1,11 @@
 //! The resource's side of a fencing token.
 //!
 //! [`Fence`] is the check for a resource in memory, [`sql`] has the statements for one in a
-//! database, and with the features `fence-tokio-postgres` and `fence-sqlx` one call that runs them in a
-//! transaction of PostgreSQL (`Fences::check`). Use one of them wherever a late write would do harm: no lease can stop a process that
-//! is paused between its last look at the lock and its write. The stores have checks of their own:
-//! a script in `latchwork-redis`, compares in `latchwork-etcd` and `latchwork-zookeeper`.
+//! database, and with the features `fence-tokio-postgres` and `fence-sqlx` one call that runs them
+//! in a transaction of PostgreSQL (`Fences::check`). Use one of them wherever a late write would do
+//! harm: no lease can stop a process that is paused between its last check and its write. The
+//! stores have checks of their own: a script in `latchwork-redis`, compares in `latchwork-etcd` and
+//! `latchwork-zookeeper`.
 
 pub mod sql;
 #[cfg(any(feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
@@ -15,15 +16,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use latchwork_store::Fenced;
 use latchwork_store::FencingToken;
 
-/// Refuses writes of holders that have been overtaken.
+/// Refuses writes of superseded holders.
 ///
-/// A lease tells its holder when to stop, but a process that is paused between its check and its
-/// write cannot be told. The resource can: it keeps the largest token it has seen and refuses
-/// smaller ones. This is that check for a resource in memory; a resource in a database does the
-/// same in the statement that writes (`... WHERE token <= ?`).
+/// A lease tells its holder when to stop, but not a process that is paused between its check and
+/// its write. Only the resource can refuse that write: it keeps the largest token it has seen and
+/// refuses smaller ones. This is that check for a resource in memory; a resource in a database does
+/// the same in the statement that writes (`... WHERE token <= ?`).
 ///
 /// For read-write locks the resource may also keep the largest token of a served read: then a
-/// paused old writer cannot change what a newer reader is looking at.
+/// paused old writer cannot change data that a newer reader is reading.
 ///
 /// ```
 /// use latchwork::fence::Fence;
@@ -42,12 +43,12 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// A fence that has seen no token.
+    /// Creates a fence that has seen no token.
     pub const fn new() -> Self {
         Self { written: AtomicU64::new(0), read: AtomicU64::new(0) }
     }
 
-    /// A fence that goes on from a token stored with the resource.
+    /// Creates a fence from the token stored with the resource.
     pub const fn starting_at(token: FencingToken) -> Self {
         Self { written: AtomicU64::new(token.get()), read: AtomicU64::new(0) }
     }
@@ -71,7 +72,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Admits a read unless a later write was seen, and remembers it against older writers.
+    /// Admits a read unless a later write was seen, and refuses earlier holders' writes from then
+    /// on.
     ///
     /// # Errors
     ///
@@ -85,7 +87,7 @@ impl Fence {
         Ok(())
     }
 
-    /// The largest token of an admitted write, to store with the resource.
+    /// Returns the largest token of an admitted write, to store with the resource.
     pub fn newest(&self) -> FencingToken {
         FencingToken::from_raw(self.written.load(Ordering::SeqCst))
     }

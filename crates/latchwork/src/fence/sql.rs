@@ -1,8 +1,8 @@
 //! Statements for a resource in a database.
 //!
 //! Use them when what the lock protects is written to PostgreSQL, MySQL or SQLite. The database
-//! keeps the largest token that has written, and the statement that checks a token also keeps it;
-//! how many rows it changed says whether the token was admitted. Run it inside the transaction
+//! keeps the largest token that has written, and the statement that checks a token also stores it.
+//! The number of changed rows tells whether the token was admitted. Run it inside the transaction
 //! that writes, before the write: until that ends, no other token is admitted, and if it is rolled
 //! back, the token was never seen.
 //!
@@ -50,7 +50,7 @@ pub enum Dialect {
     Sqlite,
 }
 
-/// A statement and what it is to be given, in order.
+/// A statement and its parameters, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     /// The statement.
@@ -59,7 +59,7 @@ pub struct Statement {
     pub parameters: &'static [Parameter],
 }
 
-/// What a statement is to be given.
+/// A parameter of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Parameter {
     /// The name of the resource: text.
@@ -78,7 +78,7 @@ pub struct Fences {
 }
 
 impl Fences {
-    /// Names the table, `fences` or `app.fences`.
+    /// Creates the statements for a table, `fences` or `app.fences`.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Fences {
         Ok(Self { dialect, table })
     }
 
-    /// Makes the table unless it is there.
+    /// Creates the table if it does not exist.
     ///
     /// On MySQL a resource's name has at most 255 bytes.
     pub fn create_table(&self) -> String {
@@ -115,7 +115,7 @@ impl Fences {
         }
     }
 
-    /// Makes the row of a resource unless it is there.
+    /// Inserts the row of a resource if it does not exist.
     ///
     /// Needed on MySQL only, once, when a resource is made: until then
     /// [`admit`](Fences::admit) admits no token for it.
@@ -133,7 +133,7 @@ impl Fences {
         Statement { text, parameters: &[Resource] }
     }
 
-    /// Admits a token unless a larger one was admitted for the resource, and keeps it.
+    /// Admits a token unless a larger one was admitted for the resource, and stores it.
     ///
     /// It changes one row if the token is admitted and none if it is not: roll back then, the lock
     /// has passed on. Two transactions that ask for one resource wait for each other; at the
@@ -188,9 +188,8 @@ impl Fences {
 }
 
 impl Dialect {
-    /// The condition that admits a token, for a row with a column that keeps the largest:
-    /// `token <= $3`. No row changed means that the token was overtaken, or that there is no such
-    /// row.
+    /// The condition that admits a token, for a row with a column that keeps the largest: `token <=
+    /// $3`. No row changed means that the holder was superseded, or that there is no such row.
     ///
     /// On MySQL, whose parameters have no numbers, the token is given again for each `?`; and a
     /// client that counts changed rows only, not found ones, needs a write that changes the row.
@@ -202,7 +201,7 @@ impl Dialect {
         self.compare(column, "<=", parameter)
     }
 
-    /// What keeps the token in the same statement: `token = $3`.
+    /// The assignment that stores the token: `token = $3`.
     ///
     /// # Errors
     ///
@@ -228,7 +227,7 @@ impl Dialect {
     }
 }
 
-/// The token as a database keeps it.
+/// Returns the token as the integer that a database stores.
 ///
 /// Tokens of holds are below 2^63. A number above, which no store gives, becomes one that no fence
 /// admits after any other.

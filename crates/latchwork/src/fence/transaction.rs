@@ -1,4 +1,4 @@
-//! One call in a transaction of PostgreSQL that checks a token and keeps it.
+//! Checks a token, and stores it, with one call in a transaction of PostgreSQL.
 //!
 //! [`Fences::check`](super::sql::Fences::check) takes a transaction of `tokio_postgres` (feature `fence-tokio-postgres`) or of `sqlx`
 //! (feature `fence-sqlx`). For other databases and clients use the text of the statements
@@ -22,7 +22,7 @@ use client::Statements;
 mod client {
     use super::{Future, StdError};
 
-    /// What a transaction is asked to do.
+    /// Runs the statements of a check in a transaction.
     pub trait Statements: Send {
         /// An error of the database or of the connection to it.
         type Error: StdError + Send + Sync + 'static;
@@ -57,21 +57,21 @@ pub trait Transaction: Statements {}
 
 impl<T: Statements> Transaction for T {}
 
-/// Why a check has failed. In any case: do not write, and roll back.
+/// Why a check failed. Do not write, and roll back the transaction.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckError<E> {
-    /// A larger token was admitted for the resource: the lock has passed on to another holder.
+    /// A larger token was admitted for the resource: another holder has superseded this one.
     Refused(Fenced),
     /// The token is no token of a store, or the statements are for another database.
     Invalid(Error),
     /// The database did not answer, or refused the statement. After a serialization error (SQLSTATE
-    /// 40001) begin the transaction again, with the same token, while the guard is held.
+    /// 40001), begin the transaction again, with the same token, while the guard is held.
     Database(E),
 }
 
 impl<E> CheckError<E> {
-    /// The token that was refused and the newest one, if the lock has passed on.
+    /// Returns the refused token and the newest one, if the holder was superseded.
     pub fn refused(&self) -> Option<Fenced> {
         match self {
             Self::Refused(fenced) => Some(*fenced),
@@ -104,8 +104,8 @@ impl<E: StdError + 'static> StdError for CheckError<E> {
 }
 
 impl Fences {
-    /// Admits a token in this transaction unless a larger one was admitted for the resource, and keeps
-    /// it.
+    /// Admits a token in this transaction unless a larger one was admitted for the resource, and
+    /// stores it.
     ///
     /// Call it before you read or write anything else. Until the transaction ends, no other token is
     /// admitted for the resource: the transaction of another holder waits in its own check. If this one
@@ -114,8 +114,8 @@ impl Fences {
     ///
     /// # Errors
     ///
-    /// - [`Refused`](CheckError::Refused) if the lock has passed on to another holder. The transaction is
-    ///   still usable, so it must be rolled back; dropping it does that.
+    /// - [`Refused`](CheckError::Refused) if another holder was granted the lock. The transaction
+    ///   is still usable, so it must be rolled back; dropping it does that.
     /// - [`Invalid`](CheckError::Invalid) if the fences are not those of [`Dialect::PostgreSql`], or for
     ///   a token of 2^63 or more, which no store gives.
     /// - [`Database`](CheckError::Database) if the database did not answer or refused, for example because

@@ -1,4 +1,4 @@
-//! The end of a guard whose hold goes on: another process takes it over.
+//! Detaches a hold from its guard, so that another process can adopt it.
 
 use std::time::Duration;
 
@@ -23,11 +23,13 @@ const LOOK: Duration = Duration::from_millis(1);
 const OUTLIVES_ITS_PROCESS: Duration = Duration::from_millis(1);
 
 impl Guard {
-    /// Leaves the lock held, for another process to [adopt](crate::LockManager::adopt): a request handler that takes
-    /// it and a worker that goes on, for example. Returns the ticket to pass on.
+    /// Detaches the hold and returns a ticket for [`adopt`](crate::LockManager::adopt) in another
+    /// process.
     ///
-    /// The store is asked once more, so the lock is held for a whole ttl from now on. Nobody renews it
-    /// until it is adopted; after the ttl it is free. Waiters wait on.
+    /// For example, a request handler takes the lock and a worker continues the work.
+    ///
+    /// The lock is renewed once more, so it is held for a whole ttl from now on. It is not renewed
+    /// again until it is adopted; after the ttl it is free. Waiters keep waiting.
     ///
     /// The ticket is a text of letters, digits, dots and dashes. Treat it as a secret: it can be used to release
     /// the lock.
@@ -41,8 +43,8 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock in the background. At its very end, when the hold is given up
-    /// already, it leaves the lock held until the ttl is over.
+    /// Dropping the future releases the lock in the background. At its very end, when the guard has
+    /// already ended, it leaves the lock held until the ttl ends.
     ///
     /// # Examples
     ///

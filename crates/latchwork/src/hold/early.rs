@@ -1,4 +1,4 @@
-//! What a store has said of claims that are not in the watchdog's care yet.
+//! Doubts that a store has raised about claims before the watchdog cares for them.
 //!
 //! A claim may end in the moment in which it is granted. Then the word that something is wrong with it
 //! can overtake its grant, which another thread makes a lease. So it is kept for a while.

@@ -1,4 +1,4 @@
-//! What all handles and guards of a manager share.
+//! The state that all handles and guards of a manager share.
 
 use std::fmt;
 use std::ops::Deref;
@@ -93,7 +93,7 @@ impl Engine {
         self.0.origin().is_here()
     }
 
-    /// What a child is told that uses its parent's manager.
+    /// The error for a child that uses its parent's manager.
     pub(crate) fn forked(&self, key: Option<&Key>) -> Error {
         let error =
             Error::new(ErrorKind::Forked, "this process was forked after its parent had connected")
@@ -208,7 +208,7 @@ impl Engine {
         judged
     }
 
-    /// What a child is told of its parent's hold.
+    /// The loss that a child gets for its parent's hold.
     pub(crate) fn left_behind(&self) -> Lost {
         Lost::new(LostReason::Forked, self.io.now())
     }
@@ -311,7 +311,7 @@ impl Deref for Engine {
     }
 }
 
-/// What became of a hold whose guard is done.
+/// The end of a guard's part of a hold.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub(crate) enum Outcome {
     /// A waiter of this process has it now.

@@ -24,23 +24,23 @@ use latchwork_store::{
 /// The guard belongs to the owner of the value, on any thread or task. It is renewed in the
 /// background for as long as it lives. Dropping it ends renewal at once and releases the lock in
 /// the background, outside any runtime as well; [`release`](Guard::release) does the same and
-/// tells how it went.
+/// returns the result.
 ///
 /// # Guarantees
 ///
-/// While [`ensure_held`](Guard::ensure_held) answers `Ok`, no other claim was admitted that this
-/// one excludes, under the assumptions of the backend. A hold that ends otherwise than by release
-/// is told no later than its validity ends, by the holder's own clock, also when the store cannot
-/// be reached and also after the machine was suspended.
+/// While [`ensure_held`](Guard::ensure_held) returns `Ok`, no claim that this one excludes is
+/// admitted, under the assumptions of the backend. A loss is reported no later than the validity
+/// ends by the holder's own clock, even if the store cannot be reached, and after the machine was
+/// suspended.
 ///
-/// In a child that was forked from the process (`fork` without `exec`) the guard holds nothing: it says
-/// [`Lost`](HoldState::Lost) with [`Forked`](LostReason::Forked), and neither a release nor a drop there
-/// touches the parent's lock.
+/// In a child that was forked from the process (`fork` without `exec`) the guard holds nothing: its
+/// state is [`Lost`](HoldState::Lost) with [`Forked`](LostReason::Forked), and neither a release
+/// nor a drop there touches the parent's lock.
 ///
 /// # Fencing
 ///
-/// A process can be paused right after it asked. Hand [`token`](Guard::token) to the resource and
-/// let it refuse smaller ones ([`Fence`](crate::fence::Fence)).
+/// A process can be paused right after its check. Pass the [`token`](Guard::token) to the resource
+/// and let it refuse smaller ones ([`Fence`](crate::fence::Fence)).
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     engine: Arc<Engine>,
@@ -71,12 +71,12 @@ impl Guard {
         (&self.watched, self.index)
     }
 
-    /// The key that is held.
+    /// Returns the key of the lock.
     pub fn key(&self) -> &Key {
         &self.watched.lease.claim.key
     }
 
-    /// The number to give to the resource.
+    /// Returns the fencing token for the resource to check.
     pub fn token(&self) -> FencingToken {
         self.token
     }
@@ -99,7 +99,7 @@ impl Guard {
         self.engine.watchdog.review(&self.watched);
     }
 
-    /// How long the hold may be counted on if it is not renewed again.
+    /// Returns the remaining validity without another renewal.
     pub fn remaining(&self) -> Duration {
         match self.state() {
             HoldState::Lost(_) => Duration::ZERO,
@@ -107,7 +107,7 @@ impl Guard {
         }
     }
 
-    /// The ttl that the store granted last.
+    /// Returns the ttl that the store granted last.
     pub fn ttl(&self) -> Duration {
         if !self.engine.is_here() {
             return self.watched.lease.claim.ttl;
@@ -115,9 +115,9 @@ impl Guard {
         self.watched.lease.granted_ttl()
     }
 
-    /// Until when the hold may be counted on, on the boot clock
-    /// ([`boot_time`](latchwork_store::clock::boot_time)). A renewal moves it on; a pause of the machine moves
-    /// it back by as much, until the next renewal.
+    /// Returns the end of the validity, on the boot clock
+    /// ([`boot_time`](latchwork_store::clock::boot_time)). A renewal extends it. A pause of the
+    /// machine shortens it by the length of the pause, until the next renewal.
     pub fn valid_until(&self) -> Moment {
         if !self.engine.is_here() {
             return Moment::from_nanos(0);
@@ -127,20 +127,20 @@ impl Guard {
         self.watched.lease.valid_until()
     }
 
-    /// What the hold is right now, by the clock.
+    /// Returns the current state of the hold, by the clock.
     pub fn state(&self) -> HoldState {
         self.engine.judge(&self.watched)
     }
 
-    /// Answers the token if the hold is valid right now.
+    /// Returns the token if the lock is held, or why it is not.
     ///
-    /// Costs two readings of the clock and no I/O. Ask right before each step that must not be
+    /// Costs two readings of the clock and no I/O. Call it right before each step that must not be
     /// done without the lock.
     ///
     /// # Errors
     ///
-    /// [`NotHeld::Lost`] once the hold is over, for good; [`NotHeld::Suspect`] while it is in
-    /// doubt, which a renewal settles in the background.
+    /// [`NotHeld::Lost`] once the lock is lost, which is final. [`NotHeld::Suspect`] while the hold
+    /// is in doubt, until a renewal in the background confirms it.
     pub fn ensure_held(&self) -> Result<FencingToken, NotHeld> {
         match self.state() {
             HoldState::Held => Ok(self.token),
@@ -149,7 +149,7 @@ impl Guard {
         }
     }
 
-    /// Completes when the hold has ended otherwise than by a release, and says why.
+    /// Completes with the reason when the lock is lost.
     ///
     /// # Cancel safety
     ///
@@ -164,8 +164,8 @@ impl Guard {
         self.engine.native(lost).await.unwrap_or_else(|Forked| self.engine.left_behind())
     }
 
-    /// Completes when [`ensure_held`](Guard::ensure_held) would refuse, and says why: the hold is in
-    /// doubt, or has ended. Doubt may pass, by a renewal in the background.
+    /// Completes when [`ensure_held`](Guard::ensure_held) would fail: the hold is in doubt or lost.
+    /// A renewal in the background may end the doubt.
     ///
     /// # Cancel safety
     ///
@@ -182,7 +182,7 @@ impl Guard {
     /// # Errors
     ///
     /// [`Lost`] if the hold ended first: `work` was dropped at its last await point, and what it
-    /// had begun elsewhere may still be under way.
+    /// had begun elsewhere may still be in progress.
     ///
     /// # Cancel safety
     ///
@@ -191,23 +191,23 @@ impl Guard {
         run_until(self.lost(), work).await
     }
 
-    /// Releases the lock and tells how it went.
+    /// Releases the lock.
     ///
-    /// `Ok` says that the lock was held until now. So it is also when the hold passes to a waiter of this
-    /// process, and when it goes on because its owner entered it more than once.
+    /// `Ok` means that the lock was held until now. This also applies if the hold is handed to a
+    /// waiter of this process, or continues because its owner has acquired it more than once.
     ///
     /// # Errors
     ///
     /// - [`Lost`](crate::ErrorKind::Lost) if the hold was lost before: what was done under it may have
     ///   overlapped with another holder's work. The message names the token to check for.
-    /// - `Unreachable` if the store did not answer: the lock was held until now, and the release goes on
-    ///   in the background, until it is answered or the ttl is over.
+    /// - `Unreachable` if the store did not answer: the lock was held until now, and the release
+    ///   continues in the background, until it is answered or the ttl ends.
     /// - `Forked` in a child of the process that has the lock, where nothing is done.
     ///
     /// # Cancel safety
     ///
-    /// The guard is gone in any case. A dropped release goes on in the background, and so does one that is
-    /// not polled for two seconds.
+    /// The guard is consumed in any case. A dropped release continues in the background, and so
+    /// does one that is not polled for two seconds.
     pub async fn release(self) -> Result<(), Error> {
         self.release_until(None).await
     }

@@ -1,4 +1,4 @@
-//! What the holder may believe: the state of one granted claim, judged by its own clock.
+//! The state of one granted claim, computed from its holder's own clock.
 
 mod chore;
 mod request;
@@ -73,7 +73,7 @@ enum End {
     Lost(Lost),
 }
 
-/// What a hold is right now.
+/// The state of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -81,12 +81,12 @@ enum End {
     serde(rename_all = "snake_case")
 )]
 pub enum HoldState {
-    /// Valid.
+    /// Held: the validity has not ended, and there is no doubt.
     Held,
     /// In doubt until the store confirms it: the machine was paused, or a clock was set or ran at
     /// another rate.
     Suspect,
-    /// Over for good.
+    /// Lost. This is final.
     Lost(Lost),
 }
 
@@ -466,7 +466,7 @@ impl State {
         self.in_doubt || self.unsettled_since.is_some()
     }
 
-    /// Until when the lease lasts at the store for sure: it ran on while the machine stood still.
+    /// Until when the lease lasts at the store for sure: it continued while the machine was paused.
     fn validity_end(&self) -> Moment {
         self.valid_until.minus(self.pauses.sum())
     }

@@ -1,4 +1,4 @@
-//! One line per key and process: waiters of one process share one place in the store.
+//! One queue per key and process: waiters of one process share one place in the store.
 //!
 //! The first to come leads: it talks to the store for the line. The others wait here, without a
 //! trip, a connection or a timer at the store. The place in the store belongs to the line, not to
@@ -37,7 +37,7 @@ pub(crate) struct Line {
 struct LineState {
     /// Somebody leads the line or holds the key for it.
     busy: bool,
-    /// What is in the way, as the leader was told last.
+    /// The obstacle that the leader met last.
     in_the_way: Option<InTheWay>,
     /// Since when the store has not answered any leader, and what it said instead.
     trouble: Option<(Moment, BackendError)>,
@@ -56,7 +56,7 @@ pub(crate) enum InTheWay {
 }
 
 impl InTheWay {
-    /// What a blocked try was told.
+    /// Records the answer to a blocked try.
     pub(crate) fn of(blocked: &Blocked) -> Option<Self> {
         let text = blocked.holder.as_ref().map(|holder| holder.shown());
         match blocked.cause {
@@ -183,7 +183,7 @@ impl Line {
         self.lock().trouble.clone()
     }
 
-    /// What is in the way, as far as this process knows.
+    /// The obstacle, as far as this process knows.
     pub(crate) fn in_the_way(&self) -> Option<InTheWay> {
         self.lock().in_the_way.clone()
     }

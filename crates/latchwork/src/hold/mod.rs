@@ -1,4 +1,4 @@
-//! A hold from its grant to its end: who keeps it, who renews it, who gets it next.
+//! A hold from its grant to its end: its guard, its renewals, and its handover.
 //!
 //! A dozen files know each other here, since the end of a hold concerns all of them: the guard that
 //! lets go, the line of this process that may get it, the watchdog that renews it, the reaper that

@@ -1,10 +1,10 @@
-//! Who may enter a reentrant mutex again.
+//! The owner that may acquire a [`ReentrantMutex`](crate::ReentrantMutex) again.
 
 use std::fmt;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-/// Who may enter a [`ReentrantMutex`](crate::ReentrantMutex) that it holds.
+/// The owner of a [`ReentrantMutex`](crate::ReentrantMutex), which it may acquire again.
 ///
 /// Take a [name](Owner::named) of your own (a request, a job) where work moves between tasks and
 /// threads; the task or the thread where it does not.
@@ -19,7 +19,7 @@ enum Who {
 }
 
 impl Owner {
-    /// The tokio task that runs this; `None` outside any.
+    /// Returns the current tokio task as an owner, or `None` outside any.
     ///
     /// Futures that run side by side within one task (`join!`, `select!`) are one owner: they do
     /// not exclude each other.
@@ -27,12 +27,13 @@ impl Owner {
         tokio::task::try_id().map(|id| Self(Who::Task(id)))
     }
 
-    /// The thread that runs this. Not for async code, which may go on on another one.
+    /// Returns the current thread as an owner. Not for async code, which may resume on another
+    /// thread.
     pub fn current_thread() -> Self {
         Self(Who::Thread(std::thread::current().id()))
     }
 
-    /// An owner by its name: the same name is the same owner within this process.
+    /// Creates an owner from a name. Equal names are the same owner within this process.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self(Who::Named(name.into()))
     }

@@ -1,4 +1,4 @@
-//! Holds that their owner may enter again: who has which, and how often.
+//! The holds of reentrant mutexes: their owners, and how often each has acquired them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(crate) struct Owners {
 /// One owner's hold of one key.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Whose call goes to the store.
+    /// Serialises the calls that go to the store.
     turn: tokio::sync::Mutex<()>,
     hold: Mutex<Option<OwnHold>>,
 }

@@ -1,4 +1,4 @@
-//! Gives back, in the background, what nobody waits for any more.
+//! Releases abandoned claims in the background.
 //!
 //! An acquire that was cancelled or gave up may have taken effect, a dropped guard must be freed,
 //! and a hold that was lost by the holder's own clock may still be kept by the store for a live
@@ -23,7 +23,7 @@ use latchwork_store::{
 pub(crate) type Orphan =
     Pin<Box<dyn Future<Output = Result<Attempt, BackendError>> + Send + 'static>>;
 
-/// What is to be given back.
+/// The claim to release.
 pub(crate) struct Job {
     pub(crate) claim: Claim,
     pub(crate) rules: Arc<Rules>,
@@ -41,7 +41,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// A claim that nobody held, to be given back at once.
+    /// A claim without a holder, to be released at once.
     pub(crate) fn of(claim: Claim, rules: Arc<Rules>) -> Self {
         Self {
             claim,
@@ -183,7 +183,7 @@ impl Withdrawal {
         Self { reaper: reaper.clone(), job: Some(job) }
     }
 
-    /// What is to be given back.
+    /// The claim to release.
     pub(crate) fn job(&self) -> &Job {
         self.job.as_ref().expect("it is settled only when it was answered")
     }

@@ -1,4 +1,4 @@
-//! A hold that is under way from one process to another, as a text.
+//! A detached hold, as a text to pass to another process.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Keeps holds alive, and tells when one has ended.
+//! Renews holds, and reports when one has ended.
 //!
 //! The watchdog is one future over all leases of a manager. It wakes when the next lease wants
 //! something, renews whatever is due in one call, and goes back to sleep. A lease that is granted
@@ -56,8 +56,8 @@ pub(crate) struct Schedule {
     pub(crate) backlog: Backlog,
     early: Early,
     sleeps_until: Moment,
-    /// The last moment that the watchdog was woken to be told of. Without leases it sleeps until
-    /// then, so that a lock that is taken again and again wakes it once and not each time.
+    /// The last moment for which the watchdog was woken. Without leases it sleeps until then, so
+    /// that a lock that is taken again and again wakes it once and not each time.
     horizon: Moment,
 }
 
@@ -72,7 +72,7 @@ impl Schedule {
         wake
     }
 
-    /// When to look again.
+    /// When to check next.
     fn next(&self, now: Moment) -> Moment {
         match self.by_due.first_key_value() {
             Some(((due, _), _)) => *due,
@@ -188,7 +188,7 @@ impl Watchdog {
         }
     }
 
-    /// Judges all holds anew, and renews those in doubt: the machine may have been paused.
+    /// Judges all holds again, and renews those in doubt: the machine may have been paused.
     fn judge_all(self: &Arc<Self>) {
         for watched in self.all() {
             match watched.lease.judge(self.io.clock().as_ref()) {
@@ -238,7 +238,7 @@ impl Watchdog {
         }
     }
 
-    /// Does what is due and says when to look again.
+    /// Does what is due, and returns when to check next.
     fn look(self: &Arc<Self>) -> Moment {
         let clock = self.io.clock().as_ref();
         let mut first_due = None;

@@ -1,4 +1,4 @@
-//! Going on with a hold that another process has detached.
+//! Adopts a hold that another process has detached.
 
 use latchwork_store::validity;
 use latchwork_store::{Claim, Error, ErrorKind, Lost, LostReason, Order, Renewal, Stamp};
@@ -12,17 +12,20 @@ use crate::rules::observe::Event;
 use crate::rules::token_base;
 
 impl LockManager {
-    /// Goes on with a lock that another process has left held by [`Guard::detach`]: with the same key and the
-    /// same token. The key is the one of the ticket, whatever the namespace of this manager; options such as
+    /// Adopts a hold that another process has [detached](Guard::detach), with the same key and
+    /// token.
+    ///
+    /// The key is that of the ticket, whatever the namespace of this manager. Options such as
     /// `max_hold` and the observer are those of this manager.
     ///
     /// Adopt a ticket once. Two processes that adopt the same ticket would both hold the lock.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a text that is no ticket, and for a manager with another `token_floor` than the first. `Lost` if the lock is not held any more, because the ttl was over
-    /// or the lock was taken away. `Unsupported` and `Unreachable` as for [`Guard::detach`]; after `Unreachable` it
-    /// may be tried again.
+    /// `Invalid` for a text that is not a ticket, and for a manager whose `token_floor` differs
+    /// from that of the first. `Lost` if the lock is no longer held, because the ttl had ended or
+    /// the lock was released by force. `Unsupported` and `Unreachable` as for [`Guard::detach`];
+    /// after `Unreachable` it may be tried again.
     ///
     /// # Cancel safety
     ///
@@ -49,12 +52,12 @@ impl LockManager {
         let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
         let not_held = || {
             let lost = Lost::new(LostReason::Taken, engine.io.now());
-            let message = "adopt: the lock is not held any more";
+            let message = "adopt: the lock is no longer held";
             Error::new(ErrorKind::Lost, message)
                 .with_lost(lost)
                 .key(&key)
                 .store(engine.capabilities.store.clone())
-                .next_step("adopt a ticket within its ttl, or acquire the lock anew")
+                .next_step("adopt a ticket within its ttl, or acquire the lock again")
         };
         let Renewal::Held { ttl, token, store_time } = answer else { return Err(not_held()) };
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());

@@ -1,4 +1,4 @@
-//! One of many leads.
+//! Elections: one of many candidates leads.
 
 mod observing;
 
@@ -22,16 +22,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// An election: of all candidates on the key, one leads.
 ///
-/// Use it where one process of a group does the work for all, for as long as it lives. Candidates
-/// line up as for a [mutex](crate::LockManager::mutex); a leader that dies is followed after its ttl
-/// at the latest.
+/// Use it if one process of a group does the work for all, for as long as it lives. Candidates
+/// queue as for a [mutex](crate::LockManager::mutex). If a leader dies, the next one is elected
+/// after its ttl at the latest.
 ///
 /// # Guarantees
 ///
-/// Those of a mutex: while [`Leadership::ensure_held`](Guard::ensure_held) answers, nobody else was
-/// elected. A leader that was paused may not know yet that it was followed, so what it writes must
-/// carry the [term](Leadership::term), and the system that receives it must refuse a smaller one than it
-/// has seen.
+/// The guarantees are those of a mutex: while [`Leadership::ensure_held`](Guard::ensure_held)
+/// succeeds, no other candidate is elected. A leader that was paused may not know yet that it was
+/// superseded. So its writes must carry the [term](Leadership::term), and the system that receives
+/// them must refuse a smaller term than it has seen.
 ///
 /// # Examples
 ///
@@ -58,11 +58,11 @@ pub struct Election {
     look_every: Option<Duration>,
 }
 
-/// Who leads.
+/// The current leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leader {
-    /// What the candidate said of itself: an address, mostly.
+    /// The candidate's description of itself, usually an address.
     pub candidate: Arc<str>,
     /// The number of its term: larger than that of every leader before it.
     pub term: FencingToken,
@@ -73,28 +73,30 @@ impl Election {
         Self { lock, locks, name: name.into(), look_every: None }
     }
 
-    /// What observers read about this candidate, an address for example; host, process and program
-    /// if not set.
+    /// Sets the description of this candidate for observers, for example an address. Default: host,
+    /// process and program.
     pub fn candidate(self, text: impl Into<Arc<str>>) -> Self {
         Self { lock: self.lock.candidate(text), ..self }
     }
 
-    /// How long the store keeps a leader that it does not hear of.
+    /// Sets the ttl: how long the store keeps a leader without a renewal.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { lock: self.lock.ttl(ttl), ..self }
     }
 
-    /// The longest term: after it the leadership is given up, whatever the leader does.
+    /// Sets the maximum length of a term; the leadership then ends even if the leader is alive.
     pub fn max_hold(self, longest: Duration) -> Self {
         Self { lock: self.lock.max_hold(longest), ..self }
     }
 
-    /// How long the key stays closed after a hold that ended without a release; see [`Lock::lock_delay`].
+    /// Sets how long the key stays closed after a term that ended without a release; see
+    /// [`Lock::lock_delay`].
     pub fn lock_delay(self, delay: Duration) -> Self {
         Self { lock: self.lock.lock_delay(delay), ..self }
     }
 
-    /// The longest pause between two requests of [`observe`](Election::observe), at least 10 ms.
+    /// Sets the longest pause between two requests of [`observe`](Election::observe), at least 10
+    /// ms.
     ///
     /// If it is not set, the pause is 1 s on a store without notifications. With notifications it
     /// is 10 s, also if a longer one is set.
@@ -102,7 +104,7 @@ impl Election {
         Self { look_every: Some(pause.max(Duration::from_millis(10))), ..self }
     }
 
-    /// Becomes the leader, however long it takes.
+    /// Campaigns until elected, waiting without a limit.
     ///
     /// # Errors
     ///
@@ -115,7 +117,7 @@ impl Election {
         self.lock.acquire().await.map(Leadership)
     }
 
-    /// Becomes the leader if that is possible within `limit`.
+    /// Campaigns until elected, waiting at most `limit`.
     ///
     /// # Errors
     ///
@@ -128,7 +130,7 @@ impl Election {
         self.lock.acquire_within(limit).await.map(Leadership)
     }
 
-    /// Becomes the leader if there is none now.
+    /// Becomes the leader if there is none now, without waiting.
     ///
     /// # Errors
     ///
@@ -141,10 +143,10 @@ impl Election {
         Ok(self.lock.try_acquire().await?.map(Leadership))
     }
 
-    /// Leads, term after term, until `work` returns.
+    /// Runs `work` while leading, and campaigns again after each loss, until `work` returns.
     ///
-    /// Campaigns, and runs `work` while this candidate leads. If the leadership is lost, `work` is dropped at
-    /// its next await point and the campaign begins anew. When `work` returns, the leadership is resigned.
+    /// Campaigns, and runs `work` while this candidate leads. If the leadership is lost, `work` is
+    /// dropped at its next await point and it campaigns again. When `work` returns, it resigns.
     /// While the store cannot be reached, the campaign is repeated after a pause of 0.1 to 5 s.
     ///
     /// # Errors
@@ -194,8 +196,7 @@ impl Election {
         }
     }
 
-    /// Tells who leads, as the store knows: the leader may have stopped since it was heard of, for
-    /// up to its ttl.
+    /// Returns the current leader, if there is one. It may already have stopped, up to its ttl ago.
     ///
     /// # Errors
     ///
@@ -208,18 +209,18 @@ impl Election {
         Ok(leader_of(&self.locks.inspect(&*self.name).await?))
     }
 
-    /// Tells who leads now, and from then on each change.
+    /// Streams the current leader and every change.
     ///
-    /// The first item comes at once; `None` says that nobody leads. A store with notifications
-    /// (`mem:`, etcd, ZooKeeper, `file:`) reports a change within milliseconds, and a quiet election
-    /// costs one request in 10 s. The store is also asked when the ttl of the leader ends, because
-    /// no store announces the end of every ttl. A store without notifications (Redis) is asked once
-    /// a second. [`look_every`](Election::look_every) changes both.
+    /// The first item comes at once; `None` means that there is no leader. A store with
+    /// notifications (`mem:`, etcd, ZooKeeper, `file:`) reports a change within milliseconds, and a
+    /// quiet election costs one request in 10 s. The store is also asked when the ttl of the leader
+    /// ends, because no store announces the end of every ttl. A store without notifications (Redis)
+    /// is asked once a second. [`look_every`](Election::look_every) changes both.
     ///
     /// Changes within 10 ms are one item, so leaders that followed each other more quickly may not
-    /// all be seen. Terms never go back on a store whose tokens do not. An error is an item like
-    /// another: the stream goes on. It never ends, but in a forked child after the error `Forked`.
-    /// It asks nothing while nobody polls it. Dropping it ends the subscription.
+    /// all be seen. Terms never go back on a store whose tokens do not. An error is an item, and
+    /// the stream continues. It ends only in a forked child, after the error `Forked`. It sends no
+    /// request while it is not polled. Dropping it ends the subscription.
     pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + use<> {
         unfold(Observing::new(self.clone()), Observing::next)
     }
@@ -234,17 +235,17 @@ fn leader_of(seen: &Snapshot) -> Option<Leader> {
     Some(Leader { candidate, term })
 }
 
-/// A leadership, until it is resigned, dropped or lost: a [`Guard`] with a term.
+/// A term of leadership, until it is resigned, dropped or lost: a [`Guard`] with a term number.
 #[must_use = "dropping the leadership resigns it"]
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// The number of the term: give it to the systems that act on the leader's word.
+    /// Returns the number of the term. Pass it to the systems that act on the leader's orders.
     pub fn term(&self) -> FencingToken {
         self.0.token()
     }
 
-    /// Gives the leadership up, and tells how it went.
+    /// Resigns.
     ///
     /// # Errors
     ///

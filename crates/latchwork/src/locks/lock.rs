@@ -1,4 +1,4 @@
-//! What is asked for: a key, in a mode, with options.
+//! A lock before it is acquired: a key, a mode and options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::wait::acquire::{Admission, Request, acquire};
 use crate::wait::patience::Patience;
 use latchwork_store::{Error, ErrorKind, Key, Mode, Moment};
 
-/// A lock that can be acquired: a key, the mode in which it is wanted, and options.
+/// A lock that can be acquired: a key, a mode and options.
 ///
 /// Every primitive that holds one key comes down to this and to one [`Guard`]:
 ///
@@ -22,11 +22,12 @@ use latchwork_store::{Error, ErrorKind, Key, Mode, Moment};
 /// | [`rwlock`](crate::LockManager::rwlock), then [`read`](crate::RwLock::read) or [`write`](crate::RwLock::write) | many readers or one writer |
 /// | [`semaphore`](crate::LockManager::semaphore), then [`permits`](crate::Semaphore::permits) | holders of a number of permits together |
 ///
-/// A cheap value: making one does no I/O, and one key may have many. It is not reentrant: who holds
-/// it and acquires it again waits for itself ([`reentrant`](crate::LockManager::reentrant) is).
+/// A cheap value: creating one does no I/O, and one key may have many. It is not reentrant: a
+/// holder that acquires it again would deadlock. For that, use
+/// [`reentrant`](crate::LockManager::reentrant).
 ///
-/// Waiters of one process for a mutex share one place in the store's line, and a released hold
-/// passes between them without a trip to the store, for at most the manager's
+/// Waiters of one process for a mutex share one place in the store's queue. A released hold is
+/// handed from one to the next without a request, for at most the manager's
 /// [`Handover`](crate::Handover) slice. [`fair`](Lock::fair) gives every waiter its own place.
 /// Readers, writers and permits always have their own.
 ///
@@ -70,8 +71,8 @@ impl Lock {
         Self { mode, ..self.clone() }
     }
 
-    /// How long the store keeps the lock without hearing of the holder. While the guard lives it
-    /// is renewed every third of this.
+    /// Sets the ttl: how long the store keeps the lock without a renewal. While the guard lives, it
+    /// is renewed every third of the ttl.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings = self.settings.with(|options| options.fix_ttl(ttl));
         self
@@ -84,14 +85,14 @@ impl Lock {
         self
     }
 
-    /// First come, first served over all processes: every waiter has its own place in the store's
-    /// line, and nothing is handed over inside the process. Costs a trip for each hold.
+    /// Serves waiters of all processes first come, first served: each waiter has its own place in
+    /// the store's queue, and nothing is handed over inside the process. Each hold costs a request.
     pub fn fair(mut self) -> Self {
         self.fair = true;
         self
     }
 
-    /// Who this is, for people who ask the store.
+    /// Sets the description of the holder that other clients and `latchwork show` display.
     pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
         self.settings = self.settings.with(|options| options.holder = Some(text.into()));
         self
@@ -103,28 +104,28 @@ impl Lock {
         self
     }
 
-    /// The longest hold: after it the lock is given up, whatever the guard does.
+    /// Sets the maximum hold time. When it elapses, the lock is lost even if the guard is alive.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings = self.settings.with(|options| options.max_hold = Some(longest));
         self
     }
 
-    /// How long the key stays closed after a hold that ended without a release: the holder died, could not
-    /// reach the store, or exceeded [`max_hold`](Lock::max_hold). None if not set.
+    /// Sets how long the key stays closed after a hold that ended without a release: the holder
+    /// died, could not reach the store, or exceeded [`max_hold`](Lock::max_hold). Default: none.
     ///
-    /// Writes that were under way then have this time to arrive, at a resource that cannot check a token. The store
-    /// keeps the claim for the ttl and this; the guard counts on the ttl alone. A release and the drop
-    /// of a guard that holds open the key at once. On files, a dead holder's key opens when both are over, and
-    /// not at its death.
+    /// Use it for a resource that cannot check tokens: writes in flight then have this time to
+    /// arrive. The store keeps the claim for the ttl and the delay; the guard relies on the ttl
+    /// alone. A release, or the drop of a guard that is held, opens the key at once. On files, a
+    /// dead holder's key opens when the ttl and the delay have ended, not at its death.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.settings = self.settings.with(|options| options.lock_delay = Some(delay));
         self
     }
 
-    /// Acquires the lock if it is free now.
+    /// Acquires the lock if it is free now, without waiting.
     ///
-    /// A mutex answers `None` without asking the store while this process holds it or waits for it;
-    /// and for a moment after a waiting acquire was dropped, until its place in line is given up.
+    /// A mutex returns `None` without a request while this process holds it or waits for it, and
+    /// for a moment after a waiting acquire was dropped, until its place in the queue is withdrawn.
     ///
     /// # Errors
     ///
@@ -136,14 +137,14 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing held: what the store may have granted is given back in
-    /// the background, at the latest by the ttl. A future that was woken and is not polled for two
-    /// seconds gives it back too, and tries again when it is polled.
+    /// Dropping the future leaves nothing held: if the store may have granted the lock, it is
+    /// released in the background, or expires with its ttl. A future that was woken and is not
+    /// polled for two seconds releases it too, and tries again when it is polled.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         Ok(self.admit(Patience::Once).await?.guard())
     }
 
-    /// Acquires the lock, however long it takes.
+    /// Acquires the lock, waiting without a limit.
     ///
     /// # Errors
     ///
@@ -152,19 +153,19 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in line, or leaves it to the next waiter of this
-    /// process; nothing stays held.
+    /// Dropping the future withdraws its place in the queue, or leaves it to the next waiter of
+    /// this process; nothing stays held.
     ///
-    /// A future that is kept and not polled delays others by two seconds at most. If it was woken and is
-    /// not polled for so long, what it was given passes on: a hold handed to it, the lead of its process, a
-    /// grant of the store, its place there. `select!` in a loop does that to a future when another branch
-    /// waits for the same key. When it is polled again, it goes on waiting, before the other waiters of its
-    /// process.
+    /// A future that is kept and not polled delays others by at most two seconds. If it was woken
+    /// and is not polled for that long, another waiter gets what it had: a hold handed to it, the
+    /// lead of its process, a grant of the store, or its place in the store's queue. `select!` in a
+    /// loop does that to a future when another branch waits for the same key. When it is polled
+    /// again, it waits ahead of the other waiters of its process.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_with(Patience::Endless).await
     }
 
-    /// Acquires the lock if that is possible within `limit`.
+    /// Acquires the lock, waiting at most `limit`.
     ///
     /// # Errors
     ///
@@ -185,9 +186,10 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Lock::acquire), and `Lost` if the lock was lost before `work` had ended: then its
-    /// result is dropped, and the message names the token to check for. If the release fails otherwise,
-    /// `work` was done under the lock: its result is returned, and the release goes on in the background.
+    /// As for [`acquire`](Lock::acquire), and `Lost` if the lock was lost before `work` had ended:
+    /// then its result is dropped, and the message names the token to check for. If the release
+    /// fails otherwise, `work` was done under the lock: its result is returned, and the release
+    /// continues in the background.
     ///
     /// # Cancel safety
     ///
@@ -220,7 +222,7 @@ impl Lock {
         Self { stops_at_linger: true, ..self }
     }
 
-    /// What is locked; what is wrong with its name, if anything.
+    /// Returns the key, or an error if the name is invalid.
     ///
     /// # Errors
     ///
@@ -278,7 +280,7 @@ impl Lock {
         Ok(Request { key, mode, fair, stops_at_linger, plan })
     }
 
-    /// A number of permits that nobody could ever have is told before the store is asked.
+    /// A number of permits that exceeds the limit is an error before any request is sent.
     fn check_permits(&self, key: &Key) -> Result<(), Error> {
         let Mode::Permits { take, of } = self.mode else { return Ok(()) };
         let (message, step) = if of == 0 {

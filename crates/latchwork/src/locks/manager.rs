@@ -1,4 +1,4 @@
-//! Where a user starts: a store, its options, and the locks on it.
+//! The manager: a store, the shared options, and the locks on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use latchwork_store::{
     FencingToken, Io, Key, Lifeline, Linger, Mode, Order, Party, Query, Shape, Snapshot, Stamp,
 };
 
-/// Locks on one store.
+/// A connection to one store; hands out locks and holds their shared settings.
 ///
 /// Cheap to clone; clones share the connection, the watchdog and the lines of waiters, and each
 /// has its own options. The options are checked against each other and the store at the first
@@ -38,28 +38,30 @@ pub struct LockManager {
     settings: Settings,
 }
 
-/// What a forced release did.
+/// The result of a forced release.
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ForceReleased {
     /// The holders that were evicted.
     pub evicted: Vec<Party>,
-    /// A token above theirs, to set the resource's fence with. `None` if the key could not be taken
-    /// for a moment: the next in line has it or is about to, and its token is above theirs as
-    /// well; or the key is kept closed, and the token of the next grant will be.
+    /// A token above theirs, to set the resource's fence with.
+    ///
+    /// `None` if no token could be drawn at once. Either the next waiter in the queue has the key
+    /// or is about to get it; its token is larger too. Or the key is closed; then the token of the
+    /// next grant is larger.
     pub token: Option<FencingToken>,
 }
 
 impl LockManager {
-    /// Locks on `backend`, kept alive by `driver`.
+    /// Creates a manager of locks on `backend`, whose tasks run on `driver`.
     pub fn new(backend: Arc<dyn Backend>, driver: Driver) -> Self {
         let io = driver.io();
         let engine = Engine::start(backend, io, Some(Arc::new(driver)));
         Self { engine, settings: Settings::default() }
     }
 
-    /// Locks on `backend` with everything running on `io`: for tests on paused time, and for
-    /// programs that bring their own runtime and clock.
+    /// Creates a manager whose tasks all run on `io`: for tests on paused time, and for programs
+    /// with their own runtime and clock.
     pub fn on_io(backend: Arc<dyn Backend>, io: Io) -> Self {
         Self { engine: Engine::start(backend, io, None), settings: Settings::default() }
     }
@@ -71,68 +73,73 @@ impl LockManager {
         self
     }
 
-    /// How long the store keeps a lock without hearing of its holder; the store's own default,
-    /// mostly 30 s, if not set.
+    /// Sets the ttl: how long the store keeps a lock without a renewal. Default: that of the store,
+    /// usually 30 s.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings = self.settings.with(|options| options.fix_ttl(ttl));
         self
     }
 
-    /// Lets the ttl follow the hold times of each key, within bounds: the shortest under which nearly
-    /// all holds end before their first renewal. So a lock that is held for a moment is free soon
-    /// after its holder died, and one that is held for long is renewed as rarely as may be.
+    /// Lets the ttl follow the hold times of each key, within bounds.
     ///
-    /// Processes learn from their own holds, and from the text of a holder in their way, which says
-    /// `[holds under 1300 ms]`; `latchwork show` prints it. Of this and [`ttl`](LockManager::ttl)
-    /// what was said last counts. Off if not set.
+    /// The ttl is the shortest under which nearly all holds end before their first renewal. So if
+    /// holds are usually short, the lock is free soon after its holder died; if they are long,
+    /// renewals are rare.
+    ///
+    /// A process measures its own holds, and reads the value that a blocking holder publishes:
+    /// `[holds under 1300 ms]`, as `latchwork show` prints it. The last call of this and of
+    /// [`ttl`](LockManager::ttl) counts. Default: off.
     #[must_use]
     pub fn adaptive_ttl(mut self, bounds: AdaptiveTtl) -> Self {
         self.settings = self.settings.with(|options| options.follow_holds(bounds));
         self
     }
 
-    /// The longest ttl that a lock may have: a longer one is `Invalid`. No limit but the store's if
-    /// not set.
+    /// Sets the longest ttl that a lock may have: a longer one is `Invalid`. Default: the store's
+    /// limit.
     ///
-    /// A store that lost its data has to wait until all that it may have forgotten has ended, so
-    /// where that matters it must be the same for all who share the locks.
+    /// A store that lost its data has to wait until every lease that it may have lost has ended. If
+    /// your store does that, all clients that share the locks must use the same value.
     #[must_use]
     pub fn max_ttl(mut self, longest: Duration) -> Self {
         self.settings = self.settings.with(|options| options.max_ttl = Some(longest));
         self
     }
 
-    /// Who this is, for people who ask the store; host, process and program if not set.
+    /// Sets the description of the holder that other clients and `latchwork show` display. Default:
+    /// host, process and program.
     #[must_use]
     pub fn holder(mut self, text: impl Into<Arc<str>>) -> Self {
         self.settings = self.settings.with(|options| options.holder = Some(text.into()));
         self
     }
 
-    /// The longest hold of a guard: after it the lock is given up, whatever the guard does. No
-    /// limit if not set.
+    /// Sets the maximum hold time. When it elapses, the lock is lost even if the guard is alive.
+    /// Default: no limit.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.settings = self.settings.with(|options| options.max_hold = Some(longest));
         self
     }
 
-    /// How long the key stays closed after a hold that ended without a release: the holder died, could not
-    /// reach the store, or exceeded [`max_hold`](LockManager::max_hold). None if not set.
+    /// Sets how long the key stays closed after a hold that ended without a release: the holder
+    /// died, could not reach the store, or exceeded [`max_hold`](LockManager::max_hold). Default:
+    /// none.
     ///
-    /// Writes that were under way then have this time to arrive, at a resource that cannot check a token. The store
-    /// keeps the claim for the ttl and this; the guard counts on the ttl alone. A release and the drop
-    /// of a guard that holds open the key at once. On files, a dead holder's key opens when both are over, and
-    /// not at its death.
+    /// Use it for a resource that cannot check tokens: writes in flight then have this time to
+    /// arrive. The store keeps the claim for the ttl and the delay; the guard relies on the ttl
+    /// alone. A release, or the drop of a guard that is held, opens the key at once. On files, a
+    /// dead holder's key opens when the ttl and the delay have ended, not at its death.
     #[must_use]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.settings = self.settings.with(|options| options.lock_delay = Some(delay));
         self
     }
 
-    /// Makes every token larger than this one, for those who move from another store: a resource that has seen the
-    /// tokens of that store refuses smaller ones.
+    /// Makes every token larger than `floor`, after a move from another store.
+    ///
+    /// A resource that has seen the tokens of the other store refuses smaller ones.
     ///
     /// All clients that share the locks must set the same floor. A client without it gets smaller tokens, which
     /// the resource refuses. The fences that compare with a store's own numbers (those of etcd and ZooKeeper) cannot be used
@@ -143,85 +150,85 @@ impl LockManager {
         self
     }
 
-    /// The pause between renewals; a third of the granted ttl if not set, at most half of it.
+    /// Sets the pause between renewals, at most half of the granted ttl. Default: a third of it.
     #[must_use]
     pub fn renew_every(mut self, pause: Duration) -> Self {
         self.settings = self.settings.with(|options| options.renew_every = Some(pause));
         self
     }
 
-    /// The time limit of one request to the store; a quarter of the ttl, two seconds at most, if
-    /// not set.
+    /// Sets the time limit of one request to the store. Default: a quarter of the ttl, two seconds
+    /// at most.
     #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.settings = self.settings.with(|options| options.op_timeout = Some(limit));
         self
     }
 
-    /// How far a hold may pass on inside the process; 10 ms (half of a ttl below 20 ms) and 1,000
-    /// times if not set.
+    /// Sets how long and how often a hold may be handed over inside the process. Default: for 10 ms
+    /// (half of a ttl below 20 ms), 1,000 times.
     #[must_use]
     pub fn handover(mut self, handover: Handover) -> Self {
         self.settings = self.settings.with(|options| options.handover = Some(handover));
         self
     }
 
-    /// Who is told what happens.
+    /// Sets the observer that receives all events.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.settings = self.settings.with(|options| options.observer = Some(observer));
         self
     }
 
-    /// A mutex: one holder at a time, over everything that uses the same store and key.
+    /// Returns a mutex: one holder at a time among all users of the same store and key.
     ///
-    /// Does no I/O; a bad name is told at the first acquire.
+    /// Does no I/O; a bad name is an error at the first acquire.
     pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
         self.lock(name.as_ref(), Mode::Exclusive)
     }
 
-    /// A read-write lock: many readers at a time, or one writer.
+    /// Returns a read-write lock: many readers at a time, or one writer.
     ///
-    /// Does no I/O; a bad name is told at the first acquire.
+    /// Does no I/O; a bad name is an error at the first acquire.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(self.lock(name.as_ref(), Mode::Write))
     }
 
-    /// A semaphore: holders of up to `of` permits together.
+    /// Returns a semaphore: its holders have at most `of` permits together.
     ///
-    /// All who use the key must say the same limit; another one is `Mismatch`. Does no I/O; a bad
-    /// name or limit is told at the first acquire.
+    /// All users of the key must use the same limit; another one is `Mismatch`. Does no I/O; a bad
+    /// name or limit is an error at the first acquire.
     pub fn semaphore(&self, name: impl AsRef<str>, of: u32) -> Semaphore {
         Semaphore::new(self.lock(name.as_ref(), Mode::Permits { take: 1, of }), of)
     }
 
-    /// A mutex that its owner may acquire again while it holds it.
+    /// Returns a mutex that its owner may acquire again.
     ///
-    /// Does no I/O; a bad name is told at the first acquire.
+    /// Does no I/O; a bad name is an error at the first acquire.
     pub fn reentrant(&self, name: impl AsRef<str>) -> ReentrantMutex {
         ReentrantMutex::new(self.mutex(name))
     }
 
-    /// Mutexes that are acquired together: all or none.
+    /// Returns several mutexes that are acquired together: all or none.
     ///
     /// For locks of other kinds, or of several managers, see [`MultiLock::of`]. Does no I/O; a bad
-    /// name is told at the first acquire.
+    /// name is an error at the first acquire.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
     }
 
-    /// An election: one of the candidates leads.
+    /// Returns an election: one of the candidates leads.
     ///
-    /// Does no I/O; a bad name is told at the first campaign.
+    /// Does no I/O; a bad name is an error at the first campaign.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         // A leadership goes back to the store each time: there is its term, for all to see.
         let lock = self.clone().handover(Handover::OFF).mutex(&name);
         Election::new(lock, self.clone(), name.as_ref())
     }
 
-    /// A task that is done once in each period, by one of those who try.
+    /// Returns a task that runs once in each period, on one of the callers.
     ///
-    /// Does no I/O; a bad name is told at the first try.
+    /// Does no I/O; a bad name is an error at the first try.
     pub fn once(&self, name: impl AsRef<str>, every: Period) -> Once {
         Once::new(self.mutex(name), every)
     }
@@ -230,18 +237,17 @@ impl LockManager {
         Lock::new(self.engine.clone(), name, mode, self.settings.clone())
     }
 
-    /// What the store can do.
+    /// Returns what the store can do.
     pub fn capabilities(&self) -> &Capabilities {
         &self.engine.capabilities
     }
 
-    /// What keeps the session of this manager alive in the eyes of the store, where that is a
-    /// descriptor.
+    /// Returns the descriptor that keeps this manager's session alive, if the store has one.
     pub fn lifeline(&self) -> Option<Lifeline> {
         self.engine.backend.lifeline()
     }
 
-    /// Tells who holds a key and who waits for it. Changes nothing.
+    /// Returns the holders and the waiters of a key. Changes nothing.
     ///
     /// # Errors
     ///
@@ -253,8 +259,8 @@ impl LockManager {
         Ok(found.into_iter().next().unwrap_or_else(|| Snapshot::free(key)))
     }
 
-    /// Lists the keys that are held, waited for or lingering and whose name starts with `prefix`,
-    /// sorted. Changes nothing.
+    /// Lists the keys that start with `prefix` and are held, waited for or closed, sorted. Changes
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -268,17 +274,16 @@ impl LockManager {
         self.ask(&Query::Prefix(prefix), None).await
     }
 
-    /// Takes a key away from its holders, and moves the token on, so that the evicted holder
-    /// is fenced wherever the resource checks.
+    /// Releases a key by force. The next token is larger, so resources refuse the evicted holder.
     ///
-    /// The holder is told at its next renewal, at the latest a third of its ttl later, and may
-    /// work on until then: use it when the holder is known to be gone, or with a fence.
+    /// The holder learns of it at its next renewal, at most a third of its ttl later, and may keep
+    /// working until then. Use it if the holder is known to have stopped, or with a fence.
     ///
     /// # Errors
     ///
-    /// `Unreachable` if the store does not answer, and `Unsupported` if a holder is none of
-    /// Latchwork's (a client of another kind that uses the same key), for nobody else's lock is
-    /// deleted; then other holders may have been evicted.
+    /// `Unreachable` if the store does not answer, and `Unsupported` if a holder is not a Latchwork
+    /// client but another client that uses the same key: its lock is not deleted. Other holders may
+    /// have been evicted by then.
     ///
     /// # Cancel safety
     ///
@@ -332,7 +337,7 @@ impl LockManager {
         let claim = self.claim(key, ClaimId::random(), mode, plan);
         let rules = plan.rules.clone();
         let job = Job::of(claim.clone(), rules);
-        // Whatever happens from here on, this claim is given back.
+        // Whatever happens from here on, this claim is released.
         let mut withdrawal = Withdrawal::new(&engine.reaper, job);
         let attempt = engine.io.answer(limit, engine.backend.try_acquire(&claim)).await;
         if engine.reaper.release_once(&withdrawal.job().claim, Linger::None, limit).await.is_ok() {
@@ -367,12 +372,13 @@ impl LockManager {
         })
     }
 
-    /// Shuts down: ends every hold, gives it back, and waits for the answers.
+    /// Shuts down: releases every hold and waits for the answers.
     ///
     /// In a child of the process that connected it does nothing.
     ///
-    /// Guards that are still alive are told [`SessionEnded`](latchwork_store::LostReason::SessionEnded); an
-    /// acquire that waits or comes later answers `Closed`.
+    /// Guards that are still alive are lost with
+    /// [`SessionEnded`](latchwork_store::LostReason::SessionEnded); an acquire that waits or comes
+    /// later answers `Closed`.
     ///
     /// A hold with a [`lock_delay`](Self::lock_delay) ends here without a release, so its key stays closed for the
     /// delay. `close` does not wait for that. The key opens when the delay is over, if a handle of this manager

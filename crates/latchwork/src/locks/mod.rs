@@ -1,4 +1,4 @@
-//! What users hold in their hands: a manager, and the kinds of locks that it makes.
+//! The public handles: a manager, and the kinds of locks that it creates.
 
 pub(crate) mod adopt;
 pub(crate) mod election;

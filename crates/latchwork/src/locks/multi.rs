@@ -52,13 +52,13 @@ use latchwork_store::{Error, ErrorKind, FencingToken, Lost, Moment, NotHeld};
 pub struct MultiLock(Result<Arc<[Lock]>, Error>);
 
 impl MultiLock {
-    /// All of these together. A lock that is there twice, or none at all, is told at the first
-    /// acquire.
+    /// Combines locks, to acquire all of them together. An empty list or a duplicate is an error at
+    /// the first acquire.
     pub fn of(locks: impl IntoIterator<Item = Lock>) -> Self {
         Self(sort(locks.into_iter().collect()))
     }
 
-    /// Acquires all if all are free now.
+    /// Acquires all locks if all are free now, without waiting.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing held: what was granted is given back in the background.
+    /// Dropping the future leaves nothing held: granted locks are released in the background.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         self.call(|locks| async move { Self::try_here(&locks).await }).await
     }
@@ -82,7 +82,7 @@ impl MultiLock {
         Ok(all.map(MultiGuard))
     }
 
-    /// Acquires all, however long it takes.
+    /// Acquires all locks, waiting without a limit.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl MultiLock {
         self.acquire_until(None).await
     }
 
-    /// Acquires all if that is possible within `limit`.
+    /// Acquires all locks, waiting at most `limit`.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
     Ok(named.into_iter().map(|(_, _, lock)| lock).collect())
 }
 
-/// Tries all at once. An error gives back what was granted.
+/// Tries all at once. An error releases the granted locks.
 async fn take_free(locks: &[Lock]) -> Result<Vec<Option<Guard>>, Error> {
     join_all(locks.iter().map(Lock::try_acquire)).await.into_iter().collect()
 }
@@ -216,31 +216,32 @@ async fn first_lost(guards: &[Guard]) -> Lost {
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
 }
 
-/// Several locks that are held together, until they are released, dropped or one of them is lost.
+/// Several locks that are held together, until they are released or dropped, or one of them is
+/// lost.
 ///
-/// The loss of one is the loss of all: [`ensure_held`](MultiGuard::ensure_held) refuses and
-/// [`lost`](MultiGuard::lost) tells. The others stay locked until the guard is dropped.
+/// If one of them is lost, all count as lost: [`ensure_held`](MultiGuard::ensure_held) fails and
+/// [`lost`](MultiGuard::lost) completes. The others stay locked until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks"]
 pub struct MultiGuard(Vec<Guard>);
 
 impl MultiGuard {
-    /// The guards of the locks, in the order of their stores and keys.
+    /// Returns the guards, in the order of their stores and keys.
     pub fn guards(&self) -> &[Guard] {
         &self.0
     }
 
-    /// Each key with the number to give to its resource.
+    /// Returns each key with its token.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, FencingToken)> {
         self.0.iter().map(|guard| (guard.key().as_str(), guard.token()))
     }
 
-    /// How long all may be counted on if none is renewed again.
+    /// Returns the shortest remaining validity of the locks, without another renewal.
     pub fn remaining(&self) -> Duration {
         self.0.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// What the hold of all is right now, by the clock: as good as the worst of them.
+    /// Returns the worst state of the holds, by the clock.
     pub fn state(&self) -> HoldState {
         let mut worst = HoldState::Held;
         for guard in &self.0 {
@@ -253,7 +254,7 @@ impl MultiGuard {
         worst
     }
 
-    /// Answers whether all are held right now.
+    /// Checks that all locks are held, or returns why one is not.
     ///
     /// # Errors
     ///
@@ -266,7 +267,7 @@ impl MultiGuard {
         }
     }
 
-    /// Completes when one of them has ended otherwise than by a release, and says why.
+    /// Completes with the reason when one of the locks is lost.
     ///
     /// # Cancel safety
     ///
@@ -275,7 +276,8 @@ impl MultiGuard {
         first_lost(&self.0).await
     }
 
-    /// Completes when [`ensure_held`](MultiGuard::ensure_held) would refuse, and says why.
+    /// Completes when [`ensure_held`](MultiGuard::ensure_held) would fail: a hold is in doubt or
+    /// lost.
     ///
     /// # Cancel safety
     ///
@@ -284,7 +286,7 @@ impl MultiGuard {
         select_all(self.0.iter().map(|guard| Box::pin(guard.not_held()))).await.0
     }
 
-    /// Runs `work` for as long as all are held.
+    /// Runs `work` for as long as all locks are held.
     ///
     /// # Errors
     ///
@@ -297,7 +299,7 @@ impl MultiGuard {
         run_until(self.lost(), work).await
     }
 
-    /// Releases all, side by side, and tells how it went.
+    /// Releases all locks concurrently.
     ///
     /// # Errors
     ///
@@ -306,7 +308,7 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     ///
-    /// The guard is gone in any case. Dropped releases go on in the background.
+    /// The guard is consumed in any case. Dropped releases continue in the background.
     pub async fn release(self) -> Result<(), Error> {
         let answers = join_all(self.0.into_iter().map(Guard::release)).await;
         let errors = answers.into_iter().filter_map(Result::err);

@@ -1,4 +1,4 @@
-//! A task that is done once in each period.
+//! Tasks that run once in each period.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -31,7 +31,7 @@ const SLACK: u32 = 100;
 /// The next step if a task is closed until a later moment than the end of its period. That can be
 /// years away, so check the clocks first: a host whose clock is wrong closes it again.
 const TOO_LONG: &str = "use one period on all hosts and check their clocks; then open the task with \
-                        `latchwork once --reset NAME` or `Once::reset`";
+                        `latchwork once --reset NAME` (in a program: `Once::reset`)";
 
 /// The next step if it is closed until an earlier one.
 const ANOTHER: &str = "use one period on all hosts, and check their clocks";
@@ -39,30 +39,32 @@ const ANOTHER: &str = "use one period on all hosts, and check their clocks";
 /// How long to wait before a store that is late to open a key is asked again.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A task that is done once in each period, by one of those who try.
+/// A task that runs once in each period, on one of the callers.
 ///
-/// Use it for what a scheduler starts on several machines and what must happen once: the nightly
-/// report, the hourly mail. Everyone tries when the time has come; one gets a [`Run`], the others
-/// are told that it is being done or has been.
+/// Use it for jobs that a scheduler starts on several machines but that must run once: a nightly
+/// report, an hourly mail. Every machine tries at the scheduled time. One caller gets a [`Run`];
+/// the others learn that the task is running or done.
 ///
 /// # Guarantees
 ///
-/// - Success closes the period in which the run *started*: nobody runs again before it is over. A run
-///   that ends in a later period has closed none: the later one is open for its own run.
-/// - Failure opens the task again at once, for this or another host; so does a run that was dropped.
+/// - Success closes the period in which the run *started*: the task does not run again before it
+///   ends. A run that ends in a later period closes no period, so the later one is open for its own
+///   run.
+/// - Failure opens the task again at once, for this or another host. So does dropping the run.
 /// - A host that dies leaves the task to others after the ttl.
-/// - A late try is one for the period in which it is admitted. A period that nobody tried in is not
-///   made up for.
+/// - A late try counts for the period in which it is granted. A period without a try is skipped.
 ///
-/// The period is told by the wall clock of the host that runs. Clocks may differ: the key stays closed
-/// for a second longer (a twentieth of a short period), so that a host that is so much behind does
-/// not do it again; and who tries at the very start of a period and finds the one before still
-/// closed waits for its end, for up to half a period and no longer than a minute. If the task is closed
-/// until another moment than the end of the period (by more than a minute, and by more than a hundredth of the
-/// period), the answer is an error: a wrong clock or another period must not pass for "done";
-/// [`reset`](Once::reset) opens the task then. A run that goes on
-/// into the next period keeps that one from beginning elsewhere. If the store forgets its data, it forgets as well that a
-/// period is closed.
+/// The wall clock of the host that runs the task decides which period it is. Clocks may differ
+/// slightly. The key stays closed for a second longer (a twentieth of a short period), so that a
+/// host whose clock is late by that much does not run the task again. A caller that tries at the
+/// start of a period and finds the previous one still closed waits for its end, for up to half a
+/// period and at most a minute.
+///
+/// If the task is closed until a moment that differs from the end of the period by more than a
+/// minute and by more than a hundredth of the period, the answer is an error, because the cause is
+/// a wrong clock or another period. [`reset`](Once::reset) opens the task then. A run that
+/// continues into the next period prevents that one from beginning elsewhere. If the store loses
+/// its data, closed periods are lost, too.
 ///
 /// # Examples
 ///
@@ -90,39 +92,39 @@ pub struct Once {
     every: Period,
 }
 
-/// What became of a try to begin.
+/// The result of a try to begin the task.
 #[derive(Debug)]
 pub enum Begun {
-    /// The task is ours.
+    /// The task has begun on this caller.
     Run(Run),
-    /// There is nothing to do.
+    /// There is nothing to do: the task is done or running, or the store is in quarantine.
     Skipped(Skipped),
 }
 
-/// What became of a task.
+/// The result of running a task.
 #[derive(Debug)]
 pub enum OnceOutcome<T, E> {
-    /// It was done, and the period is closed.
+    /// The work succeeded, and the period is closed.
     Done(T),
-    /// It was done, and the period could not be closed: the lock was lost at the end, or the store
-    /// did not answer. Somebody may do it again.
+    /// The work succeeded, but the period is not closed, so another host may run it again. The lock
+    /// was lost at the end, or the store did not answer.
     DoneNotClosed(T, NotClosed),
-    /// It failed, and is open for others.
+    /// The work failed, and the task is open for others.
     Failed(E),
     /// The lock was lost, and the work was dropped at its last await point.
     Lost(Lost),
-    /// There was nothing to do.
+    /// There was nothing to do: the task is done or running, or the store is in quarantine.
     Skipped(Skipped),
 }
 
-/// Why a period could not be closed.
+/// Why a period was not closed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotClosed {
-    /// The lock was lost before.
+    /// The lock was lost before the period was closed.
     Lost,
     /// The store did not answer, or refused. The release is repeated in the background until it is
-    /// answered or the ttl is over.
+    /// answered or the ttl ends.
     Error(Error),
 }
 
@@ -131,29 +133,30 @@ impl Once {
         Self { lock: lock.stop_at_linger(), every }
     }
 
-    /// How long the store keeps the task for a host that it does not hear of.
+    /// Sets the ttl: how long the store keeps the task for a host without a renewal.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { lock: self.lock.ttl(ttl), ..self }
     }
 
-    /// Who this is, for people who ask the store.
+    /// Sets the description of the holder that other clients and `latchwork show` display.
     pub fn holder(self, text: impl Into<Arc<str>>) -> Self {
         Self { lock: self.lock.holder(text), ..self }
     }
 
-    /// The longest run: after it the task is given up, whatever it does.
+    /// Sets the maximum length of a run. When it elapses, the lock is lost even if the run goes on.
     pub fn max_hold(self, longest: Duration) -> Self {
         Self { lock: self.lock.max_hold(longest), ..self }
     }
 
-    /// How long the key stays closed after a hold that ended without a release; see [`Lock::lock_delay`].
+    /// Sets how long the key stays closed after a run that ended without a release; see
+    /// [`Lock::lock_delay`].
     pub fn lock_delay(self, delay: Duration) -> Self {
         Self { lock: self.lock.lock_delay(delay), ..self }
     }
 
-    /// Begins the task if it was not done in this period and nobody is at it.
+    /// Begins the task unless it was done in this period or is running.
     ///
-    /// Answers at once, but for the start of a period in which the one before is still closed.
+    /// Returns at once, except at the start of a period while the previous one is still closed.
     ///
     /// # Errors
     ///
@@ -168,8 +171,8 @@ impl Once {
         self.begin_here(None).await
     }
 
-    /// Begins the task if it was not done in this period; if somebody is at it, waits up to `limit`
-    /// for it to succeed or fail.
+    /// Begins the task unless it was done in this period. If it is running, waits up to `limit` for
+    /// it to succeed or fail.
     ///
     /// # Errors
     ///
@@ -203,7 +206,7 @@ impl Once {
             };
             let Skipped::Done { closed_for, .. } = why else { return Ok(Begun::Skipped(why)) };
             let closed = match self.what_is_closed(closed_for)? {
-                // A try may say when to look again instead, as a majority of stores does.
+                // A try may return when to retry instead, as a majority of stores does.
                 Closed::Neither { .. } => {
                     let seen = self.look().await?;
                     let closed = self.what_is_closed(seen.as_ref().and_then(|seen| seen.linger))?;
@@ -260,17 +263,16 @@ impl Once {
 
     /// The key is closed until a moment that is the end of no period of ours.
     fn other_period(&self, why: &Skipped, left: Duration, ends_in: Duration) -> Error {
-        let seconds = |length: Duration| Duration::from_secs(length.as_secs());
         let by = match why {
             Skipped::Done { by: Some(by), .. } => format!(" (by {by})"),
             _ => String::new(),
         };
         let message = format!(
-            "once: the task is closed for another {:?}{by}, but its period ({}) ends in {:?}: it was \
+            "once: the task is closed for another {}{by}, but its period ({}) ends in {}: it was \
              run with another period or time zone, or on a host whose clock was wrong",
-            seconds(left),
+            in_words(left),
             self.every,
-            seconds(ends_in),
+            in_words(ends_in),
         );
         let error = Error::new(ErrorKind::Mismatch, message)
             .store(self.lock.engine().capabilities.store.clone())
@@ -281,13 +283,13 @@ impl Once {
         }
     }
 
-    /// Does the task if it was not done in this period and nobody is at it.
+    /// Runs the task unless it was done in this period or is running.
     ///
     /// `work` is given the run, with its token; `Ok` is success and closes the period.
     ///
     /// # Errors
     ///
-    /// As [`try_begin`](Once::try_begin). What goes wrong later is told in the outcome.
+    /// As [`try_begin`](Once::try_begin). Later failures are in the outcome.
     ///
     /// # Cancel safety
     ///
@@ -307,19 +309,30 @@ impl Once {
     }
 }
 
+/// A length of time in its two largest units: `15h 44m`.
+fn in_words(length: Duration) -> String {
+    let seconds = length.as_secs();
+    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}m {}s", seconds % 60),
+        (0, hours, minutes) => format!("{hours}h {minutes}m"),
+        (days, hours, _) => format!("{days}d {hours}h"),
+    }
+}
+
 /// Which period a closed key belongs to.
 enum Closed {
     /// The current one.
     Ours,
-    /// The one before, or there is no telling: look again after this pause.
+    /// The previous one, or it is not known: retry after this pause.
     Last(Duration),
     /// None of ours: it opens after `left`, and the current one ends in `ends_in`.
     Neither { left: Duration, ends_in: Duration },
 }
 
-/// The task, as long as it is ours: a [`Guard`] with a period.
+/// A running task: a [`Guard`] with a period.
 ///
-/// Dropping it is failure: the task is open for others.
+/// Dropping it counts as a failure: the task is open for others.
 #[must_use = "dropping the run gives the task up"]
 pub struct Run {
     guard: Guard,
@@ -327,17 +340,17 @@ pub struct Run {
 }
 
 impl Run {
-    /// The period in which the run started, in wall-clock time since 1970.
+    /// Returns the period in which the run started, in wall-clock time since 1970.
     pub fn period(&self) -> Range<Duration> {
         self.period.clone()
     }
 
-    /// Closes the period: nobody does the task again before it is over.
+    /// Closes the period, so that no host runs the task again before it ends.
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`]. With [`Lost`](ErrorKind::Lost) the period is not closed, and somebody may
-    /// have begun the task again.
+    /// As [`Guard::release`]. With [`Lost`](ErrorKind::Lost) the period is not closed, and another
+    /// host may have begun the task again.
     ///
     /// # Cancel safety
     ///
@@ -352,8 +365,7 @@ impl Run {
         self.guard.release_until(closed_until).await
     }
 
-    /// Closes the period if the work succeeded, opens the task for others if it failed, and says
-    /// what became of it.
+    /// Closes the period if the work succeeded, or opens the task for others if it failed.
     ///
     /// # Cancel safety
     ///
@@ -375,7 +387,7 @@ impl Run {
         }
     }
 
-    /// Opens the task for others.
+    /// Opens the task for others, as after a failure.
     ///
     /// # Errors
     ///

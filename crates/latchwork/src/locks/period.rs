@@ -1,4 +1,4 @@
-//! Stretches of time that follow each other without a gap: days, weeks, months, intervals.
+//! Periods of time that follow each other without a gap: days, weeks, months, intervals.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,11 +15,11 @@ const DAY: u64 = 24 * 60 * 60;
 const FIRST_MONDAY: i64 = 4;
 const EPOCH: Date = jiff::civil::date(1970, 1, 1);
 
-/// How often something is to be done: in each of these stretches of time once.
+/// The period of a task that runs once per period.
 ///
 /// Calendar periods (days, weeks from Monday, months, years, and several of them) begin at midnight
 /// in a time zone, however long the day is there; plain intervals (seconds, minutes, hours) are
-/// counted from 1970 in UTC. So all who say the same period mean the same stretches.
+/// counted from 1970 in UTC. So equal periods on several hosts have the same bounds.
 ///
 /// ```
 /// use latchwork::Period;
@@ -79,14 +79,14 @@ impl Unit {
 }
 
 impl Period {
-    /// Reads `30s`, `15m`, `6h` (plain intervals), `1d`, `2w`, `1mo`, `1y` (of the calendar). The
-    /// time zone is a name of the IANA database, UTC if none is given.
+    /// Parses `30s`, `15m`, `6h` (plain intervals), `1d`, `2w`, `1mo`, `1y` (of the calendar). The
+    /// time zone is a name of the IANA database. Default: UTC.
     ///
     /// # Errors
     ///
     /// `Invalid`, and the message names the field: `every` for what is no period, one of zero or of
-    /// more than a hundred years, `tz` for a zone that nobody knows and for one beside a plain
-    /// interval, where it would mean nothing.
+    /// more than a hundred years, `tz` for an unknown zone and for one beside a plain interval,
+    /// where it would mean nothing.
     pub fn parse(every: &str, tz: Option<&str>) -> Result<Self, Error> {
         let digits = every.len() - every.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = every.split_at(digits);
@@ -113,16 +113,16 @@ impl Period {
         }
     }
 
-    /// Days of the calendar in a time zone.
+    /// Creates the period of calendar days in a time zone.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a zone that nobody knows.
+    /// `Invalid` for an unknown zone.
     pub fn daily(tz: &str) -> Result<Self, Error> {
         Self::parse("1d", Some(tz))
     }
 
-    /// The period that a moment lies in, both in time since 1970.
+    /// Returns the period that contains a moment, both in time since 1970.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A mutex that its owner may enter again.
+//! A mutex that its owner may acquire again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::runtime::call::Unpolled;
 use crate::wait::patience::{Patience, timed_out};
 use latchwork_store::{Error, Moment};
 
-/// A mutex whose owner may acquire it again while it holds it.
+/// A mutex that its owner may acquire again.
 ///
-/// Use it where a function that locks calls another one that locks the same key. Where you can pass
-/// the guard down instead, a plain [mutex](crate::LockManager::mutex) says more.
+/// Use it if a function that locks calls another one that locks the same key. If you can pass the
+/// guard down instead, a plain [mutex](crate::LockManager::mutex) is clearer.
 ///
-/// The first acquire takes the lock at the store; each further one by the same [`Owner`] counts in
-/// this process, costs no trip and answers at once with a guard of its own. The lock is released
+/// The first acquire takes the lock at the store. Each further one by the same [`Owner`] is counted
+/// in this process, sends no request, and returns a guard of its own at once. The lock is released
 /// when the last of them is released or dropped, in whatever order.
 ///
 /// # Guarantees
@@ -58,32 +58,34 @@ impl ReentrantMutex {
         Self(lock)
     }
 
-    /// How long the store keeps the lock without hearing of the holder.
+    /// Sets the ttl: how long the store keeps the lock without a renewal.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self(self.0.ttl(ttl))
     }
 
-    /// First come, first served over all processes; see [`Lock::fair`].
+    /// Serves waiters of all processes first come, first served; see [`Lock::fair`].
     pub fn fair(self) -> Self {
         Self(self.0.fair())
     }
 
-    /// Who this is, for people who ask the store.
+    /// Sets the description of the holder that other clients and `latchwork show` display.
     pub fn holder(self, text: impl Into<Arc<str>>) -> Self {
         Self(self.0.holder(text))
     }
 
-    /// The longest hold, from the first acquire on.
+    /// Sets the maximum hold time, counted from the owner's first acquire. The lock is then lost
+    /// even if guards are alive.
     pub fn max_hold(self, longest: Duration) -> Self {
         Self(self.0.max_hold(longest))
     }
 
-    /// How long the key stays closed after a hold that ended without a release; see [`Lock::lock_delay`].
+    /// Sets how long the key stays closed after a hold that ended without a release; see
+    /// [`Lock::lock_delay`].
     pub fn lock_delay(self, delay: Duration) -> Self {
         Self(self.0.lock_delay(delay))
     }
 
-    /// Enters the lock if `owner` holds it, or acquires it if it is free now.
+    /// Acquires the lock again if `owner` holds it, or if it is free now, without waiting.
     ///
     /// # Errors
     ///
@@ -109,7 +111,7 @@ impl ReentrantMutex {
         Ok(self.0.try_acquire().await?.map(|guard| visit.begin(guard)))
     }
 
-    /// Enters the lock if `owner` holds it, or acquires it, however long that takes.
+    /// Acquires the lock again if `owner` holds it; otherwise waits for it without a limit.
     ///
     /// # Errors
     ///
@@ -122,7 +124,7 @@ impl ReentrantMutex {
         self.acquire_with(owner, None).await
     }
 
-    /// Enters the lock if `owner` holds it, or acquires it if that is possible within `limit`.
+    /// Acquires the lock again if `owner` holds it; otherwise waits for it at most `limit`.
     ///
     /// # Errors
     ///

@@ -1,28 +1,28 @@
-//! Many readers or one writer.
+//! Read-write locks: many readers or one writer.
 
 use crate::locks::lock::Lock;
 use latchwork_store::Mode;
 
-/// A read-write lock over everything that uses the same store and key.
+/// A read-write lock among all users of the same store and key.
 ///
 /// Use it where readers are many and long; where holds are as short as a trip to the store, a mutex
 /// is cheaper, for it passes between the tasks of a process without one.
 ///
 /// # Guarantees
 ///
-/// A writer is alone. Where the store has a line (all but a Redlock and a Redis without scripts over
-/// several keys), a writer that waits stops later readers, so readers cannot keep it out, and who
-/// came first is admitted first; readers next to each other in line are admitted together.
+/// A writer is alone. If the store has a queue (all but Redlock, and Redis without scripts over
+/// several keys), claims are admitted in order. A waiting writer stops later readers, so readers
+/// cannot starve it. Adjacent readers in the queue are admitted together.
 ///
-/// There is no way up from a read hold to a write hold: two readers that both tried would wait for
-/// each other for ever. There is none down either: release the write hold and acquire a read hold,
-/// and check what you wrote, for a writer may have come in between.
+/// A read hold cannot become a write hold: two readers that both tried would deadlock. A write hold
+/// cannot become a read hold either. Release it, acquire a read hold, and check what you wrote,
+/// because another writer may have held the lock in between.
 ///
 /// # Fencing
 ///
-/// Readers have tokens as well: a reader that came after a writer has a larger one. A resource that
-/// keeps the largest token of a served read refuses a writer that was paused before that read
-/// ([`Fence::check_read`](crate::fence::Fence::check_read)).
+/// Readers have tokens as well: a reader that is granted the lock after a writer has a larger one.
+/// A resource that keeps the largest token of a served read refuses a writer that was paused before
+/// that read ([`Fence::check_read`](crate::fence::Fence::check_read)).
 ///
 /// # Examples
 ///
@@ -50,12 +50,12 @@ impl RwLock {
         Self(lock)
     }
 
-    /// The lock as a reader wants it: together with other readers.
+    /// Returns the lock for a reader, who shares it with other readers.
     pub fn read(&self) -> Lock {
         self.0.in_mode(Mode::Read)
     }
 
-    /// The lock as a writer wants it: alone.
+    /// Returns the lock for a writer, who holds it alone.
     pub fn write(&self) -> Lock {
         self.0.in_mode(Mode::Write)
     }

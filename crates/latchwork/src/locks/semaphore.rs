@@ -1,22 +1,22 @@
-//! A limited number of permits.
+//! Semaphores: a limited number of permits.
 
 use crate::locks::lock::Lock;
 use latchwork_store::Mode;
 
-/// A semaphore over everything that uses the same store and key: holders of up to a limit of
-/// permits together.
+/// A semaphore among all users of the same store and key: its holders have at most a fixed number
+/// of permits together.
 ///
-/// Use it to let a few things happen at a time: connections to a partner, jobs on a machine. It does
-/// not limit a rate: permits come back when they are released.
+/// Use it to limit concurrency: connections to a partner, jobs on a machine. It does not limit a
+/// rate: permits are free again when they are released.
 ///
 /// # Guarantees
 ///
-/// The permits held never exceed the limit. Admission is first come, first served: a claim for many
-/// permits that waits is not passed by later ones for few. Each claim has its own ttl, so a process
-/// that died gives its permits back.
+/// The permits held never exceed the limit. Admission is first come, first served: later claims for
+/// few permits do not overtake a waiting claim for many. Each claim has its own ttl, so the permits
+/// of a dead process become free.
 ///
-/// All must use one limit. As long as somebody holds or waits, another one is `Mismatch`; to change
-/// it, let the old users finish first.
+/// All users must use the same limit. While a claim is held or waits, another limit is `Mismatch`.
+/// To change it, let the old users finish first.
 ///
 /// # Errors
 ///
@@ -55,12 +55,12 @@ impl Semaphore {
         Self { lock, of }
     }
 
-    /// One permit.
+    /// Returns a lock that takes one permit.
     pub fn permit(&self) -> Lock {
         self.permits(1)
     }
 
-    /// `take` permits at once, all or none.
+    /// Returns a lock that takes `take` permits at once, all or none.
     pub fn permits(&self, take: u32) -> Lock {
         self.lock.in_mode(Mode::Permits { take, of: self.of })
     }

@@ -1,4 +1,4 @@
-//! What happens to locks, counted and timed.
+//! Events of locks as metrics: counts and times.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,39 +11,39 @@ use metrics::{
 
 type Labels = dyn Fn(&Key) -> Vec<Label> + Send + Sync;
 
-/// An [`Observer`] that counts and times what happens, through the `metrics` facade.
+/// An [`Observer`] that counts and times events through the `metrics` facade.
 ///
-/// What the numbers become is up to the recorder that the program installs; with
-/// `metrics-exporter-prometheus` they are Prometheus text. All times are in seconds.
+/// The program installs the recorder; `metrics-exporter-prometheus`, for example, exports
+/// Prometheus text. All times are in seconds.
 ///
-/// | metric | kind | what it tells |
+/// | metric | kind | what it counts |
 /// | --- | --- | --- |
-/// | `latchwork_held` | gauge | locks that are held now, by this process; also while they are given back |
+/// | `latchwork_held` | gauge | locks that this process holds now, including those whose release is not answered yet |
 /// | `latchwork_waiting` | gauge | acquires that wait now |
 /// | `latchwork_wait_seconds` | histogram | how long an acquire that succeeded took |
 /// | `latchwork_hold_seconds` | histogram | how long a hold lasted, whatever ended it |
-/// | `latchwork_acquired_total{contended}` | counter | grants of the store, and whether anything was in the way |
-/// | `latchwork_handovers_total` | counter | holds that passed on inside the process |
+/// | `latchwork_acquired_total{contended}` | counter | grants of the store, and whether the acquire had to wait |
+/// | `latchwork_handovers_total` | counter | holds that were handed over inside the process |
 /// | `latchwork_blocked_tries_total` | counter | tries of waiters that were blocked |
 /// | `latchwork_abandoned_waits_total` | counter | waits that ended without the lock: timed out, dropped, failed |
 /// | `latchwork_renewals_total{result}` | counter | `ok` or `failed` |
 /// | `latchwork_renewal_seconds` | histogram | how long a renewal took |
 /// | `latchwork_renewal_late_seconds` | histogram | how much later than planned it was sent: a starved process |
-/// | `latchwork_remaining_seconds` | histogram | what was left of the validity after a renewal failed |
+/// | `latchwork_remaining_seconds` | histogram | the validity that remained after a renewal failed |
 /// | `latchwork_lost_total{reason}` | counter | `expired`, `taken`, `session_ended`, `max_hold` |
 /// | `latchwork_suspect_total` | counter | holds that came into doubt |
 /// | `latchwork_clock_events_total{kind}` | counter | the store's clock was `stepped`, or is `unsteady` |
-/// | `latchwork_failed_tries_total` | counter | tries that the store did not answer well |
-/// | `latchwork_settled_total` | counter | what nobody uses any more and was taken back |
-/// | `latchwork_release_failures_total` | counter | what could not be given back and is freed by its ttl |
+/// | `latchwork_failed_tries_total` | counter | tries that failed with an error |
+/// | `latchwork_settled_total` | counter | abandoned claims that were released in the background |
+/// | `latchwork_release_failures_total` | counter | releases that failed; the lock expires with its ttl |
 ///
-/// Keys are no labels, for they may be many. [`labelled_by`](Metrics::labelled_by) adds what you
-/// choose, and [`with_label`](Metrics::with_label) what is the same for all keys: the store, for programs
-/// with several. One value may serve several managers.
+/// Keys are not labels, because there may be many. [`labelled_by`](Metrics::labelled_by) adds
+/// labels that you choose for a key, and [`with_label`](Metrics::with_label) one that is the same
+/// for all keys: the store, for programs with several. One value may serve several managers.
 ///
 /// A lock counts as held from the grant until the store has answered its release or freed it by its
-/// ttl, or until it is lost; a handover inside the process changes nothing. Install the recorder before
-/// the first lock is taken, or the gauges miss what went before.
+/// ttl, or until it is lost; a handover inside the process changes nothing. Install the recorder
+/// before you take the first lock; otherwise the gauges miss earlier locks.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -62,13 +62,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics without labels of keys.
+    /// Creates metrics without labels for keys.
     pub fn new() -> Self {
         Self::labelled_by(|_| Vec::new())
     }
 
-    /// Bounds of histogram buckets, in seconds, from 1 ms to 5 min: for the recorder, which may otherwise
-    /// keep quantiles that cannot be added up over several processes.
+    /// Bounds of histogram buckets, in seconds, from 1 ms to 5 min. Pass them to the recorder,
+    /// which may otherwise keep quantiles that cannot be added up over several processes.
     ///
     /// ```
     /// use latchwork::observers::Metrics;
@@ -84,8 +84,8 @@ impl Metrics {
         300.0,
     ];
 
-    /// Metrics with the labels that `labels` makes of a key: the same for the same key each time. Few
-    /// of them, please: recorders keep each for ever.
+    /// Creates metrics with the labels that `labels` makes of a key. It must return the same labels
+    /// for the same key each time. Keep them few, because recorders never drop a label.
     pub fn labelled_by(labels: impl Fn(&Key) -> Vec<Label> + Send + Sync + 'static) -> Self {
         describe();
         Self { labels: Box::new(labels), constant: Vec::new() }
@@ -133,7 +133,7 @@ impl Metrics {
         gauge!(name, self.of(key)).increment(by);
     }
 
-    /// What was granted is over.
+    /// A grant has ended.
     fn ended(&self, key: &Key, held: Duration) {
         self.time("latchwork_hold_seconds", key, held);
         self.change("latchwork_held", key, -1.0);
@@ -229,7 +229,7 @@ fn describe() {
         ("latchwork_hold_seconds", "how long a hold lasted"),
         ("latchwork_renewal_seconds", "how long a renewal took"),
         ("latchwork_renewal_late_seconds", "how much later than planned a renewal was sent"),
-        ("latchwork_remaining_seconds", "what was left of the validity after a renewal failed"),
+        ("latchwork_remaining_seconds", "the validity that remained after a renewal failed"),
     ] {
         describe_histogram!(name, Unit::Seconds, what);
     }
@@ -241,16 +241,16 @@ fn describe() {
     }
     for (name, what) in [
         ("latchwork_acquired_total", "grants of the store"),
-        ("latchwork_handovers_total", "holds that passed on inside the process"),
+        ("latchwork_handovers_total", "holds that were handed over inside the process"),
         ("latchwork_blocked_tries_total", "tries of waiters that were blocked"),
         ("latchwork_abandoned_waits_total", "waits that ended without the lock"),
         ("latchwork_renewals_total", "renewals, by result"),
         ("latchwork_lost_total", "holds that ended without a release, by reason"),
         ("latchwork_suspect_total", "holds that came into doubt"),
         ("latchwork_clock_events_total", "steps and changes of rate of the store's clock"),
-        ("latchwork_failed_tries_total", "tries that the store did not answer well"),
-        ("latchwork_settled_total", "claims that nobody uses and that were taken back"),
-        ("latchwork_release_failures_total", "claims that could not be given back"),
+        ("latchwork_failed_tries_total", "tries that failed with an error"),
+        ("latchwork_settled_total", "abandoned claims that were released in the background"),
+        ("latchwork_release_failures_total", "releases that failed"),
     ] {
         describe_counter!(name, Unit::Count, what);
     }

@@ -1,4 +1,4 @@
-//! What happens to locks, as spans and events.
+//! Events of locks as spans and log events.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use tracing::{Level, Span, debug, info, span, warn};
 
 /// An [`Observer`] that writes through the `tracing` facade.
 ///
-/// Each hold is a span `hold` with `key`, `token` and `waited_ms`, from the grant or the handover to
-/// its end. Within it are events: `renewed` (debug), `renewal failed` and `suspect` (warn),
-/// `released` (info), `lost` (warn, with the reason). What happens before a grant and after a hold
-/// stands outside: `waiting` (debug, with the holder), `stopped waiting` (debug, without the lock), `try failed` (warn), `settled` (debug),
-/// `release failed` (warn).
+/// Each hold is a span `hold` with `key`, `token` and `waited_ms`, from the grant or the handover
+/// to its end. Within it are events: `renewed` (debug), `renewal failed` and `suspect` (warn),
+/// `released` (info), `lost` (warn, with the reason). Events before a grant and after a hold are
+/// outside the span: `waiting` (debug, with the holder), `stopped waiting` (debug, without the
+/// lock), `try failed` (warn), `settled` (debug), `release failed` (warn).
 ///
-/// The span is a root: it is opened and closed by whichever thread tells, not by the task that
-/// acquired.
+/// The span is a root: the thread that reports an event opens and closes it, not the task that
+/// acquired the lock.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Traces of all locks of a manager.
+    /// Creates traces of all locks of a manager.
     pub fn new() -> Self {
         Self::default()
     }

@@ -5,8 +5,8 @@
 //! renewal at all. Hence the rule: the shortest ttl under which nearly all holds of the key end
 //! before their first renewal, within bounds.
 //!
-//! What is learned is an upper quantile and not a mean: of holds that are mostly short and
-//! sometimes long a mean says nothing about either.
+//! What is learned is an upper quantile and not a mean: if most holds are short and a few are long,
+//! a mean describes neither.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use latchwork_store::validity;
 
 /// The bounds of a ttl that follows the hold times of its key.
 ///
-/// Off unless it is set on a manager or a lock. Until a process knows the hold times of a key, from
-/// ten holds of its own or from a holder that it had to wait for, the ttl is the longest.
+/// Off unless it is set on a manager or a lock. A process uses the longest ttl until it knows the
+/// hold times of a key, from ten holds of its own or from a holder that it had to wait for.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,10 +29,10 @@ use latchwork_store::validity;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AdaptiveTtl {
-    /// The shortest ttl; 2 s unless said otherwise. It has to cover the pauses of the process and of
-    /// the way to the store.
+    /// The shortest ttl. Default: 2 s. It must exceed the pauses of the process and of the
+    /// connection to the store.
     pub shortest: Duration,
-    /// The longest ttl; 30 s unless said otherwise.
+    /// The longest ttl. Default: 30 s.
     pub longest: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for AdaptiveTtl {
 }
 
 impl AdaptiveTtl {
-    /// The ttl for holds of which nearly all are shorter than `usual`.
+    /// Returns the ttl for a key of which nearly all holds are shorter than `usual`.
     ///
     /// One of a few: the shortest, twice that, four times and so on, and the longest. So a ttl does
     /// not change with each hold, and stores that keep a session for each ttl keep few.
@@ -57,7 +57,7 @@ impl AdaptiveTtl {
     }
 }
 
-/// The hold times of one key, as they were lately: a histogram in which older holds count less.
+/// Recent hold times of a key: a histogram in which older holds count less.
 #[derive(Debug, Clone)]
 pub struct HoldTimes {
     /// The weight of holds up to each edge; see [`HoldTimes::edge`].
@@ -76,12 +76,12 @@ impl HoldTimes {
     /// How many of all holds are to be shorter than what is called usual.
     const QUANTILE: f32 = 0.95;
 
-    /// Nothing seen yet.
+    /// Creates an empty histogram.
     pub const fn new() -> Self {
         Self { weights: [0.0; Self::BUCKETS], seen: 0 }
     }
 
-    /// Adds a hold.
+    /// Records a hold of this length.
     pub fn record(&mut self, held: Duration) {
         for weight in &mut self.weights {
             *weight *= Self::KEPT;
@@ -92,7 +92,7 @@ impl HoldTimes {
         self.seen = self.seen.saturating_add(1);
     }
 
-    /// What 95 % of the late holds did not pass, rounded up; `None` until enough were seen.
+    /// Returns the 95th percentile of recent holds, rounded up; `None` until there are enough.
     pub fn usual(&self) -> Option<Duration> {
         if self.seen < Self::ENOUGH {
             return None;

@@ -1,8 +1,8 @@
-//! How long a hold may go from waiter to waiter of one process.
+//! Limits for handing a hold over inside the process.
 
 use std::time::Duration;
 
-/// When a hold may pass on inside the process.
+/// Limits for handing a hold over inside the process.
 ///
 /// ```
 /// use std::time::Duration;
@@ -13,9 +13,10 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handover {
-    /// For how long since the store's grant came; the turn of other processes comes after it.
+    /// How long the process may keep the store's grant among its own waiters; other processes are
+    /// served after that.
     pub slice: Duration,
-    /// How many times at most, up to 1,000; 0 switches handover off.
+    /// How many times at most, up to 1,000. 0 turns handover off.
     pub times: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a lock is told to do: its options, how long a hold is believed in, who is told of it.
+//! The rules of a lock: its options, its validity, and its observer.
 
 pub(crate) mod adaptive;
 pub(crate) mod handover;

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, Blocked, FencingToken, Key, Lost};
 
-/// Is told what happens to locks. Give one to [`LockManager::observer`](crate::LockManager).
+/// Receives an event for each change of a lock. Set one with
+/// [`LockManager::observer`](crate::LockManager::observer).
 ///
-/// The calls come from the caller's task or from Latchwork's own thread and delay what they tell
-/// of, so they must be quick and must not block; they must not panic.
+/// The calls come from the caller's task or from Latchwork's own thread, and delay the reported
+/// operation. So they must be quick, and must not block or panic.
 pub trait Observer: Send + Sync {
     /// Tells of one event.
     fn event(&self, event: &Event<'_>);
 }
 
-/// Two observers are one, which tells the first one first.
+/// A pair of observers; the first receives each event first.
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn event(&self, event: &Event<'_>) {
         self.0.event(event);
@@ -27,46 +28,48 @@ impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
     }
 }
 
-/// What can happen to a lock.
+/// An event in the life of a lock.
 ///
-/// What is granted has one end: each [`Acquired`](Event::Acquired) and [`Adopted`](Event::Adopted) is followed by
-/// one of [`Lost`](Event::Lost), [`Released`](Event::Released), [`Detached`](Event::Detached) and
-/// [`ReleaseFailed`](Event::ReleaseFailed) with a hold, however often it was handed over in between. The end may be told before the beginning if another
-/// thread tells it.
+/// Each grant has one end: each [`Acquired`](Event::Acquired) and [`Adopted`](Event::Adopted) is
+/// followed by one of [`Lost`](Event::Lost), [`Released`](Event::Released),
+/// [`Detached`](Event::Detached) and [`ReleaseFailed`](Event::ReleaseFailed) with a hold, however
+/// often it was handed over in between. If another thread reports the end, it may arrive before the
+/// beginning.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// An acquire has something in its way and waits from now on: the lock is held, others of this
-    /// process are before it, or the store does not answer. An acquire that is admitted at once
-    /// tells nothing, and neither does a single try. An owner of a reentrant mutex tells it once, for
-    /// all of its calls.
+    /// A wait began: the lock is held, other waiters of this process are ahead, or the store does
+    /// not answer.
+    ///
+    /// An acquire that is granted at once reports nothing, and neither does a single try. For an
+    /// owner of a reentrant mutex, all of its calls report one wait.
     ///
     /// Each is followed by one [`WaitEnded`](Event::WaitEnded).
     WaitBegan {
         /// The key.
         key: &'a Key,
     },
-    /// An acquire waits no more: it was admitted, has failed or timed out, or its future was dropped.
+    /// A wait ended: it was granted, failed, timed out or was dropped.
     WaitEnded {
         /// The key.
         key: &'a Key,
         /// How long it has waited.
         waited: Duration,
-        /// Whether it was admitted.
+        /// Whether the lock was granted.
         admitted: bool,
     },
-    /// A try was blocked and the acquire goes on waiting. Told after each such try.
+    /// A try was blocked, and the acquire keeps waiting. Reported after each blocked try.
     Waiting {
         /// The key.
         key: &'a Key,
-        /// Why, by whom, and when looking again may pay.
+        /// Why, by which holder, and when to retry.
         blocked: &'a Blocked,
     },
-    /// A try failed and is repeated.
+    /// A try failed and will be retried.
     TryFailed {
         /// The key.
         key: &'a Key,
-        /// What went wrong.
+        /// The error.
         error: &'a BackendError,
     },
     /// The store granted a claim.
@@ -77,11 +80,11 @@ pub enum Event<'a> {
         token: FencingToken,
         /// How long the acquire took, waiting included.
         waited: Duration,
-        /// Whether anything was in its way.
+        /// Whether the acquire had to wait.
         contended: bool,
     },
-    /// A hold passed to the next waiter of this process without a trip to the store. Told of the
-    /// one that ends.
+    /// A hold was handed to the next waiter of this process, without a request to the store.
+    /// Reported for the hold that ends.
     HandedOver {
         /// The key.
         key: &'a Key,
@@ -101,7 +104,7 @@ pub enum Event<'a> {
         /// How long the acquire took.
         waited: Duration,
     },
-    /// The store confirmed a hold.
+    /// A renewal succeeded.
     Renewed {
         /// The key.
         key: &'a Key,
@@ -114,13 +117,13 @@ pub enum Event<'a> {
         /// The rest of the validity now.
         remaining: Duration,
     },
-    /// A renewal failed and is repeated until the validity is over.
+    /// A renewal failed and will be retried until the validity ends.
     RenewFailed {
         /// The key.
         key: &'a Key,
         /// The token of the hold.
         token: FencingToken,
-        /// What went wrong.
+        /// The error.
         error: &'a BackendError,
         /// The rest of the validity.
         remaining: Duration,
@@ -132,21 +135,23 @@ pub enum Event<'a> {
         /// The token of the hold.
         token: FencingToken,
     },
-    /// The store's clock went further (or less far) between two answers than their travel and its
-    /// rate so far explain: it was set, or has begun to run at another rate. The hold is in doubt
-    /// until the next answer, and until the one after that tells the two apart, it counts as both.
+    /// The store's clock was set or changed its rate between two answers.
+    ///
+    /// It advanced more, or less, than the travel times of the answers and its known rate explain.
+    /// The hold is in doubt until the next answer. Until the answer after that decides between a
+    /// step and a rate, the event counts as both.
     ClockStepped {
         /// The key.
         key: &'a Key,
         /// By how many nanoseconds; negative if the clock was set back.
         by: i64,
     },
-    /// The store's clock runs at another rate than before, and more than 1 % off ours or, with a
-    /// ratio of about 1, no longer. While it runs fast the validity is shorter by the ratio.
+    /// The store's clock runs at a new rate, more than 1 % off this machine's. A ratio of about 1
+    /// means that it is back to normal. While it runs fast, the validity is divided by the ratio.
     ClockUnsteady {
         /// The key.
         key: &'a Key,
-        /// The speed of the store's clock over that of ours.
+        /// The rate of the store's clock divided by that of this machine's clock.
         ratio: f64,
     },
     /// A hold ended without a release.
@@ -157,48 +162,50 @@ pub enum Event<'a> {
         token: FencingToken,
         /// Why and when.
         lost: Lost,
-        /// How long it had lasted.
+        /// How long the hold lasted.
         held: Duration,
     },
-    /// A hold was given back to the store.
+    /// A hold was released.
     Released {
         /// The key.
         key: &'a Key,
         /// The token of the hold.
         token: FencingToken,
-        /// How long it had lasted.
+        /// How long the hold lasted.
         held: Duration,
     },
-    /// A hold was left to another process ([`Guard::detach`](crate::Guard::detach)); for this one it has ended.
+    /// A hold was detached for another process ([`Guard::detach`](crate::Guard::detach)); in this
+    /// process it has ended.
     Detached {
         /// The key.
         key: &'a Key,
         /// The token of the hold.
         token: FencingToken,
-        /// How long it had lasted.
+        /// How long the hold lasted.
         held: Duration,
     },
-    /// A hold of another process goes on here ([`LockManager::adopt`](crate::LockManager::adopt)).
+    /// A detached hold was adopted ([`LockManager::adopt`](crate::LockManager::adopt)).
     Adopted {
         /// The key.
         key: &'a Key,
         /// The token of the hold.
         token: FencingToken,
     },
-    /// What nobody uses any more was taken back from the store, in the background: after an acquire
-    /// that was dropped or failed, a grant that came too late, a hold that was lost. Until then it
-    /// may have kept others out.
+    /// An unused claim was released in the background.
+    ///
+    /// It came from an acquire that was dropped or failed, from a grant that arrived too late, or
+    /// from a lost hold. Until its release it may have blocked others.
     Settled {
         /// The key.
         key: &'a Key,
     },
-    /// A claim could not be given back; the store frees it when its ttl is over.
+    /// A release failed; the claim expires with its ttl.
     ReleaseFailed {
         /// The key.
         key: &'a Key,
-        /// The token of the hold, and how long it had lasted; none if nobody had it.
+        /// The token of the hold and how long it lasted; `None` if no guard had it.
         held: Option<(FencingToken, Duration)>,
-        /// What went wrong at the last try.
+        /// The error of the last attempt.
         error: &'a BackendError,
     },
 }

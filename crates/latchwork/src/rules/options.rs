@@ -1,4 +1,4 @@
-//! What a user can set, checked together.
+//! The options that a user can set, checked together.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -143,7 +143,7 @@ impl Options {
         if self.token_floor.is_some_and(|floor| floor > TokenBase::HIGHEST_FLOOR) {
             return invalid(
                 "token_floor: leaves no room for the tokens of this store".into(),
-                "start the tokens of the resource anew, while nobody holds the locks",
+                "reset the tokens of the resource while no lock is held",
             );
         }
         let mut ttl = self.ttl(capabilities);
@@ -181,7 +181,7 @@ impl Options {
                     short(whole),
                     short(max)
                 ),
-                "choose a shorter ttl; max_ttl must be the same for all who share the locks",
+                "choose a shorter ttl; all clients that share the locks must use the same max_ttl",
             );
         }
         let shortest = self.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);

@@ -1,4 +1,4 @@
-//! How long the machine may have stood still: what the wall clock did beside the boot clock.
+//! Detects pauses of the machine by comparing the wall clock with the boot clock.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Pauses {
         forward > 0
     }
 
-    /// For how long the machine may have stood still.
+    /// How long the machine may have been paused.
     pub(crate) fn sum(&self) -> Duration {
         self.sum
     }

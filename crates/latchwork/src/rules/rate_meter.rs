@@ -1,4 +1,4 @@
-//! Compares a store's clock with ours: how fast it runs, and whether it was set.
+//! Compares a store's clock with this machine's: its rate, and whether it was set.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ struct Suspicion {
     since: Reading,
     until: Reading,
     ratio: Ratio,
-    /// What is counted on until it is clear: the fastest of the odd intervals in a row.
+    /// The ratio that counts until the cause is clear: that of the fastest odd interval in a row.
     fastest: f64,
 }
 

@@ -1,4 +1,5 @@
-//! What is added to a store's own numbers, so that its tokens are above those of another store.
+//! The number that is added to a store's own numbers, so that its tokens exceed those of another
+//! store.
 
 use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Snapshot};
 
@@ -49,7 +50,7 @@ pub(crate) fn no_room(key: &Key, capabilities: &Capabilities) -> Error {
     Error::new(ErrorKind::Invalid, message)
         .key(key)
         .store(capabilities.store.clone())
-        .next_step("start the tokens of the resource anew, while nobody holds the lock")
+        .next_step("reset the tokens of the resource while the lock is not held")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Runs a future on a thread that blocks until it ends, and hears its store directly meanwhile.
+//! Blocks a thread on a future, and lets it receive the store's notifications directly.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use latchwork_store::{Doorbell, Origin};
 
-/// Runs a future on this thread until it ends: the API for programs without async code.
+/// Blocks this thread until the future ends: the API for programs without async code.
 ///
 /// Renewal and releases in the background run on Latchwork's own threads either way, and no runtime
 /// is needed. While an acquire waits, this thread listens at the store's door itself where the store
@@ -35,7 +35,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         let waker = parker.waker();
         let mut cx = Context::from_waker(&waker);
         loop {
-            // What is polled says anew at which bell it waits, if at any.
+            // The polled future offers its bell again, if it waits at one.
             let visit = imp::Visit::begin(parker.can_listen());
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
                 return output;
@@ -49,7 +49,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// [`block_on`] at the end of a call.
+/// Adds [`block_on`] as a method at the end of a call.
 ///
 /// # Examples
 ///
@@ -116,7 +116,7 @@ mod imp {
         origin: Origin,
     }
 
-    /// The parker of this thread, given back when dropped.
+    /// The parker of this thread, returned when dropped.
     pub(super) struct Borrowed(Arc<Parker>);
 
     impl Borrowed {

@@ -1,13 +1,13 @@
-//! A call of the user, from its first poll to its answer, and what becomes of it if it is not polled.
+//! A call of the user, from its first poll to its answer, and its fate if it is not polled.
 //!
 //! A future that nobody polls may have been given something: a hold that was handed to it, the lead
 //! of its line, a grant of the store. The next caller would wait for it for ever, since the watchdog
 //! renews what was handed over. So the call belongs to a seat that Latchwork's thread sees as well: one
 //! that was woken and not polled for two seconds is taken away from the future, and dropped there.
-//! That passes on what it had, exactly as if the user had dropped it. Polled again, the future begins
-//! anew, at the front of its line.
+//! That passes on what it had, exactly as if the user had dropped it. Polled again, the future
+//! restarts, at the front of its queue.
 //!
-//! A release is not taken back but carried out: Latchwork's thread polls it to its end.
+//! A release is not undone but carried out: Latchwork's thread polls it to its end.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -31,10 +31,10 @@ const LOOK: Duration = Duration::from_millis(400);
 /// How many looks find a call woken and not polled before it is taken away: 1.6 to 2.0 s.
 const LOOKS: u32 = 5;
 
-/// What becomes of a call that was woken and is not polled.
+/// How to handle a call that was woken and is not polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unpolled {
-    /// It is dropped, and begins anew when it is polled again.
+    /// It is dropped, and restarts when it is polled again.
     BeginsAnew,
     /// It goes on without the caller.
     GoesOn,
@@ -148,7 +148,7 @@ impl<M, F: Future> Drop for Call<M, F> {
 /// Where a call runs.
 struct Seat<F: Future> {
     content: Mutex<Content<F>>,
-    /// Whom to wake, with the future.
+    /// The caller to wake, with the future.
     caller: AtomicWaker,
     /// 0 since the last poll; after a wake-up one more than the looks that have seen it.
     woken: AtomicU32,
@@ -157,7 +157,7 @@ struct Seat<F: Future> {
 }
 
 pin_project! {
-    /// What is in a seat.
+    /// The content of a seat.
     struct Content<F: Future> {
         #[pin]
         slot: Slot<F>,

@@ -1,5 +1,5 @@
-//! Latchwork's own threads: what keeps a lock alive does not depend on the user's runtime, and what
-//! tells the time does not depend on a store.
+//! Latchwork's own threads: renewals do not depend on the user's runtime, and the timer does not
+//! depend on a store.
 
 #![expect(clippy::disallowed_methods, reason = "the module that starts threads")]
 
@@ -19,16 +19,16 @@ const LINGER: Duration = Duration::from_millis(250);
 /// How often tasks are let run before the thread ends.
 const GOODBYES: u32 = 4;
 
-/// Threads of Latchwork's own: one that tells the time, and one with a runtime, on which the
-/// watchdog, the reaper and the connections of a store run.
+/// Latchwork's own threads: a timer, and a runtime for renewals, background releases and
+/// connections.
 ///
-/// A user runtime that blocks, or that has only one thread, therefore starves no renewal. The thread
-/// that tells the time does nothing else, so the end of a hold is told in time whatever a store
-/// does. For a store whose verbs block ([`Backend::blocks`](latchwork_store::Backend::blocks)) up to four
-/// more threads poll them, started when they are needed and ended when they are idle.
+/// So a user runtime that blocks, or that has only one thread, does not delay renewals. The timer
+/// thread does nothing else, so the end of a hold is reported in time even if a store blocks. For a
+/// store whose verbs block ([`Backend::blocks`](latchwork_store::Backend::blocks)) up to four more
+/// threads poll them, started when they are needed and ended when they are idle.
 ///
-/// Dropping the driver never blocks: the threads finish the releases that are under way, for at
-/// most 250 ms, and end.
+/// Dropping the driver never blocks: the threads finish the releases in flight, for at most 250 ms,
+/// and end.
 pub struct Driver {
     io: Io,
     stop: Option<Stop>,
@@ -124,7 +124,7 @@ impl Driver {
                 // Both outcomes mean that the driver is gone.
                 let _ = stopped.await;
                 let _ = tokio::time::timeout(LINGER, under_way.wait_idle()).await;
-                // A task that was told to end may close its connection, if that takes no time.
+                // A task that was asked to end may close its connection, if that takes no time.
                 for _ in 0..GOODBYES {
                     tokio::task::yield_now().await;
                 }
@@ -157,7 +157,7 @@ impl Driver {
         Self { io, stop: Some(Box::new(stop)), work: Arc::default() }
     }
 
-    /// The place to run and the clock, to connect a backend with.
+    /// Returns the `Io` of these threads, to connect a backend with.
     pub fn io(&self) -> Io {
         self.io.clone()
     }

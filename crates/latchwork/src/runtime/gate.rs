@@ -1,13 +1,13 @@
-//! How many tries on one key are under way at a time, for stores whose tries read a whole line.
+//! Limits the concurrent tries on one key, for stores whose tries read the whole queue.
 //!
 //! The work of claims that enter a line at once grows with the square of their number. Sent all
 //! together they are all answered late, so each is given up and sent again, and none gets through.
 //! Here they wait for their turn instead, and the time limit of a try begins with its turn.
 //!
-//! A try that was woken has a lane of its own: it may be the next to hold the key, and must not stand
-//! behind those that only come or keep their places. While the store answers nobody, tries no longer
-//! count after a while, so that a store that has stopped answering keeps nobody here. One that answers
-//! slowly is not asked more for that.
+//! A try that was woken has a lane of its own: it may be the next to hold the key, and must not
+//! stand behind those that only come or keep their places. While the store answers nobody, tries no
+//! longer count after a while, so that a store that has stopped answering delays no try here. One
+//! that answers slowly is not asked more for that.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -26,7 +26,7 @@ const SILENT: Duration = Duration::from_millis(250);
 /// Why a try is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// It comes, or looks again because it is time.
+    /// It is a first try, or one by a timer.
     Timed,
     /// The store has woken it.
     Woken,

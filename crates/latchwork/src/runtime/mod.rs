@@ -1,4 +1,4 @@
-//! Threads, time and calls: what the other layers run on.
+//! Threads, time and calls: the base of the other layers.
 
 pub(crate) mod block_on;
 pub(crate) mod call;

@@ -1,4 +1,4 @@
-//! What a forked child neither uses nor drops, since it is its parent's.
+//! Values that a forked child neither uses nor drops, because they belong to its parent.
 
 use std::future::Future;
 use std::mem;

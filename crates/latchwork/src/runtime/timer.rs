@@ -1,4 +1,4 @@
-//! Sleeps on the boot clock, for any runtime, and word of steps of the wall clock.
+//! Sleeps on the boot clock, for any runtime, and notices when the wall clock is set.
 //!
 //! One `timerfd` on `CLOCK_BOOTTIME` serves all sleeps of a driver: it goes off right after a
 //! resume, where tokio's timers would still wait out the time that the machine slept. A caller that

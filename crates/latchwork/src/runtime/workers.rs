@@ -49,7 +49,7 @@ struct Job {
     turn: Mutex<Turn>,
 }
 
-/// Whose turn a job is: nobody's, in the queue, or with a thread.
+/// The state of a job: idle, in the queue, or with a thread.
 struct Turn {
     /// None while a thread polls it, and when it has ended.
     task: Option<Task>,

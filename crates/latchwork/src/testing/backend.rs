@@ -1,4 +1,4 @@
-//! The store of a test: one in memory, whose answers follow a script.
+//! The backend of a test store: in memory, with scripted answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Backend for ScriptedBackend {
         Box::pin(async move {
             let act = async {
                 if blocked.resume.as_deref() == Some(SCRIPTED) {
-                    // The engine looks again when `retry_after` is over.
+                    // The engine tries again when `retry_after` is over.
                     return std::future::pending().await;
                 }
                 self.inner.wait(claim, blocked).await

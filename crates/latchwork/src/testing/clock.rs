@@ -1,4 +1,4 @@
-//! A clock that stands still until a test moves it.
+//! A clock that is paused until a test moves it.
 //!
 //! It belongs to no runtime, so it serves tasks on any of them and threads that block. Each sleeper
 //! whose time has come is watched until it was polled, so that a test can let them all run before the

@@ -1,4 +1,4 @@
-//! What calls of the store are answered, and how many there were.
+//! The scripted answers of a test store, and the counts of its calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,21 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use latchwork_store::clock::Steps;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Key, Sleep};
 
-/// A call of the store: what Latchwork asks it, not what your code asks Latchwork.
+/// A kind of request from Latchwork to the store, not of a call from your code to Latchwork.
 ///
 /// One call of your code may be several of these, or none: see each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Call {
-    /// Asks for a lock, once. An acquire that waits asks again, under the same name, whenever the lock may
-    /// be free. One that is handed the lock by another waiter of its process does not ask at all.
+    /// Tries to acquire a lock, once. An acquire that waits tries again, with the same id, whenever
+    /// the lock may be free. An acquire that gets the lock from another waiter of its process sends
+    /// no request.
     Acquire,
-    /// Waits until it may pay to ask again. Comes after an acquire that was blocked.
+    /// Waits until a retry may succeed. Follows an acquire that was blocked.
     Wait,
-    /// Renews one lock. Comes every third of its ttl, and whenever the hold is in doubt.
+    /// Renews one lock. Sent every third of its ttl, and whenever the hold is in doubt.
     Renew,
-    /// Gives a lock back, or withdraws an acquire that was given up. Comes again until it is answered, or
-    /// until the ttl is over. A guard that hands its lock to another waiter of its process does not call it.
+    /// Releases a lock, or withdraws an abandoned acquire. Repeated until it is answered, or until
+    /// the ttl ends. A guard that hands its lock to another waiter of its process does not send it.
     Release,
     /// Reads the holders and the waiters: [`inspect`](crate::LockManager::inspect) and
     /// [`list`](crate::LockManager::list), and the first step of
@@ -28,7 +29,7 @@ pub enum Call {
     Inspect,
 }
 
-/// How a call is answered that a test has [scripted](super::TestStore::script).
+/// The [scripted](super::TestStore::script) answer to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Answer {
@@ -41,7 +42,8 @@ pub enum Answer {
     AnswerLost,
     /// Credentials or rights were refused: an error of the kind [`Denied`](crate::ErrorKind::Denied).
     Denied,
-    /// What the store holds is damaged: an error of the kind [`Corrupt`](crate::ErrorKind::Corrupt).
+    /// The data in the store is damaged: an error of the kind
+    /// [`Corrupt`](crate::ErrorKind::Corrupt).
     Corrupt,
     /// Another client holds the lock, for [`Call::Acquire`] alone. Not an error: `try_acquire` answers `None`,
     /// and an acquire that waits asks again after one second.
@@ -71,7 +73,7 @@ impl Answer {
     }
 }
 
-/// What is scripted for a call.
+/// The scripted answer to a call.
 pub(super) struct Scripted {
     pub(super) answer: Option<Answer>,
     /// Completes when the call is to go on, if it is pending.

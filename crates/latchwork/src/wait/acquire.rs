@@ -1,4 +1,4 @@
-//! The loop that gets a claim admitted: try, wait, deadline, unknown effects.
+//! The acquire loop: try, wait, deadline, unknown effects.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) struct Request {
     pub(crate) plan: Plan,
 }
 
-/// What became of a request.
+/// The result of a request.
 pub(crate) enum Admission {
     Granted(Guard),
     /// What the store said; nothing if this process itself holds the key or waits for it.
@@ -112,7 +112,7 @@ struct Pending<'a> {
     patience: Patience,
     claim: Claim,
     lead: Option<Lead>,
-    /// Where its tries wait for their turn. Who leads a line has one at a time anyway.
+    /// The gate at which its tries wait. The leader of a queue has one try at a time anyway.
     gate: Option<AtGate>,
     /// Why the next try is made.
     lane: Lane,
@@ -214,7 +214,7 @@ impl<'a> Pending<'a> {
                         Effect::NotApplied,
                         "the store answers so slowly that less than half of the ttl was left",
                     )
-                    .next_step("use a longer ttl, or look at the store and the network")
+                    .next_step("use a longer ttl, or check the store and the network")
                 }
                 Ok(Attempt::Blocked(blocked)) => {
                     failing_since = None;
@@ -302,7 +302,7 @@ impl<'a> Pending<'a> {
                     message,
                 )
                 .next_step(
-                    "look at the store's load, and at how many tasks of this process want the key",
+                    "check the store's load, and how many tasks of this process wait for the key",
                 );
                 Err(engine.seen(error, Some(&self.claim.key)))
             }
@@ -344,7 +344,7 @@ impl<'a> Pending<'a> {
         answer
     }
 
-    /// Makes a guard of a grant. A grant that is too old is given back, and the claim gets a new
+    /// Makes a guard of a grant. A grant that is too old is released, and the claim gets a new
     /// name: a name is burnt by the first release that is sent for it.
     fn take(
         &mut self,
@@ -379,8 +379,8 @@ impl<'a> Pending<'a> {
             drop(watched.lease.carry(lead));
         }
         let key = &self.claim.key;
-        // From here on a close of the manager finds the lease; an earlier close is found
-        // here. The guard comes first: it gives back what is not handed out.
+        // From here on a close of the manager finds the lease; an earlier close is found here. The
+        // guard comes first: its drop releases a hold that is not handed out.
         let guard = Guard::new(engine.clone(), watched, 0);
         // The observer receives it in any case, since it receives the end of what was granted as well.
         let (waited, contended) = (now.since(start), self.blocked);
@@ -398,8 +398,8 @@ impl<'a> Pending<'a> {
         self.engine.reaper.reap(Job::of(burnt, rules));
     }
 
-    /// Waits until looking again may pay: the store says so, the holder's ttl may be over, or a
-    /// third of our own ttl has passed and the place in line must be kept alive. However long the
+    /// Waits until a retry may succeed: the store says so, the holder's ttl may be over, or a third
+    /// of our own ttl has passed and the place in the queue must be kept alive. However long the
     /// ttl, it checks every ten seconds: the claim before it may have stopped.
     async fn wait(
         &mut self,

@@ -1,4 +1,4 @@
-//! The wait in the line of this process, for the hold itself or for the lead of the line.
+//! Waiting in the queue of this process, for the hold itself or for the lead of the queue.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) async fn wait_in_line(
         engine.check_open(Some(&request.key))?;
         match given {
             Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
-            // A hold that was lost on its way is dropped, and the wait starts anew where it was.
+            // A hold that was lost on its way is dropped, and the wait restarts where it was.
             Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
                 return Ok(Local::Handed(guard));
             }

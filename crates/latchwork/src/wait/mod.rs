@@ -1,4 +1,4 @@
-//! How a claim gets admitted: try, wait, try again.
+//! Acquires a claim: try, wait, try again.
 
 pub(crate) mod acquire;
 mod local;

@@ -1,4 +1,4 @@
-//! How often a waiter looks that is woken again and again.
+//! Limits how often a waiter checks when it is woken again and again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long to wait for admission, and the error when that was not long enough.
+//! How long an acquire may wait, and the error when it times out.
 
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ pub(crate) fn timed_out(
     };
     let step = match &in_the_way {
         Some(InTheWay::Quarantine(_)) => {
-            "wait until the quarantine has ended; if nobody can hold a lock there, latchwork init ends it"
+            "wait until the quarantine has ended; if you know that no lock is held, run latchwork init"
                 .to_owned()
         }
-        _ => format!("wait longer, or see who holds it: latchwork show {:?}", key.as_str()),
+        _ => format!("wait longer, or find the holder: latchwork show {:?}", key.as_str()),
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
     Error::new(ErrorKind::TimedOut, format!("timed out{within}{why}"))

@@ -1,4 +1,4 @@
-//! Tells the observer which acquires wait, and that each of them waits no more, however it ends.
+//! Reports the begin and the end of each wait to the observer, however the wait ends.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! The end of a claim, and who closed the key by it.
+//! Ends a claim, which may close the key.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Record {
         }
     }
 
-    /// Ends the claim with this id, held or waiting, and closes nothing.
+    /// Ends the claim with this id, held or waiting, without closing the key.
     pub fn leave(&mut self, id: ClaimId, now: Now, alive: Alive<'_>) -> (Released, Vec<Wakeup>) {
         self.end(id, None, now, alive)
     }

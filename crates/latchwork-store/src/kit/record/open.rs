@@ -1,4 +1,4 @@
-//! The end of a linger before its time.
+//! Opens a closed key before its linger ends.
 
 use super::{Alive, Now, Record, Wakeup};
 use crate::words::Released;
@@ -9,7 +9,7 @@ impl Record {
         let moved = self.sweep(now, alive);
         let opens = self.held.is_empty() && self.closed_until > now.wall;
         if opens {
-            // Patience with the first in line is counted from now on.
+            // Patience with the first waiter is counted from now on.
             self.closed_until = now.wall;
             self.closed_by = None;
         }

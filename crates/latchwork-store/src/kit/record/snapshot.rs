@@ -8,7 +8,7 @@ use crate::key::Key;
 use crate::words::{Party, Snapshot};
 
 impl Record {
-    /// The record as `inspect` shows it; what has ended is left out, and nothing is changed.
+    /// Returns the record as `inspect` shows it, without ended claims. Changes nothing.
     pub fn snapshot(&self, key: Key, now: Now, alive: Alive<'_>) -> Snapshot {
         let mut live = self.clone();
         live.sweep(now, alive);

@@ -1,4 +1,4 @@
-//! What the watchdog has to do for a lease, and what a renewal made of it.
+//! The watchdog's next task for a lease, and the result of a renewal.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! When an observer of an election asks the store.
+//! Decides when an observer of an election asks the store.
 
 use std::mem;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub(super) struct Observing {
     watch: Option<Box<dyn Watch>>,
     /// Between a subscription that broke and the next.
     backoff: Backoff,
-    /// What was told last.
+    /// The last item.
     seen: Option<Result<Option<Leader>, ErrorKind>>,
-    /// What was left of the leader's ttl.
+    /// The remaining ttl of the leader.
     left: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Observing {
         }
     }
 
-    /// Waits until looking again may pay.
+    /// Waits until another request may show a change.
     async fn pause(&mut self) {
         let limit = self.longest_pause();
         let engine = self.election.lock.engine();

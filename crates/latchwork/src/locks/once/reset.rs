@@ -8,7 +8,7 @@ use latchwork_store::{
     Claim, ClaimId, Error, Linger, Mode, Order, Query, Released, Snapshot, Stamp,
 };
 
-/// What a reset did.
+/// The result of a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reset {
@@ -19,22 +19,22 @@ pub enum Reset {
     },
     /// The task was not closed. Nothing changed.
     NotClosed,
-    /// The task is being done. Nothing changed: a reset never takes a run away.
+    /// The task is running. Nothing changed: a reset never ends a run.
     Running {
-        /// By whom, if the store knows.
+        /// The holder that runs it, if the store knows.
         holder: Option<Arc<str>>,
     },
 }
 
 impl Once {
-    /// Opens the task if it is closed, so that it can run again before its period is over.
+    /// Opens a closed task, so that it can run again before its period ends.
     ///
-    /// Use it to repeat a task that was done, and after a `Mismatch` whose message names an end that
-    /// is too far away: a clock that was wrong for one run closes the task until then. The period of
-    /// this `Once` is not used. Callers that wait for the key are woken, and tokens go on rising: the next
-    /// run has a greater one than the run that closed the task.
+    /// Use it to repeat a task that was done, and after a `Mismatch` whose message names an end
+    /// that is too far away: a clock that was wrong for one run closes the task until then. The
+    /// period of this `Once` is not used. Callers that wait for the key are woken. Tokens keep
+    /// growing: the next run has a larger one than the run that closed the task.
     ///
-    /// A run that is under way goes on, and closes its period when it succeeds.
+    /// A run in progress continues, and closes its period when it succeeds.
     ///
     /// # Errors
     ///

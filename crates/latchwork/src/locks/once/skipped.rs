@@ -1,4 +1,4 @@
-//! Why a task is not begun.
+//! Why a task was not begun.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ pub enum Skipped {
         )]
         at: Option<Duration>,
     },
-    /// It is being done.
+    /// Another host or task is running it.
     Running {
-        /// By whom, where the store tells.
+        /// The holder that runs it, if the store knows.
         holder: Option<Arc<str>>,
     },
-    /// The store lost its data and admits nobody for a while: try again later.
+    /// The store lost data and grants no locks until its quarantine ends: try again later.
     Quarantine {
-        /// How long yet, where the store tells.
+        /// The remaining time of the quarantine, if the store knows.
         #[cfg_attr(
             feature = "serde",
             serde(rename = "left_ms", default, with = "crate::forms::millis")

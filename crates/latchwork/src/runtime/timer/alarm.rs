@@ -1,4 +1,4 @@
-//! Timer descriptors: one for the sleeps, and one that the kernel cancels when the wall clock is set.
+//! Timer descriptors: one for sleeps, and one that the kernel cancels when the wall clock is set.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! Naps that look at the boot clock in between, where there are no timer descriptors.
+//! Short sleeps that check the boot clock in between, on systems without timer descriptors.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
