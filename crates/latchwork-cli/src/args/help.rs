@@ -75,7 +75,8 @@ once.
 `latchwork` is not installed or was killed, and the script would go on without the lock.
 
 The commands of the shell find LATCHWORK_KEY and LATCHWORK_TOKEN of its newest hold in
-their environment.
+their environment. The variables stay set after a release and after a loss: they do not
+prove that the lock is held.
 
 Examples:
   held=$(latchwork hold nightly) && eval \"$held\" || exit
