@@ -14,11 +14,22 @@ use crate::output::Output;
 
 /// Evicts the holders, and moves the token on so that they are fenced.
 pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
+    let output = &place.output;
+    if place.is_missing() {
+        let codes =
+            args.names.iter().map(|name| output.released(&place.key(name), &[], None, None));
+        return Ok(codes.max().unwrap_or(0));
+    }
     let manager = place.connect().await?;
     let mut code = 0;
     for name in &args.names {
         let released = manager.force_release(name).await?;
-        code = code.max(place.output.released(&place.key(name), &released.evicted, released.token));
+        let mut closed = None;
+        if released.evicted.is_empty() {
+            closed = Some(manager.inspect(name).await?).filter(|seen| seen.linger.is_some());
+        }
+        let (evicted, token) = (&released.evicted, released.token);
+        code = code.max(output.released(&place.key(name), evicted, token, closed.as_ref()));
     }
     super::close(&manager).await;
     Ok(code)

@@ -129,7 +129,7 @@ fn show_ls_and_status_tell_who_did_a_task_and_when() {
         // One that waits for the name is told that nobody holds it.
         let waited = says(&["run", "--wait", "0.2", "report", "--", "true"]);
         assert_eq!(waited.code(), 75, "{waited:?}");
-        assert!(waited.stderr.contains("timed out after 200ms: closed by web-2"), "{waited:?}");
+        assert!(waited.stderr.contains("timed out after 200ms: done by web-2,"), "{waited:?}");
         // Open again, nobody has closed it.
         assert_eq!(says(&["once", "--reset", "report"]).code(), 0);
         assert_eq!(json(&says(&["--json", "show", "report"]).stdout)["closed_by"], Value::Null);
@@ -160,6 +160,38 @@ fn a_task_that_was_closed_without_a_name_is_done() {
     assert!(shown.starts_with("report: done, next run possible in "), "{shown}");
     let list = store.output(&["--store", &url, "ls"]).stdout;
     assert!(list.contains("(done)"), "{list}");
+}
+
+/// `run`, `hold` and `elect` of the name wait for the end of a period, which may be far away.
+#[test]
+fn a_name_that_is_done_says_so_to_other_verbs() {
+    on_files_and_redis(|store, at| {
+        assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
+        let says = |text: &str| {
+            assert!(
+                text.contains("done ") && text.contains(" by web-2, next run possible"),
+                "{text}"
+            );
+            assert!(text.contains("`latchwork once --reset \"report\"`"), "{text}");
+        };
+        for verb in [&["run", "-v"][..], &["elect", "-v"], &["hold", "-v"]] {
+            let words =
+                [at, verb, &["report"], if verb[0] == "hold" { &[] } else { &["--", "true"] }];
+            let waiting = Running::start(store.latchwork(&words.concat()));
+            says(&waiting.stderr.until("waiting for"));
+        }
+        for wait in ["0", "300ms"] {
+            let words = [at, &["run", "--wait", wait, "report", "--", "true"]].concat();
+            let busy = store.output(&words);
+            assert_eq!(busy.code(), 75, "{busy:?}");
+            assert!(busy.stderr.contains("by web-2"), "{busy:?}");
+            assert!(busy.stderr.contains("latchwork once --reset \"report\""), "{busy:?}");
+            assert!(!busy.stderr.contains("may be free"), "{busy:?}");
+        }
+        let released = store.output(&[at, &["release", "--force", "report"]].concat());
+        assert!(released.stdout.starts_with("report: not held, but done"), "{released:?}");
+        says(&released.stdout);
+    });
 }
 
 /// A host with a wrong clock, or another period, is named.

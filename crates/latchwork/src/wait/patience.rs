@@ -36,6 +36,9 @@ pub(crate) fn timed_out(
             "wait until the quarantine has ended; if nobody can hold a lock there, latchwork init ends it"
                 .to_owned()
         }
+        Some(InTheWay::Closed(_)) => {
+            format!("to open it now, run `latchwork once --reset {:?}`", key.as_str())
+        }
         _ => format!("wait longer, or see who holds it: latchwork show {:?}", key.as_str()),
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
