@@ -19,6 +19,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often to look whether an observer is read.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How often to look whether somebody has made the store's directory.
+const NEW: Duration = Duration::from_millis(100);
+
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.
 pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
     if args.observe {
@@ -80,9 +83,23 @@ async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Le
 
 /// Prints who leads, and each change, until a signal ends it or nobody reads it any more.
 async fn observe(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
-    let (manager, output) = (place.connect().await?, &place.output);
-    let mut changes = pin!(manager.election(&args.name).observe());
+    let output = &place.output;
     let mut told = None;
+    if place.is_missing() {
+        let code = output.leader(&args.name, None);
+        if code != 0 {
+            return Ok(code);
+        }
+        told = Some(None);
+        while !place.exists() {
+            if !output.is_read() {
+                return Ok(0);
+            }
+            nap(NEW).await;
+        }
+    }
+    let manager = place.connect().await?;
+    let mut changes = pin!(manager.election(&args.name).observe());
     while output.is_read() {
         let Some(change) = within(LOOK, changes.next()).await else { continue };
         match change {

@@ -61,7 +61,11 @@ fn period(args: &OnceArgs) -> Result<Period, Error> {
 
 /// Opens the task again if it is closed.
 async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
-    let (manager, output) = (place.connect().await?, &place.output);
+    let output = &place.output;
+    if place.is_missing() {
+        return Ok(output.reset(&args.name, false, None));
+    }
+    let manager = place.connect().await?;
     let reset = manager.once(&args.name, period(args)?).reset().await;
     super::close(&manager).await;
     let holder = match reset? {

@@ -273,7 +273,13 @@ fn a_second_default_directory_is_told() {
 #[test]
 fn commands_that_only_read_make_no_directory() {
     let store = Store::new();
-    for args in [&["ls"][..], &["show", "x"], &["status", "x"]] {
+    for args in [
+        &["ls"][..],
+        &["show", "x"],
+        &["status", "x"],
+        &["release", "--force", "x"],
+        &["once", "--reset", "x"],
+    ] {
         let done = store.output(args);
         assert!(done.stderr.contains("does not exist"), "{done:?}");
         assert_eq!(done.code(), i32::from(args[0] == "status"), "{done:?}");
@@ -282,4 +288,17 @@ fn commands_that_only_read_make_no_directory() {
         assert!(!done.stderr.contains("does not exist"), "{done:?}");
         assert!(!store.file("home").exists(), "{args:?}");
     }
+}
+
+/// It waits for the directory instead.
+#[test]
+fn an_observer_of_an_election_makes_no_directory() {
+    let store = Store::new();
+    let observer = Running::start(store.latchwork(&["elect", "--observe", "x"]));
+    observer.stderr.until("does not exist");
+    observer.stdout.until("x: nobody leads");
+    assert!(!store.path().exists());
+    let leader = store.latchwork(&["elect", "--candidate", "me", "x", "--", "sleep", "300"]);
+    let _leader = Running::start(leader);
+    observer.stdout.until("me");
 }
