@@ -150,7 +150,7 @@ Examples:
 
 pub(super) const RELEASE: &str = "\
 Without --force, releases what `latchwork hold` took for this shell: all, or those that
-are named. In a subshell, name the shell: --pid $$. Exits with 73 if the lock was lost
+are named, also if one `hold` took more. In a subshell, name the shell: --pid $$. Exits with 73 if the lock was lost
 before.
 
 With --force, takes locks away from any holder. The holder learns that it lost the lock

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use futures_util::stream::FuturesUnordered;
 use latchwork::{Error, ErrorKind};
 use rustix::process::Signal;
 
@@ -164,6 +165,7 @@ async fn keep(
         max_hold: lock.max_hold,
         lock_delay: lock.lock_delay,
         on_loss: args.on_loss.signal(),
+        releasing: FuturesUnordered::new(),
     };
     let kept = keeper.keep(launcher, &lines, &mut signals).await;
     let code = kept.map_err(|error| broken("wait", &error))?;

@@ -115,6 +115,36 @@ fn several_holds_of_a_shell_are_released_by_name() {
     no_keeper_is_left(&store);
 }
 
+/// The keeper of both goes on for the other, up to its release.
+#[test]
+fn a_release_frees_only_the_names_it_is_given() {
+    let store = Store::new();
+    let done = run(
+        &store,
+        "eval \"$(latchwork hold a b c)\" || exit; each() { for n in a b c; do latchwork status $n; done; }; \
+         latchwork release b && each; latchwork run b true && echo ran; latchwork release b; echo $?; \
+         latchwork release a c && each; latchwork release; echo $?",
+    );
+    let expected = "held\nfree\nheld\nran\n64\nfree\nfree\nfree\n73\n";
+    assert_eq!(done.stdout, expected, "{done:?}");
+    no_keeper_is_left(&store);
+}
+
+/// What is left of a hold ends with the shell, and its loss is told.
+#[test]
+fn the_rest_of_a_hold_is_still_watched() {
+    let store = Store::new();
+    let text = "trap 'echo told; exit 9' TERM; eval \"$(latchwork hold --ttl 1s a b)\" || exit; \
+                latchwork release a; echo up; while :; do sleep 0.1; done";
+    let shell = Running::start(script(&store, "bash", text));
+    shell.stdout.until("up");
+    assert_eq!(store.output(&["run", "--wait", "0", "a", "true"]).code(), 0);
+    assert_eq!(store.output(&["release", "--force", "b"]).code(), 0);
+    shell.stdout.until("told");
+    assert_eq!(shell.finish().code(), 9);
+    no_keeper_is_left(&store);
+}
+
 /// In a name, a newline ends nothing.
 #[test]
 fn a_hold_is_released_by_any_name() {
