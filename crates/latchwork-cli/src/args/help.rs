@@ -28,7 +28,7 @@ Exit codes:
 
 pub(super) const RUN: &str = "\
 The command finds LATCHWORK_KEY and LATCHWORK_TOKEN in its environment, and the store
-in LATCHWORK_STORE (without its password) or LATCHWORK_STORE_FILE. Give the token to
+in LATCHWORK_STORE or LATCHWORK_STORE_FILE, never with a password. Give the token to
 the resource that the lock protects, and let it refuse a smaller token than it has
 seen. Several locks have one key and one token on each line, in the same order.
 

@@ -71,11 +71,6 @@ pub(super) fn all() -> Vec<Outer> {
     values.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
 }
 
-/// Whether a command or a shell that holds a lock started this one.
-pub(super) fn is_inside() -> bool {
-    std::env::var_os(HELD).is_some()
-}
-
 /// The holds of the shells around this process, the oldest first.
 pub(super) fn holds() -> Vec<HoldId> {
     let mut ids: Vec<HoldId> = all().iter().filter_map(Outer::hold).collect();

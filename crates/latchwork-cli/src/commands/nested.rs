@@ -151,6 +151,7 @@ pub(super) async fn inherit(
             None => command.env_remove(name),
         };
     }
+    place.store.keep_over_exec();
     let failed = Failed::start(words, &command.exec());
     place.output.fail("Command", &failed.message);
     Ok(Some(failed.code))
