@@ -99,7 +99,7 @@ impl Store {
         let address = recognised::shown(&self.address);
         let address = address
             .as_deref()
-            .unwrap_or("(an address that is not shown, because it has unknown parts)");
+            .unwrap_or("(address hidden: part of it is not recognised and may be a secret)");
         match &self.source {
             Source::Option => format!("{address} (--store)"),
             Source::File(file) | Source::Pipe(file) => format!("{address} ({})", file.display()),

@@ -120,9 +120,8 @@ pub(super) fn check_room(place: &Place, names: &[String], holder: &str) -> Resul
         return Ok(());
     }
     let message = format!(
-        "the variable {variable}, which tells a command of its locks, would have {length} bytes, and at most \
-         {LONGEST} are allowed"
+        "{variable}, which tells a command of its locks, would exceed 64 KiB ({length} bytes)"
     );
-    let step = "take fewer locks at a time, or give them shorter names";
+    let step = "shorten the names, or take fewer locks at a time";
     Err(Error::new(ErrorKind::Invalid, message).next_step(step))
 }

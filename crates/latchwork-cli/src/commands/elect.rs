@@ -41,7 +41,7 @@ pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
     let mut session = task.open().await?;
     loop {
         let led = session.term(async |manager| {
-            nested::refuse(place, manager, task.names, Asked::Alone).await?;
+            nested::refuse(place, manager, task.names, Asked::Alone, nested::RENAME).await?;
             let mut election = manager.election(&args.name);
             if let Some(candidate) = &args.candidate {
                 election = election.candidate(&**candidate);
@@ -114,7 +114,7 @@ async fn observe(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
             // What asking again cannot change.
             Some(Err(error)) if !is_passing(&error) => return Err(error),
             Some(Err(error)) => {
-                let message = format!("cannot tell who leads: {error}; asking again");
+                let message = format!("cannot read the leader: {error}; retrying");
                 output.note("unreachable", &message, &[("key", &args.name)]);
             }
             None => break,

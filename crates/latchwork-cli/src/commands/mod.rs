@@ -66,8 +66,10 @@ impl Place {
             return false;
         }
         if !self.store.is_default() {
-            let message =
-                format!("{} does not exist: nobody has taken a lock there", directory.display());
+            let message = format!(
+                "{} does not exist, so no lock is held there; check the path",
+                directory.display()
+            );
             self.output.note("missing", &message, &[]);
         }
         true
@@ -101,8 +103,8 @@ impl Place {
         {
             let other = other.display();
             let message = format!(
-                "this command uses {}, but there are locks in {other} as well, which it neither sees nor \
-                 respects; name one store for both with --store or LATCHWORK_STORE",
+                "this command uses {}, but {other} also has locks, and the two exclude nobody from each other; set \
+                 --store or LATCHWORK_STORE for both",
                 self.store.address()
             );
             output.note("two_stores", &message, &[]);

@@ -79,6 +79,8 @@ impl Keeper {
             return Ok(0);
         }
         let (code, message) = outcome(&names, self.hold.give_back(false).await);
+        // The next `hold` of the shell finds no keeper of what was released.
+        drop(self.requests);
         match stop {
             Stop::Asked(request) => request.answer(&Answer::Ended(code, message)).await,
             Stop::Unwanted | Stop::TooLate => return Ok(exit::BROKEN),

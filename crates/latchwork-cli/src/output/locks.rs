@@ -125,7 +125,9 @@ impl Output {
             let _ = write!(text, "; token {token} now fences earlier holders");
         }
         if !evicted.is_empty() {
-            text.push_str("; a holder learns of it at its next renewal, within a third of its ttl");
+            text.push_str(
+                "; the old holder notices at its next renewal, within a third of its ttl, and may work until then",
+            );
         }
         self.print(&text)
     }
@@ -162,9 +164,18 @@ fn snapshot_text(one: &Snapshot) -> String {
     }
     for party in &one.holders {
         let _ = write!(text, "\n  holder   {}", party_text(party));
+        if let Some(age) = party.age {
+            let _ = write!(text, ", held for {}", coarse(age));
+        }
+        if let Some(left) = party.remaining {
+            let _ = write!(text, ", expires in {} unless renewed", coarse(left));
+        }
     }
     for party in &one.waiters {
-        let _ = write!(text, "\n  waiting  {}", party_text(party));
+        let _ = write!(text, "\n  waiter   {}", party_text(party));
+        if let Some(age) = party.age {
+            let _ = write!(text, ", waiting for {}", coarse(age));
+        }
     }
     if let (false, Some(left)) = (one.holders.is_empty(), one.linger) {
         let _ = write!(text, "\n  closed   to others for {}", coarse(left));
@@ -234,12 +245,6 @@ fn party_text(party: &Party) -> String {
         Mode::Permits { take, of } => {
             let _ = write!(text, ", {take} of {of} permits");
         }
-    }
-    if let Some(age) = party.age {
-        let _ = write!(text, ", came {} ago", coarse(age));
-    }
-    if let Some(left) = party.remaining {
-        let _ = write!(text, ", {} left unless renewed", coarse(left));
     }
     text
 }

@@ -207,7 +207,7 @@ fn an_observer_goes_on_when_the_store_does() {
     let observer = Running::start(command);
     assert_eq!(observer.stdout.next().as_deref(), Some("x: nobody leads"));
     server.stop().unwrap();
-    observer.stderr.until("cannot tell who leads");
+    observer.stderr.until("cannot read the leader");
     server.cont().unwrap();
     let leader = candidate_at(&server.url(), &store, "one", &[]);
     let term = term(&leader);

@@ -115,6 +115,25 @@ fn several_holds_of_a_shell_are_released_by_name() {
     no_keeper_is_left(&store);
 }
 
+/// A person who waits sees which script to look at, and the keeper's number would say nothing.
+#[test]
+fn the_holder_of_a_hold_is_its_shell_or_script() {
+    let store = Store::new();
+    let show = "latchwork show x | grep holder; echo $$";
+    let script_text = format!("held=$(latchwork hold x) && eval \"$held\" || exit; {show}");
+    fs::write(store.file("deploy.sh"), &script_text).unwrap();
+    for shell in ["bash", "dash"] {
+        let mut command = Command::new(shell);
+        command.arg(store.file("deploy.sh")).env("PATH", path());
+        let done = Running::start(store.at_this_store(command)).finish();
+        let [holder, pid] = &done.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{done:?}")
+        };
+        assert!(holder.contains(&format!("latchwork hold for pid {pid}, {shell} ")), "{done:?}");
+        assert!(holder.contains("deploy.sh, held for "), "{done:?}");
+    }
+}
+
 /// The keeper of both goes on for the other, up to its release.
 #[test]
 fn a_release_frees_only_the_names_it_is_given() {
@@ -183,7 +202,7 @@ fn what_is_not_held_is_not_released() {
     assert!(done.stderr.contains("holds no lock \"y\""), "{done:?}");
     let done = run(&store, "eval \"$(latchwork hold x)\"; latchwork release; latchwork release");
     assert_eq!(done.code(), 73, "{done:?}");
-    assert!(done.stderr.contains("released before, or lost"), "{done:?}");
+    assert!(done.stderr.contains("released earlier, or lost"), "{done:?}");
     no_keeper_is_left(&store);
 }
 
@@ -238,8 +257,11 @@ fn an_interrupted_hold_withdraws() {
     waiting.stderr.until("waiting for");
     waiting.signal(Signal::INT);
     no_keeper_is_left(&store);
-    let shown = store.output(&["--json", "show", "x"]).stdout;
-    assert!(shown.contains("\"waiters\":[]"), "{shown}");
+    // A process that ends shows no words before it lets go of its files.
+    eventually("the withdrawal", || {
+        let shown = store.output(&["--json", "show", "x"]).stdout;
+        shown.contains("\"waiters\":[]").then_some(())
+    });
 }
 
 /// A pipe that the keeper kept open would never end.

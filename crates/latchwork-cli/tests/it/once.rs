@@ -206,6 +206,9 @@ fn a_task_that_is_closed_for_another_period_names_who_closed_it() {
             refused.stderr.contains(" (by web-2), but its period (1d in UTC) ends in "),
             "{refused:?}"
         );
+        let error = refused.stderr.split(" ends in ").nth(1).unwrap();
+        let length = error.split(": ").next().unwrap();
+        assert!(length.contains(['h', 'm']), "as people write it: {length}");
     });
 }
 
@@ -254,7 +257,7 @@ fn h114_a_reset_opens_a_task_that_a_wrong_clock_closed() {
     assert_eq!(Running::start(ahead).finish().stdout, "ran\n");
     let refused = store.output(&words);
     assert_eq!((refused.code(), &*refused.stdout), (78, ""), "{refused:?}");
-    assert!(refused.stderr.contains("latchwork once --reset NAME"), "{refused:?}");
+    assert!(refused.stderr.contains("latchwork once --reset \"report\""), "{refused:?}");
     assert_eq!(store.output(&["release", "--force", "report"]).code(), 0);
     assert_eq!(store.output(&words).code(), 78, "it takes a hold away, and nobody holds it");
     let reset = store.output(&["once", "--reset", "report"]);
@@ -427,7 +430,10 @@ fn a_period_that_could_not_be_closed_is_told() {
     let run = ends_after(&store, &mut server, "2s", |server| server.stop().unwrap());
     let done = run.finish();
     assert_eq!(done.code(), 69, "{done:?}");
-    assert!(done.stderr.contains("could not be closed, the task may be done again"), "{done:?}");
+    assert!(
+        done.stderr.contains("the period was not closed, so another host may run the task again"),
+        "{done:?}"
+    );
 }
 
 #[test]

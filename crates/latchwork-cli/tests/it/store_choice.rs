@@ -265,7 +265,7 @@ fn a_release_of_an_own_hold_needs_no_store() {
     command.env_remove("HOME");
     let done = Running::start(command).finish();
     assert_eq!(done.code(), 64, "{done:?}");
-    assert!(done.stderr.contains("holds no lock for this shell"), "{done:?}");
+    assert!(done.stderr.contains("this shell holds no lock"), "{done:?}");
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_second_default_directory_is_told() {
     assert_eq!((in_cron.code(), &*in_cron.stderr), (0, ""));
     let told = in_shell(&args);
     assert_eq!(told.code(), 0, "{told:?}");
-    assert!(told.stderr.contains("home/.local/state/latchwork as well"), "{told:?}");
+    assert!(told.stderr.contains("home/.local/state/latchwork also has locks"), "{told:?}");
     assert_eq!(in_shell(&["--quiet", "run", "x", "--", "true"]).stderr, "");
     // Who names a store has chosen.
     let named = format!("file://{}", store.file("xdg/latchwork").display());

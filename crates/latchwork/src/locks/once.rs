@@ -12,8 +12,11 @@ use crate::wait::acquire::Admission;
 use crate::wait::patience::Patience;
 use latchwork_store::{Error, ErrorKind, Lost};
 
+mod length;
 mod reset;
 mod skipped;
+
+use self::length::shown;
 
 pub use self::reset::Reset;
 pub use self::skipped::Skipped;
@@ -31,7 +34,7 @@ const SLACK: u32 = 100;
 /// The next step if a task is closed until a later moment than the end of its period. That can be
 /// years away, so check the clocks first: a host whose clock is wrong closes it again.
 const TOO_LONG: &str = "use one period on all hosts and check their clocks; then open the task with \
-                        `latchwork once --reset NAME` or `Once::reset`";
+                        `Once::reset`, or in a shell with `latchwork once --reset NAME`";
 
 /// The next step if it is closed until an earlier one.
 const ANOTHER: &str = "use one period on all hosts, and check their clocks";
@@ -260,17 +263,16 @@ impl Once {
 
     /// The key is closed until a moment that is the end of no period of ours.
     fn other_period(&self, why: &Skipped, left: Duration, ends_in: Duration) -> Error {
-        let seconds = |length: Duration| Duration::from_secs(length.as_secs());
         let by = match why {
             Skipped::Done { by: Some(by), .. } => format!(" (by {by})"),
             _ => String::new(),
         };
         let message = format!(
-            "once: the task is closed for another {:?}{by}, but its period ({}) ends in {:?}: it was \
+            "once: the task is closed for another {}{by}, but its period ({}) ends in {}: it was \
              run with another period or time zone, or on a host whose clock was wrong",
-            seconds(left),
+            shown(left),
             self.every,
-            seconds(ends_in),
+            shown(ends_in),
         );
         let error = Error::new(ErrorKind::Mismatch, message)
             .store(self.lock.engine().capabilities.store.clone())
