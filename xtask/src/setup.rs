@@ -27,6 +27,8 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("setpriv"), "util-linux"),
     (Program("unshare"), "util-linux"),
     (Program("strace"), "strace"),
+    (Program("groff"), "groff-base"),
+    (Program("systemd-analyze"), "systemd"),
     (Program("openssl"), "openssl"),
     (Program("redis-server"), "redis-server"),
     (Program("redis-sentinel"), "redis-sentinel"),

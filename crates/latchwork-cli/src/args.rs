@@ -39,20 +39,20 @@ pub(crate) struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
 
-    /// Make all tokens larger than TOKEN, when the locks move from another store; the same for all
-    /// who share the locks [env: LATCHWORK_TOKEN_FLOOR]
+    /// Make all tokens larger than TOKEN, for locks that moved from another store; all clients must
+    /// use the same value [env: LATCHWORK_TOKEN_FLOOR]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "TOKEN", value_parser = values::token, allow_hyphen_values = true)]
     pub(crate) token_floor: Option<u64>,
 
-    /// Print JSON, one value; tokens are strings because they exceed 2^53
+    /// Print JSON, one value a line; tokens are strings because they exceed 2^53
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 
-    /// Say more on standard error: the store, waiting, tokens, failed renewals, the release
+    /// Print the store, waits, tokens, failed renewals and the release to standard error
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) verbose: bool,
 
-    /// Say nothing on standard error but errors
+    /// Print only errors to standard error
     #[arg(short, long, global = true, help_heading = GLOBAL, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     /// Take a lock for several commands of a script
     #[command(after_help = help::HOLD)]
     Hold(HoldArgs),
-    /// Make a hold that of this shell: a line of what `hold` prints
+    /// Attach a hold to this shell (printed by `hold`, not for typing)
     #[command(hide = true)]
     Attach(AttachArgs),
     /// Run a command once in each period, on one of the hosts that try
@@ -105,16 +105,16 @@ pub(crate) enum Command {
     /// Show who holds a lock and who waits for it
     #[command(after_help = help::SHOW)]
     Show(ShowArgs),
-    /// Tell by the exit code whether a lock is held
+    /// Report whether a lock is held, by exit code
     #[command(after_help = help::STATUS)]
     Status(StatusArgs),
     /// Release what `hold` took, or take a lock away from its holder
     #[command(after_help = help::RELEASE)]
     Release(ReleaseArgs),
-    /// Check whether the store is fit for locks, and say what to do if not
+    /// Check that the store can keep locks safely
     #[command(after_help = help::DOCTOR)]
     Doctor,
-    /// Prepare a store for its first locks, if it needs that
+    /// Prepare a new store before its first lock
     #[command(after_help = help::INIT)]
     Init,
     /// Print shell completions
@@ -164,7 +164,7 @@ impl Words {
 // The locks to take, and how.
 #[derive(Debug, Args)]
 pub(crate) struct LockArgs {
-    /// The lock's name: any text. Of several locks, all are taken or none
+    /// The lock's name: any text. With several names, acquire all or none
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -193,7 +193,7 @@ pub(crate) struct LockArgs {
     #[arg(long)]
     pub(crate) fair: bool,
 
-    /// The longest time to hold the lock. The command gets SIGTERM early enough to be gone by then
+    /// The longest time to hold the lock. The command gets SIGTERM early enough to end by then
     #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
 
@@ -202,7 +202,7 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) lock_delay: Option<Duration>,
 
-    /// What others read about the holder [default: user, host, process and command]
+    /// Description of the holder, shown by `ls` and `show` [default: user, host, process and command]
     #[arg(long, value_name = "TEXT")]
     pub(crate) holder: Option<String>,
 }
@@ -213,7 +213,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) lock: LockArgs,
 
-    /// If the command that runs this one holds the lock, run under that hold
+    /// If an outer `latchwork` command or shell holds the lock, run under that hold
     #[arg(long)]
     pub(crate) inherit: bool,
 
@@ -227,6 +227,9 @@ pub(crate) struct RunArgs {
 
 // `hold`
 #[derive(Debug, Args)]
+#[command(mut_arg("max_hold", |arg| arg.help(help::MAX_HOLD_OF_SHELL)))]
+#[command(mut_arg("lock_delay", |arg| arg.help(help::LOCK_DELAY_OF_SHELL)))]
+#[command(mut_arg("holder", |arg| arg.help(help::HOLDER_OF_SHELL)))]
 pub(crate) struct HoldArgs {
     #[command(flatten)]
     pub(crate) lock: LockArgs,
@@ -272,7 +275,7 @@ pub(crate) struct OnceArgs {
     pub(crate) force: bool,
 
     /// Run nothing: open the task again if it is closed. A run that is under way is left alone (exit 75)
-    #[arg(long, conflicts_with_all = ["every", "tz", "wait", "must_run", "ttl", "max_hold", "holder", "force", "command", "shell"])]
+    #[arg(long, conflicts_with_all = ["every", "tz", "wait", "must_run", "ttl", "max_hold", "lock_delay", "holder", "force", "command", "shell"])]
     pub(crate) reset: bool,
 
     /// The time zone in which days and longer periods begin, such as Europe/Berlin [default: UTC]
@@ -284,20 +287,26 @@ pub(crate) struct OnceArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
 
-    /// Exit with 75 instead of 0 if there was nothing to do; a quarantine always does
+    /// Exit with 75 instead of 0 if the task was already done or is running
     #[arg(long)]
     pub(crate) must_run: bool,
 
-    /// How long the task stays taken when this host dies; at least 1s
+    /// How long the task stays locked after this host dies; at least 1s
     /// [env: LATCHWORK_TTL] [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 
-    /// The longest time to run. The command gets SIGTERM early enough to be gone by then
+    /// The longest time to run. The command gets SIGTERM early enough to end by then
     #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
 
-    /// What others read about the host that runs it [default: user, host, process and command]
+    /// Keep the task closed for this long after a run that ended without an answer: this host died,
+    /// could not reach the store, exceeded --max-hold, or the command was killed
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) lock_delay: Option<Duration>,
+
+    /// Description of the host that runs it, shown by `ls` and `show` [default: user, host, process
+    /// and command]
     #[arg(long, value_name = "TEXT")]
     pub(crate) holder: Option<String>,
 
@@ -311,8 +320,8 @@ pub(crate) struct ElectArgs {
     /// The election's name: any text
     pub(crate) name: String,
 
-    /// What others read about this candidate, an address for example [default: user, host, process
-    /// and command]
+    /// Description of this candidate, such as its address, shown to observers [default: user, host,
+    /// process and command]
     #[arg(long, value_name = "TEXT")]
     pub(crate) candidate: Option<String>,
 
@@ -321,7 +330,7 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 
-    /// The longest time to lead. The command gets SIGTERM early enough to be gone by then
+    /// The longest time to lead. The command gets SIGTERM early enough to end by then
     #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
 

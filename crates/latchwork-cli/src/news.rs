@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use latchwork::store::Cause;
+use latchwork::store::clock::{boot_time, wall_time};
+use latchwork::store::{Cause, Holder, Moment};
 use latchwork::{Event, Observer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
+
+use crate::output::{Done, opens_by_reset};
 
 /// What a claim waits for: a holder, if its name is known, and how many others are ahead, if the store
 /// tells.
@@ -19,29 +22,64 @@ pub(crate) struct InTheWay {
 }
 
 /// What keeps a claim waiting.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Obstacle {
     Holder(Arc<str>),
+    /// `once` has done it, and it opens at this moment, if the store tells that.
+    Done(Option<Holder>, Option<Moment>),
     /// The store may have lost locks, and grants none.
     Quarantine,
 }
 
+/// Each answer counts anew when a task opens, and means the same.
+impl PartialEq for Obstacle {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Holder(one), Self::Holder(other)) => one == other,
+            (Self::Done(one, _), Self::Done(other, _)) => one == other,
+            (Self::Quarantine, Self::Quarantine) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Obstacle {}
+
 impl InTheWay {
-    /// A sentence about it; `waited` says for how long.
+    /// A sentence about it; `waited` says for how long. What may be long comes last.
     pub(crate) fn sentence(&self, waited: &str) -> String {
-        let mut text = format!("waiting for {:?}{waited}", self.name);
+        let mut text = self.start(waited);
         match &self.obstacle {
             Some(Obstacle::Quarantine) => {
                 text += ": the store may have lost locks, and grants none until its quarantine is over \
                          (`latchwork doctor` says when; `latchwork init` ends that of a new store)";
             }
-            // Writing to a String does not fail.
-            Some(Obstacle::Holder(holder)) => drop(write!(text, ", held by {holder}")),
+            Some(Obstacle::Holder(holder)) => text += &format!(", held by {holder}"),
+            Some(Obstacle::Done(by, opens_at)) => {
+                let step = opens_by_reset(&self.name);
+                let done = done(by.as_ref(), *opens_at).sentence(wall_time(), None);
+                text += &format!(": {done}; {step}");
+            }
             None => {}
         }
-        if let Some(ahead) = self.ahead.filter(|&ahead| ahead > 0) {
+        text
+    }
+
+    /// The same for one line of a terminal, which has no room for all of what [`sentence`](Self::sentence) says of a
+    /// task.
+    pub(crate) fn line(&self, waited: &str) -> String {
+        let Some(Obstacle::Done(_, opens_at)) = &self.obstacle else {
+            return self.sentence(waited);
+        };
+        format!("{}: {}", self.start(waited), done(None, *opens_at).sentence(wall_time(), None))
+    }
+
+    fn start(&self, waited: &str) -> String {
+        let mut text = format!("waiting for {:?}{waited}", self.name);
+        let is_held = !matches!(self.obstacle, Some(Obstacle::Done(..) | Obstacle::Quarantine));
+        if let Some(ahead) = self.ahead.filter(|&ahead| ahead > 0 && is_held) {
             // Writing to a String does not fail.
-            let _ = write!(text, "; {} in the queue", ordinal(ahead.saturating_add(1)));
+            let _ = write!(text, ", {} in the queue", ordinal(ahead.saturating_add(1)));
         }
         text
     }
@@ -52,6 +90,29 @@ impl InTheWay {
             Some(Obstacle::Holder(holder)) => Some(holder),
             _ => None,
         }
+    }
+
+    /// Whether no holder's end is waited for, but that of a period.
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.obstacle, Some(Obstacle::Done(..)))
+    }
+
+    /// How much is known of what is in the way: some stores tell the name with a later answer.
+    fn detail(&self) -> u8 {
+        match &self.obstacle {
+            None => 0,
+            Some(Obstacle::Done(None, _)) => 1,
+            Some(_) => 2,
+        }
+    }
+}
+
+/// What is known of a task that was done.
+fn done(by: Option<&Holder>, opens_at: Option<Moment>) -> Done {
+    Done {
+        by: by.map(Holder::shown),
+        at: by.and_then(|by| by.closed_at),
+        left: opens_at.map(|at| at.since(boot_time())),
     }
 }
 
@@ -135,8 +196,7 @@ impl News {
         let mut state = self.lock();
         let known = match &state.told {
             Some(told) if self.verbose => *told == what,
-            // Some stores tell the name with the next look.
-            Some(told) => told.obstacle.is_some() || what.obstacle.is_none(),
+            Some(told) => told.detail() >= what.detail(),
             None => false,
         };
         if !known {
@@ -159,7 +219,10 @@ impl Observer for News {
                 let obstacle = match blocked.cause {
                     Cause::Quarantine => Some(Obstacle::Quarantine),
                     // It is done, and holds nothing.
-                    Cause::Linger => None,
+                    Cause::Linger => {
+                        let opens_at = blocked.retry_after.map(|left| boot_time().plus(left));
+                        Some(Obstacle::Done(blocked.holder.clone(), opens_at))
+                    }
                     _ => blocked.holder.as_ref().map(|holder| Obstacle::Holder(holder.shown())),
                 };
                 self.waits(InTheWay { name: key.as_str().into(), obstacle, ahead: blocked.ahead });
@@ -228,6 +291,27 @@ mod tests {
     }
 
     #[test]
+    fn a_done_task_names_who_did_it_and_how_to_open_it() {
+        let (news, mut heard) = News::new(true, false);
+        let key = Key::new("x").unwrap();
+        let by = Holder::new("web-2").with(|it| it.closed_at = Some(Duration::ZERO));
+        for holder in [None, Some(by.clone()), Some(by), None] {
+            let blocked = Blocked::by(Cause::Linger).with(|it| {
+                (it.holder, it.ahead) = (holder, Some(1));
+                it.retry_after = Some(Duration::from_secs(3600));
+            });
+            news.event(&Event::Waiting { key: &key, blocked: &blocked });
+        }
+        let told = worth_a_line(&mut heard);
+        let step = "open it with `latchwork once --reset \"x\"`";
+        let [first, second] = &told[..] else { panic!("the name comes later: {told:?}") };
+        assert!(first.starts_with("waiting for \"x\": done, next run possible in "), "{first}");
+        let done =
+            "waiting for \"x\": done 1970-01-01 00:00:00 UTC by web-2, next run possible in ";
+        assert!(second.starts_with(done) && second.ends_with(step), "{second}");
+    }
+
+    #[test]
     fn waiting_is_told_once_or_for_each_holder_or_not() {
         assert_eq!(lines(false, false), [] as [&str; 0]);
         assert_eq!(lines(true, false), ["waiting for \"x\", held by a"]);
@@ -244,9 +328,9 @@ mod tests {
         assert_eq!(
             worth_a_line(&mut heard),
             [
-                "waiting for \"x\", held by a; 12th in the queue",
-                "waiting for \"x\", held by a; 3rd in the queue",
-                "waiting for \"x\", held by a; 2nd in the queue",
+                "waiting for \"x\", 12th in the queue, held by a",
+                "waiting for \"x\", 3rd in the queue, held by a",
+                "waiting for \"x\", 2nd in the queue, held by a",
                 "waiting for \"x\", held by a",
                 "waiting for \"x\", held by a",
             ]

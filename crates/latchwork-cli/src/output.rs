@@ -17,20 +17,33 @@ use serde_json::{Map, Value, json};
 
 use crate::exit;
 
-pub(crate) use self::when::Done;
+pub(crate) use self::when::{Done, opens_by_reset};
 
 /// Prints an error of the command line, as JSON if the command line asks for JSON.
 pub(crate) fn usage(error: &clap::Error) {
     let words = std::env::args_os().skip(1).take_while(|word| word != "--");
     if words.into_iter().any(|word| word == "--json") {
-        let text = error.to_string();
-        let message = text.strip_prefix("error: ").unwrap_or(&text);
-        let message = message.split("\n\n").next().unwrap_or(message);
-        Output::new(true, false, false).fail("Usage", message);
+        Output::new(true, false, false).fail("Usage", &usage_message(&error.to_string()));
     } else {
         // Nobody can be told of an error here.
         let _ = error.print();
     }
+}
+
+/// What is wrong, the tips, and how the command is written, on one line each.
+fn usage_message(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let mut parts = text.split("\n\n").map(str::trim);
+    let mut message = parts.next().unwrap_or_default().to_owned();
+    for part in parts.filter(|part| ["tip:", "Usage:"].iter().any(|start| part.starts_with(start)))
+    {
+        message.push_str("; ");
+        message.push_str(&part.replace("\n  tip:", "; tip:"));
+    }
+    if !message.contains("Usage:") {
+        message.push_str("; for more information, try --help");
+    }
+    message
 }
 
 /// Prints a command that fails with this code, for a shell that evaluates what `hold` prints: an `eval` of

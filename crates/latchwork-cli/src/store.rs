@@ -1,6 +1,7 @@
 //! The store that a command uses: where its address comes from, and how its password stays hidden.
 
 mod address_file;
+mod passed_on;
 mod recognised;
 mod second;
 mod secrets;
@@ -8,11 +9,14 @@ mod secrets;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use latchwork::{Error, ErrorKind};
 use percent_encoding::percent_decode_str;
 
-pub(crate) use second::unseen_directory;
+use self::passed_on::PassedOn;
+
+pub(crate) use self::second::unseen_directory;
 
 /// The variable with the store's address.
 const ADDRESS: &str = "LATCHWORK_STORE";
@@ -20,10 +24,12 @@ const ADDRESS: &str = "LATCHWORK_STORE";
 const FILE: &str = "LATCHWORK_STORE_FILE";
 
 /// A store, and who named it.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Store {
     address: String,
     source: Source,
+    /// What the commands inside of a command read an address with a password from.
+    passed_on: OnceLock<Option<PassedOn>>,
 }
 
 /// Who named the store.
@@ -51,7 +57,7 @@ impl Store {
     pub(crate) fn find(address: Option<String>, file: Option<PathBuf>) -> Result<Self, Error> {
         if let Some(address) = address {
             secrets::hide_in_arguments(&address);
-            return Ok(Self { address: absolute(address), source: Source::Option });
+            return Ok(Self::new(absolute(address), Source::Option));
         }
         if let Some(file) = file {
             return Self::of_file(file);
@@ -61,7 +67,7 @@ impl Store {
                 Error::new(ErrorKind::Invalid, format!("{ADDRESS}: not UTF-8"))
                     .next_step("write bytes that are not ASCII as %XX")
             })?;
-            return Ok(Self { address: absolute(address), source: Source::Variable });
+            return Ok(Self::new(absolute(address), Source::Variable));
         }
         if let Some(file) = variable(FILE) {
             return Self::of_file(file.into());
@@ -69,14 +75,18 @@ impl Store {
         if let Some(file) = address_file::usual_places().into_iter().find(|file| file.exists()) {
             return Self::of_file(file);
         }
-        Ok(Self { address: latchwork::default_store()?, source: Source::Default })
+        Ok(Self::new(latchwork::default_store()?, Source::Default))
+    }
+
+    fn new(address: String, source: Source) -> Self {
+        Self { address, source, passed_on: OnceLock::new() }
     }
 
     fn of_file(file: PathBuf) -> Result<Self, Error> {
         let address = address_file::read(&file)?;
         let file = std::path::absolute(&file).unwrap_or(file);
         let source = if file.is_file() { Source::File(file) } else { Source::Pipe(file) };
-        Ok(Self { address, source })
+        Ok(Self::new(address, source))
     }
 
     /// The address, with its password.
@@ -89,7 +99,7 @@ impl Store {
         let address = recognised::shown(&self.address);
         let address = address
             .as_deref()
-            .unwrap_or("(an address that is not shown, because it has unknown parts)");
+            .unwrap_or("(address hidden: part of it is not recognised and may be a secret)");
         match &self.source {
             Source::Option => format!("{address} (--store)"),
             Source::File(file) | Source::Pipe(file) => format!("{address} ({})", file.display()),
@@ -129,17 +139,44 @@ impl Store {
 
     /// What the environment of a command says of the store; `None` takes a variable away.
     ///
-    /// No password is added to it: a command that needs one reads the store file. A variable that the user
-    /// set stays as it is.
+    /// There is no password in it, also if the user has set one: a command hands its environment to all that it
+    /// starts, and much of that shows it to others. `latchwork` inside of the command reads a file instead.
     pub(crate) fn environment(&self) -> [(&'static str, Option<OsString>); 2] {
-        match &self.source {
-            Source::Option | Source::Pipe(_) => {
-                [(ADDRESS, Some(secrets::without(&self.address).into())), (FILE, None)]
-            }
-            Source::File(file) => [(ADDRESS, None), (FILE, Some(file.into()))],
-            Source::Variable | Source::Default => {
-                [(ADDRESS, Some(self.address.clone().into())), (FILE, None)]
-            }
+        if let Source::File(file) = &self.source {
+            return [(ADDRESS, None), (FILE, Some(file.into()))];
+        }
+        if secrets::are_in(&self.address)
+            && let Some(passed_on) = self.passed_on()
+        {
+            return [(ADDRESS, None), (FILE, Some(passed_on.path().into()))];
+        }
+        [(ADDRESS, Some(secrets::without(&self.address).into())), (FILE, None)]
+    }
+
+    /// Keeps the file that [`environment`](Self::environment) names for the program that replaces this one.
+    pub(crate) fn keep_over_exec(&self) {
+        if let Some(Some(passed_on)) = self.passed_on.get() {
+            passed_on.keep_over_exec();
+        }
+    }
+
+    fn passed_on(&self) -> Option<&PassedOn> {
+        self.passed_on.get_or_init(|| PassedOn::new(&self.address)).as_ref()
+    }
+
+    /// The error of an address that cannot be used, with the name of what it was read from in place of `store`.
+    pub(crate) fn blamed(&self, error: Error) -> Error {
+        let Some(problem) = error.message().strip_prefix("store: ") else { return error };
+        let source = match &self.source {
+            Source::Option => "--store".to_owned(),
+            Source::File(file) | Source::Pipe(file) => format!("store file {}", file.display()),
+            Source::Variable => ADDRESS.to_owned(),
+            Source::Default => "the default store".to_owned(),
+        };
+        let blamed = Error::new(error.kind(), format!("{source}: {problem}"));
+        match error.hint() {
+            Some(step) => blamed.next_step(step),
+            None => blamed,
         }
     }
 }
@@ -166,20 +203,35 @@ mod tests {
     use super::*;
 
     fn named(address: &str, source: Source) -> Store {
-        Store { address: address.into(), source }
+        Store::new(address.into(), source)
     }
 
     #[test]
-    fn a_command_gets_no_password_that_was_not_in_its_environment() {
+    fn no_environment_of_a_command_has_a_password() {
         let address = "redis://app:s3cret@h1:6379/2?guard=true";
-        let option = named(address, Source::Option);
-        let without = OsString::from("redis://h1:6379/2?guard=true");
-        assert_eq!(option.environment()[0], (ADDRESS, Some(without)));
-        assert_eq!(option.shown(), "redis://h1:6379/2?guard=true (--store)");
+        let shown = "redis://h1:6379/2?guard=true";
+        for (source, name) in [(Source::Option, "--store"), (Source::Variable, ADDRESS)] {
+            let store = named(address, source);
+            let [(_, None), (FILE, Some(file))] = store.environment() else { panic!("{store:?}") };
+            assert_eq!(address_file::read(Path::new(&file)).unwrap(), address);
+            assert_eq!(store.environment()[1].1, Some(file), "one file for all commands");
+            assert_eq!(store.shown(), format!("{shown} ({name})"));
+            let open = named(shown, Source::Variable);
+            assert_eq!(open.environment(), [(ADDRESS, Some(shown.into())), (FILE, None)]);
+        }
         let file = named(address, Source::File("/etc/store".into()));
         assert_eq!(file.environment(), [(ADDRESS, None), (FILE, Some("/etc/store".into()))]);
-        let variable = named(address, Source::Variable);
-        assert_eq!(variable.environment(), [(ADDRESS, Some(address.into())), (FILE, None)]);
-        assert!(!variable.shown().contains("s3cret"));
+    }
+
+    #[test]
+    fn an_error_names_what_the_address_was_read_from() {
+        let problem = || Error::new(ErrorKind::Invalid, "store: no host").next_step("name one");
+        for (source, said) in [
+            (Source::Option, "--store: no host; name one"),
+            (Source::Variable, "LATCHWORK_STORE: no host; name one"),
+            (Source::File("/etc/x".into()), "store file /etc/x: no host; name one"),
+        ] {
+            assert_eq!(named("redis://", source).blamed(problem()).to_string(), said);
+        }
     }
 }

@@ -71,11 +71,7 @@ fn main() -> Result<()> {
         .replace("--#include draw.lua\n", include_str!("../src/scripts/draw.lua"))
         .replace("--#include keep.lua\n", include_str!("../src/scripts/keep.lua"));
     let take = client.load(&take)?;
-    let free = client.load(
-        "local value = redis.call('GET', KEYS[1]) \
-         if value and string.sub(value, 1, 39) == ARGV[1] then return redis.call('DEL', KEYS[1]) end \
-         return 2",
-    )?;
+    let free = client.load(include_str!("../src/scripts/release.lua"))?;
     let value = format!("{HEAD}:1790000000000000{TAIL}");
     let release = || cmd("EVALSHA").arg(&free).arg(1).arg("k").arg(HEAD).clone();
     let set = |get: bool| {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use latchwork_store::kit::address::nearest;
 use latchwork_store::{Error, ErrorKind};
 
 /// Where a store is.
@@ -23,6 +24,22 @@ pub(crate) enum Address {
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
                      redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, mem:, mem:NAME";
+
+const SCHEMES: &[&str] = &[
+    "file",
+    "redis",
+    "rediss",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "redlock",
+    "etcd",
+    "etcds",
+    "zk",
+    "zks",
+    "mem",
+];
 
 impl Address {
     /// Reads an address. An error does not repeat it: whatever cannot be read may be a password.
@@ -71,7 +88,15 @@ impl Address {
                 "store: Latchwork keeps no locks in PostgreSQL yet",
             )
             .next_step(format!("use one of: {KNOWN}"))),
-            _ => invalid("store: the scheme is unknown".into()),
+            scheme => {
+                let message = "store: the scheme is unknown";
+                let hint = match nearest(scheme, SCHEMES) {
+                    Some(known) => format!("did you mean {known}:? "),
+                    None => String::new(),
+                };
+                let step = format!("{hint}use one of: {KNOWN}");
+                Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+            }
         }
     }
 
@@ -131,6 +156,17 @@ mod tests {
         assert_eq!(Address::parse("FILE:///a%20B").unwrap(), Address::File("/a B".into()));
         let redis = Address::parse("Redis://:Pw@Host").unwrap();
         assert_eq!(redis, Address::Redis("redis://:Pw@Host".into()));
+    }
+
+    #[test]
+    fn a_mistyped_scheme_is_answered_with_the_nearest() {
+        for (url, known) in [("redi://h", "redis:"), ("ectd://h", "etcd:"), ("flie:///x", "file:")]
+        {
+            let error = Address::parse(url).unwrap_err().to_string();
+            assert!(error.contains(&format!("did you mean {known}?")), "{url}: {error}");
+        }
+        let error = Address::parse("s3cret://h").unwrap_err().to_string();
+        assert!(!error.contains("did you mean") && !error.contains("s3cret"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 # recipe: deploy-run
 #!/bin/sh
 # Deploys the shop; one deployment runs at a time.
-[ "${LATCHWORK_KEY:-}" = deploy/shop ] ||
-    exec latchwork run --wait "${DEPLOY_WAIT:-10m}" --max-hold 1h deploy/shop -- "$0" "$@"
+if [ "${1:-}" != --locked ]; then
+    exec latchwork run --inherit --wait "${DEPLOY_WAIT:-10m}" --max-hold 1h deploy/shop -- "$0" --locked "$@"
+fi
+shift
 set -eu
 
 ./build.sh

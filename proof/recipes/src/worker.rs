@@ -58,7 +58,9 @@ pub async fn publish_by_run(
             return Err(lost.into());
         }
     }
-    guard.release().await?;
+    if let Err(error) = guard.release().await {
+        tracing::warn!(%error, "written, but the lock was not released");
+    }
     // end
     Ok(())
 }

@@ -11,7 +11,7 @@ Examples:
   latchwork status nightly && echo busy         is it held?
   latchwork show nightly                        its holder and its waiters
   latchwork ls --watch                          all locks in use, again each second
-  latchwork doctor                              is the store fit for locks?
+  latchwork doctor                              can the store keep locks safely?
 
 The store is the first that is given: --store, --store-file, LATCHWORK_STORE,
 LATCHWORK_STORE_FILE, ~/.config/latchwork/store, /etc/latchwork/store, and else a
@@ -26,9 +26,19 @@ Exit codes:
   run passes the command's own code back: 126 not executable, 127 not found,
   128 + n ended by signal n";
 
+pub(super) const MAX_HOLD_OF_SHELL: &str = "The longest time to hold the lock. The shell gets the signal of --on-loss \
+     early enough to stop by then";
+
+pub(super) const LOCK_DELAY_OF_SHELL: &str = "Keep the lock closed for this long after a hold that ended without a \
+     release: the machine died, the keeper could not reach the store, --max-hold was exceeded, or the shell ended \
+     without `latchwork release`";
+
+pub(super) const HOLDER_OF_SHELL: &str = "Description of the holder, shown by `ls` and `show` [default: user, host, \
+     process, and the shell]";
+
 pub(super) const RUN: &str = "\
 The command finds LATCHWORK_KEY and LATCHWORK_TOKEN in its environment, and the store
-in LATCHWORK_STORE (without its password) or LATCHWORK_STORE_FILE. Give the token to
+in LATCHWORK_STORE or LATCHWORK_STORE_FILE, never with a password. Give the token to
 the resource that the lock protects, and let it refuse a smaller token than it has
 seen. Several locks have one key and one token on each line, in the same order.
 
@@ -75,7 +85,8 @@ once.
 `latchwork` is not installed or was killed, and the script would go on without the lock.
 
 The commands of the shell find LATCHWORK_KEY and LATCHWORK_TOKEN of its newest hold in
-their environment.
+their environment. The variables stay set after a release and after a loss: they do not
+prove that the lock is held.
 
 Examples:
   held=$(latchwork hold nightly) && eval \"$held\" || exit
@@ -86,10 +97,10 @@ Examples:
   held=$(latchwork hold --on-loss none --pid $PPID nightly) && eval \"$held\" || exit";
 
 pub(super) const ONCE: &str = "\
-For a task that a scheduler starts on several hosts at the same time. One of them runs
-it; the others exit with 0 and, with -v, say why: who did the task, when by the clock of
-its host, and when it can run again. If the command exits with 0, its period is closed:
-nobody runs the task again before the period is over. If the command fails, is ended, or
+For a task that a scheduler starts on several hosts at the same time. One host runs it.
+The others exit with 0; with -v they print which host ran it, when (by the clock of that
+host), and when the next run is possible. If the command exits with 0, its period is
+closed: nobody runs the task again before the period is over. If the command fails, is ended, or
 was asked to end by a signal (even if it exits with 0 then), the task is open again at
 once; if its host dies, after the ttl.
 
@@ -100,8 +111,11 @@ touches a run that is under way: its holder is named (exit 75).
 
 If the store does not answer at the end, latchwork tries to close the period until the
 ttl is over, and exits with 69 if it could not: the task may then be done again. A
-store that may have lost its records (quarantine) admits nobody for a while: that exits
+store that may have lost its records (quarantine) grants nothing for a while: that exits
 with 75, also without --must-run, because nobody can tell whether the task was done.
+
+Use a name that no `run`, `hold` or `elect` uses: while one of them holds the name, the
+task counts as running.
 The command runs as under `run`, with the same environment, signals and exit codes.
 
 In a crontab, the same line on three hosts:
@@ -120,7 +134,9 @@ latchwork resigns and exits with the command's code. If the leadership is lost, 
 command is ended as under `run`, and latchwork campaigns again, also while the store
 is unreachable; only the first connection must succeed. After a SIGTERM, SIGINT or
 SIGQUIT it does not campaign again: it ends by that signal.
-LATCHWORK_TOKEN is the term: the leader's writes should carry it.
+LATCHWORK_TOKEN is the term: the leader's writes should carry it. There is no
+--lock-delay: a candidate campaigns again after a loss, and its own delay would keep it
+out as well. If the resource cannot check a token, use `run --lock-delay`.
 
 Examples:
   latchwork elect --candidate 10.0.0.7:8080 scheduler -- ./scheduler
@@ -149,7 +165,7 @@ Examples:
 
 pub(super) const RELEASE: &str = "\
 Without --force, releases what `latchwork hold` took for this shell: all, or those that
-are named. In a subshell, name the shell: --pid $$. Exits with 73 if the lock was lost
+are named, also if one `hold` took more. In a subshell, name the shell: --pid $$. Exits with 73 if the lock was lost
 before.
 
 With --force, takes locks away from any holder. The holder learns that it lost the lock
@@ -162,8 +178,8 @@ Examples:
   latchwork release --force stock orders";
 
 pub(super) const DOCTOR: &str = "\
-Each finding is ok, info, warning or critical. `then` says what follows from it, `do`
-what to do about it. Nothing is locked. Exits with 71 if something critical was found,
+Each finding has a severity (ok, info, warning, critical), a consequence (`then`) and a
+remedy (`do`). `doctor` takes no lock. Exits with 71 if something critical was found,
 else with 0.
 
 Examples:
@@ -172,8 +188,8 @@ Examples:
   latchwork --json doctor";
 
 pub(super) const INIT: &str = "\
-For someone who sets up a store and knows that no lock is held there. A directory needs
-no preparation.
+Run it when you set up a store and know that no lock is held there. A directory needs no
+preparation.
 
 Examples:
   latchwork --store file:///srv/locks init";

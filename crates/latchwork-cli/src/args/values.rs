@@ -71,22 +71,29 @@ pub(crate) struct Permits {
 pub(super) fn permits(text: &str) -> Result<Permits, String> {
     let parts =
         text.split_once('/').and_then(|(take, of)| Some((take.parse().ok()?, of.parse().ok()?)));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match parts {
+        None if text.split_once('/').is_some_and(|(take, of)| is_number(take) && is_number(of)) => {
+            Err(format!("out of range; at most {} permits", u32::MAX))
+        }
         Some((take, of)) if (1..=of).contains(&take) => Ok(Permits { take, of }),
         Some(_) => Err("take at least 1 permit, and at most all of them".into()),
         None => Err("write the permits to take and the permits there are, such as 2/5".into()),
     }
 }
 
+/// What is said of a length of time that has no room in a number.
+const TOO_LONG: &str = "too long; write a shorter time, such as 30d";
+
 /// Reads `5s`, `500ms`, `1h30m`, and seconds without a unit: `5`, `0.5`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let is_plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if is_plain && let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).map_err(|_| "too long".to_owned());
+        return Duration::try_from_secs_f64(seconds).map_err(|_| TOO_LONG.to_owned());
     }
     humantime::parse_duration(text).map_err(|error| match error {
-        humantime::DurationError::NumberOverflow => "too long".to_owned(),
+        humantime::DurationError::NumberOverflow => TOO_LONG.to_owned(),
         _ => "not a length of time; write 5 (seconds), 500ms, 5s or 1h30m".to_owned(),
     })
 }

@@ -71,11 +71,6 @@ pub(super) fn all() -> Vec<Outer> {
     values.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
 }
 
-/// Whether a command or a shell that holds a lock started this one.
-pub(super) fn is_inside() -> bool {
-    std::env::var_os(HELD).is_some()
-}
-
 /// The holds of the shells around this process, the oldest first.
 pub(super) fn holds() -> Vec<HoldId> {
     let mut ids: Vec<HoldId> = all().iter().filter_map(Outer::hold).collect();
@@ -125,9 +120,8 @@ pub(super) fn check_room(place: &Place, names: &[String], holder: &str) -> Resul
         return Ok(());
     }
     let message = format!(
-        "the variable {variable}, which tells a command of its locks, would have {length} bytes, and at most \
-         {LONGEST} are allowed"
+        "{variable}, which tells a command of its locks, would exceed 64 KiB ({length} bytes)"
     );
-    let step = "take fewer locks at a time, or give them shorter names";
+    let step = "shorten the names, or take fewer locks at a time";
     Err(Error::new(ErrorKind::Invalid, message).next_step(step))
 }

@@ -13,8 +13,8 @@ use crate::output::{Output, coarse};
 pub(crate) fn run(args: &AttachArgs, output: &Output) -> u8 {
     let Some(shell) = runner_under(args.shell) else {
         let message = format!(
-            "process {} is not the shell that runs this command, or has ended; evaluate what `latchwork hold` \
-             printed in the shell that is to hold the lock",
+            "process {} did not start this command, or has ended; evaluate the output of `latchwork hold` in the \
+             shell that should hold the lock",
             args.shell
         );
         output.fail("Invalid", &message);
@@ -35,8 +35,8 @@ pub(crate) fn run(args: &AttachArgs, output: &Output) -> u8 {
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             let message = format!(
-                "the lock is not held any more: it was lost or released, or what `latchwork hold` printed was \
-                 not evaluated within {}; run latchwork hold again",
+                "the lock is no longer held: it was lost or released, or no shell evaluated the output of \
+                 `latchwork hold` within {}; run latchwork hold again",
                 coarse(ATTACH_WITHIN)
             );
             output.fail("Lost", &message);

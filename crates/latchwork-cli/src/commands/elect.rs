@@ -19,6 +19,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often to look whether an observer is read.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How often to look whether somebody has made the store's directory.
+const NEW: Duration = Duration::from_millis(100);
+
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.
 pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
     if args.observe {
@@ -38,7 +41,7 @@ pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
     let mut session = task.open().await?;
     loop {
         let led = session.term(async |manager| {
-            nested::refuse(place, manager, task.names, Asked::Alone).await?;
+            nested::refuse(place, manager, task.names, Asked::Alone, nested::RENAME).await?;
             let mut election = manager.election(&args.name);
             if let Some(candidate) = &args.candidate {
                 election = election.candidate(&**candidate);
@@ -80,9 +83,23 @@ async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Le
 
 /// Prints who leads, and each change, until a signal ends it or nobody reads it any more.
 async fn observe(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
-    let (manager, output) = (place.connect().await?, &place.output);
-    let mut changes = pin!(manager.election(&args.name).observe());
+    let output = &place.output;
     let mut told = None;
+    if place.is_missing() {
+        let code = output.leader(&args.name, None);
+        if code != 0 {
+            return Ok(code);
+        }
+        told = Some(None);
+        while !place.exists() {
+            if !output.is_read() {
+                return Ok(0);
+            }
+            nap(NEW).await;
+        }
+    }
+    let manager = place.connect().await?;
+    let mut changes = pin!(manager.election(&args.name).observe());
     while output.is_read() {
         let Some(change) = within(LOOK, changes.next()).await else { continue };
         match change {
@@ -97,7 +114,7 @@ async fn observe(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
             // What asking again cannot change.
             Some(Err(error)) if !is_passing(&error) => return Err(error),
             Some(Err(error)) => {
-                let message = format!("cannot tell who leads: {error}; asking again");
+                let message = format!("cannot read the leader: {error}; retrying");
                 output.note("unreachable", &message, &[("key", &args.name)]);
             }
             None => break,

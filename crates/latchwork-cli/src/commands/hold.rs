@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use futures_util::stream::FuturesUnordered;
 use latchwork::{Error, ErrorKind};
 use rustix::process::Signal;
 
@@ -15,21 +16,25 @@ use super::{Place, around, close, locking, nested, variables};
 use crate::args::HoldArgs;
 use crate::exit;
 use crate::keeper::hold_id::HoldId;
-use crate::keeper::keep::Keeper;
+use crate::keeper::keep::{ATTACH_WITHIN, Keeper};
 use crate::keeper::launch::{Forked, Launched, Launcher, fork, leave_the_shell};
 use crate::keeper::requests::Requests;
-use crate::keeper::shell::Shell;
-use crate::output;
+use crate::keeper::shell::{Shell, caller};
+use crate::output::{self, coarse};
 use crate::process::hold::Hold;
 use crate::process::signals::{Signals, be_hit_by};
 use crate::process::timer::watch;
 
+/// How its output reaches a shell.
+const USE: &str = "use: held=$(latchwork hold NAME) && eval \"$held\" || exit";
+
 /// Starts a keeper, and prints what the shell is to evaluate once it holds the locks.
 pub(crate) fn run(args: &HoldArgs, place: &Place) -> u8 {
     if prints_to_nobody() {
-        let message = "standard output is closed or /dev/null, so no shell can evaluate what is printed; use: \
-                       held=$(latchwork hold NAME) && eval \"$held\" || exit";
-        place.output.fail("Invalid", message);
+        let message = format!(
+            "standard output is closed or /dev/null, so no shell evaluates these lines; {USE}"
+        );
+        place.output.fail("Invalid", &message);
         return exit::USAGE;
     }
     let shell = match args.pid.map(Shell::of).transpose() {
@@ -42,9 +47,11 @@ pub(crate) fn run(args: &HoldArgs, place: &Place) -> u8 {
             return exit::USAGE;
         }
     };
+    // Before the fork: the keeper is no child of the shell.
+    let caller = format!("latchwork hold for {}", caller(args.pid));
     let forked = fork(|socket| match super::start_runtime(&place.output) {
         Ok(runtime) => {
-            let kept = runtime.block_on(keep(args, place, shell, socket));
+            let kept = runtime.block_on(keep(args, place, shell, socket, &caller));
             std::mem::forget(runtime);
             kept.unwrap_or_else(|error| super::failed(&place.output, &error))
         }
@@ -93,9 +100,11 @@ async fn wait(forked: Forked, args: &HoldArgs, place: &Place) -> std::io::Result
         Launched::Unwanted => return Ok(Ended::Exit(exit::BROKEN)),
     };
     if std::io::stdout().is_terminal() {
-        let message = "nobody evaluates these lines, so the lock will be released; use: \
-                       held=$(latchwork hold NAME) && eval \"$held\" || exit";
-        place.output.note("unread", message, &[]);
+        let message = format!(
+            "standard output is a terminal, so no shell evaluates these lines and the lock is released in {}; {USE}",
+            coarse(ATTACH_WITHIN)
+        );
+        place.output.note("unread", &message, &[]);
     }
     if place.output.write(format!("{lines}\n").as_bytes()).is_err() {
         return Ok(Ended::Exit(exit::BROKEN));
@@ -110,16 +119,16 @@ async fn keep(
     place: &Place,
     shell: Option<Shell>,
     socket: UnixStream,
+    caller: &str,
 ) -> Result<u8, Error> {
     let lock = &args.lock;
     let launcher = Launcher::new(socket).map_err(|error| broken("reach the command", &error))?;
     place.tell();
-    super::refuse_a_store_of_one_process(place.store.address())?;
+    super::refuse_a_store_of_one_process(&place.store)?;
     let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait)?);
     let program = Program::of_this_process();
     let mut signals = Signals::ending().map_err(|error| broken("listen to signals", &error))?;
-    let words = ["latchwork hold".into()];
-    let holder = lock.holder.clone().unwrap_or_else(|| default_holder(&words));
+    let holder = lock.holder.clone().unwrap_or_else(|| default_holder(&[caller.into()]));
     let key = lock.names.join("\n");
     around::check_room(place, &lock.names, &holder)?;
     let end_of_shell = async {
@@ -130,7 +139,7 @@ async fn keep(
     };
     let acquired = async {
         let Connected { manager, left, mut heard, .. } = connect(place, wait, &holder).await?;
-        nested::refuse(place, &manager, &lock.names, lock.into()).await?;
+        nested::refuse(place, &manager, &lock.names, lock.into(), nested::SKIP).await?;
         let hold = {
             let mut acquire = std::pin::pin!(locking::acquire(lock, ttl, left, &manager));
             let mut progress = Progress::new(&place.output);
@@ -164,6 +173,7 @@ async fn keep(
         max_hold: lock.max_hold,
         lock_delay: lock.lock_delay,
         on_loss: args.on_loss.signal(),
+        releasing: FuturesUnordered::new(),
     };
     let kept = keeper.keep(launcher, &lines, &mut signals).await;
     let code = kept.map_err(|error| broken("wait", &error))?;

@@ -6,5 +6,6 @@ use super::Place;
 
 /// Prepares the store, if it needs that.
 pub(crate) async fn run(place: &Place) -> Result<u8, Error> {
-    Ok(place.output.prepared(&latchwork::init(place.store.address()).await?))
+    let prepared = latchwork::init(place.store.address()).await;
+    Ok(place.output.prepared(&prepared.map_err(|error| place.store.blamed(error))?))
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use latchwork::store::clock::wall_time;
 use latchwork::store::{Key, Mode, Party, Snapshot};
 use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
 
 use crate::args::LockArgs;
+use crate::output::{Done, opens_by_reset};
 use crate::process::hold::Hold;
 
 /// Takes the locks as the command line asks.
@@ -62,9 +64,13 @@ async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
         Error::new(ErrorKind::TimedOut, message).store(manager.capabilities().store.clone())
     };
     for name in &args.names {
-        if let Ok(seen) = manager.inspect(name).await
-            && let Some(who) = in_the_way(args, &seen)
-        {
+        let Ok(seen) = manager.inspect(name).await else { continue };
+        if seen.holders.is_empty() && seen.linger.is_some() {
+            let done = Done::of(&seen).sentence(wall_time(), None);
+            let step = opens_by_reset(seen.key.as_str());
+            return error(format!("not free: {done}")).key(&seen.key).next_step(step);
+        }
+        if let Some(who) = in_the_way(args, &seen) {
             let step = format!("wait longer (--wait), or see latchwork show {name:?}");
             return error(format!("not free: {who}")).key(&seen.key).next_step(step);
         }
@@ -93,7 +99,7 @@ fn in_the_way(args: &LockArgs, seen: &Snapshot) -> Option<String> {
     };
     match (seen.holders.first(), seen.waiters.first()) {
         (Some(party), _) if !shares => Some(format!("held by {}", party.holder)),
-        (_, Some(party)) => Some(format!("{} is waiting for it already", party.holder)),
+        (_, Some(party)) => Some(format!("{} is ahead in the queue", party.holder)),
         _ => None,
     }
 }

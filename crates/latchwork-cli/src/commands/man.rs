@@ -1,6 +1,6 @@
 //! `latchwork man`: manual pages.
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 
 use crate::args::{Cli, ManArgs};
 use crate::exit;
@@ -10,13 +10,13 @@ use crate::output::Output;
 pub(crate) fn run(args: &ManArgs, output: &Output) -> u8 {
     let Some(directory) = &args.dir else {
         let mut page = Vec::new();
-        return match clap_mangen::Man::new(Cli::command()).render(&mut page) {
+        return match clap_mangen::Man::new(command()).render(&mut page) {
             Ok(()) => output.raw(&page),
             Err(error) => broken(output, &error.to_string()),
         };
     };
     let written = std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+        .and_then(|()| clap_mangen::generate_to(command(), directory));
     match written {
         Ok(()) => 0,
         Err(error) if directory.exists() && !directory.is_dir() => {
@@ -26,6 +26,11 @@ pub(crate) fn run(args: &ManArgs, output: &Output) -> u8 {
         }
         Err(error) => broken(output, &format!("{}: {error}", directory.display())),
     }
+}
+
+/// `help` has no page of its own, so no page names one.
+fn command() -> Command {
+    Cli::command().disable_help_subcommand(true)
 }
 
 fn broken(output: &Output, message: &str) -> u8 {

@@ -49,16 +49,8 @@ pub(crate) struct Place {
 impl Place {
     /// Connects to the store.
     async fn connect(&self) -> Result<LockManager, Error> {
-        let manager = latchwork::connect(self.store.address()).await.map_err(|error| {
-            // A command under a lock is not given the password of `--store`.
-            match around::is_inside() && error.kind() == ErrorKind::Denied {
-                true => error.next_step(
-                    "name the store by --store-file or LATCHWORK_STORE_FILE: commands under a lock \
-                     are given no password",
-                ),
-                false => error,
-            }
-        })?;
+        let connected = latchwork::connect(self.store.address()).await;
+        let manager = connected.map_err(|error| self.store.blamed(error))?;
         let manager = manager.namespace(&*self.namespace);
         Ok(match self.token_floor {
             Some(floor) => manager.token_floor(floor),
@@ -74,8 +66,10 @@ impl Place {
             return false;
         }
         if !self.store.is_default() {
-            let message =
-                format!("{} does not exist: nobody has taken a lock there", directory.display());
+            let message = format!(
+                "{} does not exist, so no lock is held there; check the path",
+                directory.display()
+            );
             self.output.note("missing", &message, &[]);
         }
         true
@@ -109,8 +103,8 @@ impl Place {
         {
             let other = other.display();
             let message = format!(
-                "this command uses {}, but there are locks in {other} as well, which it neither sees nor \
-                 respects; name one store for both with --store or LATCHWORK_STORE",
+                "this command uses {}, but {other} also has locks, and the two exclude nobody from each other; set \
+                 --store or LATCHWORK_STORE for both",
                 self.store.address()
             );
             output.note("two_stores", &message, &[]);
@@ -160,7 +154,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
     let done = runtime.block_on(async {
         place.tell();
         if takes_or_sees_locks(&cli.command) {
-            refuse_a_store_of_one_process(place.store.address())?;
+            refuse_a_store_of_one_process(&place.store)?;
         }
         match &cli.command {
             Command::Run(args) => run::run(args, &place).await,
@@ -207,15 +201,16 @@ fn takes_or_sees_locks(command: &Command) -> bool {
 
 /// Locks in `mem:` end with the process that took them, so they exclude no other command, and no
 /// other command can see them.
-fn refuse_a_store_of_one_process(store: &str) -> Result<(), Error> {
-    if !store.starts_with("mem:") {
+fn refuse_a_store_of_one_process(store: &Store) -> Result<(), Error> {
+    if !store.address().starts_with("mem:") {
         return Ok(());
     }
     let message =
         "store: mem: is the memory of one process; a lock there excludes no other command";
-    Err(Error::new(ErrorKind::Invalid, message).next_step(
+    let error = Error::new(ErrorKind::Invalid, message).next_step(
         "leave --store out for a directory of this user, or name a store that is shared",
-    ))
+    );
+    Err(store.blamed(error))
 }
 
 /// Gives what runs in the background a moment to end.

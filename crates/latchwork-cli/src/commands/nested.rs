@@ -92,6 +92,7 @@ pub(super) async fn refuse(
     manager: &LockManager,
     names: &[String],
     asked: Asked,
+    step: &str,
 ) -> Result<(), Error> {
     for name in names {
         let held = held_outside(place, manager, name).await?;
@@ -99,20 +100,27 @@ pub(super) async fn refuse(
         if !asked.is_free_beside(&modes)
             && let Some((outer, _)) = held.last()
         {
-            return Err(waits_for_itself(name, outer));
+            return Err(waits_for_itself(name, outer, step));
         }
     }
     Ok(())
 }
 
-fn waits_for_itself(name: &str, outer: &Outer) -> Error {
-    let who = if outer.hold().is_some() { "the shell" } else { "the command" };
+/// The next step for `run`.
+pub(super) const INHERIT: &str =
+    "use `latchwork run --inherit` to run under that hold, or another name";
+/// That for what cannot run under another hold.
+pub(super) const RENAME: &str = "use another name";
+/// That for `hold`.
+pub(super) const SKIP: &str = "leave out this `hold`, or use another name";
+
+fn waits_for_itself(name: &str, outer: &Outer, step: &str) -> Error {
+    let who = if outer.hold().is_some() { "shell" } else { "command" };
     let message = format!(
-        "{name:?} is held by {who} that runs this one (token {}): it would wait for itself",
+        "{name:?} is held by the {who} that started this command (token {}), so waiting would never end",
         outer.token
     );
-    Error::new(ErrorKind::Invalid, message)
-        .next_step("run it with `latchwork run --inherit` under that hold, or use another name")
+    Error::new(ErrorKind::Invalid, message).next_step(step)
 }
 
 /// Becomes the command, under the hold of the command around this one. Returns if it holds none of the
@@ -151,6 +159,7 @@ pub(super) async fn inherit(
             None => command.env_remove(name),
         };
     }
+    place.store.keep_over_exec();
     let failed = Failed::start(words, &command.exec());
     place.output.fail("Command", &failed.message);
     Ok(Some(failed.code))
@@ -163,23 +172,24 @@ async fn tokens_outside(
     names: &[String],
     asked: Asked,
 ) -> Result<Option<Vec<String>>, Error> {
-    let mut tokens = Vec::with_capacity(names.len());
+    let (mut tokens, mut missing) = (Vec::with_capacity(names.len()), Vec::new());
     for name in names {
         let held = held_outside(place, manager, name).await?;
         let enough = held.iter().rfind(|(_, mode)| asked.is_covered_by(*mode));
         match (enough, held.last()) {
             (Some((outer, _)), _) => tokens.push(outer.token.clone()),
             (None, Some((outer, mode))) => return Err(is_too_little(name, outer, *mode)),
-            (None, None) => {}
+            (None, None) => missing.push(name),
         }
     }
     if tokens.is_empty() {
         return Ok(None);
     }
-    if tokens.len() < names.len() {
-        let message = "the command that runs this one holds some of these locks, but not all";
+    if !missing.is_empty() {
+        let message = format!("the outer command holds some of these locks, but not {missing:?}");
         return Err(Error::new(ErrorKind::Invalid, message).next_step(
-            "take all of them in the outer command, or the others under names of their own",
+            "acquire all of them in the outer command, or run --inherit for those that it holds and a `run` of \
+             its own for the rest",
         ));
     }
     Ok(Some(tokens))
@@ -193,11 +203,11 @@ fn is_too_little(name: &str, outer: &Outer, mode: Mode) -> Error {
         Mode::Permits { take, of } => format!("with --permits {take}/{of}"),
     };
     let message = format!(
-        "{name:?} is held {held} outside of this command (token {}), which is not what this one asks for",
+        "the outer command holds {name:?} {held} (token {}), but this one asks for another kind or for more",
         outer.token
     );
     Error::new(ErrorKind::Invalid, message)
-        .next_step("let the outer command take as much as the inner one needs, in the same way")
+        .next_step("use the same kind in both, and acquire at least as much in the outer command")
 }
 
 #[cfg(test)]

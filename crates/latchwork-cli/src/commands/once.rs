@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 use latchwork::once::{Begun, Reset, Skipped};
 use latchwork::store::clock::wall_time;
-use latchwork::{Error, Period};
+use latchwork::{Error, ErrorKind, Period};
 
 use super::nested::{self, Asked};
 use super::under_lock::{Admitted, Task};
@@ -25,18 +25,21 @@ pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
         command: &words,
         holder: args.holder.as_deref(),
         max_hold: args.max_hold,
-        lock_delay: None,
+        lock_delay: args.lock_delay,
         wait: Some(variables::wait(args.wait)?.unwrap_or_default()),
         place,
     };
     let done = task.run(async |manager, wait| {
-        nested::refuse(place, manager, task.names, Asked::Alone).await?;
+        nested::refuse(place, manager, task.names, Asked::Alone, nested::RENAME).await?;
         let mut once = manager.once(&args.name, every);
         if let Some(ttl) = ttl {
             once = once.ttl(ttl);
         }
         if let Some(max_hold) = args.max_hold {
             once = once.max_hold(max_hold);
+        }
+        if let Some(delay) = args.lock_delay {
+            once = once.lock_delay(delay);
         }
         if args.force {
             // A run that is under way stays as it is, and is found to be running below.
@@ -51,7 +54,16 @@ pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
             Begun::Skipped(why) => Admitted::Nothing(skip(args, &why, place)),
         })
     });
-    done.await
+    done.await.map_err(|error| match error.hint() {
+        // The library names its own call beside the option.
+        Some(step) if error.kind() == ErrorKind::Mismatch && step.contains("Once::reset") => error
+            .next_step(format!(
+                "use one period on all hosts and check their clocks; then open the task with \
+                 `latchwork once --reset {:?}`",
+                args.name
+            )),
+        _ => error,
+    })
 }
 
 /// The period that the command line names. A reset names none, and does not depend on it.
@@ -61,7 +73,11 @@ fn period(args: &OnceArgs) -> Result<Period, Error> {
 
 /// Opens the task again if it is closed.
 async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
-    let (manager, output) = (place.connect().await?, &place.output);
+    let output = &place.output;
+    if place.is_missing() {
+        return Ok(output.reset(&args.name, false, None));
+    }
+    let manager = place.connect().await?;
     let reset = manager.once(&args.name, period(args)?).reset().await;
     super::close(&manager).await;
     let holder = match reset? {

@@ -24,13 +24,16 @@ impl<'a> Progress<'a> {
     pub(super) fn heard(&mut self, heard: Heard, key: &str) {
         match heard {
             Heard::Waiting(what, is_news) => {
-                if self.output.refreshes_lines() {
-                    self.last = Some(what);
-                    self.refresh();
-                } else if is_news {
+                let refreshes = self.output.refreshes_lines();
+                if is_news && (!refreshes || what.is_done()) {
+                    self.clear();
                     let holder = what.holder().map(|holder| ("holder", holder));
                     let fields: Vec<_> = [("key", key)].into_iter().chain(holder).collect();
                     self.output.note("waiting", &what.sentence(""), &fields);
+                }
+                if refreshes {
+                    self.last = Some(what);
+                    self.refresh();
                 }
             }
             Heard::TryFailed(message) => self.output.note("waiting", &message, &[("key", key)]),
@@ -51,7 +54,7 @@ impl<'a> Progress<'a> {
             0 => String::new(),
             _ => format!(" for {}", coarse(waited)),
         };
-        self.output.refresh_line(&what.sentence(&waited));
+        self.output.refresh_line(&what.line(&waited));
         self.shown = true;
     }
 

@@ -14,11 +14,22 @@ use crate::output::Output;
 
 /// Evicts the holders, and moves the token on so that they are fenced.
 pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
+    let output = &place.output;
+    if place.is_missing() {
+        let codes =
+            args.names.iter().map(|name| output.released(&place.key(name), &[], None, None));
+        return Ok(codes.max().unwrap_or(0));
+    }
     let manager = place.connect().await?;
     let mut code = 0;
     for name in &args.names {
         let released = manager.force_release(name).await?;
-        code = code.max(place.output.released(&place.key(name), &released.evicted, released.token));
+        let mut closed = None;
+        if released.evicted.is_empty() {
+            closed = Some(manager.inspect(name).await?).filter(|seen| seen.linger.is_some());
+        }
+        let (evicted, token) = (&released.evicted, released.token);
+        code = code.max(output.released(&place.key(name), evicted, token, closed.as_ref()));
     }
     super::close(&manager).await;
     Ok(code)
@@ -103,20 +114,18 @@ impl Asked {
             return Ok(codes.max().unwrap_or(0));
         }
         if let Some(pid) = self.another {
-            let message = format!(
-                "`latchwork hold` holds {what} for the shell that runs this command, but for process {pid}"
-            );
+            let message = format!("this shell holds {what}; process {pid} does");
             return Err(Error::new(ErrorKind::Invalid, message).next_step(format!(
-                "run the release in that shell; in a subshell of it, add --pid {pid}"
+                "run `latchwork release` there, or add --pid {pid} in a subshell of it"
             )));
         }
         if self.is_over {
-            output.fail("Lost", "the lock was released before, or lost: nothing is held any more");
+            output.fail("Lost", "nothing to release: the lock was released earlier, or lost");
             return Ok(exit::LOST);
         }
-        let message = format!("`latchwork hold` holds {what} for this shell");
+        let message = format!("this shell holds {what}");
         Err(Error::new(ErrorKind::Invalid, message)
-            .next_step("add --force and a name to take a lock away from its holder"))
+            .next_step("to take a lock from another holder, run `latchwork release --force NAME`"))
     }
 }
 

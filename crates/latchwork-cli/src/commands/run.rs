@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
         place,
     };
     let done = task.run(async |manager, wait| {
-        nested::refuse(place, manager, &lock.names, lock.into()).await?;
+        nested::refuse(place, manager, &lock.names, lock.into(), nested::INHERIT).await?;
         locking::acquire(lock, ttl, wait, manager).await.map(Admitted::Hold)
     });
     match done.await {
@@ -56,8 +56,8 @@ fn tell_if_words_may_be_a_command(place: &Place, names: &[String], words: &[OsSt
     }
     let command = command.to_string_lossy();
     let message = format!(
-        "all words before the -- are names of locks, also {second:?}, and {command:?} is the command; to run \
-         {second:?}, write a -- before it"
+        "{second:?} is read as the name of a second lock, and {command:?} as the command; to run {second:?}, write \
+         a -- before it"
     );
     place.output.note("names", &message, &[]);
 }

@@ -115,13 +115,14 @@ impl Task<'_> {
                     Loss::MaxHold => {
                         let longest = self.max_hold.unwrap_or_default();
                         format!(
-                            "--max-hold {0}: it was asked to end after {1}, to be gone before {0}",
+                            "--max-hold {0} reached: SIGTERM was sent after {1} so that the command ends within {0}",
                             coarse(longest),
                             coarse(asked_after(longest, ttl)),
                         )
                     }
                     Loss::Stalled => {
-                        "latchwork was stopped or starved until it had expired".to_owned()
+                        "latchwork did not run until it had expired (stopped, or the machine was overloaded)"
+                            .to_owned()
                     }
                 };
                 output.fail("Lost", &format!("lost {names}: {reason}; the command was ended"));
@@ -225,10 +226,11 @@ impl Session<'_> {
             // The client that took it away may have given it to another.
             None if matches!(ended, Ok(Ended::Lost(Loss::Told(_)))) => {}
             None => {
-                let longest = coarse(ttl.saturating_add(delay.unwrap_or_default()));
+                let delay = delay.unwrap_or_default();
+                let (least, longest) = (coarse(delay), coarse(ttl.saturating_add(delay)));
                 let message = format!(
-                    "{names} was not released, since the command did not end by itself: --lock-delay keeps it \
-                     closed for up to {longest}"
+                    "{names} was not released, because the command was killed: --lock-delay keeps it closed for at \
+                     least {least}, usually {longest}"
                 );
                 output.detail("closed", &message, &fields);
             }
@@ -256,7 +258,7 @@ impl Session<'_> {
                     if within(until.since(boot_time()), or_end(signals, closed)).await != Some(true)
                     {
                         let message = format!(
-                            "{names}: the period could not be closed, the task may be done again"
+                            "{names}: the period was not closed, so another host may run the task again"
                         );
                         output.fail("NotClosed", &message);
                         code = exit::UNREACHABLE;

@@ -122,7 +122,7 @@ pub(crate) enum Wish {
     Attach(Pid),
     /// To release its locks, if it keeps them for the process that runs the asking one or for the one named.
     Release(Option<Pid>),
-    /// The same if this key is one of them.
+    /// To release this one of its locks, in the same case.
     ReleaseKey(Option<Pid>, String),
 }
 

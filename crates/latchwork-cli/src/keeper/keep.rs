@@ -1,9 +1,11 @@
 //! A keeper's life once it holds the lock.
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
 use latchwork::{Error, ErrorKind};
@@ -38,6 +40,8 @@ pub(crate) struct Keeper {
     pub(crate) lock_delay: Option<Duration>,
     /// What the shell gets if the lock is lost.
     pub(crate) on_loss: Option<Signal>,
+    /// The releases of some of the locks, each with its answer.
+    pub(crate) releasing: FuturesUnordered<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 /// Why a keeper stops.
@@ -64,6 +68,7 @@ impl Keeper {
         signals: &mut Signals,
     ) -> io::Result<u8> {
         let stop = self.wait(launcher, lines, signals).await?;
+        while self.releasing.next().await.is_some() {}
         let names = self.hold.keys().replace('\n', ", ");
         if let Stop::Lost = stop {
             self.tell();
@@ -74,6 +79,8 @@ impl Keeper {
             return Ok(0);
         }
         let (code, message) = outcome(&names, self.hold.give_back(false).await);
+        // The next `hold` of the shell finds no keeper of what was released.
+        drop(self.requests);
         match stop {
             Stop::Asked(request) => request.answer(&Answer::Ended(code, message)).await,
             Stop::Unwanted | Stop::TooLate => return Ok(exit::BROKEN),
@@ -158,13 +165,28 @@ impl Keeper {
                     Wish::ReleaseKey(_, key) if !self.hold.names().contains(&key) => {
                         request.answer_at_once(&Answer::Unknown);
                     }
-                    Wish::Release(of) | Wish::ReleaseKey(of, _) => {
-                        if self.may_release(request.from, of) {
-                            return Ok(Stop::Asked(request));
+                    wish @ (Wish::Release(of) | Wish::ReleaseKey(of, _)) => {
+                        let key = match wish {
+                            Wish::ReleaseKey(_, key) => Some(key),
+                            _ => None,
+                        };
+                        if !self.may_release(request.from, of) {
+                            request.answer_at_once(&self.another());
+                            continue;
                         }
-                        request.answer_at_once(&self.another());
+                        let key = key.as_deref();
+                        let Some(guard) = key.and_then(|key| self.hold.take(key)) else {
+                            return Ok(Stop::Asked(request));
+                        };
+                        // The others go on, and are watched meanwhile.
+                        self.releasing.push(Box::pin(async move {
+                            let name = guard.key().to_string();
+                            let (code, message) = outcome(&name, guard.release().await);
+                            request.answer(&Answer::Ended(code, message)).await;
+                        }));
                     }
                 },
+                Some(()) = self.releasing.next() => {}
                 // A service manager signals the shell as well, and the shell may clean up under the lock.
                 signal = signals.next() => if asks_to_end(signal) && !self.is_attached {
                     return Ok(Stop::Unwanted);

@@ -78,6 +78,28 @@ pub(crate) fn runner_under(shell: Pid) -> Option<Pid> {
     None
 }
 
+/// The shell or script that a hold is for, for people: `pid 812, bash ./deploy.sh`. Without `--pid` it is the one that
+/// runs this process; the copy that a shell makes of itself for `$(...)` counts as that shell.
+pub(crate) fn caller(named: Option<Pid>) -> String {
+    let Some(mut pid) = named.or_else(getppid) else {
+        return "a process that has ended".to_owned();
+    };
+    while let Some(original) = parent(pid).filter(|_| named.is_none() && is_copy(pid)) {
+        pid = original;
+    }
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let words = String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ");
+    format!("pid {pid}, {words}")
+}
+
+/// Whether this process has run no program since it was forked (`PF_FORKNOEXEC`).
+fn is_copy(pid: Pid) -> bool {
+    const FORKNOEXEC: u64 = 0x40;
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let flags = stat.ok().and_then(|stat| StatLine::of(&stat)?.number(9));
+    flags.is_some_and(|flags: u64| flags & FORKNOEXEC != 0)
+}
+
 fn parent(pid: Pid) -> Option<Pid> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     Pid::from_raw(StatLine::of(&stat)?.number(4)?)

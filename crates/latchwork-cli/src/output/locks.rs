@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use latchwork::store::clock::wall_time;
-use latchwork::store::{Holder, Mode, Party, Snapshot};
+use latchwork::store::{Mode, Party, Snapshot};
 use latchwork::{FencingToken, Leader};
 use serde_json::json;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Done, Output, coarse, line, millis, plain, to_stderr};
+use super::{Done, Output, coarse, line, millis, opens_by_reset, plain, to_stderr};
 
 impl Output {
     /// `ls`: all of them.
@@ -89,20 +89,31 @@ impl Output {
         })
     }
 
-    /// `release --force`: who was evicted, and the token that fences them.
+    /// `release --force`: who was evicted, and the token that fences them. `closed` is the key if nobody holds it and
+    /// it is done.
     pub(crate) fn released(
         &self,
         name: &str,
         evicted: &[Party],
         token: Option<FencingToken>,
+        closed: Option<&Snapshot>,
     ) -> u8 {
         if self.json {
             let token = token.map(|token| token.to_string());
-            return self.print(&line(&json!({"key": name, "evicted": evicted, "token": token})));
+            let left = closed.and_then(|closed| closed.linger).map(millis);
+            return self.print(&line(
+                &json!({"key": name, "evicted": evicted, "token": token, "linger_ms": left}),
+            ));
         }
         let mut text = format!("{}: ", plain(name));
         match evicted {
-            [] => text.push_str("was not held"),
+            [] => match closed {
+                Some(closed) => {
+                    let step = opens_by_reset(name);
+                    let _ = write!(text, "not held, but {}; {}", done_text(closed), plain(&step));
+                }
+                None => text.push_str("was not held"),
+            },
             [one] => {
                 let _ = write!(text, "taken away from {}", plain(&one.holder.shown()));
             }
@@ -114,7 +125,9 @@ impl Output {
             let _ = write!(text, "; token {token} now fences earlier holders");
         }
         if !evicted.is_empty() {
-            text.push_str("; a holder learns of it at its next renewal, within a third of its ttl");
+            text.push_str(
+                "; the old holder notices at its next renewal, within a third of its ttl, and may work until then",
+            );
         }
         self.print(&text)
     }
@@ -151,13 +164,22 @@ fn snapshot_text(one: &Snapshot) -> String {
     }
     for party in &one.holders {
         let _ = write!(text, "\n  holder   {}", party_text(party));
+        if let Some(age) = party.age {
+            let _ = write!(text, ", held for {}", coarse(age));
+        }
+        if let Some(left) = party.remaining {
+            let _ = write!(text, ", expires in {} unless renewed", coarse(left));
+        }
     }
     for party in &one.waiters {
-        let _ = write!(text, "\n  waiting  {}", party_text(party));
+        let _ = write!(text, "\n  waiter   {}", party_text(party));
+        if let Some(age) = party.age {
+            let _ = write!(text, ", waiting for {}", coarse(age));
+        }
     }
     if let (false, Some(left)) = (one.holders.is_empty(), one.linger) {
         let _ = write!(text, "\n  closed   to others for {}", coarse(left));
-        let closing = done(one).closing(wall_time(), None);
+        let closing = Done::of(one).closing(wall_time(), None);
         if !closing.is_empty() {
             let _ = write!(text, " ({})", plain(closing.trim_start()));
         }
@@ -173,13 +195,7 @@ fn snapshot_text(one: &Snapshot) -> String {
 
 /// `done 01:00:14 UTC by web-2, next run possible in 14h`, of a key that is closed.
 fn done_text(one: &Snapshot) -> String {
-    plain(&done(one).sentence(wall_time(), None))
-}
-
-/// What is known of the end of the holder that closed a key.
-fn done(one: &Snapshot) -> Done {
-    let by = one.closed_by.as_ref();
-    Done { by: by.map(Holder::shown), at: by.and_then(|by| by.closed_at), left: one.linger }
+    plain(&Done::of(one).sentence(wall_time(), None))
 }
 
 /// The table of `ls`.
@@ -229,12 +245,6 @@ fn party_text(party: &Party) -> String {
         Mode::Permits { take, of } => {
             let _ = write!(text, ", {take} of {of} permits");
         }
-    }
-    if let Some(age) = party.age {
-        let _ = write!(text, ", came {} ago", coarse(age));
-    }
-    if let Some(left) = party.remaining {
-        let _ = write!(text, ", {} left unless renewed", coarse(left));
     }
     text
 }

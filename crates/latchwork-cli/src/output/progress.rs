@@ -25,7 +25,7 @@ impl Output {
             let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
             let columns = if columns == 0 { 80 } else { columns };
             let text = format!("latchwork: {}", plain(message));
-            put(&format!("{ERASE}{}", cut(&text, columns - 1)));
+            put(&format!("{ERASE}{}", cut(&text, columns.saturating_sub(1))));
         }
     }
 
@@ -37,16 +37,20 @@ impl Output {
     }
 }
 
-/// As much of a text as fits in so many columns.
-fn cut(text: &str, columns: usize) -> &str {
-    let mut width = 0;
+/// As much of a text as fits in so many columns, and dots where some is left out.
+fn cut(text: &str, columns: usize) -> String {
+    const DOTS: &str = "...";
+    let (mut width, mut kept) = (0, 0);
     for (at, c) in text.char_indices() {
         width += c.width().unwrap_or(0);
         if width > columns {
-            return &text[..at];
+            return format!("{}{}", &text[..kept], &DOTS[..columns.min(DOTS.len())]);
+        }
+        if width + DOTS.len() <= columns {
+            kept = at + c.len_utf8();
         }
     }
-    text
+    text.to_owned()
 }
 
 #[cfg(test)]
@@ -56,8 +60,10 @@ mod tests {
     #[test]
     fn a_line_is_cut_between_characters() {
         assert_eq!(cut("abc", 3), "abc");
-        assert_eq!(cut("abc", 2), "ab");
-        assert_eq!(cut("a锁b", 2), "a");
-        assert_eq!(cut("a锁b", 3), "a锁");
+        assert_eq!(cut("abc", 2), "..");
+        assert_eq!(cut("abcde", 4), "a...");
+        assert_eq!(cut("a锁bcd", 5), "a...");
+        assert_eq!(cut("a锁bcde", 6), "a锁...");
+        assert_eq!(cut("a锁bcd", 6), "a锁bcd");
     }
 }

@@ -6,8 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use latchwork::store::{Holder, Snapshot};
 
 use super::coarse;
+
+/// The next step for a task that is to run before its next period.
+pub(crate) fn opens_by_reset(name: &str) -> String {
+    format!("open it with `latchwork once --reset {name:?}`")
+}
 
 /// A key that is closed, as far as the store knows.
 pub(crate) struct Done {
@@ -20,6 +26,13 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// What is known of the end of the holder that closed a key.
+    pub(crate) fn of(seen: &Snapshot) -> Self {
+        let by = seen.closed_by.as_ref();
+        let at = by.and_then(|by| by.closed_at);
+        Self { by: by.map(Holder::shown), at, left: seen.linger }
+    }
+
     /// `done 02:00:14 by web-2, next run possible in 14h`, without what is not known.
     ///
     /// The time is of this zone; without one it is of UTC, and says so. `now` tells what today is.

@@ -33,6 +33,14 @@ impl Hold {
         self.names().join("\n")
     }
 
+    /// Takes one of several locks out, to release it before the others; `None` for the only one.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Guard> {
+        match self {
+            Self::Several(guards) => guards.take(key),
+            Self::One(_) | Self::Task(_) => None,
+        }
+    }
+
     /// The tokens, in the order of the keys.
     pub(crate) fn each_token(&self) -> Vec<String> {
         self.guards().iter().map(|guard| guard.token().to_string()).collect()

@@ -1,12 +1,13 @@
 //! Files that hold the address of a store.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use latchwork::{Error, ErrorKind};
+use latchwork::Error;
 
+use super::passed_on::is_passed_on;
 use super::variable;
 
 /// No address is longer.
@@ -28,20 +29,30 @@ pub(super) fn usual_places() -> Vec<PathBuf> {
 pub(super) fn read(file: &Path) -> Result<String, Error> {
     let invalid = |problem: String, step: &str| {
         let message = format!("store file {}: {problem}", file.display());
-        Error::new(ErrorKind::Invalid, message).next_step(step.to_owned())
+        Error::new(latchwork::ErrorKind::Invalid, message).next_step(step.to_owned())
     };
     let mut text = String::new();
     // It may be a pipe, so its length is not known before.
-    File::open(file)
-        .and_then(|opened| opened.take(LONGEST).read_to_string(&mut text))
-        .map_err(|error| invalid(error.to_string(), "check its name and its permissions"))?;
-    let lines = text.lines().map(str::trim);
+    let read = File::open(file).and_then(|it| it.take(LONGEST).read_to_string(&mut text));
+    read.map_err(|error| {
+        let step = match error.kind() {
+            ErrorKind::InvalidData => "save it as UTF-8",
+            ErrorKind::NotFound if is_passed_on(file) => {
+                "the latchwork command that named it has ended, or runs in another container; name a store file \
+                 of your own with --store-file or LATCHWORK_STORE_FILE"
+            }
+            _ => "check its name and its permissions",
+        };
+        invalid(error.to_string(), step)
+    })?;
+    // Some editors begin a file with a mark of its encoding.
+    let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim);
     let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next(), lines.next()) {
         (Some(address), None) => Ok(address.to_owned()),
         (None, _) => Err(invalid(
-            "no address in it".to_owned(),
-            "write one line into it, for example redis://:password@host",
+            "it is empty".to_owned(),
+            "write one address into it, for example redis://:password@host",
         )),
         (Some(_), Some(_)) => Err(invalid(
             "more than one line".to_owned(),
@@ -69,7 +80,10 @@ mod tests {
             read(&file).map_err(|error| error.to_string())
         };
         assert_eq!(read_of("# locks\n\n  redis://:pw@h1 \r\n").unwrap(), "redis://:pw@h1");
-        assert!(read_of("# nothing\n").unwrap_err().contains("no address"));
+        assert_eq!(read_of("\u{feff}redis://h1\r\n").unwrap(), "redis://h1");
+        assert!(read_of("# nothing\n").unwrap_err().contains("is empty"));
+        std::fs::write(&file, b"\xff\xfer\0").unwrap();
+        assert!(read(&file).unwrap_err().to_string().contains("save it as UTF-8"));
         let error = read_of("redis://:pw@h1\nredis://h2").unwrap_err();
         assert!(error.contains("more than one line") && !error.contains("pw"), "{error}");
         assert!(read(&folder.path().join("none")).unwrap_err().to_string().contains("none: "));

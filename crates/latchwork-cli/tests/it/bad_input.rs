@@ -25,6 +25,18 @@ const RUNNERS: &[Row] = &[
     (&["run", "x", "--permits", "0/1", "true"], 64, &["--permits", "at least 1"]),
     (&["run", "x", "--permits", "3/2", "true"], 64, &["--permits", "at most all"]),
     (&["run", "x", "--permits", "-1/2", "true"], 64, &["--permits", "2/5"]),
+    (
+        &["run", "x", "--permits", "1/99999999999", "true"],
+        64,
+        &["--permits", "out of range", "4294967295"],
+    ),
+    (&["run", "x", "--wait", "99999999999999999999", "true"], 64, &["--wait", "too long", "30d"]),
+    (
+        &["run", "a", "b-nowhere", "./job"],
+        127,
+        &["b-nowhere", "name of another lock", "NAME NAME --"],
+    ),
+    (&["once", "--every", "1d", "x", "--lock-delay", "long", "true"], 64, &["--lock-delay", TIME]),
     (&["run", "x", "--permits", "2", "true"], 64, &["--permits", "2/5"]),
     (&["run", "--read", "--write", "x", "true"], 64, &["--read", "--write"]),
     (&["run", "--read", "--permits", "1/2", "x", "true"], 64, &["--read", "--permits"]),
@@ -79,10 +91,10 @@ const OTHERS: &[Row] = &[
     (&["attach", "0123456789abcdef0123456789abcdef"], 64, &["<SHELL>"]),
     (&["attach", "0123456789abcdef0123456789abcdef", "x"], 64, &["process", "$$"]),
     (&["attach", "0123456789abcdef0123456789abcdef", "4194305"], 64, &["4194305", "evaluate"]),
-    (&["attach", "0123456789abcdef0123456789abcdef", "1"], 73, &["not held any more", "again"]),
+    (&["attach", "0123456789abcdef0123456789abcdef", "1"], 73, &["no longer held", "again"]),
     (&["release", "--pid", "0"], 64, &["--pid", "process"]),
     (&["release", "--pid", "1", "--force", "x"], 64, &["--pid", "--force"]),
-    (&["release"], 64, &["no lock for this shell", "--force"]),
+    (&["release"], 64, &["this shell holds no lock", "--force"]),
     (&["release", "x"], 64, &["\"x\"", "--force"]),
     (&["release", "--force"], 64, &["<NAME>"]),
     (&["show"], 64, &["<NAME>"]),
@@ -152,6 +164,33 @@ fn bad_input_to_what_runs_commands_is_named() {
 #[test]
 fn bad_input_to_other_verbs_is_named() {
     check(OTHERS);
+}
+
+/// For programs and their logs: what may have been meant, and how the command is written.
+#[test]
+fn json_errors_of_the_command_line_carry_the_tip() {
+    let store = Store::new();
+    for (args, parts) in [
+        (
+            &["runn", "x"][..],
+            ["unrecognized subcommand 'runn'; tip: ", "'run'", "; Usage: latchwork"],
+        ),
+        (
+            &["run", "--waitt", "5", "x"],
+            ["'--waitt' found; tip: ", "'--wait'", "; Usage: latchwork run"],
+        ),
+        (
+            &["completions", "tcsh"],
+            ["[possible values: bash", "; tip: ", "; for more information, try --help"],
+        ),
+    ] {
+        let done = output(&store, &[&["--json"], args].concat());
+        let value: serde_json::Value = serde_json::from_str(&done.stderr).unwrap();
+        let message = value["error"]["message"].as_str().unwrap();
+        for part in parts {
+            assert!(message.contains(part), "{part:?} in {message:?}");
+        }
+    }
 }
 
 /// Bytes that are no text cannot be a key.

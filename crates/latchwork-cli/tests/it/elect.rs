@@ -49,6 +49,8 @@ fn the_next_candidate_follows_a_leader_that_is_killed() {
 #[test]
 fn an_observer_sees_terms_of_half_a_second() {
     let store = Store::new();
+    // Until there is a directory, an observer has nothing to watch.
+    assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
     let observer = Running::start(store.latchwork(&["elect", "--observe", "x"]));
     assert_eq!(observer.stdout.next().as_deref(), Some("x: nobody leads"));
     for _ in 0..5 {
@@ -205,7 +207,7 @@ fn an_observer_goes_on_when_the_store_does() {
     let observer = Running::start(command);
     assert_eq!(observer.stdout.next().as_deref(), Some("x: nobody leads"));
     server.stop().unwrap();
-    observer.stderr.until("cannot tell who leads");
+    observer.stderr.until("cannot read the leader");
     server.cont().unwrap();
     let leader = candidate_at(&server.url(), &store, "one", &[]);
     let term = term(&leader);

@@ -115,6 +115,55 @@ fn several_holds_of_a_shell_are_released_by_name() {
     no_keeper_is_left(&store);
 }
 
+/// A person who waits sees which script to look at, and the keeper's number would say nothing.
+#[test]
+fn the_holder_of_a_hold_is_its_shell_or_script() {
+    let store = Store::new();
+    let show = "latchwork show x | grep holder; echo $$";
+    let script_text = format!("held=$(latchwork hold x) && eval \"$held\" || exit; {show}");
+    fs::write(store.file("deploy.sh"), &script_text).unwrap();
+    for shell in ["bash", "dash"] {
+        let mut command = Command::new(shell);
+        command.arg(store.file("deploy.sh")).env("PATH", path());
+        let done = Running::start(store.at_this_store(command)).finish();
+        let [holder, pid] = &done.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{done:?}")
+        };
+        assert!(holder.contains(&format!("latchwork hold for pid {pid}, {shell} ")), "{done:?}");
+        assert!(holder.contains("deploy.sh, held for "), "{done:?}");
+    }
+}
+
+/// The keeper of both goes on for the other, up to its release.
+#[test]
+fn a_release_frees_only_the_names_it_is_given() {
+    let store = Store::new();
+    let done = run(
+        &store,
+        "eval \"$(latchwork hold a b c)\" || exit; each() { for n in a b c; do latchwork status $n; done; }; \
+         latchwork release b && each; latchwork run b true && echo ran; latchwork release b; echo $?; \
+         latchwork release a c && each; latchwork release; echo $?",
+    );
+    let expected = "held\nfree\nheld\nran\n64\nfree\nfree\nfree\n73\n";
+    assert_eq!(done.stdout, expected, "{done:?}");
+    no_keeper_is_left(&store);
+}
+
+/// What is left of a hold ends with the shell, and its loss is told.
+#[test]
+fn the_rest_of_a_hold_is_still_watched() {
+    let store = Store::new();
+    let text = "trap 'echo told; exit 9' TERM; eval \"$(latchwork hold --ttl 1s a b)\" || exit; \
+                latchwork release a; echo up; while :; do sleep 0.1; done";
+    let shell = Running::start(script(&store, "bash", text));
+    shell.stdout.until("up");
+    assert_eq!(store.output(&["run", "--wait", "0", "a", "true"]).code(), 0);
+    assert_eq!(store.output(&["release", "--force", "b"]).code(), 0);
+    shell.stdout.until("told");
+    assert_eq!(shell.finish().code(), 9);
+    no_keeper_is_left(&store);
+}
+
 /// In a name, a newline ends nothing.
 #[test]
 fn a_hold_is_released_by_any_name() {
@@ -153,7 +202,7 @@ fn what_is_not_held_is_not_released() {
     assert!(done.stderr.contains("holds no lock \"y\""), "{done:?}");
     let done = run(&store, "eval \"$(latchwork hold x)\"; latchwork release; latchwork release");
     assert_eq!(done.code(), 73, "{done:?}");
-    assert!(done.stderr.contains("released before, or lost"), "{done:?}");
+    assert!(done.stderr.contains("released earlier, or lost"), "{done:?}");
     no_keeper_is_left(&store);
 }
 
@@ -208,8 +257,11 @@ fn an_interrupted_hold_withdraws() {
     waiting.stderr.until("waiting for");
     waiting.signal(Signal::INT);
     no_keeper_is_left(&store);
-    let shown = store.output(&["--json", "show", "x"]).stdout;
-    assert!(shown.contains("\"waiters\":[]"), "{shown}");
+    // A process that ends shows no words before it lets go of its files.
+    eventually("the withdrawal", || {
+        let shown = store.output(&["--json", "show", "x"]).stdout;
+        shown.contains("\"waiters\":[]").then_some(())
+    });
 }
 
 /// A pipe that the keeper kept open would never end.

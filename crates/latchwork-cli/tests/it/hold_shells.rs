@@ -80,7 +80,7 @@ fn a_hold_of_one_shell_is_not_that_of_another() {
         "held=$(latchwork hold x) && eval \"$held\" && latchwork release || exit; eval \"$held\"";
     let done = run(&store, text);
     assert_eq!(done.code(), 73, "{done:?}");
-    assert!(done.stderr.contains("not held any more"), "{done:?}");
+    assert!(done.stderr.contains("no longer held"), "{done:?}");
     no_keeper_is_left(&store);
 }
 

@@ -23,6 +23,7 @@ mod kinds;
 mod loss;
 mod nested;
 mod once;
+mod packaging;
 mod recipes;
 mod redis;
 mod run;

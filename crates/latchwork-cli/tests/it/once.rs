@@ -72,7 +72,7 @@ fn time_of_day(ms: &Value) -> String {
 }
 
 #[test]
-fn a_later_host_is_told_who_did_the_task_and_when() {
+fn a_skip_names_the_host_and_time_of_the_run() {
     on_files_and_redis(|store, at| {
         assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
         let skipped = report(store, at, &["--holder", "web-3"]);
@@ -129,7 +129,7 @@ fn show_ls_and_status_tell_who_did_a_task_and_when() {
         // One that waits for the name is told that nobody holds it.
         let waited = says(&["run", "--wait", "0.2", "report", "--", "true"]);
         assert_eq!(waited.code(), 75, "{waited:?}");
-        assert!(waited.stderr.contains("timed out after 200ms: closed by web-2"), "{waited:?}");
+        assert!(waited.stderr.contains("timed out after 200ms: done by web-2,"), "{waited:?}");
         // Open again, nobody has closed it.
         assert_eq!(says(&["once", "--reset", "report"]).code(), 0);
         assert_eq!(json(&says(&["--json", "show", "report"]).stdout)["closed_by"], Value::Null);
@@ -162,6 +162,38 @@ fn a_task_that_was_closed_without_a_name_is_done() {
     assert!(list.contains("(done)"), "{list}");
 }
 
+/// `run`, `hold` and `elect` of the name wait for the end of a period, which may be far away.
+#[test]
+fn a_name_that_is_done_says_so_to_other_verbs() {
+    on_files_and_redis(|store, at| {
+        assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
+        let says = |text: &str| {
+            assert!(
+                text.contains("done ") && text.contains(" by web-2, next run possible"),
+                "{text}"
+            );
+            assert!(text.contains("`latchwork once --reset \"report\"`"), "{text}");
+        };
+        for verb in [&["run", "-v"][..], &["elect", "-v"], &["hold", "-v"]] {
+            let words =
+                [at, verb, &["report"], if verb[0] == "hold" { &[] } else { &["--", "true"] }];
+            let waiting = Running::start(store.latchwork(&words.concat()));
+            says(&waiting.stderr.until("waiting for"));
+        }
+        for wait in ["0", "300ms"] {
+            let words = [at, &["run", "--wait", wait, "report", "--", "true"]].concat();
+            let busy = store.output(&words);
+            assert_eq!(busy.code(), 75, "{busy:?}");
+            assert!(busy.stderr.contains("by web-2"), "{busy:?}");
+            assert!(busy.stderr.contains("latchwork once --reset \"report\""), "{busy:?}");
+            assert!(!busy.stderr.contains("may be free"), "{busy:?}");
+        }
+        let released = store.output(&[at, &["release", "--force", "report"]].concat());
+        assert!(released.stdout.starts_with("report: not held, but done"), "{released:?}");
+        says(&released.stdout);
+    });
+}
+
 /// A host with a wrong clock, or another period, is named.
 #[test]
 fn a_task_that_is_closed_for_another_period_names_who_closed_it() {
@@ -174,6 +206,9 @@ fn a_task_that_is_closed_for_another_period_names_who_closed_it() {
             refused.stderr.contains(" (by web-2), but its period (1d in UTC) ends in "),
             "{refused:?}"
         );
+        let error = refused.stderr.split(" ends in ").nth(1).unwrap();
+        let length = error.split(": ").next().unwrap();
+        assert!(length.contains(['h', 'm']), "as people write it: {length}");
     });
 }
 
@@ -222,7 +257,7 @@ fn h114_a_reset_opens_a_task_that_a_wrong_clock_closed() {
     assert_eq!(Running::start(ahead).finish().stdout, "ran\n");
     let refused = store.output(&words);
     assert_eq!((refused.code(), &*refused.stdout), (78, ""), "{refused:?}");
-    assert!(refused.stderr.contains("latchwork once --reset NAME"), "{refused:?}");
+    assert!(refused.stderr.contains("latchwork once --reset \"report\""), "{refused:?}");
     assert_eq!(store.output(&["release", "--force", "report"]).code(), 0);
     assert_eq!(store.output(&words).code(), 78, "it takes a hold away, and nobody holds it");
     let reset = store.output(&["once", "--reset", "report"]);
@@ -395,7 +430,10 @@ fn a_period_that_could_not_be_closed_is_told() {
     let run = ends_after(&store, &mut server, "2s", |server| server.stop().unwrap());
     let done = run.finish();
     assert_eq!(done.code(), 69, "{done:?}");
-    assert!(done.stderr.contains("could not be closed, the task may be done again"), "{done:?}");
+    assert!(
+        done.stderr.contains("the period was not closed, so another host may run the task again"),
+        "{done:?}"
+    );
 }
 
 #[test]

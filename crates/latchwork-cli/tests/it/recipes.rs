@@ -86,6 +86,35 @@ fn a_second_deployment_does_nothing_when_its_wait_is_over() {
     }
 }
 
+/// The variables of a hold stay exported after its release, while somebody else deploys.
+#[test]
+fn a_deployment_takes_no_variable_for_a_lock() {
+    let store = Store::new();
+    steps(&store, "");
+    write(&store, "deploy-run.sh", &recipe("deploy-run.sh"));
+    let shell = |text: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", text]).env("PATH", path()).current_dir(store.file(""));
+        Running::start(store.at_this_store(command))
+    };
+    let hold = "held=$(latchwork hold deploy/shop) && eval \"$held\" || exit; ";
+    let script = "DEPLOY_WAIT=0 ./deploy-run.sh; echo $?";
+    let under_its_hold = shell(&format!("{hold}{script}")).finish();
+    assert_eq!(under_its_hold.stdout, "0\n", "{under_its_hold:?}");
+    fs::remove_file(store.file("all")).unwrap();
+    until_free(&store, "deploy/shop");
+    let later = "test \"$LATCHWORK_KEY\" = deploy/shop || exit; until [ -e \"$TRACE/go\" ]; do sleep 0.05; done; ";
+    let shell = shell(&format!("{hold}latchwork release; echo released; {later}{script}"));
+    shell.stdout.until("released");
+    let other =
+        store.latchwork(&["run", "deploy/shop", "--", "sh", "-c", "echo up; exec sleep 600"]);
+    let other = Running::start(other);
+    other.stdout.until("up");
+    write(&store, "go", "");
+    let end = shell.finish();
+    assert_eq!((&*end.stdout, done(&store)), ("75\n", Vec::new()), "{end:?}");
+}
+
 /// Somebody takes the lock away, as a store does that was silent for a ttl.
 #[test]
 fn a_deployment_that_loses_its_lock_stops_within_a_step() {

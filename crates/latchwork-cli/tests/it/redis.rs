@@ -89,7 +89,7 @@ fn holder_and_waiter_are_shown_with_their_age() {
         assert!(age >= least && age <= start.elapsed(), "{least:?} {json}");
     }
     let text = latchwork(&store, &server, &["show", "nightly"]).finish().stdout;
-    assert!(text.contains("came 1s ago") || text.contains("came 2s ago"), "{text}");
+    assert!(text.contains("waiting for 1s") || text.contains("waiting for 2s"), "{text}");
 }
 
 #[test]

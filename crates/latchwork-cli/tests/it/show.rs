@@ -25,7 +25,7 @@ fn shows_holder_waiters_and_token() {
     let waiter = store.waiter("true");
     let text = store.output(&["show", "x"]).stdout;
     assert!(text.starts_with("x: held (a mutex)\n  holder   me, "), "{text}");
-    assert!(text.contains("\n  waiting  "), "{text}");
+    assert!(text.contains("\n  waiter   "), "{text}");
     assert!(text.contains(&format!("\n  token    {}\n", ready.token)), "{text}");
     let value = json(&store, &["show", "x"]);
     assert_eq!(value["key"], "x");

@@ -95,14 +95,9 @@ fn a_password_on_the_command_line_is_overwritten() {
     let arguments = run.stdout.next().unwrap();
     assert!(arguments.contains("redis://*"), "{arguments}");
     assert!(!arguments.contains(PASSWORD), "{arguments}");
-    let mut store_variable = None;
     while let Some(line) = run.stdout.next().filter(|line| line != "end") {
-        assert!(!line.contains(PASSWORD), "{line}");
-        if let Some(value) = line.strip_prefix("LATCHWORK_STORE=") {
-            store_variable = Some(value.to_owned());
-        }
+        assert!(!line.contains(PASSWORD) && !line.starts_with("LATCHWORK_STORE="), "{line}");
     }
-    assert_eq!(store_variable.unwrap(), address.replace(&format!(":{PASSWORD}@"), ""));
     // Neither latchwork nor its guardian.
     let shown = Running::start({
         let mut ps = store.script("cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'");
@@ -129,15 +124,39 @@ fn a_store_file_keeps_the_password_and_serves_inner_commands() {
     assert_eq!((done.code(), &*done.stdout, &*done.stderr), (0, &*expected, ""));
 }
 
+/// However the address is given, and at any depth.
 #[test]
-fn an_inner_command_without_the_password_is_told_what_to_do() {
+fn a_command_gets_no_password_and_its_inner_commands_work() {
     let store = Store::new();
     let (_server, address) = server();
     let binary = env!("CARGO_BIN_EXE_latchwork");
-    let args = ["--store", &address, "run", "x", "--", binary, "show", "x"];
-    let done = homeless_output(&store, &args);
-    assert_eq!(done.code(), 77, "{done:?}");
-    assert!(done.stderr.contains("--store-file"), "{done:?}");
+    let ends = "env | grep -c s3[c]ret; '{binary}' status x".replace("{binary}", binary);
+    let nested = format!(
+        "'{binary}' run --inherit x -- sh -c \"$ENDS\"; '{binary}' run y -- sh -c \"$ENDS\""
+    );
+    let script = format!("{ends}; {nested}");
+    let words = ["run", "x", "--", "sh", "-c", &script];
+    let by_option = homeless(&store, &[&["--store", &address][..], &words].concat());
+    let mut by_variable = homeless(&store, &words);
+    by_variable.env("LATCHWORK_STORE", &address);
+    for mut command in [by_option, by_variable] {
+        command.env("ENDS", &ends);
+        let done = Running::start(command).finish();
+        let expected = "0\nheld\n".repeat(3);
+        assert_eq!((&*done.stdout, &*done.stderr), (&*expected, ""), "{done:?}");
+    }
+}
+
+/// What runs on after its lock is told to name a store itself.
+#[test]
+fn a_store_that_was_passed_on_ends_with_its_command() {
+    let store = Store::new();
+    let (_server, address) = server();
+    let words = ["--store", &address, "run", "x", "--", "sh", "-c", "echo $LATCHWORK_STORE_FILE"];
+    let file = homeless_output(&store, &words).stdout;
+    let done = homeless_output(&store, &["--store-file", file.trim(), "ls"]);
+    assert_eq!(done.code(), 64, "{done:?}");
+    assert!(done.stderr.contains("latchwork command that named it has ended"), "{done:?}");
 }
 
 #[test]
@@ -155,21 +174,19 @@ fn a_store_file_that_others_may_read_is_told() {
     assert!(done.stderr.contains("other users may read the password"), "{done:?}");
 }
 
-/// `--store-file <(..)` can be read once: the command cannot read it again.
+/// `--store-file <(..)` can be read once: the command gets a file that can be read again.
 #[test]
 fn a_store_file_that_is_a_pipe_is_not_handed_on() {
     let store = Store::new();
     let (_server, address) = server();
-    let script = "latchwork --store-file <(echo \"$ADDRESS\") run x -- env";
+    let script = "latchwork --store-file <(echo \"$ADDRESS\") run x -- \
+                  sh -c 'env | grep ^LATCHWORK_STORE=; latchwork status x'";
     let mut command = Command::new("bash");
     command.args(["-c", script]).env("PATH", crate::hold::path()).env("ADDRESS", &address);
     let mut command = store.at_this_store(command);
     command.env_remove("LATCHWORK_STORE");
     let done = Running::start(command).finish();
-    let without = address.replace(&format!(":{PASSWORD}@"), "");
-    assert_eq!(done.code(), 0, "{done:?}");
-    assert!(done.stdout.contains(&format!("\nLATCHWORK_STORE={without}\n")), "{done:?}");
-    assert!(!done.stdout.contains("LATCHWORK_STORE_FILE"), "{done:?}");
+    assert_eq!((done.code(), &*done.stdout), (0, "held\n"), "{done:?}");
 }
 
 /// The command may go to another directory, and latchwork there must mean the same store.
@@ -183,6 +200,28 @@ fn a_relative_directory_is_the_same_everywhere() {
     let done = Running::start(command).finish();
     assert_eq!((done.code(), &*done.stdout), (0, "held\n"), "{done:?}");
     assert!(store.file("here").is_dir());
+}
+
+/// The variable, the option or the file: whoever has set all three looks in the right one.
+#[test]
+fn a_wrong_address_is_named_by_where_it_came_from() {
+    let store = Store::new();
+    let file = store.file("locks.url");
+    store_file(&file, "\u{feff}redi://h\n");
+    let named =
+        format!("store file {}: the scheme is unknown; did you mean redis:?", file.display());
+    for verb in ["ls", "doctor", "init"] {
+        let by_file = homeless_output(&store, &["--store-file", file.to_str().unwrap(), verb]);
+        assert!(by_file.stderr.contains(&named), "{by_file:?}");
+        let by_option = homeless_output(&store, &["--store", "etcd://h?ttls=3", verb]);
+        let named = "--store: the option \"ttls\" is unknown; the ttl is set on the lock";
+        assert!(by_option.stderr.contains(named), "{by_option:?}");
+        let mut by_variable = homeless(&store, &[verb]);
+        by_variable.env("LATCHWORK_STORE", "redis://h:x");
+        let by_variable = Running::start(by_variable).finish();
+        assert!(by_variable.stderr.contains("LATCHWORK_STORE: "), "{by_variable:?}");
+        assert_eq!(by_variable.code(), 64);
+    }
 }
 
 /// However the address is written.
@@ -226,7 +265,7 @@ fn a_release_of_an_own_hold_needs_no_store() {
     command.env_remove("HOME");
     let done = Running::start(command).finish();
     assert_eq!(done.code(), 64, "{done:?}");
-    assert!(done.stderr.contains("holds no lock for this shell"), "{done:?}");
+    assert!(done.stderr.contains("this shell holds no lock"), "{done:?}");
 }
 
 #[test]
@@ -234,7 +273,7 @@ fn a_store_file_that_says_nothing_is_refused() {
     let store = Store::new();
     let file = store.file("locks.url");
     for (text, problem) in
-        [("", "no address"), ("# mine\n\n", "no address"), ("mem:\nmem:\n", "more than one line")]
+        [("", "it is empty"), ("# mine\n\n", "it is empty"), ("mem:\nmem:\n", "more than one line")]
     {
         store_file(&file, text);
         let done = store.output(&["--store-file", file.to_str().unwrap(), "ls"]);
@@ -263,7 +302,7 @@ fn a_second_default_directory_is_told() {
     assert_eq!((in_cron.code(), &*in_cron.stderr), (0, ""));
     let told = in_shell(&args);
     assert_eq!(told.code(), 0, "{told:?}");
-    assert!(told.stderr.contains("home/.local/state/latchwork as well"), "{told:?}");
+    assert!(told.stderr.contains("home/.local/state/latchwork also has locks"), "{told:?}");
     assert_eq!(in_shell(&["--quiet", "run", "x", "--", "true"]).stderr, "");
     // Who names a store has chosen.
     let named = format!("file://{}", store.file("xdg/latchwork").display());
@@ -273,7 +312,13 @@ fn a_second_default_directory_is_told() {
 #[test]
 fn commands_that_only_read_make_no_directory() {
     let store = Store::new();
-    for args in [&["ls"][..], &["show", "x"], &["status", "x"]] {
+    for args in [
+        &["ls"][..],
+        &["show", "x"],
+        &["status", "x"],
+        &["release", "--force", "x"],
+        &["once", "--reset", "x"],
+    ] {
         let done = store.output(args);
         assert!(done.stderr.contains("does not exist"), "{done:?}");
         assert_eq!(done.code(), i32::from(args[0] == "status"), "{done:?}");
@@ -282,4 +327,17 @@ fn commands_that_only_read_make_no_directory() {
         assert!(!done.stderr.contains("does not exist"), "{done:?}");
         assert!(!store.file("home").exists(), "{args:?}");
     }
+}
+
+/// It waits for the directory instead.
+#[test]
+fn an_observer_of_an_election_makes_no_directory() {
+    let store = Store::new();
+    let observer = Running::start(store.latchwork(&["elect", "--observe", "x"]));
+    observer.stderr.until("does not exist");
+    observer.stdout.until("x: nobody leads");
+    assert!(!store.path().exists());
+    let leader = store.latchwork(&["elect", "--candidate", "me", "x", "--", "sleep", "300"]);
+    let _leader = Running::start(leader);
+    observer.stdout.until("me");
 }

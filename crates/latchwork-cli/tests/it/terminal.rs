@@ -333,6 +333,20 @@ fn the_line_about_waiting_is_kept_up_to_date() {
     terminal.shows("\r\x1b[Kgot");
 }
 
+/// On 80 columns the name of a holder is shortened, and the place is not.
+#[test]
+fn a_waiter_sees_its_place_on_a_narrow_terminal() {
+    let store = Store::new();
+    let holder = store.holder(&["--holder", &"h".repeat(100)], "sleep 300; echo x");
+    holder.ready();
+    let _second = store.waiter("true");
+    let mut terminal = Terminal::bash(&store);
+    terminal.line("stty cols 80; latchwork run --fair x -- echo go't'");
+    let line = "\r\x1b[Klatchwork: waiting for \"x\", 2nd in the queue, held by hhh";
+    terminal.shows(line);
+    terminal.shows("hhh...\r");
+}
+
 /// What is typed in the foreground is not written over.
 #[test]
 fn a_background_job_tells_once_that_it_waits() {

@@ -136,22 +136,38 @@ fn invalid(message: String) -> Error {
 /// Returns the error for an unknown option of an address: it names the nearest known option, and
 /// all of them. It does not repeat the option, which may be a password in the wrong place.
 pub fn unknown_option(name: &str, known: &[&str]) -> Error {
-    /// How much alike two names are that one may be mistyped for, from 0 to 1.
-    const ALIKE: f64 = 0.75;
-    /// From where on it is one that is mistyped for sure.
+    /// A name at least this similar to a known one is a mistyped one.
     const MISTYPED: f64 = 0.9;
-    let alike = |option: &&str| strsim::jaro_winkler(name, option);
-    let nearest = known.iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
-    let hint = match nearest.filter(|option| alike(option) >= ALIKE) {
+    /// An option of a lock, which some users write into the address.
+    const TTL: &str = "ttl";
+    let hint = match nearest(name, known) {
+        _ if likeness(name, TTL) >= MISTYPED => {
+            "the ttl is set on the lock (`ttl`, or --ttl of the command), not in the address; "
+                .to_owned()
+        }
         Some(option) => format!("did you mean {option}? "),
         None => String::new(),
     };
-    let message = match nearest.filter(|option| alike(option) >= MISTYPED) {
-        Some(_) => format!("store: the option {name:?} is unknown"),
-        None => "store: an option is unknown".to_owned(),
+    let all = known.iter().chain(&[TTL]);
+    let message = match all.into_iter().any(|option| likeness(name, option) >= MISTYPED) {
+        true => format!("store: the option {name:?} is unknown"),
+        false => "store: an option is unknown".to_owned(),
     };
     Error::new(ErrorKind::Invalid, message)
         .next_step(format!("{hint}the options are: {}", known.join(", ")))
+}
+
+/// The one of these words that this one may be mistyped for.
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    /// How much alike two words are then.
+    const ALIKE: f64 = 0.75;
+    let best = known.iter().max_by(|a, b| likeness(word, a).total_cmp(&likeness(word, b)));
+    best.copied().filter(|known| likeness(word, known) >= ALIKE)
+}
+
+/// How much alike two words are, from 0 to 1.
+fn likeness(one: &str, other: &str) -> f64 {
+    strsim::jaro_winkler(one, other)
 }
 
 #[cfg(test)]
@@ -212,6 +228,8 @@ mod tests {
         let known = ["guard", "max_ttl", "min_replicas"];
         let error = unknown_option("gaurd", &known).to_string();
         assert!(error.contains("did you mean guard? the options are: guard, max_ttl"), "{error}");
+        let error = unknown_option("ttls", &["ca", "cert"]).to_string();
+        assert!(error.contains("\"ttls\" is unknown") && error.contains("--ttl"), "{error}");
         let error = unknown_option("colour", &known).to_string();
         assert!(!error.contains("did you mean"), "{error}");
     }

@@ -74,7 +74,9 @@ impl fmt::Display for InTheWay {
                 write!(f, "held by {holder}, and {ahead} waited before this one")
             }
             Self::Holder(holder, _) => write!(f, "held by {holder}"),
-            Self::Closed(holder) => write!(f, "closed by {holder}"),
+            Self::Closed(holder) => {
+                write!(f, "done by {holder}, closed until its period is over")
+            }
             Self::Quarantine(left) => {
                 f.write_str("the store may have lost locks and is in quarantine")?;
                 match left {

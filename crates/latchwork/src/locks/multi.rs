@@ -231,6 +231,14 @@ impl MultiGuard {
         &self.0
     }
 
+    /// Takes out the guard of one key, to release it before the others.
+    ///
+    /// `None` if no guard has this key, or if it is the only one: [`release`](MultiGuard::release) that.
+    pub fn take(&mut self, key: &str) -> Option<Guard> {
+        let at = self.0.iter().position(|guard| guard.key().as_str() == key)?;
+        (self.0.len() > 1).then(|| self.0.remove(at))
+    }
+
     /// Returns each key with its token.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, FencingToken)> {
         self.0.iter().map(|guard| (guard.key().as_str(), guard.token()))

@@ -12,8 +12,11 @@ use crate::wait::acquire::Admission;
 use crate::wait::patience::Patience;
 use latchwork_store::{Error, ErrorKind, Lost};
 
+mod length;
 mod reset;
 mod skipped;
+
+use self::length::shown;
 
 pub use self::reset::Reset;
 pub use self::skipped::Skipped;
@@ -270,9 +273,9 @@ impl Once {
         let message = format!(
             "once: the task is closed for another {}{by}, but its period ({}) ends in {}: it was \
              run with another period or time zone, or on a host whose clock was wrong",
-            in_words(left),
+            shown(left),
             self.every,
-            in_words(ends_in),
+            shown(ends_in),
         );
         let error = Error::new(ErrorKind::Mismatch, message)
             .store(self.lock.engine().capabilities.store.clone())
@@ -306,17 +309,6 @@ impl Once {
             Ok(result) => run.finish(result).await,
             Err(lost) => OnceOutcome::Lost(lost),
         })
-    }
-}
-
-/// A length of time in its two largest units: `15h 44m`.
-fn in_words(length: Duration) -> String {
-    let seconds = length.as_secs();
-    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, minutes) => format!("{minutes}m {}s", seconds % 60),
-        (0, hours, minutes) => format!("{hours}h {minutes}m"),
-        (days, hours, _) => format!("{days}d {hours}h"),
     }
 }
 

@@ -36,6 +36,9 @@ pub(crate) fn timed_out(
             "wait until the quarantine has ended; if you know that no lock is held, run latchwork init"
                 .to_owned()
         }
+        Some(InTheWay::Closed(_)) => {
+            format!("to open it now, run `latchwork once --reset {:?}`", key.as_str())
+        }
         _ => format!("wait longer, or find the holder: latchwork show {:?}", key.as_str()),
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();

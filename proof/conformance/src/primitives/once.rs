@@ -12,7 +12,7 @@ use crate::stage::{NAME, Stage};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(success_closes_the_period_for_all, |e| e.linger),
-        case!(a_skip_tells_who_did_the_task_and_when, |e| e.linger),
+        case!(a_skip_names_the_host_and_time_of_the_run, |e| e.linger),
         case!(failure_opens_it_for_others, |e| e.linger),
         case!(a_run_that_was_dropped_opens_it_for_others, |e| e.linger),
         case!(a_host_that_dies_opens_it_after_its_ttl, |e| e.linger),
@@ -71,7 +71,7 @@ async fn success_closes_the_period_for_all(stage: Stage) {
 }
 
 /// By the clock of the host that did it, also to one that waited for its end.
-async fn a_skip_tells_who_did_the_task_and_when(stage: Stage) {
+async fn a_skip_names_the_host_and_time_of_the_run(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let ours = a.locks.once(NAME, long()).holder("web-2");
     let theirs = b.locks.once(NAME, long()).holder("web-3");

@@ -41,8 +41,16 @@ impl Failed {
         };
         let reason = match code {
             exit::NOT_FOUND if program.contains(' ') && words.len() == 1 => {
-                "command not found; write it without quotes, or as text for the shell with -c"
+                "command not found; remove the quotes, or let the shell run it: \
+                 latchwork run NAME -c 'COMMAND ...'"
                     .to_owned()
+            }
+            // Without a -- the word after the first name is the command.
+            exit::NOT_FOUND if words.len() > 1 && !std::env::args_os().any(|word| word == "--") => {
+                format!(
+                    "command not found; if {program:?} is the name of another lock, write a -- before the command: \
+                     latchwork run NAME NAME -- COMMAND"
+                )
             }
             exit::NOT_FOUND => "command not found".to_owned(),
             _ if Path::new(&words[0]).is_dir() => "it is a directory".to_owned(),
@@ -50,7 +58,7 @@ impl Failed {
                 "not executable; check its mode (chmod +x)".to_owned()
             }
             _ if error.kind() == io::ErrorKind::ArgumentListTooLong => {
-                "its arguments and its environment are too long together".to_owned()
+                "arguments and environment exceed the system's limit (E2BIG)".to_owned()
             }
             _ => error.to_string(),
         };

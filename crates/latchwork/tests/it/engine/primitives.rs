@@ -135,6 +135,19 @@ async fn a_multi_lock_begins_anew_when_it_loses_one_while_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guard_that_is_taken_out_is_released_alone() {
+    let world = World::new();
+    let mut all = world.locks.multi(["a", "b"]).acquire().await.unwrap();
+    assert!(all.take("c").is_none());
+    all.take("a").unwrap().release().await.unwrap();
+    assert!(world.locks.mutex("a").try_acquire().await.unwrap().is_some());
+    assert!(world.locks.mutex("b").try_acquire().await.unwrap().is_none());
+    assert!(all.take("b").is_none(), "the last one stays");
+    all.ensure_held().unwrap();
+    all.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_multi_lock_that_fails_gives_everything_back() {
     let world = World::new();
     let (_, other) = world.another();

@@ -1,0 +1,70 @@
+//! A store's address for the commands inside of a command, in memory that only this user can read.
+//!
+//! Whoever may read the environment of a process, in a crash report for example, would find a password there. The
+//! name of this file tells nothing, and opening it needs the right to look into this process.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
+
+/// Where such files are.
+const FILES: &str = "/proc/";
+
+/// A file with an address, which is there for as long as this process is.
+#[derive(Debug)]
+pub(super) struct PassedOn {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl PassedOn {
+    /// `None` where the system has no such files, or no /proc.
+    pub(super) fn new(address: &str) -> Option<Self> {
+        let fd = memfd_create("latchwork-store", MemfdFlags::CLOEXEC).ok()?;
+        let mut file = File::from(fd);
+        file.write_all(address.as_bytes()).ok()?;
+        let fd = OwnedFd::from(file);
+        fchmod(&fd, Mode::RUSR).ok()?;
+        let path = format!("{FILES}{}/fd/{}", std::process::id(), fd.as_raw_fd()).into();
+        File::open(&path).ok()?;
+        Some(Self { fd, path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps the file for the program that replaces this one, under the same name.
+    pub(super) fn keep_over_exec(&self) {
+        // Without it, a command inside is told that the file is gone.
+        let _ = fcntl_setfd(self.fd.as_fd(), FdFlags::empty());
+    }
+}
+
+/// Whether this may be the file of another process.
+pub(super) fn is_passed_on(file: &Path) -> bool {
+    file.starts_with(FILES)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_passed_on_to_this_user_alone() {
+        let passed = PassedOn::new("redis://:pw@h").unwrap();
+        assert!(is_passed_on(passed.path()));
+        assert_eq!(std::fs::read_to_string(passed.path()).unwrap(), "redis://:pw@h");
+        let mode = passed.path().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o400);
+        let path = passed.path().to_owned();
+        drop(passed);
+        assert!(File::open(path).is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! What is installed beside the command: manual pages, and units of systemd.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Finished, Running, Store};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_latchwork");
+
+/// Runs a program of the system to its end.
+fn output(store: &Store, program: &str, words: &[&str]) -> Finished {
+    let mut command = Command::new(program);
+    command.args(words);
+    Running::start(store.at_this_store(command)).finish()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// As `man` shows them, with all warnings of groff on.
+#[test]
+fn groff_reads_the_manual_page_of_every_verb() {
+    let store = Store::new();
+    let folder = store.file("man1");
+    assert_eq!(store.output(&["man", folder.to_str().unwrap()]).code(), 0);
+    let shown = |page: &Path| {
+        let words = ["-man", "-ww", "-Tascii", "-P-cbou", page.to_str().unwrap()];
+        let shown = output(&store, "groff", &words);
+        assert_eq!((shown.code(), &*shown.stderr), (0, ""), "{}", page.display());
+        shown.stdout
+    };
+    let pages = files(&folder);
+    let help = store.output(&["--help"]).stdout;
+    let verbs =
+        help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+    let verbs: Vec<_> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.contains(&"run") && verbs.contains(&"man"), "{verbs:?}");
+    for verb in verbs.into_iter().filter(|verb| *verb != "help") {
+        let page = folder.join(format!("latchwork-{verb}.1"));
+        assert!(pages.contains(&page), "{verb}");
+        let text = shown(&page);
+        assert!(text.contains("SYNOPSIS") && text.contains("OPTIONS"), "{verb}: {text}");
+    }
+    let main = store.file("latchwork.1");
+    fs::write(&main, store.output(&["man"]).stdout).unwrap();
+    assert!(shown(&main).contains("latchwork-run(1)"));
+    assert_eq!(shown(&main), shown(&folder.join("latchwork.1")));
+}
+
+/// With an instance, and this command in place of an installed one.
+#[test]
+fn systemd_accepts_the_units() {
+    let store = Store::new();
+    let units = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
+    let folder = store.file("units");
+    fs::create_dir(&folder).unwrap();
+    for unit in files(Path::new(units)) {
+        let text = fs::read_to_string(&unit).unwrap().replace("/usr/local/bin/latchwork", BINARY);
+        let name = unit.file_name().unwrap().to_str().unwrap().replace('@', "@x");
+        fs::write(folder.join(name), text).unwrap();
+    }
+    let units = files(&folder);
+    assert_eq!(units.len(), 3, "{units:?}");
+    let verify = |unit: &Path| {
+        let words = ["verify", "--man=no", "--recursive-errors=no", unit.to_str().unwrap()];
+        output(&store, "systemd-analyze", &words)
+    };
+    for unit in &units {
+        let done = verify(unit);
+        assert_eq!((done.code(), &*done.stderr), (0, ""), "{}", unit.display());
+    }
+    let wrong = folder.join("wrong@x.service");
+    let text = fs::read_to_string(&units[2]).unwrap();
+    fs::write(&wrong, text.replace("KillMode=mixed", "KillMode=mxed")).unwrap();
+    assert!(verify(&wrong).stderr.contains("mxed"), "a mistake is noticed");
+}
