@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_what_is_no_page_is_text() {
+    fn a_link_to_a_non_page_becomes_text() {
         let pages = [PathBuf::from("docs/time.md")].into();
         let page = Path::new("docs/fencing.md");
         for (line, made) in [

@@ -245,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn the_map_is_what_the_files_say() {
+    fn the_module_map_matches_the_files() {
         map(false).unwrap();
     }
 
     #[test]
-    fn a_link_becomes_its_name() {
+    fn a_link_becomes_plain_text() {
         assert_eq!(unlinked("a [`Lock`](x::Lock) and [`y`] b"), "a `Lock` and `y` b");
         assert_eq!(unlinked("a [b"), "a [b");
     }

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_picture_of_the_crates_is_what_the_manifests_say() {
+    fn the_crate_picture_matches_the_manifests() {
         draw(false).unwrap();
     }
 

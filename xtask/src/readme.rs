@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_the_repository_is_left_out() {
+    fn the_packaged_readme_omits_repository_parts() {
         let text = "a\n\n<!-- repository -->\n![p](p.svg)\n<!-- /repository -->\n\nb\n";
         assert_eq!(of_package(text), "a\n\nb\n");
     }

@@ -61,7 +61,7 @@ fn numbers(line: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn the_readme_in_chinese_has_what_the_english_one_has() {
+fn the_chinese_readme_matches_the_english_one() {
     let (english, chinese) = (Shape::of(&read("README.md")), Shape::of(&read("README.zh-CN.md")));
     assert_eq!(english.headings, chinese.headings, "headings");
     assert_eq!(english.code, chinese.code, "code");
@@ -157,7 +157,7 @@ fn the_readme_of_the_library_is_that_of_the_repository() {
 }
 
 #[test]
-fn packages_have_what_a_registry_shows() {
+fn packages_have_registry_metadata() {
     let packages = crate::package::published().unwrap();
     assert_eq!(packages.len(), 9, "{packages:?}");
     for package in packages {

@@ -415,7 +415,7 @@ mod tests {
 
     /// What is flattened into a command must not replace what is said of it.
     #[test]
-    fn every_command_says_what_it_does() {
+    fn every_command_has_a_description() {
         let mut command = Cli::command();
         command.build();
         for command in command.get_subcommands() {

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarantine_is_told() {
+    fn a_wait_reports_a_quarantine() {
         let (news, mut heard) = News::new(true, false);
         let key = Key::new("x").unwrap();
         let blocked = Blocked::by(Cause::Quarantine);
@@ -312,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_told_once_or_for_each_holder_or_not() {
+    fn waiting_is_reported_per_verbosity() {
         assert_eq!(lines(false, false), [] as [&str; 0]);
         assert_eq!(lines(true, false), ["waiting for \"x\", held by a"]);
         assert_eq!(lines(true, true).len(), 2);
     }
 
     #[test]
-    fn the_place_in_the_queue_is_told() {
+    fn a_wait_reports_its_place_in_the_queue() {
         let (news, mut heard) = News::new(true, true);
         for ahead in [Some(11), Some(2), Some(2), Some(1), Some(0), None] {
             let obstacle = Some(Obstacle::Holder("a".into()));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_renewals_are_told_until_one_succeeds() {
+    fn failed_renewals_are_reported_until_one_succeeds() {
         let (news, mut heard) = News::new(true, true);
         let kind = BackendErrorKind::Unreachable;
         let error = BackendError::new(kind, Effect::NotApplied, "the server is away");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_later_is_told_once_more() {
+    fn a_later_known_holder_is_reported_again() {
         let told = lines_of(true, false, [None, None, Some("a"), None, Some("b")]);
         assert_eq!(told, ["waiting for \"x\"", "waiting for \"x\", held by a"]);
     }

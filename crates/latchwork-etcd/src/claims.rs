@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_watched_once_and_when_it_is_given_back_no_more() {
+    fn a_claim_is_watched_once_until_its_release() {
         let (claims, asked) = (Claims::default(), RefCell::new(Vec::new()));
         let watch = |since| {
             let younger = claims.watch(since, |key, id, revision| {

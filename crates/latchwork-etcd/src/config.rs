@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_tls_needs() {
+    fn tls_options_are_parsed() {
         let url = "etcds://h?ca=/a%20b&cert=/c&key=/k&server_name=etcd.example";
         let config = EtcdConfig::parse(url).unwrap();
         assert_eq!(config.shown(), "etcds://h:2379");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_it_cannot_read() {
+    fn an_unreadable_address_names_its_part() {
         for (url, part) in [
             ("http://h", "address"),
             ("etcd://", "host"),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_refused_is_certain() {
+    fn only_a_refusal_is_certain() {
         use BackendErrorKind::{Denied, Invalid, Unreachable};
         use Effect::{NotApplied, Unknown};
         for (code, said, expected) in [

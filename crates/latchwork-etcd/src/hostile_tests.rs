@@ -48,7 +48,7 @@ fn hostile_values_of_places() {
 }
 
 #[test]
-fn hostile_places_to_wait_for() {
+fn hostile_waiter_addresses_are_survived() {
     let samples: [&[u8]; 3] = [b"3@1f 9@b%20c%40 next", b"next", b"9223372036854775807@%FF"];
     survives("targets", &samples, |resume| {
         Target::read_all(&String::from_utf8_lossy(resume));

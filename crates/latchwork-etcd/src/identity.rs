@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_and_a_front_are_refused_until_they_are_found_fit() {
+    fn strangers_and_proxies_are_refused_until_found_fit() {
         let identity = identity(2);
         identity.check(0, Some(&of(0xa))).unwrap();
         assert_eq!(identity.unfit(), [0, 1]);

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_spoils_it_for_nobody_else_and_a_broken_stream_for_all() {
+    fn a_refused_keep_alive_fails_alone_a_broken_stream_fails_all() {
         let from = Endpoint { host: "h".into(), port: 1 };
         let refused = failure(&Status::permission_denied("etcdserver: permission denied"), &from);
         let (mut pending, _requests) = pending();

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_a_mutex_of_theirs() {
+    fn a_foreign_value_is_shown_as_a_foreign_mutex() {
         for value in [&b""[..], b"proposal", b"lw1 x", b"\xff", b"lw2 0 x 0 y"] {
             let place = Place::read(entry("k/1", 3, value));
             assert_eq!((place.id, place.mode), (None, Mode::Exclusive), "{value:?}");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_closed_long_enough_is_open() {
+    fn a_key_opens_soon_after_its_linger_ends() {
         let closed = b"lwc 00000000000000000000000000000007 x 60000 host";
         let line = || Line::new(vec![entry("k/1", 3, closed), entry("k/2", 9, b"")], 12);
         let at = |secs| line().without_what_is_over(Duration::from_secs(secs)).places.len();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_place_names_who_closed_it_and_when_if_it_says() {
+    fn a_closed_key_names_the_closing_holder_and_time() {
         let at = Some(Duration::from_secs(50));
         for (tail, closed_at) in [("\u{1f}closed_at_ms=50000", at), ("", None)] {
             let closed = format!("lwc 00000000000000000000000000000007 x 60000 web-2{tail}");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_come_back() {
+    fn a_target_round_trips() {
         let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
         assert_eq!(line.places[0].revision, 3);
         let blocked = line.blocked(2, &Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_ends_behind_all_that_starts_so() {
+    fn a_range_covers_all_keys_with_its_prefix() {
         assert_eq!(end_of(b"a/"), b"a0");
         assert_eq!(end_of(b"a\xff\xff"), b"b");
         assert_eq!(end_of(b""), b"\0");

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_lasts_without_a_keep_alive_as_long_as_it_has_time_to_spare() {
+    fn a_lease_outlives_missed_keep_alives_within_its_margin() {
         let at = Moment::from_nanos(1_000_000_000);
         let alive_at = Reading::of(at);
         let (ttl, spare) = (Duration::from_secs(30), Duration::from_secs(3));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_granted_ahead_for_all() {
+    fn one_lease_is_requested_ahead_for_all() {
         let (pool, at) = (Pool::default(), Reading::of(Moment::from_nanos(0)));
         let (ttl, spare) = (Duration::from_secs(8), Duration::ZERO);
         let lease = Lease { id: 1, ttl, spare, alive_at: at };

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_decides_and_a_lease_that_is_not_known_asks_for_a_second_look() {
+    fn an_unknown_lease_with_a_live_key_is_checked_again() {
         let claim = latchwork_store::testing::claim("k");
         let held = Held {
             number: 0,

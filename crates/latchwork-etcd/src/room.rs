@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_that_was_large_gives_its_room_back_and_one_that_is_in_use_does_not() {
+    fn only_an_unused_large_map_shrinks() {
         let mut map: HashMap<_, _> = (0..10_000).map(|n| (n, n)).collect();
         let full = map.capacity();
         let mut room = vec![full];

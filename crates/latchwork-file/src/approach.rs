@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_also_behind_a_link() {
+    fn missing_directories_are_created_behind_links() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         symlink("target", at("link")).unwrap();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_place_of_a_file_blocks_nobody() {
+    fn a_pipe_instead_of_a_file_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RWXU).unwrap();

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_tells_its_boot() {
+    fn a_session_records_its_boot_id() {
         let id = session_id(7, u128::MAX);
         assert!(is_of(id, 7) && !is_of(id, 8));
         assert_ne!(session_id(7, 1), session_id(7, 2));

@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_records_round_trip() {
         let mut bytes = Vec::new();
         encode(&mut bytes, "k\0ey", &sample());
         assert_eq!(decode(&bytes), Some(("k\0ey", sample())));

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_are_swept_are_named() {
+    fn directories_of_temp_cleaners_are_named() {
         for (place, severity) in [
             ("/tmp/locks", "warning"),
             ("/var/tmp/a/b", "warning"),

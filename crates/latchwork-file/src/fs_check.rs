@@ -114,7 +114,7 @@ mod tests {
 
     /// H80: where the second lock succeeds, the directory is refused.
     #[test]
-    fn h80_a_lock_that_keeps_nobody_out_is_refused() {
+    fn h80_a_file_system_without_exclusion_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let first = std::fs::File::create(&path).unwrap();

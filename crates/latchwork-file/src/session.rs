@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_ended_is_dead_whoever_has_the_descriptor() {
+    fn an_ended_session_is_dead_despite_open_descriptors() {
         let (_dir, layout) = layout();
         let session = Session::begin(&layout, 1).unwrap();
         let _lifeline = session.life().clone();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_begin_while_others_look_for_the_dead() {
+    fn sessions_start_during_a_sweep() {
         let (_dir, layout) = layout();
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poke_arrives_or_finds_nobody() {
+    fn a_poke_arrives_or_reports_no_reader() {
         let (_dir, layout) = layout();
         let session = Session::begin(&layout, 1).unwrap();
         assert_eq!(poke(&layout, session.id, 7), Poke::Left);

@@ -105,7 +105,7 @@ mod tests {
     /// All counts of up to seven nodes: a verdict is final whatever the others say later, a
     /// majority is never denied, and when all have answered there is a verdict.
     #[test]
-    fn verdicts_are_final_and_come() {
+    fn verdicts_are_final_and_always_come() {
         for nodes in 1..=7 {
             let size = Size::of(nodes);
             assert!(2 * size.majority > nodes);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_is_lost_by_silence() {
+    fn silent_nodes_do_not_make_a_hold_lost() {
         let size = Size::of(3);
         let count = |yes, no, failed| Count { yes, no, failed };
         assert_eq!(size.word(count(1, 0, 2)), Some(Verdict::Failed));

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_processes_ask_the_same_node_first_in_whatever_order_they_name_them() {
+    fn the_first_node_does_not_depend_on_address_order() {
         let (one, other) =
             (Turns::new(["a", "b", "c"].into_iter()), Turns::new(["c", "a", "b"].into_iter()));
         let (now, mut asked) = (Moment::from_nanos(1), [0; 3]);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubted_node_is_not_asked_first_for_a_while() {
+    fn a_suspect_node_is_not_asked_first() {
         let turns = Turns::new(["a", "b"].into_iter());
         let (now, key) = (Moment::from_nanos(1), Key::new("k").unwrap());
         let first = turns.first(&key, now);

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_never_answered_gives_its_lane_up() {
+    async fn an_unanswered_request_frees_its_lane() {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_given_up_before_it_is_sent_is_never_sent() {
+    async fn an_abandoned_request_is_never_sent() {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_it_cannot_read_and_never_the_password() {
+    fn a_bad_address_is_named_without_its_password() {
         for (url, part) in [
             ("redis:/x", "address"),
             ("http://h", "scheme"),

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn who_we_are_is_said_as_each_protocol_wants_it() {
+    fn the_login_follows_the_protocol_version() {
         let (new, old) = (Protocol::Resp3, Protocol::Resp2);
         for (user, password, database, in_new, in_old) in [
             (None, None, 0, vec!["HELLO 3"], vec![]),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_a_server_says_of_a_wrong_password_it_is_denied() {
+    async fn every_wrong_password_message_is_denied() {
         let who = access(None, Some("secret"), 0);
         let at = Endpoint { host: "h".into(), port: 7 };
         for said in ["-ERR invalid password\r\n", "-ERR no password is set, not secret\r\n"] {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_says_why_and_goes_is_heard() {
+    async fn a_servers_last_error_is_reported() {
         let who = access(None, None, 0);
         let (refused, _) = greeted(&who, Protocol::Resp3, &["-DENIED protected mode\r\n"]).await;
         assert_eq!(refused.unwrap_err().code(), Some("DENIED"));

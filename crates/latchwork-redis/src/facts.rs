@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_from_what_is_not_allowed_or_not_now() {
+    fn a_missing_command_differs_from_a_denied_one() {
         for (code, detail) in [
             ("ERR", "unknown command 'EVAL', with args beginning with: 'return 1'"),
             ("ERR", "unknown command `SUBSCRIBE`, with args beginning with: `x`"),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_known_by_its_text_and_nothing_else_is() {
+    fn only_known_texts_count_as_refusals() {
         let fenced = Fenced {
             refused: FencingToken::from_grant(1),
             newest: FencingToken::from_grant((1 << 53) - 1),

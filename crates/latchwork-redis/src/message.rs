@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_scripts_publish_and_nothing_else() {
+    fn only_published_messages_are_parsed() {
         let id = ClaimId::from_u128(7);
         let nonce = Nonce::random();
         let granted = format!("g {id} 1790000000000001 2000 {nonce} 42 shop:a lock");

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_names_lead_back_to_their_lock() {
+    fn stored_names_map_back_to_lock_names() {
         assert_eq!(lock_of("shop:stock/42"), Some(("shop:stock/42", true)));
         assert_eq!(lock_of("shop:stock/42:lw:line"), Some(("shop:stock/42", false)));
         assert_eq!(lock_of("shop:lw:token"), None);

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_messages_cause_are_bounded() {
+    fn tries_caused_by_messages_are_bounded() {
         let (mut pace, mut now, mut looks) = (Pace::NEW, Moment::from_nanos(1_000_000_000_000), 0);
         let end = now.plus(Duration::from_secs(10));
         while now < end {
@@ -394,7 +394,7 @@ mod tests {
 
     /// H83: the first message with the nonce counts, on the connection where the process listened.
     #[test]
-    fn h83_a_grant_counts_once_and_where_it_was_expected() {
+    fn h83_a_pushed_grant_counts_once_for_its_claim() {
         let driver = latchwork::Driver::start().unwrap();
         let pushes = Pushes::new(driver.io());
         let (id, nonce) = (ClaimId::from_u128(7), Nonce::random());

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_critical_makes_a_store_unfit() {
+    fn only_critical_findings_make_a_store_unfit() {
         let mut report = Report::new("mem:");
         assert_eq!((report.worst(), report.is_fit()), (Severity::Ok, true));
         report.add(Finding::warning("persistence", "none"));

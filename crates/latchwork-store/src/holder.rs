@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_passes_for_a_field() {
+    fn no_holder_text_is_parsed_as_a_field() {
         let text = "me\u{1f}usual_hold_ms=5\u{1f}candidate=you";
         let read = Holder::from_stored(&Holder::new(text).stored());
         assert_eq!(read, Holder::new("me usual_hold_ms=5 candidate=you"));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_passed_over() {
+    fn unreadable_fields_are_skipped() {
         let read = Holder::from_stored("me\u{1f}usual_hold_ms=-1\u{1f}later=thing\u{1f}");
         assert_eq!(read, Holder::new("me"));
         let short = Holder::new("me").with(|it| it.usual_hold = Some(Duration::from_micros(1)));

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wake_up_between_try_and_wait_is_not_lost_and_crosses_handles() {
+    async fn a_wake_up_between_try_and_wait_is_kept_across_handles() {
         let here = MemoryBackend::new(paused_io().0);
         let there = here.beside();
         let (first, second) = (claim("k"), claim("k"));
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_waiter_that_lost_its_place_is_told_to_come_again() {
+    async fn a_waiter_without_its_place_is_told_to_retry() {
         let store = MemoryBackend::new(paused_io().0);
         let (mut holder, waiter) = (claim("k"), claim("k"));
         holder.ttl = 1_000 * SEC;
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_hints_at_changes_of_holders_and_leaves_nothing_behind() {
+    async fn a_watch_reports_changes_and_leaves_nothing() {
         let store = MemoryBackend::new(paused_io().0);
         let (first, second) = (claim("k"), claim("k"));
         let mut watch = store.watch(&first.key).await.unwrap().expect("a watch");

@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn a_push_is_never_believed_longer_than_a_request_sent_when_it_was_read(
+        fn a_push_is_valid_no_longer_than_a_fresh_request(
             stamp in 0u64..1_000_000_000_000,
             since_try in 0u64..100_000_000_000,
             read_after in 0u64..100_000_000_000,

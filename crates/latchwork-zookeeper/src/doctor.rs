@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_the_limits_mean() {
+    fn the_session_limits_are_explained() {
         let usual = sessions_are(Duration::from_millis(2_400), Duration::from_secs(24));
         assert_eq!(usual.severity, Severity::Info);
         let longer = sessions_are(Duration::from_millis(2_400), Duration::from_secs(30));

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn others_stand_in_line_if_their_order_is_known() {
+    fn foreign_waiters_with_a_known_order_are_queued() {
         for name in [
             "_c_0123456789abcdef0123456789abcdef-lock-0000000001",
             "lock-0000000001",
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_in_the_order_of_the_numbers() {
+    fn the_queue_follows_the_sequence_numbers() {
         let line = line(&[
             "_c_a-__WRIT__0000000009",
             "_c_b-__READ__0000000009",
@@ -401,7 +401,7 @@ mod tests {
 
     /// H107: who reads the line up to its own place judges it as if it had read all of it.
     #[test]
-    fn h107_what_stands_behind_changes_no_judgement() {
+    fn h107_later_waiters_do_not_change_the_decision() {
         let id = "_c_12345678-9abc-def0-1122-334455667788-";
         let named = |kind: &str, number: i32| format!("{id}{kind}{number:010}");
         let kinds = ["lock-", "__READ__", "__WRIT__", "permits-2-5-", "permits-1-5-"];
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_is_who_is_admitted() {
+    fn holding_and_admission_agree() {
         for kinds in ["lock-", "x__READ__", "x__WRIT__", "x-permits-2-5-"] {
             for numbers in [[0, 1, 2, 3], [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1]] {
                 let names = numbers.map(|number| format!("{kinds}{number:010}"));
@@ -448,7 +448,7 @@ mod tests {
 
     /// H72: the numbers of a lock go from the largest to the smallest. Others compare them as text.
     #[test]
-    fn h72_with_both_signs_in_line_only_who_is_first_by_both_orders_is_admitted() {
+    fn h72_after_overflow_a_waiter_must_lead_both_orders() {
         let both = line(&["lock-2147483647", "lock--2147483648", "lock--2147483647"]);
         let numbers: Vec<_> = both.places.iter().map(|place| place.number).collect();
         assert_eq!(numbers, [i32::MAX, i32::MIN, i32::MIN + 1]);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_beside_one_that_closed_the_key_counts_as_a_holder() {
+    fn a_reader_holds_beside_a_closing_reader() {
         let name = closed_name(1_000, claim(Mode::Read).id);
         let line = line(&[&name, "_c_a-__READ__0000000001", "_c_b-__WRIT__0000000002"]);
         assert_eq!(line.holding_at(999), [true, false]);

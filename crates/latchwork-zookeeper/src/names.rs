@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_is_above() {
+    fn the_parents_of_a_path_are_listed() {
         assert_eq!(parents("/a/b/c").collect::<Vec<_>>(), ["/a", "/a/b"]);
         assert_eq!(parents("/a").count(), 0);
         assert_eq!(Names::new("").root(), "/");

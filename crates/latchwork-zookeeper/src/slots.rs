@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serves_nothing_is_closed_but_for_the_last() {
+    fn idle_sessions_are_closed_except_one() {
         let mut slots = slots();
         let held = [5 * SEC, 10 * SEC].map(|needed| serve(&mut slots, needed, at(0)));
         drop(serve(&mut slots, 20 * SEC, at(1)));

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_docs_name() {
+    fn documented_addresses_are_accepted() {
         assert_eq!(Address::parse("mem:").unwrap(), Address::Memory(None));
         assert_eq!(Address::parse("mem:tests").unwrap(), Address::Memory(Some("tests".into())));
         assert_eq!(

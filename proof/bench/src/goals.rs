@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cell_says_is_read_again() {
+    fn a_table_cell_round_trips() {
         let goals = [Goal::at_least(5.0), Goal::below(2.0).of("memory of 1,000").unit("kB")];
         for (goal, reached) in goals.iter().flat_map(|goal| [(goal, 1.0), (goal, 1e6)]) {
             let verdict = goal.judge(reached);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_tell_of_their_goals() {
+    fn a_results_table_shows_its_goal() {
         let verdicts = [Goal::above(0.95).of("Jain").judge(1.0), Goal::at_most(5.9).judge(2.0)];
         let text = format!(
             "8 processes, one key:\n\n| what | goal | rate |\n| --- | --- | --- |\n\

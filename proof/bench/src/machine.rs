@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_told() {
+    fn the_results_name_the_machine() {
         let line = line();
         for word in [" cores, Linux ", " data on ", "Rust 1."] {
             assert!(line.contains(word), "{line}");

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_merged() {
+    fn merged_times_round_trip() {
         let (mut one, mut two) = (Times::default(), Times::default());
         one.record(1_000);
         two.record(1_000);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_numbers_and_times() {
+    fn a_line_has_numbers_and_then_times() {
         let (numbers, times) = Times::after_numbers("3 0.5 times 159:2").unwrap();
         assert_eq!((numbers, times.to_string()), (vec![3.0, 0.5], "159:2".to_string()));
         assert!(Times::after_numbers("3 0.5").unwrap_err().contains("no times"));

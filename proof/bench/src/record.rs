@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_replaces_what_it_measured_and_leaves_the_rest() {
+    fn a_bench_run_replaces_its_own_rows_only() {
         let folder =
             folder(&[(INTRO, "To begin with.\n"), ("stock", "## Stock\n\nOf articles.\n")]);
         let mut record = Record::open(folder.path()).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_read_anew_each_time() {
+    fn a_note_is_read_on_each_run() {
         let folder = folder(&[("local", "The first.\n")]);
         let mut record = Record::open(folder.path()).unwrap();
         record.put("local", &tables(6.0), Bars::default());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_what_its_notes_and_tables_make() {
+    fn the_results_page_matches_its_notes_and_tables() {
         let folder = super::folder();
         let record = Record::open(&folder).unwrap();
         let same = page(&folder) == record.page().unwrap();

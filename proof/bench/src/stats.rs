@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_of_the_others_is_told() {
+    fn the_results_name_the_best_peer() {
         let others = [("slow", 10.0), ("quick", 40.0), ("broken", f64::NAN)];
         let told = beside(20.0, &others, &[("floor", 80.0)], Best::Most);
         assert_eq!(told, "Latchwork to the best of the others, quick: 0.50; to floor: 0.25.");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_printed() {
+    fn a_value_that_is_not_a_number_is_a_dash() {
         let cells = ["latchwork", "inf", "NaN us", "<= 1: NaN, MISSED by all"].map(str::to_string);
         assert_eq!(line(&cells), "| latchwork | - | - | <= 1: NaN, MISSED by all |");
     }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_not_listed_shows() {
+    fn an_unlisted_case_is_reported() {
         let text =
             "case!(one), \n/// Rule.\nasync fn one(stage: Stage) {}\nasync fn two(stage: Stage) {}";
         let gaps = untried_functions("b00", text);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_is_not_enrolled_shows() {
+    fn an_unenrolled_backend_is_reported() {
         let krate = std::env::temp_dir().join(format!("enrolment {}", std::process::id()));
         fs::create_dir_all(krate.join("src")).unwrap();
         fs::create_dir_all(krate.join("tests")).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_file_shows() {
+    fn a_rule_without_a_file_is_reported() {
         let page = std::env::temp_dir().join(format!("rules {}.rs", std::process::id()));
         fs::write(&page, "//! | B1 atomic | x |\n//! | B16 new | y |\n").unwrap();
         let gaps = untried_rules(&page).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_plays_shows() {
+    fn an_unlisted_primitive_is_reported() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/primitives");
         let mut played = primitives::all();
         assert_eq!(unlisted(&folder, &played).unwrap(), [""; 0]);

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_for_each_visit_red_where_two_meet_and_a_cross_for_a_refusal() {
+    fn the_picture_marks_visits_overlaps_and_refusals() {
         let left = || Event::Left { expired: false, freed: false };
         let all = [
             said(1, 0, Event::Entered { token: Some(1) }),

@@ -251,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_a_shop() {
+    fn a_shop_in_memory_works() {
         is_a_shop(&MemoryShop::new());
     }
 
     #[test]
-    fn a_file_is_a_shop_and_leaves_nothing() {
+    fn a_shop_on_files_works_and_cleans_up() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("shop");
         is_a_shop(&FileShop::create(&folder).unwrap());

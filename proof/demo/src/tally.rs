@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_exact() {
+    fn sequential_visits_are_exact() {
         let all = [visit(1, 10, 20, 1, 1), visit(2, 20, 30, 2, 0)].concat();
         let tally = Tally::of(Scene::Locked, 2, 0, &all);
         assert!(tally.is_exact() && tally.is_as_promised(), "{tally:?}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_are_not() {
+    fn overlapping_visits_are_not_exact() {
         let all = [visit(1, 10, 30, 1, 1), visit(2, 20, 40, 2, 1), visit(1, 50, 60, 3, 0)].concat();
         let tally = Tally::of(Scene::Locked, 2, 0, &all);
         assert_eq!((tally.sold, tally.oversold(), tally.overlaps), (3, 1, 1));
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_not_exact() {
+    fn unsold_stock_is_not_exact() {
         let all = visit(1, 10, 20, 1, 1);
         assert!(!Tally::of(Scene::Locked, 2, 1, &all).is_exact());
         assert!(!Tally::of(Scene::Locked, 1, 1, &all).is_exact());
     }
 
     #[test]
-    fn a_late_write_is_told_with_what_it_would_have_undone() {
+    fn a_refused_write_names_the_value_it_would_undo() {
         let mut all = vec![
             said(1, 10, Event::Entered { token: Some(1) }),
             said(1, 11, Event::AtTill),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_the_articles_are_counted_at_the_door() {
+    fn expired_and_freed_locks_are_counted_at_the_exit() {
         let all = [
             said(1, 10, Event::Entered { token: None }),
             said(2, 15, Event::Entered { token: None }),

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard_as_it_was() {
+    fn messages_round_trip() {
         let all = [
             Event::Ready,
             Event::Entered { token: None },

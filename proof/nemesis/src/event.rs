@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_says_too_little_is_refused() {
+    fn an_incomplete_line_is_refused() {
         for line in ["", "7", "7 w0.0 -", "7 w0.0 - granted attempt=1", "x w0.0 - ended"] {
             assert!(Event::parse(line).is_err(), "{line:?}");
         }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_taken_once_and_none_is_left() {
+    fn flags_are_taken_once() {
         let mut read = flags("--for 1.5s --tasks 3 --faults kill,stop").unwrap();
         assert_eq!(read.duration("for", Duration::ZERO), Ok(Duration::from_millis(1_500)));
         assert_eq!(read.parsed("tasks", 1), Ok(3));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_place_is_named() {
+    fn a_bad_flag_is_named() {
         assert!(flags("for 1s").unwrap_err().contains("\"for\""));
         assert!(flags("--for").unwrap_err().contains("--for"));
         assert!(flags("--for 1s --for 2s").unwrap_err().contains("twice"));

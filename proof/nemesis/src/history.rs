@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn belief_ends_with_the_first_of_its_ends() {
+    fn validity_ends_at_its_earliest_bound() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 100, 200);
         story.at(150).run(What::Killed { whom: "a".into() });

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_lies_in_its_range() {
+    fn random_values_stay_in_range() {
         let mut luck = Luck::new(4);
         let unit = Duration::from_secs(1);
         for _ in 0..1_000 {

@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_found_and_its_input_named() {
+    fn fuzzing_reports_a_panic_and_its_input() {
         let said = refused(|input| assert!(input.first() != Some(&0xff), "a byte too high"));
         assert!(said.contains("panicked") && said.contains("input ff"), "{said}");
     }
 
     #[test]
-    fn a_length_that_is_believed_is_found() {
+    fn fuzzing_finds_a_trusted_length() {
         let said = refused(|input| {
             if let Some(Ok(length)) = input.get(..4).map(<[u8; 4]>::try_from) {
                 let length = u32::from_be_bytes(length) as usize;

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_is_not_the_last_word() -> Result<()> {
+    fn a_taken_port_is_replaced() -> Result<()> {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut ports = vec![0, taken.local_addr()?.port()];
         let bind = || Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, ports.pop().unwrap_or(0)))?);

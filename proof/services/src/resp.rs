@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_protocol_is_noticed() {
+    fn another_protocol_is_detected() {
         let mut framer = Framer::of_answers();
         framer.feed(b"HTTP/1.1 200 OK\r\n");
         assert_eq!(framer.frame(), Err(Malformed));

@@ -37,7 +37,7 @@ fn threads() -> std::io::Result<usize> {
 }
 
 #[test]
-fn nothing_outlives_what_started_it() -> Test {
+fn servers_and_threads_end_with_their_owner() -> Test {
     if std::env::var_os(ROLE).is_some() {
         return be_killed();
     }

@@ -264,7 +264,7 @@ mod tests {
     const FAILED: &str = "failures:\n\nfailures:\n    rules::h01_it_holds\n\ntest result: FAILED.";
 
     #[test]
-    fn a_copy_has_what_its_source_has() {
+    fn a_mirrored_folder_equals_its_source() {
         let folder = tempfile::tempdir().unwrap();
         let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
         for made in ["from/src/kept", "to/src/gone", "to/gone/file", "to/target/built"] {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_build_is_not_a_catch() {
+    fn a_build_timeout_catches_no_mutation() {
         assert!(Outcome::NotBuilt("error: could not compile".into()).has_caught("h01").is_err());
     }
 
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_fails_or_is_missing_unmutated_proves_nothing() {
+    fn a_mutation_needs_a_passing_test() {
         let passed = Outcome::Passed("test rules::h01_it_holds ... ok".into());
         assert!(passed.has_passed("h01_it_holds").is_ok());
         assert!(passed.has_passed("h02_another").is_err());

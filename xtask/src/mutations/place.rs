@@ -209,7 +209,7 @@ impl A {
     }
 
     #[test]
-    fn a_function_tells_equal_texts_apart() {
+    fn a_function_name_distinguishes_equal_texts() {
         assert_eq!(found(CODE, None, "call(a, b);").len(), 2);
         assert_eq!(found(CODE, Some("one"), "call(a, b);"), ["call(a, b);"]);
         assert_eq!(found(CODE, Some("one_more"), "call(a, b);").len(), 1);
@@ -217,7 +217,7 @@ impl A {
     }
 
     #[test]
-    fn a_comma_at_the_end_is_taken_with_its_place() {
+    fn a_trailing_comma_is_replaced_with_its_text() {
         for (code, find, replace, want) in [
             ("a => b,\nc => d,", "a => b,", "a => x,\ny => z,", "a => x,\ny => z,\nc => d,"),
             ("a => b,\nc => d,", "a => b,", "", "\nc => d,"),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_comes_first_and_nothing_is_lost() {
+    fn the_longest_test_group_runs_first() {
         let all = vec![binary("xtask", "xtask"), binary("latchwork-etcd", "it")];
         let order: Vec<_> = runs(all).iter().map(Run::name).collect();
         assert_eq!(order, ["latchwork-etcd it", "latchwork-etcd it crowds", "xtask xtask"]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heavier_than_the_room_gets_in_alone() {
+    fn an_oversized_call_is_admitted_alone() {
         let room = Room::new();
         let place = room.enter(CAPACITY * 2);
         drop(place);

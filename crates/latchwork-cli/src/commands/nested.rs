@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_covers_what_is_not_more_than_itself() {
+    fn a_hold_covers_equal_or_smaller_requests() {
         let permits = Mode::Permits { take: 2, of: 3 };
         for (asked, outer, is_covered) in [
             (Asked::Alone, Mode::Exclusive, true),

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_read_as_it_was_meant() {
+    fn a_request_to_the_keeper_round_trips() {
         let pid = Pid::from_raw(71);
         let key = |text: &str| Wish::ReleaseKey(None, text.to_owned());
         for wish in [

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_is_the_parent_of_what_it_runs() {
+    fn the_shell_is_the_parent_of_attach() {
         let (mine, parent) = (getpid(), getppid().unwrap());
         let shell = Shell::that_runs(mine, parent).unwrap();
         assert!(shell.is(parent) && shell.runs(mine) && !shell.is(mine) && !shell.runs(parent));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_none() {
+    fn an_ended_process_is_not_found() {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let shell = Shell::of(pid).unwrap();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unknown_facts_are_omitted() {
         let now = at("2026-11-24T08:00:00Z");
         let (by, done_at, left) =
             (Some("web-2"), Some(at("2026-11-24T01:00:14Z")), Some(Duration::from_secs(50_400)));

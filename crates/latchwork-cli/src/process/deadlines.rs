@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_seems_over_leaves_the_store_time_to_settle_it() {
+    fn an_overdue_lease_waits_for_the_stores_answer() {
         for millis in [1_000, 6_000, 30_000] {
             let ttl = Duration::from_millis(millis);
             let now = START.plus(ttl);

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_would_mean_everyone_is_refused() {
+    fn process_groups_0_and_1_are_refused() {
         // kill(-1) reaches every process, kill(0) the caller's own group.
         assert_eq!(Frame::decode(&Frame::Group(0).encode()), None);
         assert_eq!(Frame::decode(&Frame::Group(1).encode()), None);

@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_gone_unless_threads_run_on() {
+    fn a_zombie_without_threads_counts_as_ended() {
         assert!(!parse_stat(&line("Z", 1)).unwrap().alive);
         assert!(parse_stat(&line("Z", 2)).unwrap().alive);
     }
 
     #[test]
-    fn a_proc_of_another_namespace_is_not_believed() {
+    fn a_foreign_proc_is_not_trusted() {
         let own = Pid::from_raw(7).unwrap();
         assert!(numbers_match("Name:\tx\nPid:\t7\nNSpid:\t7\n", own));
         assert!(numbers_match("Name:\tx\nPid:\t7\n", own));

@@ -157,7 +157,7 @@ fn listed(store: &Store) -> (String, usize) {
 }
 
 #[test]
-fn bad_input_to_what_runs_commands_is_named() {
+fn bad_input_to_run_once_and_elect_is_named() {
     check(RUNNERS);
 }
 

@@ -24,7 +24,7 @@ fn a_command_after_one_name_needs_no_separator() {
 
 /// Behind a `--` is the command, whatever the words before it look like.
 #[test]
-fn names_that_look_like_a_command_are_told() {
+fn names_that_look_like_a_command_are_warned_about() {
     let store = Store::new();
     let done = store.output(&["run", "x", "ls", "-v", "--", "echo", "hi"]);
     assert_eq!((done.code(), &*done.stdout), (0, "hi\n"), "{done:?}");
@@ -42,7 +42,7 @@ fn names_that_look_like_a_command_are_told() {
 }
 
 #[test]
-fn a_line_without_a_command_says_where_it_goes() {
+fn a_missing_command_is_explained_with_the_usage() {
     let store = Store::new();
     for args in [&["run", "x"][..], &["once", "--every", "1d", "x"], &["elect", "x"]] {
         let done = store.output(args);
@@ -164,7 +164,7 @@ fn a_namespace_is_a_part_of_the_name() {
 
 /// A task that was done runs again, one that is running does not.
 #[test]
-fn once_by_force_runs_what_was_done() {
+fn once_force_runs_a_done_task() {
     let store = Store::new();
     let once = |options: &[&str]| {
         let args = [&["once", "--every", "1d"][..], options, &["report", "--", "echo", "ran"]];
@@ -229,7 +229,7 @@ fn the_end_by_max_hold_says_when_it_came() {
 }
 
 #[test]
-fn failed_renewals_are_told_with_the_time_left() {
+fn failed_renewals_are_reported_with_the_time_left() {
     let store = Store::new();
     let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
     let url = server.url();
@@ -247,7 +247,7 @@ fn failed_renewals_are_told_with_the_time_left() {
 }
 
 #[test]
-fn a_list_is_shown_again_and_again() {
+fn ls_watch_repeats_the_list() {
     let store = Store::new();
     let holder = store.holder(&[], "sleep 300; echo x");
     holder.ready();
@@ -262,7 +262,7 @@ fn a_list_is_shown_again_and_again() {
 }
 
 #[test]
-fn a_directory_that_is_missing_is_told_once() {
+fn a_missing_directory_is_reported_once() {
     let store = Store::new();
     let watch = Running::start(store.latchwork(&["ls", "--watch=100ms"]));
     for _ in 0..3 {

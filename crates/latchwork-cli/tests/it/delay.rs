@@ -115,7 +115,7 @@ fn a_hold_with_another_token_floor_is_noticed() {
 
 /// Two directories count alike.
 #[test]
-fn a_lock_of_the_same_name_and_token_in_another_store_is_another_lock() {
+fn another_store_with_equal_name_and_token_is_another_lock() {
     let (store, other) = (Store::new(), Store::new());
     let holder = other.holder(&["--holder", "another"], "sleep 300; echo x");
     let ready = holder.ready();

@@ -28,7 +28,7 @@ fn at(url: &str, args: &[&str]) -> Finished {
 }
 
 #[test]
-fn a_good_directory_is_fit_and_every_trouble_has_consequence_and_remedy() {
+fn doctor_names_consequence_and_remedy_of_each_problem() {
     let store = Store::new();
     assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
     let (report, code) = doctor(&store);
@@ -68,7 +68,7 @@ fn a_directory_below_a_temp_directory_is_warned_of() {
 }
 
 #[test]
-fn looking_makes_no_directory_and_frees_no_lock() {
+fn inspecting_creates_nothing_and_frees_nothing() {
     let store = Store::new();
     let (report, code) = doctor(&store);
     assert_eq!(code, 0);
@@ -132,7 +132,7 @@ fn a_damaged_record_is_critical() {
 }
 
 #[test]
-fn a_directory_of_another_version_is_critical_and_open_to_all_is_warned_of() {
+fn doctor_reports_wrong_version_and_open_mode() {
     let store = Store::new();
     fs::create_dir(store.path()).unwrap();
     fs::set_permissions(store.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -157,7 +157,7 @@ fn few_descriptors_are_warned_of() {
 }
 
 #[test]
-fn memory_says_what_it_cannot_do() {
+fn the_doctor_names_the_limits_of_memory() {
     let done = at("mem:", &["doctor"]);
     assert_eq!(done.code(), 0);
     assert!(done.stdout.contains("other processes are not excluded"), "{done:?}");

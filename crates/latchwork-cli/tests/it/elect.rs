@@ -117,13 +117,13 @@ fn leads_again(
 }
 
 #[test]
-fn a_leader_whose_store_stood_still_leads_again() {
+fn a_leader_leads_again_after_a_store_stall() {
     let stop = |server: &mut RedisServer| server.stop().unwrap();
     leads_again(&RedisOptions::new(), stop, |server| server.cont().unwrap());
 }
 
 #[test]
-fn a_leader_whose_store_died_and_came_back_leads_again() {
+fn a_leader_leads_again_after_a_store_restart() {
     let options = RedisOptions::new().persistence(Persistence::EveryWrite);
     leads_again(&options, |server| server.kill(), |server| server.restart(Data::Kept).unwrap());
 }
@@ -159,7 +159,7 @@ fn a_signal_in_the_grace_after_a_loss_ends_all_of_it() {
 }
 
 #[test]
-fn a_signal_that_the_command_did_not_heed_ends_all_of_it_at_the_loss() {
+fn an_unheeded_signal_ends_the_group_at_the_loss() {
     let store = Store::new();
     let leader = stubborn(&store);
     leader.signal(Signal::TERM);
@@ -169,7 +169,7 @@ fn a_signal_that_the_command_did_not_heed_ends_all_of_it_at_the_loss() {
 }
 
 #[test]
-fn a_hang_up_that_the_command_made_use_of_is_no_end() {
+fn a_handled_sighup_does_not_end_the_run() {
     let store = Store::new();
     let script = "trap 'echo read again' HUP; echo leads $LATCHWORK_TOKEN; \
          while :; do sleep 0.01; done";
@@ -183,7 +183,7 @@ fn a_hang_up_that_the_command_made_use_of_is_no_end() {
 
 /// What would end or stop it before its first term does so before a later one.
 #[test]
-fn who_waits_for_a_second_term_is_hit_by_signals_as_before_the_first() {
+fn signals_end_a_candidate_that_campaigns_again() {
     for signal in [Signal::QUIT, Signal::USR1, Signal::TERM] {
         let store = Store::new();
         let leader = candidate(&store, "one", &["--ttl", "2s"]);
@@ -200,7 +200,7 @@ fn who_waits_for_a_second_term_is_hit_by_signals_as_before_the_first() {
 }
 
 #[test]
-fn an_observer_goes_on_when_the_store_does() {
+fn an_observer_continues_after_an_outage() {
     let (store, mut server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
     let mut command = store.latchwork(&["elect", "--observe", "x"]);
     command.env("LATCHWORK_STORE", server.url());
@@ -216,7 +216,7 @@ fn an_observer_goes_on_when_the_store_does() {
 }
 
 #[test]
-fn an_observer_that_nobody_reads_ends() {
+fn an_unread_observer_ends() {
     let store = Store::new();
     let mut command = store.latchwork(&["elect", "--observe", "x"]);
     command.stderr(std::process::Stdio::null());

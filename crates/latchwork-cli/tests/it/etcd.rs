@@ -19,7 +19,7 @@ fn first_key(server: &EtcdServer) -> String {
 /// `etcdctl lock` lets its command run on beside the next one. The default ttl is 30 s, so this is
 /// not the next renewal.
 #[test]
-fn a_lease_that_is_revoked_from_outside_ends_the_command_at_once() {
+fn a_revoked_lease_ends_the_command_at_once() {
     let deaf = "trap '' TERM; while :; do sleep 0.05; done";
     let polite = "trap 'echo asked; exit 0' TERM; while :; do sleep 0.05; done";
     for (script, asked) in [(polite, true), (deaf, false)] {
@@ -46,7 +46,7 @@ fn a_lease_that_is_revoked_from_outside_ends_the_command_at_once() {
 }
 
 #[test]
-fn a_server_that_stands_still_ends_the_command_before_the_lock_passes_on() {
+fn a_stopped_server_ends_the_command_before_the_ttl() {
     let (store, mut server) = (Store::new(), server());
     let holder = store.holder_with(&["--ttl", "4s"], "sleep 300", |command| {
         command.env("LATCHWORK_STORE", server.url());

@@ -62,7 +62,7 @@ fn a_script_holds_the_lock_over_several_commands() {
 
 /// The script ends by itself, and by SIGKILL.
 #[test]
-fn the_lock_goes_with_the_shell() {
+fn the_lock_ends_with_the_shell() {
     let store = Store::new();
     for (shell, text) in [
         ("bash", "eval \"$(latchwork hold x)\" || exit; echo up; read line"),
@@ -193,7 +193,7 @@ fn a_subshell_may_have_a_hold_of_its_own() {
 }
 
 #[test]
-fn what_is_not_held_is_not_released() {
+fn releasing_an_unheld_lock_is_refused() {
     let store = Store::new();
     let nothing = store.output(&["release"]);
     assert_eq!(nothing.code(), 64, "{nothing:?}");
@@ -207,7 +207,7 @@ fn what_is_not_held_is_not_released() {
 }
 
 #[test]
-fn a_shell_that_loses_the_lock_is_told_by_a_signal() {
+fn a_loss_signals_the_shell() {
     let store = Store::new();
     let text = "trap 'echo told; latchwork release; echo $?; exit 9' TERM; \
                 eval \"$(latchwork hold --ttl 1s x)\" || exit; echo up; \
@@ -231,7 +231,7 @@ fn a_shell_that_loses_the_lock_is_told_by_a_signal() {
 
 /// The store does not confirm the lock: the shell hears of it before another can get it.
 #[test]
-fn a_shell_is_told_before_the_lock_can_pass_on() {
+fn a_shell_is_signalled_before_the_lock_expires() {
     let store = Store::new();
     let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
     let text = "trap 'echo told; exit 9' TERM; \
@@ -278,7 +278,7 @@ fn a_keeper_keeps_nothing_of_the_shell_open() {
 }
 
 #[test]
-fn what_a_shell_holds_is_not_waited_for() {
+fn a_command_does_not_wait_for_its_shells_hold() {
     let store = Store::new();
     let done = run(&store, "eval \"$(latchwork hold x)\"; latchwork run x true; echo $?");
     assert_eq!(done.stdout, "64\n", "{done:?}");

@@ -89,7 +89,7 @@ fn a_shell_that_is_killed_while_it_evaluates_holds_nothing() {
 
 /// A subshell that outlives its shell.
 #[test]
-fn a_hold_is_not_for_those_that_a_shell_left_behind() {
+fn orphans_of_a_shell_cannot_attach() {
     let store = Store::new();
     let text = "held=$(latchwork hold x) || exit; \
                 ( sleep 0.5; eval \"$held\"; echo $? ) & kill -9 $$";
@@ -101,7 +101,7 @@ fn a_hold_is_not_for_those_that_a_shell_left_behind() {
 
 /// It would never hear of the loss: the warning came before it was there.
 #[test]
-fn a_shell_that_comes_when_the_lock_is_doubtful_does_not_get_it() {
+fn a_shell_cannot_attach_to_a_suspect_hold() {
     let store = Store::new();
     let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
     let text = "held=$(latchwork hold --ttl 6s x) || exit; echo up; read line; eval \"$held\" || exit; echo on";
@@ -209,7 +209,7 @@ fn locks_that_the_environment_has_no_room_for_are_refused() {
 
 /// Another user may listen at the address of a keeper that has ended, and answer nothing.
 #[test]
-fn nobody_is_waited_for_at_the_address_of_a_keeper() {
+fn a_foreign_listener_does_not_block_release() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     let store = Store::new();
@@ -255,7 +255,7 @@ fn a_stopped_keeper_is_not_waited_for_without_end() {
 
 /// Nobody works under the lock yet.
 #[test]
-fn a_process_is_not_told_of_a_loss_before_the_lines_are_evaluated() {
+fn no_signal_is_sent_before_a_shell_has_attached() {
     let store = Store::new();
     let text = "sleep 60 & held=$(latchwork hold --ttl 2s --pid $! x) || exit; \
                 latchwork release --force x; sleep 1.5; kill -0 $! && echo lives; kill $!";

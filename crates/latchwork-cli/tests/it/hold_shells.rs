@@ -14,7 +14,7 @@ use crate::hold::{no_keeper_is_left, path, run, script, status};
 
 /// The end of `hold` by any signal, and its absence, are a script's end.
 #[test]
-fn a_script_without_its_lock_goes_no_further() {
+fn a_script_stops_if_hold_fails() {
     let store = Store::new();
     let holder = store.holder(&[], "sleep 300; echo x");
     holder.ready();
@@ -86,7 +86,7 @@ fn a_hold_of_one_shell_is_not_that_of_another() {
 
 /// The shell has a while to evaluate it, 10 s.
 #[test]
-fn what_nobody_evaluates_is_released() {
+fn an_unevaluated_hold_is_released_after_10_s() {
     let store = Store::new();
     let started = Instant::now();
     let text = "latchwork hold a > /dev/full; echo $?; latchwork hold b | true; \
@@ -106,7 +106,7 @@ fn what_nobody_evaluates_is_released() {
 
 /// A token of an earlier hold would be refused by the resource, and an environment that grows ends in errors.
 #[test]
-fn the_environment_tells_of_what_is_held_now() {
+fn latchwork_held_lists_current_holds() {
     let store = Store::new();
     let text = "for i in 1 2 3 4 5 6 7 8; do \
                 held=$(latchwork hold x) && eval \"$held\" || exit; \
@@ -129,7 +129,7 @@ fn the_environment_tells_of_what_is_held_now() {
 
 /// Nobody waits for the lock any more when the shell is gone.
 #[test]
-fn a_killed_shell_waits_no_more() {
+fn killing_a_waiting_shell_withdraws_its_claim() {
     let store = Store::new();
     let holder = store.holder(&[], "sleep 300; echo x");
     holder.ready();
@@ -154,7 +154,7 @@ fn a_killed_shell_waits_no_more() {
 
 /// One who connects to the keeper and says nothing.
 #[test]
-fn a_silent_client_keeps_no_loss_from_being_told() {
+fn a_silent_client_delays_no_report_of_a_loss() {
     let store = Store::new();
     let text = "trap 'echo told; exit 9' TERM; held=$(latchwork hold --ttl 1s x) && eval \"$held\" || exit; \
                 echo \"$LATCHWORK_HELD\"; while :; do sleep 0.1; done";
@@ -180,7 +180,7 @@ fn a_silent_client_keeps_no_loss_from_being_told() {
 
 /// The store confirms the lock again in between.
 #[test]
-fn each_doubt_is_told_to_the_shell() {
+fn each_doubt_signals_the_shell() {
     let store = Store::new();
     let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
     let text = "trap 'echo told' USR1; \

@@ -145,7 +145,7 @@ fn a_stopped_command_is_killed_too() {
 }
 
 #[test]
-fn the_guardian_cannot_be_ended_by_what_ends_others() {
+fn the_guardian_ignores_ordinary_signals() {
     let store = Store::new();
     let mut holder = store.holder(&[], SCRIPTS[0]);
     let first = started(&holder);

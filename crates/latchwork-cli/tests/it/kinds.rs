@@ -42,7 +42,7 @@ fn readers_run_together_and_a_writer_alone() {
 }
 
 #[test]
-fn so_many_permits_run_together() {
+fn as_many_commands_run_as_permits() {
     let store = Store::new();
     let runs = [
         holding(&store, &["--permits", "2/3"], &["x"]),
@@ -56,7 +56,7 @@ fn so_many_permits_run_together() {
 }
 
 #[test]
-fn of_several_names_all_are_taken_or_none() {
+fn run_with_several_names_takes_all_or_none() {
     let store = Store::new();
     let script = "echo \"$LATCHWORK_KEY\"; echo \"$LATCHWORK_TOKEN\"";
     let done = store.output(&["run", "b", "a", "--", "sh", "-c", script]);
@@ -99,7 +99,7 @@ fn modes_that_contradict_each_other_are_a_usage_error() {
 
 /// A reader is not kept out by a reader, so the one to blame is the holder of the other lock.
 #[test]
-fn who_is_in_the_way_is_named_with_key_store_and_next_step() {
+fn a_timeout_names_holder_key_store_and_next_step() {
     let store = Store::new();
     let hold = |holder: &str, mode: &str, name: &str| {
         let words =

@@ -162,7 +162,7 @@ fn a_stopped_latchwork_respects_the_longest_hold_too() {
 }
 
 #[test]
-fn a_command_that_ended_unprotected_is_told() {
+fn a_command_that_outlived_its_lock_is_reported() {
     let store = Store::new();
     let holder = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
     holder.ready();
@@ -189,7 +189,7 @@ fn a_stopped_guardian_does_not_stop_latchwork() {
 }
 
 #[test]
-fn a_stopped_guardian_does_not_keep_the_lock_of_a_command_that_ended() {
+fn a_stopped_guardian_does_not_delay_the_release() {
     let store = Store::new();
     let holder = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 4");
     let first = holder.ready();

@@ -24,7 +24,7 @@ fn a_command_that_would_wait_for_itself_is_refused() {
 }
 
 #[test]
-fn another_name_or_namespace_inside_is_another_lock() {
+fn an_inner_run_of_another_name_takes_its_lock() {
     let store = Store::new();
     for inner in [&["run", "y", "--", "true"][..], &["--namespace", "n", "run", "x", "--", "true"]]
     {
@@ -92,7 +92,7 @@ fn inherit_takes_the_lock_if_no_outer_command_holds_it() {
 
 /// The outermost command is noticed through another lock, and by a name with a newline.
 #[test]
-fn a_lock_is_noticed_two_levels_up() {
+fn an_outer_hold_is_found_two_levels_up() {
     let store = Store::new();
     for name in ["x", "a\nb"] {
         let outer = ["run", name, "--", BINARY, "run", "y", "--", BINARY];
@@ -107,7 +107,7 @@ fn a_lock_is_noticed_two_levels_up() {
 
 /// A writer must not run beside the readers of a lock that the outer command shares with them.
 #[test]
-fn a_hold_is_inherited_only_by_what_asks_for_no_more() {
+fn a_hold_is_inherited_by_smaller_requests_only() {
     let store = Store::new();
     for (outer, inner, code) in [
         (&["--read"][..], &["--read"][..], 0),

@@ -96,7 +96,7 @@ fn a_skip_names_the_host_and_time_of_the_run() {
 }
 
 #[test]
-fn show_ls_and_status_tell_who_did_a_task_and_when() {
+fn show_ls_and_status_name_the_host_of_a_done_task() {
     on_files_and_redis(|store, at| {
         assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
         let says = |words: &[&str]| store.output(&[at, words].concat());
@@ -196,7 +196,7 @@ fn a_name_that_is_done_says_so_to_other_verbs() {
 
 /// A host with a wrong clock, or another period, is named.
 #[test]
-fn a_task_that_is_closed_for_another_period_names_who_closed_it() {
+fn a_period_mismatch_names_the_closing_holder() {
     on_files_and_redis(|store, at| {
         assert_eq!(report(store, at, &["--holder", "web-2"]).stdout, "ran\n");
         let words = [at, &["once", "--every", "1d", "report", "--", "echo", "ran"]].concat();
@@ -238,7 +238,7 @@ fn h114_a_run_that_was_asked_to_end_closes_nothing() {
 
 /// `--every 1y` closes a name for a year, and says nothing about the minutes of `--every 1m`.
 #[test]
-fn h114_another_period_for_a_name_is_told() {
+fn h114_a_changed_period_is_a_mismatch() {
     let store = Store::new();
     assert_eq!(once(&store, &[], "echo ran").stdout, "ran\n");
     let daily = store.output(&["once", "--every", "1d", "report", "--", "echo", "ran"]);
@@ -271,7 +271,7 @@ fn h114_a_reset_opens_a_task_that_a_wrong_clock_closed() {
 
 /// Nothing is closed, somebody is at it, it is closed, and nothing is closed any more.
 #[test]
-fn a_reset_says_what_it_did() {
+fn a_reset_reports_its_effect() {
     let store = Store::new();
     let reset = || store.output(&["once", "--reset", "report"]);
     let json = || store.output(&["--json", "once", "--reset", "report"]).stdout;
@@ -316,7 +316,7 @@ fn a_reset_takes_no_command_and_no_options_of_one() {
 }
 
 #[test]
-fn who_is_told_that_it_is_running_may_wait_for_its_failure() {
+fn a_second_host_can_wait_for_the_first_to_fail() {
     let store = Store::new();
     let first =
         started(&store, &[], "echo ready; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; exit 1");
@@ -362,7 +362,7 @@ fn the_next_period_is_open() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn a_bad_period_or_zone_is_named() {
     let store = Store::new();
     for (words, named) in [
         (&["--every", "soon"][..], "every"),
@@ -424,7 +424,7 @@ fn the_period_is_closed_once_the_server_is_back() {
 }
 
 #[test]
-fn a_period_that_could_not_be_closed_is_told() {
+fn an_unclosed_period_is_reported() {
     let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
     let store = Store::new();
     let run = ends_after(&store, &mut server, "2s", |server| server.stop().unwrap());
@@ -448,7 +448,7 @@ fn a_period_of_a_server_that_lost_its_data_is_not_closed() {
 }
 
 #[test]
-fn the_help_tells_what_a_quarantine_exits_with() {
+fn the_help_names_the_exit_code_of_a_quarantine() {
     let help = Store::new().output(&["once", "--help"]).stdout;
     assert!(help.contains("quarantine") && help.contains("75, also without --must-run"), "{help}");
 }

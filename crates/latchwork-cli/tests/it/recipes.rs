@@ -166,7 +166,7 @@ fn by_cron(store: &Store, command: &str) -> Running {
 }
 
 #[test]
-fn of_three_hosts_one_reports_and_another_if_that_fails() {
+fn one_of_three_cron_hosts_runs_the_task() {
     let store = Store::new();
     steps(&store, "");
     let fails_once = "#!/bin/sh\necho report >> \"$TRACE/all\"\nmkdir \"$TRACE/failed\" 2> /dev/null && echo broken && exit 1\nexit 0\n";
@@ -189,7 +189,7 @@ fn of_three_hosts_one_reports_and_another_if_that_fails() {
 }
 
 #[test]
-fn the_host_that_made_the_report_alone_sends_a_heartbeat() {
+fn only_the_reporting_host_sends_a_heartbeat() {
     let store = Store::new();
     steps(&store, "");
     for _ in 0..3 {

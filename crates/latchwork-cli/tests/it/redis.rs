@@ -20,7 +20,7 @@ fn server() -> RedisServer {
 
 /// The bound is the design's 250 ms; the best of some tries counts, for a busy machine only adds.
 #[test]
-fn a_foreign_holder_that_goes_silently_is_followed_at_once() {
+fn a_vanished_foreign_holder_is_followed_at_once() {
     let (store, server) = (Store::new(), server());
     let mut best = Duration::MAX;
     for _ in 0..10 {
@@ -105,7 +105,7 @@ fn a_lock_of_redisson_is_another_kind() {
 
 /// A server is named by the wrong scheme.
 #[test]
-fn a_server_of_another_kind_is_told_with_the_right_scheme() {
+fn a_wrong_scheme_names_the_right_one() {
     let store = Store::new();
     let server = RedisServer::start(&RedisOptions::new()).unwrap();
     for (address, part) in [

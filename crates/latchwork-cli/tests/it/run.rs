@@ -74,7 +74,7 @@ fn passes_exit_codes_back() {
 }
 
 #[test]
-fn names_what_is_wrong_with_the_command_line() {
+fn a_usage_error_names_the_argument() {
     let store = Store::new();
     for (args, word) in [
         (&["run", "x"][..], "COMMAND"),
@@ -185,7 +185,7 @@ fn a_stop_reaches_the_command_and_latchwork_renews_on() {
 }
 
 #[test]
-fn what_the_caller_ignores_is_ignored() {
+fn signals_ignored_by_the_caller_stay_ignored() {
     let store = Store::new();
     let binary = env!("CARGO_BIN_EXE_latchwork");
     let script =
@@ -212,7 +212,7 @@ fn the_command_starts_with_the_callers_signal_settings() {
 
 #[test]
 #[allow(unsafe_code, reason = "pre_exec")]
-fn signals_that_the_caller_blocked_are_noticed_all_the_same() {
+fn signals_blocked_by_the_caller_are_handled() {
     let store = Store::new();
     let blocked = |words: &[&str]| {
         let mut command = store.latchwork(&["run", "x", "--"]);
@@ -256,7 +256,7 @@ fn sets(text: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_store_that_cannot_be_used_is_told() {
+fn an_unusable_store_is_reported() {
     let store = Store::new();
     std::fs::write(store.file("file"), "").unwrap();
     let url = format!("file://{}/locks", store.file("file").display());
@@ -289,7 +289,7 @@ fn a_wait_that_is_over_names_the_holder() {
 }
 
 #[test]
-fn a_wait_lasts_as_long_as_it_says() {
+fn a_wait_lasts_its_time_limit() {
     let store = Store::new();
     let holder = store.holder(&[], "sleep 300; echo x");
     holder.ready();
@@ -312,7 +312,7 @@ fn a_bounded_wait_is_admitted_in_its_time() {
 }
 
 #[test]
-fn waiting_is_told_with_v_only_and_once() {
+fn run_v_reports_waiting_once() {
     let store = Store::new();
     let holder =
         store.holder(&["--holder", "me"], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
@@ -328,7 +328,7 @@ fn waiting_is_told_with_v_only_and_once() {
 }
 
 #[test]
-fn a_waiter_that_is_interrupted_leaves_the_line() {
+fn an_interrupted_waiter_leaves_the_queue() {
     let store = Store::new();
     let holder = store.holder(&[], "until [ -e \"$TRACE/go\" ]; do sleep 0.02; done");
     holder.ready();
@@ -346,7 +346,7 @@ fn a_waiter_that_is_interrupted_leaves_the_line() {
 }
 
 #[test]
-fn the_lock_is_free_when_the_command_ends_and_the_background_runs_on() {
+fn background_processes_do_not_keep_the_lock() {
     let store = Store::new();
     let script = "sleep 300 >/dev/null 2>&1 & echo up $$ $!";
     let done = store.output(&["run", "x", "--", "sh", "-c", script]);
@@ -371,7 +371,7 @@ fn leaves_no_process_behind() {
 }
 
 #[test]
-fn after_a_signal_the_rest_of_the_group_cleans_up_under_the_lock() {
+fn the_group_cleans_up_under_the_lock_after_a_signal() {
     let store = Store::new();
     let member = "trap 'sleep 1; echo cleaned; exit' TERM; echo member; \
                   while :; do sleep 0.05; done";
@@ -407,7 +407,7 @@ fn a_member_that_never_cleans_up_does_not_keep_the_lock() {
 }
 
 #[test]
-fn a_standard_error_that_nobody_reads_holds_nothing_up() {
+fn an_unread_stderr_blocks_nothing() {
     let store = Store::new();
     let (_read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     rustix::io::ioctl_fionbio(&write, true).unwrap();

@@ -58,7 +58,7 @@ fn the_holder_is_named_by_default() {
 }
 
 #[test]
-fn lists_what_is_in_use() {
+fn ls_lists_locks_in_use() {
     let store = Store::new();
     let done = store.output(&["ls"]);
     assert_eq!((done.code(), &*done.stdout), (0, ""));
@@ -103,7 +103,7 @@ fn force_moves_the_token_on() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_error() {
+fn a_missing_pipe_reader_is_no_error() {
     let store = Store::new();
     let script = format!("'{}' completions bash | head -c 1", env!("CARGO_BIN_EXE_latchwork"));
     let done = Running::start(store.script(&script)).finish();

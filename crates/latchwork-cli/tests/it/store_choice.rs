@@ -160,7 +160,7 @@ fn a_store_that_was_passed_on_ends_with_its_command() {
 }
 
 #[test]
-fn a_store_file_that_others_may_read_is_told() {
+fn a_readable_store_file_is_warned_about() {
     let store = Store::new();
     let (_server, address) = server();
     let file = store.file("locks.url");
@@ -176,7 +176,7 @@ fn a_store_file_that_others_may_read_is_told() {
 
 /// `--store-file <(..)` can be read once: the command gets a file that can be read again.
 #[test]
-fn a_store_file_that_is_a_pipe_is_not_handed_on() {
+fn a_store_file_from_a_pipe_is_not_inherited() {
     let store = Store::new();
     let (_server, address) = server();
     let script = "latchwork --store-file <(echo \"$ADDRESS\") run x -- \
@@ -269,7 +269,7 @@ fn a_release_of_an_own_hold_needs_no_store() {
 }
 
 #[test]
-fn a_store_file_that_says_nothing_is_refused() {
+fn an_empty_store_file_is_refused() {
     let store = Store::new();
     let file = store.file("locks.url");
     for (text, problem) in
@@ -289,7 +289,7 @@ fn a_store_file_that_says_nothing_is_refused() {
 
 /// A shell sets `XDG_STATE_HOME` and cron does not: locks of the one exclude nobody in the other.
 #[test]
-fn a_second_default_directory_is_told() {
+fn a_second_default_directory_is_reported() {
     let store = Store::new();
     let in_shell = |args: &[&str]| {
         let mut command = homeless(&store, args);

@@ -320,7 +320,7 @@ fn ctrl_c_while_waiting_withdraws() {
 
 /// One line with the time that has passed, which is erased at the end.
 #[test]
-fn the_line_about_waiting_is_kept_up_to_date() {
+fn the_waiting_line_is_refreshed() {
     let store = Store::new();
     let holder = store.holder(&["--holder", "the other"], "sleep 300; echo x");
     holder.ready();
@@ -349,7 +349,7 @@ fn a_waiter_sees_its_place_on_a_narrow_terminal() {
 
 /// What is typed in the foreground is not written over.
 #[test]
-fn a_background_job_tells_once_that_it_waits() {
+fn a_background_job_reports_once_that_it_waits() {
     let store = Store::new();
     let holder = store.holder(&["--holder", "the other"], "sleep 300; echo x");
     holder.ready();
@@ -365,7 +365,7 @@ fn a_background_job_tells_once_that_it_waits() {
 }
 
 #[test]
-fn a_hung_up_terminal_ends_the_command() {
+fn closing_the_terminal_ends_the_command() {
     let store = Store::new();
     let mut terminal = Terminal::bash(&store);
     terminal.line(LOOP);
@@ -396,7 +396,7 @@ fn an_orphaned_job_that_reads_the_terminal_is_hung_up() {
 }
 
 #[test]
-fn a_program_that_stops_itself_in_the_background_comes_back_with_fg() {
+fn fg_resumes_a_program_that_stopped_itself() {
     let store = Store::new();
     for mut terminal in shells(&store) {
         // As top does when its terminal is not its own.

@@ -84,7 +84,7 @@ async fn serve_two(stream: TcpStream) -> usize {
 }
 
 #[tokio::test]
-async fn who_asks_after_a_goodbye_gets_another_connection_and_who_asked_before_an_answer() {
+async fn goaway_answers_old_requests_and_redirects_new_ones() {
     let (listener, channel) = listener().await;
     let server = tokio::spawn(async move {
         let first = tokio::spawn(serve_two(listener.accept().await.unwrap().0));
@@ -106,7 +106,7 @@ async fn who_asks_after_a_goodbye_gets_another_connection_and_who_asked_before_a
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_has_any_more_is_closed() {
+async fn an_unused_connection_is_closed() {
     let (listener, channel) = listener().await;
     let server = tokio::spawn(async move { serve(listener.accept().await.unwrap().0).await });
     range(&channel).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_connection_that_nobody_has_any_more_is_closed() {
 }
 
 #[tokio::test]
-async fn what_speaks_another_protocol_is_unavailable_at_once() {
+async fn a_server_of_another_protocol_fails_at_once() {
     let (listener, channel) = listener().await;
     let server = tokio::spawn(async move {
         let mut stream = listener.accept().await.unwrap().0;
@@ -134,7 +134,7 @@ async fn what_speaks_another_protocol_is_unavailable_at_once() {
 }
 
 #[tokio::test]
-async fn all_that_wait_share_one_attempt_and_its_failure() {
+async fn waiters_share_one_connection_attempt() {
     let (listener, channel) = listener().await;
     drop(listener);
     let attempts = [range(&channel), range(&channel), range(&channel)];

@@ -92,7 +92,7 @@ fn a_refused_watch_ends_alone() {
 }
 
 #[test]
-fn who_comes_back_finds_the_watch_and_what_it_has_seen() {
+fn a_returning_waiter_reuses_its_watch() {
     let mut member = Member::new();
     let mut first = member.open(1, "a", "");
     member.created(1, false, 7);
@@ -111,7 +111,7 @@ fn who_comes_back_finds_the_watch_and_what_it_has_seen() {
 }
 
 #[test]
-fn who_comes_before_the_confirmation_is_told_with_the_others() {
+fn early_watchers_are_confirmed_with_the_others() {
     let mut member = Member::new();
     let (mut first, mut second) = (member.open(1, "a", ""), member.open(2, "a", ""));
     assert_eq!(second.try_recv(), Err(TryRecvError::Empty));
@@ -122,7 +122,7 @@ fn who_comes_before_the_confirmation_is_told_with_the_others() {
 
 /// H107: thousands wait in one line, and the server tells each client of an end once.
 #[test]
-fn who_comes_to_the_watch_of_a_line_knows_until_when_it_missed_something() {
+fn a_late_watcher_knows_the_revision_it_starts_from() {
     let mut member = Member::new();
     let mut first = member.open(1, "k/", "k0");
     member.created(1, false, 7);
@@ -145,7 +145,7 @@ fn who_comes_to_the_watch_of_a_line_knows_until_when_it_missed_something() {
 }
 
 #[test]
-fn a_watch_is_kept_for_a_while_and_a_range_is_not() {
+fn only_key_watches_are_cached() {
     let mut member = Member::new();
     drop((member.open(1, "a", ""), member.open(2, "a", ""), member.open(3, "a", "b")));
     member.watchers.close(3, at(0));
@@ -172,7 +172,7 @@ const FIRST: ClaimId = ClaimId::from_u128(1);
 const SECOND: ClaimId = ClaimId::from_u128(2);
 
 #[test]
-fn a_holder_is_told_of_the_end_of_its_key_and_of_nothing_else() {
+fn a_watch_reports_only_the_end_of_its_key() {
     let mut member = Member::new();
     member.hold(1, "a", 1, 7);
     member.hold(2, "b", 2, 8);
@@ -188,7 +188,7 @@ fn a_holder_is_told_of_the_end_of_its_key_and_of_nothing_else() {
 }
 
 #[test]
-fn a_holder_whose_watch_comes_late_is_told_so() {
+fn a_late_watch_reports_an_earlier_loss() {
     let mut member = Member::new();
     member.hold(1, "a", 1, 7);
     member.created(1, false, 8);
@@ -211,7 +211,7 @@ fn a_holder_whose_watch_comes_late_is_told_so() {
 }
 
 #[test]
-fn whoever_holds_no_more_is_told_of_nothing_and_leaves_nothing() {
+fn an_ended_hold_gets_no_events_and_leaves_nothing() {
     let mut member = Member::new();
     for n in 1..=1_000 {
         member.hold(n, &format!("k{n}"), 1, 7);
@@ -236,7 +236,7 @@ fn whoever_holds_no_more_is_told_of_nothing_and_leaves_nothing() {
 }
 
 #[test]
-fn the_holders_of_watches_that_ended_are_told() {
+fn an_ended_watch_notifies_its_holders() {
     let mut member = Member::new();
     member.hold(1, "a", 1, 7);
     member.hold(2, "b", 2, 8);
@@ -252,7 +252,7 @@ fn the_holders_of_watches_that_ended_are_told() {
 }
 
 #[test]
-fn an_older_key_of_the_same_name_ended_nothing() {
+fn deleting_an_older_key_ends_no_later_hold() {
     assert!(gone("k/5", 9).ended(b"k/5", 8));
     assert!(!gone("k/5", 9).ended(b"k/5", 9), "created since");
     assert!(!gone("k/5", 9).ended(b"k/5", 12), "created since");
@@ -260,7 +260,7 @@ fn an_older_key_of_the_same_name_ended_nothing() {
 }
 
 #[test]
-fn observers_of_a_line_share_a_watch_and_get_one_hint() {
+fn observers_of_a_key_share_one_watch() {
     let mut member = Member::new();
     let range = || (b"a/".to_vec(), b"a0".to_vec());
     let (first, mut first_hints) = tokio::sync::mpsc::channel(1);

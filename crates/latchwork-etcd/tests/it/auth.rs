@@ -87,7 +87,7 @@ fn holds_and_waits_outlive_the_token() {
 }
 
 #[test]
-fn a_user_who_is_no_more_is_denied_and_loses_the_lock_by_the_clock() {
+fn a_deleted_user_is_denied_and_loses_the_lock() {
     let server = server_with_short_tokens();
     let root = |args: &[&str]| {
         etcdctl(server.port(), &[&["--user=root:secret"], args].concat()).unwrap();
@@ -124,7 +124,7 @@ fn make_user_of_the_page(server: &EtcdServer) {
 }
 
 #[test]
-fn the_rights_of_the_page_are_enough() {
+fn the_documented_rights_are_enough() {
     let server = EtcdServer::start(&EtcdOptions::new().root_password("secret")).unwrap();
     make_user_of_the_page(&server);
     run(async {

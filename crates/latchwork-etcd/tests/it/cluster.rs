@@ -33,7 +33,7 @@ fn a_hold_survives_the_member_it_was_made_at() {
 
 /// Long before the next renewal: the watch on its key has gone to another member.
 #[test]
-fn a_holder_is_told_at_once_though_the_member_that_watched_for_it_died() {
+fn a_loss_is_reported_after_the_watched_member_died() {
     let mut cluster = cluster();
     run(async {
         // No renewal would find out that the member died.
@@ -52,7 +52,7 @@ fn a_holder_is_told_at_once_though_the_member_that_watched_for_it_died() {
 }
 
 #[test]
-fn a_hold_survives_a_member_that_stands_still() {
+fn a_hold_survives_a_stopped_member() {
     let mut cluster = cluster();
     run(async {
         let locks = client(&cluster.url()).await.ttl(8 * SEC);

@@ -130,7 +130,7 @@ async fn settled(server: &EtcdServer) {
 }
 
 #[test]
-fn renewals_fit_a_server_that_takes_few_operations_and_long_names() {
+fn renewals_respect_the_limit_of_operations_per_request() {
     let server = EtcdServer::start(&EtcdOptions::new().arg("--max-txn-ops=5")).unwrap();
     run(async {
         let client = bare(&server.url()).await;
@@ -150,7 +150,7 @@ fn renewals_fit_a_server_that_takes_few_operations_and_long_names() {
 /// The place ahead leaves: the one behind holds the key without asking, and the others behind hear
 /// nothing.
 #[test]
-fn a_hand_off_costs_the_release_alone_whatever_the_number_of_waiters() {
+fn a_hand_off_costs_one_release_for_any_number_of_waiters() {
     let mut costs = Vec::new();
     for waiters in [2, 30] {
         let server = server();

@@ -71,7 +71,7 @@ fn child() {
 }
 
 #[test]
-fn h01_a_stopped_client_writes_as_a_second_holder_and_the_token_refuses_it() {
+fn h01_the_token_refuses_a_stopped_clients_write() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     let port = server.port();
     etcdctl(port, &["put", "stock-token", &fence_text(FencingToken::from_raw(0))]).unwrap();

@@ -14,7 +14,7 @@ fn server() -> EtcdServer {
 
 /// H59: a waiter whose lease ended in line is not admitted by that place.
 #[test]
-fn h59_a_place_that_ended_in_line_admits_nobody() {
+fn h59_an_ended_place_grants_nothing() {
     let server = server();
     run(async {
         let (holder, waiter) = (client(&server.url()).await, client(&server.url()).await);
@@ -55,7 +55,7 @@ fn h61_a_key_deleted_behind_a_live_lease_is_lost() {
 /// H116: one request deletes the place ahead and the own one, and their watches tell it in any order.
 /// Who was admitted by the first of them learns from the second that nothing is held.
 #[test]
-fn h116_who_was_deleted_with_the_place_ahead_is_told_at_once() {
+fn h116_a_deletion_with_the_place_ahead_is_reported() {
     let server = server();
     let proxy = Proxy::plain(server.port()).unwrap();
     run(async {
@@ -98,7 +98,7 @@ fn h116_who_was_deleted_with_the_place_ahead_is_told_at_once() {
 
 /// Far behind in a long line the whole of it is not read each time, but the own place is looked at.
 #[test]
-fn h107_a_place_far_behind_that_was_deleted_is_taken_anew() {
+fn h107_a_deleted_place_is_taken_again() {
     let server = server();
     run(async {
         let (others, client) = (bare(&server.url()).await, bare(&server.url()).await);
@@ -126,7 +126,7 @@ fn h107_a_place_far_behind_that_was_deleted_is_taken_anew() {
 
 /// A transaction has room for so many places. Behind more of them the line is read.
 #[test]
-fn h107_who_waits_for_two_hundred_holders_is_told_so_again() {
+fn h107_a_waiter_behind_200_holders_stays_blocked() {
     let server = server();
     run(async {
         let client = bare(&server.url()).await;

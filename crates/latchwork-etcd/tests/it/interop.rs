@@ -44,7 +44,7 @@ impl Drop for Etcdctl {
 }
 
 #[test]
-fn etcdctl_waits_for_us() {
+fn etcdctl_waits_for_our_holder() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let locks = client(&server.url()).await;
@@ -66,7 +66,7 @@ fn etcdctl_waits_for_us() {
 }
 
 #[test]
-fn we_wait_for_etcdctl() {
+fn our_waiter_waits_for_etcdctl() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let locks = client(&server.url()).await;
@@ -92,7 +92,7 @@ fn we_wait_for_etcdctl() {
 
 /// Nobody tells that it has gone: its lease ends, 10 s after its last keep-alive.
 #[test]
-fn we_follow_an_etcdctl_that_was_killed() {
+fn a_killed_etcdctl_frees_the_lock() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let locks = client(&server.url()).await;
@@ -113,7 +113,7 @@ fn we_follow_an_etcdctl_that_was_killed() {
 }
 
 #[test]
-fn etcdctl_follows_us_when_we_are_gone() {
+fn etcdctl_acquires_after_our_holder_ends() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let looks = client(&server.url()).await;
@@ -131,7 +131,7 @@ fn etcdctl_follows_us_when_we_are_gone() {
 
 /// The prefix trap: for Go's client everything below `a/` is in the line of the lock `a`.
 #[test]
-fn a_name_with_a_slash_stands_in_no_other_line() {
+fn a_slash_in_a_name_joins_no_other_queue() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let locks = client(&server.url()).await;

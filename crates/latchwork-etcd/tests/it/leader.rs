@@ -53,7 +53,7 @@ fn holds_survive_the_death_of_the_leader() {
 /// So this asserts what can be had: the holder is told at once, and whoever comes next has a larger
 /// token.
 #[test]
-fn h60_a_leader_that_stood_still_ends_no_hold_or_its_holder_is_told_and_fenced() {
+fn h60_a_stalled_leader_ends_no_hold_unnoticed() {
     let mut cluster = cluster();
     run(async {
         let (holder, next) = (client(&cluster.url()).await, client(&cluster.url()).await);
@@ -92,7 +92,7 @@ fn h60_a_leader_that_stood_still_ends_no_hold_or_its_holder_is_told_and_fenced()
 /// What a leader says to the others is lost: they elect another one. The old one neither grants nor
 /// renews, for it has no majority; who can reach the others goes on.
 #[test]
-fn a_leader_that_nobody_hears_grants_and_renews_nothing() {
+fn an_isolated_leader_grants_and_renews_nothing() {
     let cluster = EtcdCluster::start_with_proxies(3, &EtcdOptions::new()).unwrap();
     run(async {
         let leader = cluster.leader().unwrap();
@@ -146,7 +146,7 @@ fn a_member_that_is_cut_off_from_clients_is_passed_over() {
 /// The link says nothing any more, and does not end either: the wait goes on at another member, before
 /// core would look by itself.
 #[test]
-fn a_wait_goes_on_at_another_member_when_its_link_falls_silent() {
+fn a_wait_moves_away_from_a_silent_member() {
     let cluster = cluster();
     let proxies: Vec<_> =
         cluster.members().iter().map(|m| Proxy::plain(m.port()).unwrap()).collect();
@@ -232,7 +232,7 @@ async fn takeover(url: &str, ttl: Duration, meanwhile: impl Future<Output = ()>)
 
 /// H63: etcd looks for ended leases every half second, and revokes them by a majority.
 #[test]
-fn h63_the_lock_of_a_dead_holder_is_free_after_its_ttl_and_four_seconds() {
+fn h63_a_dead_holders_lock_is_free_after_ttl_plus_4_s() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let took = takeover(&server.url(), 3 * SEC, async {}).await;
@@ -244,7 +244,7 @@ fn h63_the_lock_of_a_dead_holder_is_free_after_its_ttl_and_four_seconds() {
 /// H62: a new leader starts every ttl anew, so the lock of a dead holder is kept for longer, but not
 /// for ever.
 #[test]
-fn h62_an_election_keeps_the_lock_of_a_dead_holder_for_another_ttl_at_most() {
+fn h62_an_etcd_election_adds_at_most_one_ttl() {
     let mut cluster = cluster();
     run(async {
         let leader = cluster.leader().unwrap();
@@ -262,7 +262,7 @@ fn h62_an_election_keeps_the_lock_of_a_dead_holder_for_another_ttl_at_most() {
 
 /// H44 and its like: leases are counted on the monotonic clock, whatever the wall clock shows.
 #[test]
-fn a_clock_that_is_set_on_one_member_ends_no_hold_and_lets_nobody_in() {
+fn a_clock_step_on_one_member_changes_no_lock() {
     let cluster = EtcdCluster::start(3, &EtcdOptions::new().with_clock()).unwrap();
     run(async {
         let (holder, waiter) = (client(&cluster.url()).await, bare(&cluster.url()).await);
@@ -291,7 +291,7 @@ fn a_clock_that_is_set_on_one_member_ends_no_hold_and_lets_nobody_in() {
 /// The lock of a dead holder is not free before its ttl; and where the clock was set back, later by as
 /// much at most, for etcd keeps the list of what may have ended by the wall clock.
 #[test]
-fn a_clock_that_is_set_frees_no_lock_early_and_late_by_no_more_than_the_step() {
+fn a_clock_step_delays_expiry_by_at_most_the_step() {
     let server = EtcdServer::start(&EtcdOptions::new().with_clock()).unwrap();
     run(async {
         let (url, clock, step) = (server.url(), server.clock().unwrap(), 5 * SEC);

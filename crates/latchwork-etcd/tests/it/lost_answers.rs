@@ -95,7 +95,7 @@ fn unknown<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 
 /// D8: the lease of a try of unknown effect is revoked, so that a put which is still under way fails.
 #[test]
-fn h19_a_try_whose_answer_is_lost_holds_once_and_its_lease_is_not_used_again() {
+fn h19_a_lost_answer_grants_once_and_retires_the_lease() {
     let world = World::new(&EtcdOptions::new());
     run(async {
         let client = world.client().await;
@@ -117,7 +117,7 @@ fn h19_a_try_whose_answer_is_lost_holds_once_and_its_lease_is_not_used_again() {
 }
 
 #[test]
-fn h19_a_try_that_is_given_up_after_its_answer_was_lost_leaves_nothing() {
+fn h19_an_abandoned_try_with_a_lost_answer_leaves_nothing() {
     let world = World::new(&EtcdOptions::new());
     run(async {
         let client = world.client().await;
@@ -185,7 +185,7 @@ fn h24_a_release_whose_answer_is_lost_harms_no_later_lock() {
 }
 
 #[test]
-fn h19_a_revoked_lease_whose_answer_is_lost_is_revoked_once_more() {
+fn h19_a_revocation_with_a_lost_answer_is_repeated() {
     let world = World::new(&EtcdOptions::new());
     run(async {
         let client = world.client().await;
@@ -270,7 +270,7 @@ fn h19_a_login_whose_answer_is_lost_is_made_again() {
 
 /// What is told by a watch is lost with its stream: the next look makes up for it.
 #[test]
-fn h27_a_wake_up_that_is_lost_is_made_up_for() {
+fn h27_a_lost_wake_up_is_recovered() {
     let world = World::new(&EtcdOptions::new());
     run(async {
         let (holder, waiter) = (bare(&world.server.url()).await, world.client().await);

@@ -17,7 +17,7 @@ fn server() -> EtcdServer {
 }
 
 #[test]
-fn h09_a_holder_whose_lease_was_revoked_is_told_at_once() {
+fn h09_a_revoked_lease_is_reported_at_once() {
     let server = server();
     run(async {
         let locks = client(&server.url()).await.ttl(30 * SEC);
@@ -53,7 +53,7 @@ fn h61_a_key_deleted_behind_a_live_lease_is_told_at_once() {
 /// The time between the first and the last is judged in the best of some rounds: a busy machine only
 /// adds to it.
 #[test]
-fn h75_a_hundred_guards_are_told_together() {
+fn h75_a_hundred_guards_report_one_loss_together() {
     let server = server();
     run(async {
         let locks = client(&server.url()).await.ttl(30 * SEC);
@@ -80,7 +80,7 @@ fn h75_a_hundred_guards_are_told_together() {
 }
 
 #[test]
-fn a_watch_that_broke_is_made_anew_and_tells_what_went_meanwhile() {
+fn a_broken_watch_is_reopened_and_reports_missed_deletes() {
     let server = server();
     let proxy = Proxy::plain(server.port()).unwrap();
     run(async {
@@ -107,7 +107,7 @@ fn a_watch_that_broke_is_made_anew_and_tells_what_went_meanwhile() {
 
 /// More of them than are looked at at a time.
 #[test]
-fn a_hundred_watches_that_broke_are_made_anew_and_tell_what_went_meanwhile() {
+fn a_hundred_broken_watches_report_missed_deletes() {
     let server = server();
     let proxy = Proxy::plain(server.port()).unwrap();
     run(async {
@@ -156,7 +156,7 @@ fn a_lock_that_is_given_back_is_not_watched() {
 
 /// H59: the own place went first, before the wait or during it: what comes is no grant.
 #[test]
-fn h59_a_waiter_without_a_place_is_not_admitted_by_the_end_of_the_one_ahead() {
+fn h59_a_waiter_without_a_place_is_not_granted() {
     let server = server();
     run(async {
         let client = bare(&server.url()).await;
@@ -189,7 +189,7 @@ fn h59_a_waiter_without_a_place_is_not_admitted_by_the_end_of_the_one_ahead() {
 
 /// The place ahead went between the try and the wait: the own one was there then.
 #[test]
-fn who_is_next_holds_the_key_though_it_came_late_to_the_wait() {
+fn the_next_waiter_is_granted_before_its_wait_begins() {
     let server = server();
     run(async {
         let client = bare(&server.url()).await;
@@ -207,7 +207,7 @@ fn who_is_next_holds_the_key_though_it_came_late_to_the_wait() {
 
 /// A place further back only moves up: whoever is still ahead holds the key.
 #[test]
-fn who_is_not_next_is_not_admitted_when_the_place_ahead_leaves() {
+fn a_departure_ahead_grants_only_the_next() {
     let server = server();
     run(async {
         let client = bare(&server.url()).await;

@@ -62,7 +62,7 @@ fn tls_trusts_the_authority_that_is_named_and_no_other() {
 /// A server without TLS answers a handshake with a line of HTTP and hangs up; the reset may
 /// overtake the line.
 #[test]
-fn a_server_that_hangs_up_is_asked_about_tls() {
+fn a_closed_handshake_suggests_tls() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
     std::thread::spawn(move || {

@@ -37,7 +37,7 @@ fn forbid(server: &EtcdServer, prefix: &str) {
 /// A try that took a place which it cannot give back has had an effect, though the second request
 /// certainly had none.
 #[test]
-fn a_place_that_cannot_be_withdrawn_is_an_unknown_effect() {
+fn a_failed_withdrawal_has_an_unknown_effect() {
     let server = server_with_users(EtcdOptions::new());
     allow(&server, "k");
     let proxy = Proxy::plain(server.port()).unwrap();
@@ -70,7 +70,7 @@ fn a_place_that_cannot_be_withdrawn_is_an_unknown_effect() {
 }
 
 #[test]
-fn a_key_that_may_not_be_read_spoils_no_other_renewal() {
+fn an_unreadable_key_fails_no_other_renewal() {
     let server = server_with_users(EtcdOptions::new());
     allow(&server, "a");
     allow(&server, "b");
@@ -92,7 +92,7 @@ fn a_key_that_may_not_be_read_spoils_no_other_renewal() {
 }
 
 #[test]
-fn a_key_that_may_not_be_watched_spoils_no_other_watch() {
+fn an_unwatchable_key_fails_no_other_watch() {
     let server = server_with_users(EtcdOptions::new());
     allow(&server, "a");
     allow(&server, "b");
@@ -140,7 +140,7 @@ fn a_full_server_renews_and_releases_and_grants_nothing() {
 
 /// H64: tokens of a store that was restored from a backup would be smaller than those before.
 #[test]
-fn h64_a_store_that_was_set_back_grants_nothing_to_who_knows_a_newer_token() {
+fn h64_a_restored_store_grants_nothing_below_a_known_token() {
     let mut server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     let snapshot = server.folder().join("snapshot");
     run(async {
@@ -171,7 +171,7 @@ fn h64_a_store_that_was_set_back_grants_nothing_to_who_knows_a_newer_token() {
 /// A new leader starts leases anew, so a period that was closed for a day can stay closed for the
 /// next one too. What should be over counts as over.
 #[test]
-fn a_key_that_was_closed_long_enough_is_open_though_its_lease_is_not_over() {
+fn a_key_opens_on_time_although_its_lease_lives() {
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     run(async {
         let locks = client(&server.url()).await;

@@ -246,7 +246,7 @@ mod tests {
 
     /// A temp cleaner takes what nobody has read for long: the format file, and the parts that are not in use.
     #[test]
-    fn what_a_temp_cleaner_left_is_taken_up_again() {
+    fn a_partly_cleaned_directory_is_repaired() {
         for gone in [&["stripes"][..], &["stripes", "records"], &["sessions", "stripes"], &[]] {
             let dir = tempfile::tempdir().unwrap();
             fill(dir.path()).unwrap();

@@ -63,7 +63,7 @@ fn stripe() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn the_counter_starts_at_the_clock_and_grows_by_one() {
+fn a_token_counter_starts_at_the_clock() {
     let (_dir, path) = stripe();
     assert_eq!(grants(&Stripe::new(entry_at(&path)), 1, WALL, 2), [WALL + 1, WALL + 2]);
     // Another process of the same boot, and a clock that was set back.
@@ -106,7 +106,7 @@ fn a_torn_header_falls_back_by_one_grant_at_most() {
 }
 
 #[test]
-fn a_lock_held_elsewhere_is_told_and_not_waited_for() {
+fn a_stripe_locked_elsewhere_is_busy() {
     let (_dir, path) = stripe();
     let other = std::fs::File::open(&path).unwrap();
     rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
@@ -162,7 +162,7 @@ fn h82_no_token_passes_a_ceiling_that_is_not_on_the_disk() {
 
 /// H82: another boot starts above what was noted last, whether it was put on the disk or not.
 #[test]
-fn h82_a_ceiling_that_was_only_noted_counts_for_another_boot() {
+fn h82_an_unsynced_ceiling_counts_after_a_reboot() {
     let (_dir, path) = stripe();
     let stripe = Stripe::new(entry_at(&path));
     grants(&stripe, 1, WALL, 1);

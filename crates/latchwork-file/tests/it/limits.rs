@@ -154,7 +154,7 @@ async fn a_waiter_that_may_not_be_woken_is_named() {
 }
 
 #[test]
-fn what_is_no_directory_is_unreachable() {
+fn a_path_that_is_not_a_directory_is_unreachable() {
     let home = dir();
     let file = home.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -227,7 +227,7 @@ async fn full(dir: &Path) {
 
 /// Without descriptors a verb says so, and a waiter that cannot be told by the system polls.
 #[test]
-fn without_descriptors_it_polls_and_says_so() {
+fn a_waiter_without_descriptors_polls_and_says_so() {
     let home = dir();
     let mut holder = start("limits::hold", home.path());
     assert_eq!(holder.line(), "held");

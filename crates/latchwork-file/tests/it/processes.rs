@@ -194,7 +194,7 @@ async fn a_killed_holder_is_followed_at_once() {
 }
 
 #[tokio::test]
-async fn a_release_is_told_across_processes() {
+async fn a_release_notifies_other_processes() {
     let dir = dir();
     let backend = connect(dir.path());
     let mine = claim("k");
@@ -221,7 +221,7 @@ async fn a_release_is_told_across_processes() {
 }
 
 #[tokio::test]
-async fn killed_waiters_do_not_hold_up_the_line() {
+async fn killed_waiters_do_not_block_the_queue() {
     let dir = dir();
     let backend = connect(dir.path());
     let first = claim("k");

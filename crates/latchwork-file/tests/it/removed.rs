@@ -72,7 +72,7 @@ async fn h81_a_session_file_removed_under_a_holder() {
 /// What a deploy does that keeps its locks below a link, and what a person does with `mv`: those who
 /// come later find another directory, and no key may be held in both of them by new claims.
 #[tokio::test]
-async fn a_path_that_leads_elsewhere_makes_no_second_holder() {
+async fn a_moved_path_makes_no_second_holder() {
     for by_link in [true, false] {
         let base = dir();
         let at = |name: &str| base.path().join(name);

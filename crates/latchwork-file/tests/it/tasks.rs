@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// A runtime that is shut down tells the watch of a session an error; that is no death.
 #[tokio::test]
-async fn a_watch_that_fails_takes_nobody_for_dead() {
+async fn a_failed_watch_reports_no_death() {
     let dir = tempfile::tempdir().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -46,7 +46,7 @@ async fn a_watch_that_fails_takes_nobody_for_dead() {
 
 /// Whatever else is read from the wake file, and by whom: the task that reads it ends.
 #[test]
-fn the_reading_task_ends_whoever_reads_the_wake_file() {
+fn the_reading_task_ends_with_its_backend() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = one_thread();
     let (handle, running) = (runtime.handle().clone(), Arc::new(AtomicUsize::new(0)));
@@ -112,7 +112,7 @@ fn a_task_of_the_callers_runtime_ends_with_the_backend() {
 
 /// A thread may be inside a runtime that nobody runs, or that somebody blocks.
 #[test]
-fn a_runtime_that_does_not_run_keeps_no_wakeup() {
+fn an_idle_runtime_loses_no_wake_up() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (connect(dir.path()), connect(dir.path()));
     let idle = one_thread();

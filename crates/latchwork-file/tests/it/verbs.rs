@@ -140,7 +140,7 @@ async fn a_waiter_is_woken_when_everyone_ahead_of_it_dies() {
 }
 
 #[tokio::test]
-async fn the_dead_in_line_are_passed_over_by_a_release() {
+async fn a_release_skips_dead_waiters() {
     let dir = dir();
     let (a, b, c) = (connect(dir.path()), connect(dir.path()), connect(dir.path()));
     let (first, last) = (claim("k"), claim("k"));

@@ -164,7 +164,7 @@ async fn a_failed_renewal_never_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_is_said_only_when_no_majority_can_remain() {
+async fn lost_is_reported_only_without_a_possible_majority() {
     let (io, nodes) = world(5);
     let process = Process::over(&nodes, &io);
     let one = claim("k");
@@ -181,7 +181,7 @@ async fn lost_is_said_only_when_no_majority_can_remain() {
 
 /// R2: what a renewal plants does not count for it.
 #[tokio::test(start_paused = true)]
-async fn a_lapsed_holder_does_not_slip_back_in() {
+async fn an_expired_holder_is_not_granted_by_a_renewal() {
     let (io, nodes) = world(3);
     let (first, second) = (Process::over(&nodes, &io), Process::over(&nodes, &io));
     let (one, other) = (claim("k"), claim("k"));
@@ -226,7 +226,7 @@ async fn a_long_hold_outlives_every_single_node() {
 /// unbroken hold: core drops an answer that comes after the old validity. What the nodes have can
 /// only be the vote of that very round, and goes with its release or its ttl.
 #[tokio::test(start_paused = true)]
-async fn a_late_copy_is_the_vote_of_its_own_round_alone() {
+async fn a_late_copy_counts_for_its_own_round_only() {
     let (io, nodes) = world(3);
     let process = Process::over(&nodes, &io);
     let one = claim("k");
@@ -386,7 +386,7 @@ async fn twenty_clients_all_get_their_turn() {
 
 /// B10: dropped after any number of polls, a verb leaves nothing behind.
 #[tokio::test(start_paused = true)]
-async fn a_verb_dropped_anywhere_leaves_nothing() {
+async fn a_dropped_call_leaves_nothing() {
     let (io, nodes) = world(3);
     let process = Process::over(&nodes, &io);
     for (n, link) in process.links.iter().enumerate() {

@@ -42,7 +42,7 @@ fn tries(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_nobody_answers_holds_up_the_next_ones_for_20_ms_at_most() {
+async fn an_unanswered_request_delays_others_by_at_most_20_ms() {
     let (io, process) = process(5);
     let start = io.now();
     let silent = tries(&process, &io, &claim("silent"));
@@ -79,7 +79,7 @@ async fn a_request_that_is_given_up_while_it_gathers_is_not_sent() {
 
 /// A load asks each node for itself.
 #[tokio::test(start_paused = true)]
-async fn a_slow_node_holds_up_no_load() {
+async fn a_slow_node_delays_no_batch() {
     let (io, process) = process(5);
     process.links[2].always(Fault::Delay(50 * MS, 50 * MS));
     let start = io.now();

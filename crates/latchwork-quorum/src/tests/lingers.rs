@@ -33,7 +33,7 @@ async fn a_linger_closes_the_key_on_a_majority() {
 
 /// A node that was away when a key was closed, or opened and closed again, does not hide its name.
 #[tokio::test(start_paused = true)]
-async fn most_nodes_tell_who_closed_a_key_and_when() {
+async fn a_majority_names_the_closing_holder_and_time() {
     let (io, nodes) = world(3);
     let process = Process::over(&nodes, &io);
     let by = |text: &str, secs| {
@@ -104,7 +104,7 @@ async fn a_closed_key_is_opened_by_a_majority() {
 
 /// Repeated in the background, it could open what a run has closed meanwhile.
 #[tokio::test(start_paused = true)]
-async fn an_opening_without_a_majority_is_an_error_and_is_not_repeated() {
+async fn a_reset_without_a_majority_fails_and_is_not_retried() {
     let (io, nodes) = world(3);
     let (process, reset) = closed(&nodes, &io).await;
     process.links[1].always(Fault::Refuse);

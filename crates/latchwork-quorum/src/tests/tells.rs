@@ -36,7 +36,7 @@ async fn inspect_shows_the_view_of_a_majority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_what_it_can_do() {
+async fn capabilities_are_reported() {
     let (io, nodes) = world(3);
     let process = Process::over(&nodes, &io);
     let capabilities = process.quorum.capabilities();

@@ -9,7 +9,7 @@ use latchwork_store::*;
 
 /// When a key comes free all who wait are told, and only one of them may ask for all votes.
 #[tokio::test(start_paused = true)]
-async fn who_was_woken_asks_one_node_first_and_the_others_if_it_is_silent() {
+async fn a_woken_waiter_asks_one_node_then_the_others() {
     let (io, nodes) = world(5);
     let [holder, first, second] = [(); 3].map(|()| Process::over(&nodes, &io));
     let [held, one, two] = [(); 3].map(|()| claim("k"));

@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_an_answer_belongs_to_it() {
+    fn an_attribute_is_part_of_its_answer() {
         let answer = b"|1\r\n+ttl\r\n:3600\r\n:7\r\n";
         assert_eq!(end_of(answer).unwrap(), Some(answer.len()));
         assert!(read(answer).is_ok());
     }
 
     #[test]
-    fn what_is_no_answer_is_refused_as_soon_as_that_is_seen() {
+    fn a_malformed_answer_is_refused_early() {
         for bytes in ["HTTP/1.1 400\r\n", "\r\n", "x", "+OK\n", "$-2\r\n", "$x\r\n", "$1\r\nxx\r\n"]
         {
             assert!(end_of(bytes.as_bytes()).is_err(), "{bytes:?}");

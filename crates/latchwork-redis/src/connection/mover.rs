@@ -316,7 +316,7 @@ mod tests {
     const GET: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 
     #[tokio::test]
-    async fn answers_come_in_the_order_of_the_requests_however_they_are_cut() {
+    async fn answers_match_requests_however_they_are_split() {
         let mut side = side();
         let one = side.ask(command(&["GET", "k"]));
         tokio::task::yield_now().await;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_is_no_answer_unless_it_confirms_what_was_asked() {
+    async fn only_a_matching_confirmation_answers_a_request() {
         let mut side = side();
         let confirmed = side.ask(command(&["SSUBSCRIBE", "mine"]));
         side.sent("*2\r\n$10\r\nSSUBSCRIBE\r\n$4\r\nmine\r\n".len()).await;
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_fails_what_is_under_way_and_what_comes_later_and_is_told_once() {
+    async fn a_closed_connection_fails_all_requests_once() {
         let mut side = side();
         let under_way = side.ask(command(&["GET", "k"]));
         side.sent(GET.len()).await;
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_speaks_something_else_is_left() {
+    async fn a_server_of_another_protocol_is_disconnected() {
         for said in ["HTTP/1.1 400 Bad Request\r\n", ":1\r\n", "$-2\r\n", "$1\r\nxx\r\n", "\n"] {
             let mut side = side();
             side.server.write_all(said.as_bytes()).await.unwrap();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_nobody_needs_ends_after_its_last_answer() {
+    async fn an_unused_connection_ends_after_its_last_answer() {
         let mut side = side();
         let last = side.ask(command(&["GET", "k"]));
         side.sent(GET.len()).await;
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mover_that_is_dropped_with_its_connection_tells_no_end() {
+    async fn dropping_a_connection_reports_no_end() {
         for (closes, told) in [(true, 0), (false, 1)] {
             let (stream, _server) = tokio::io::duplex(64);
             let pushed = Arc::new(Mutex::new(Vec::new()));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_asked_while_the_way_is_full_goes_out_when_it_is_free() {
+    async fn queued_requests_are_sent_when_the_socket_drains() {
         let mut side = side();
         let long = "x".repeat(1_000);
         let first = side.ask(command(&["GET", &long]));
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_come_is_read_after_the_way_out_has_broken() {
+    async fn received_answers_survive_a_broken_write_side() {
         let (connection, mover) = Connection::new(NoWay(b":7\r\n"), Arc::new(|_| {}));
         let get = command(&["GET", "k"]);
         let (answer, ()) = tokio::join!(connection.send(&get), mover);

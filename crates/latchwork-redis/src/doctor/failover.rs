@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_may_stay_as_some_partition_leaves() {
+    fn replicas_beside_a_replaced_master_are_counted() {
         for count in 1..=5 {
             for hosts in [
                 // Elsewhere; one beside each; beside the first three; two beside the master.

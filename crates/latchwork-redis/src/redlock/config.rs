@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_it_cannot_read() {
+    fn an_unreadable_address_names_its_part() {
         for (url, part) in [
             ("redis://a,b,c", "redlock"),
             ("redlock://", "host"),

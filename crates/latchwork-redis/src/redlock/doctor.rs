@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn votes_are_judged_by_what_more_may_fail() {
+    fn votes_are_judged_by_the_failures_they_allow() {
         let severity = |all, majority, up, open| votes(all, majority, up, open).severity;
         assert_eq!(severity(5, 3, 5, 5), Severity::Ok);
         assert_eq!(severity(5, 3, 4, 4), Severity::Ok);

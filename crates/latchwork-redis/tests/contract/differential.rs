@@ -30,8 +30,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             the_guarded_scripts_answer_as_the_record_does,
         ),
         trial(
-            "the_scripts_answer_as_the_record_does_to_waiters_that_nobody_can_tell",
-            the_scripts_answer_as_the_record_does_to_waiters_that_nobody_can_tell,
+            "scripts_match_the_record_for_silent_waiters",
+            scripts_match_the_record_for_silent_waiters,
         ),
     ]
 }
@@ -69,7 +69,7 @@ fn the_guarded_scripts_answer_as_the_record_does() {
     compare(&guarded, 6, 300);
 }
 
-fn the_scripts_answer_as_the_record_does_to_waiters_that_nobody_can_tell() {
+fn scripts_match_the_record_for_silent_waiters() {
     let proxy = |port| {
         let proxy = Proxy::redis(port).expect("a proxy");
         proxy.refuse("SUBSCRIBE", "ERR unknown command 'SUBSCRIBE'");

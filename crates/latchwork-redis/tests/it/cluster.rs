@@ -184,7 +184,7 @@ fn a_stopped_master_costs_no_other_lock_its_renewal() -> Test {
 }
 
 #[test]
-fn what_a_cluster_refuses_has_its_kind_and_passes() -> Test {
+fn a_cluster_refusal_has_a_kind_and_is_retried() -> Test {
     let cluster = RedisCluster::start(&ClusterOptions::default())?;
     let runtime = runtime();
     let locks = runtime.block_on(locks(&cluster.url()));

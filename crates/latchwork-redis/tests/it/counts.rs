@@ -188,7 +188,7 @@ fn a_contended_cycle_is_two_commands_with_64_waiting() {
 }
 
 #[test]
-fn a_contended_hold_longer_than_a_third_of_the_probation_is_three_commands() {
+fn a_long_contended_hold_costs_three_commands() {
     run(async {
         let contest = Contest::new(1).await;
         let rounds = 1;
@@ -232,7 +232,7 @@ fn a_waiter_costs_nothing_but_its_keep_alives() {
 }
 
 #[test]
-fn a_flush_of_the_scripts_costs_one_extra_trip_for_each_script() {
+fn a_script_flush_costs_one_trip_per_script() {
     run(async {
         let world = World::new();
         let client = Client::warm(&world.proxy.url(), 30 * SEC).await;
@@ -277,7 +277,7 @@ fn flushing_the_scripts_under_load_costs_no_lock_and_no_error() {
 /// 10,000 locks at a ttl of 6 s for the time of one ttl: each is renewed three times in it, as it
 /// would be in 30 s at a ttl of 30 s. So what is counted here in 6 s is what comes in 30 s then.
 #[test]
-fn ten_thousand_held_locks_are_renewed_by_fifty_commands_a_second() {
+fn ten_thousand_locks_need_fifty_commands_a_second() {
     run(async {
         const LOCKS: usize = 10_000;
         let ttl = 6 * SEC;
@@ -318,7 +318,7 @@ fn ten_thousand_held_locks_are_renewed_by_fifty_commands_a_second() {
 /// Of those who only left a mark, a release calls the oldest one, and tells three behind it to look
 /// soon in case it does not come. They are not told again at the next release.
 #[test]
-fn a_release_calls_one_of_those_who_wait_and_warns_the_next() {
+fn a_release_wakes_one_waiter_and_warns_the_next() {
     run(async {
         let world = World::new();
         let holder = Bare::connect(&world.server.url()).await.unwrap();

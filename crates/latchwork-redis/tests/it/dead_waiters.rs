@@ -126,7 +126,7 @@ fn h102_a_listener_to_everything_delays_no_hand_off() {
 
 /// H76: a server that does not tell who listens: dead waiters are passed over by what PUBLISH says.
 #[test]
-fn h76_where_nobody_may_ask_the_count_of_publish_decides() {
+fn h76_without_rights_the_publish_count_decides() {
     run(async {
         let options = latchwork_services::RedisOptions::new().config("rename-command PUBSUB \"\"");
         let mut queue = Queue::in_world(World::with(&options), 8, TTL).await;
@@ -170,7 +170,7 @@ fn h28_three_stopped_waiters_cost_a_probation_each() {
 /// H28: a releaser that dies between its release and the warnings after it, while the next holder is
 /// stopped: the waiter behind looks by itself after its own pause, a third of its ttl.
 #[test]
-fn h28_a_releaser_killed_before_its_warnings_costs_one_pause() {
+fn h28_a_killed_releaser_delays_waiters_by_one_pause() {
     run(async {
         let world = World::new();
         let ttl = 15 * SEC;
@@ -221,7 +221,7 @@ fn h76_a_waiter_that_nobody_can_reach_costs_its_probation() {
 
 /// A waiter without a connection is passed over, and keeps its place until its ttl is over.
 #[test]
-fn a_disconnected_waiter_is_passed_over_and_served_when_it_is_back() {
+fn a_disconnected_waiter_is_skipped_and_served_later() {
     run(async {
         let world = World::new();
         let holder = Client::warm(&world.server.url(), TTL).await;
@@ -249,7 +249,7 @@ fn a_disconnected_waiter_is_passed_over_and_served_when_it_is_back() {
 
 /// A waiter that gives up leaves the line at once.
 #[test]
-fn a_cancelled_waiter_leaves_the_line() {
+fn a_cancelled_waiter_leaves_the_queue() {
     run(async {
         let world = World::new();
         let holder = Client::warm(&world.server.url(), TTL).await;
@@ -282,7 +282,7 @@ async fn holder_and_client(world: &World, ttl: Duration) -> (Process, Client) {
 
 /// H27: a holder that is killed tells nobody; who waits notices the end of its ttl.
 #[test]
-fn an_expiry_that_nobody_announces_is_noticed() {
+fn an_unannounced_expiry_is_noticed() {
     run(async {
         let world = World::new();
         let ttl = 2 * SEC;
@@ -300,7 +300,7 @@ fn an_expiry_that_nobody_announces_is_noticed() {
 /// H1: a holder that is stopped for longer than its ttl: the next is admitted; the first look after
 /// it goes on says that it is lost, and its release frees nothing.
 #[test]
-fn h01_a_stopped_holder_has_lost_the_lock_when_it_goes_on() {
+fn h01_a_resumed_holder_has_lost_the_lock() {
     run(async {
         let world = World::new();
         let ttl = 2 * SEC;
@@ -320,7 +320,7 @@ fn h01_a_stopped_holder_has_lost_the_lock_when_it_goes_on() {
 /// H27: the connection is cut while somebody waits on it: it is made again, and the waiter is
 /// reached by the release.
 #[test]
-fn a_cut_while_waiting_costs_no_place_and_no_message() {
+fn a_cut_while_waiting_keeps_place_and_messages() {
     run(async {
         let world = World::new();
         let holder = Client::warm(&world.server.url(), 30 * SEC).await;

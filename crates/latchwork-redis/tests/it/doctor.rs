@@ -95,7 +95,7 @@ async fn a_cache_is_unfit() {
 }
 
 #[tokio::test]
-async fn what_a_restart_forgets_is_told_and_the_guard_makes_it_harmless() {
+async fn doctor_says_what_a_restart_loses_without_the_guard() {
     let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
     let one = report(&server.url()).await;
     let one = found(&one, "persistence", Severity::Warning, "none");
@@ -126,7 +126,7 @@ async fn a_full_server_is_critical() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_stands_still_or_races_is_told() {
+async fn the_doctor_reports_wrong_stopped_and_fast_clocks() {
     let server = RedisServer::start(&RedisOptions::new().with_clock()).unwrap();
     let clock = server.clock().unwrap();
     clock.step_forward(Duration::from_secs(5)).unwrap();
@@ -195,7 +195,7 @@ async fn a_foreign_lock_without_an_end_is_named() {
 }
 
 #[tokio::test]
-async fn a_set_under_sentinel_is_examined_whole() {
+async fn the_doctor_checks_every_server_under_sentinel() {
     let options =
         SentinelOptions { redis: RedisOptions::new().with_clock(), ..SentinelOptions::default() };
     let mut set = SentinelSet::start(&options).unwrap();
@@ -294,7 +294,7 @@ async fn h92_min_replicas_without_persistence_or_guard_is_unfit() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_examined_whole_and_a_slot_without_a_master_is_critical() {
+async fn doctor_checks_every_slot_of_a_cluster() {
     let cluster = RedisCluster::start(&ClusterOptions::default()).unwrap();
     let good = until(&cluster.url(), "the replicas are online", |report| {
         let fine = |one: &Finding| one.code != "replicas" || one.severity == Severity::Ok;

@@ -47,7 +47,7 @@ fn data(redis: &mut Connection) -> Option<String> {
 
 /// Two holds within one grant of the store: their tokens are one apart, and the same number to Lua.
 #[test]
-fn h49_a_hold_and_the_one_it_was_handed_to_are_told_apart() {
+fn h49_tokens_of_a_handover_are_distinguished() {
     let (server, mut redis) = server();
     let (mut old, mut new) = (FencingToken::from_raw(0), FencingToken::from_raw(0));
     run(async {
@@ -88,7 +88,7 @@ fn tokens_are_compared_by_their_length_first() {
 }
 
 #[test]
-fn a_script_of_ones_own_runs_under_the_fence_or_not_at_all() {
+fn a_custom_script_runs_only_with_a_valid_token() {
     let (_server, mut redis) = server();
     let script = fence::script("return tostring(redis.call('DECRBY', KEYS[2], ARGV[2]))");
     assert_eq!(eval(&mut redis, &script, "2000", "1").unwrap(), "-1");
@@ -98,7 +98,7 @@ fn a_script_of_ones_own_runs_under_the_fence_or_not_at_all() {
 }
 
 #[test]
-fn what_is_no_token_writes_nothing() {
+fn a_malformed_token_writes_nothing() {
     let (_server, mut redis) = server();
     for token in ["", "0", "01", "-1", "1e9", " 1", "1 ", "abc"] {
         let error = eval(&mut redis, &fence::set(), token, "x").unwrap_err();

@@ -209,7 +209,7 @@ async fn h33_h50_a_failover_that_forgets_the_lock_and_its_token() {
 }
 
 #[tokio::test]
-async fn h34_a_master_that_was_replaced_and_goes_on() {
+async fn h34_a_replaced_master_that_keeps_running() {
     // Here the guard alone is not enough: the old master must stop writing within `deposed`.
     for stops in [true, false] {
         let pair = Pair::start(RedisOptions::new());
@@ -232,7 +232,7 @@ async fn h34_a_master_that_was_replaced_and_goes_on() {
 }
 
 #[tokio::test]
-async fn h37_a_failover_to_and_fro() {
+async fn h37_a_failover_and_back_keeps_the_quarantine() {
     for guarded in [true, false] {
         let mut pair = Pair::start(RedisOptions::new());
         let run_id = pair.master.info("run_id").unwrap();

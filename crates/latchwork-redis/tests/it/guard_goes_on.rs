@@ -22,7 +22,7 @@ async fn prepared(world: &World, database: u32, guarded: bool) -> String {
 /// H38: nobody is let in beside a holder that was flushed away, by clients that were there before
 /// either.
 #[test]
-fn h38_a_flush_under_a_client_that_goes_on() {
+fn h38_a_flush_under_a_connected_client() {
     run(async {
         for guarded in [true, false] {
             let world = World::new();
@@ -39,7 +39,7 @@ fn h38_a_flush_under_a_client_that_goes_on() {
 
 /// H38, H50: the database that takes the place of this one has an older counter.
 #[test]
-fn h38_a_swapped_database_gives_no_old_token_to_a_client_that_goes_on() {
+fn h38_swapdb_gives_no_old_token_to_a_connected_client() {
     run(async {
         let world = World::new();
         let older = prepared(&world, 1, true).await;

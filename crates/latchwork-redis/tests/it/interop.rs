@@ -132,7 +132,7 @@ async fn redis_py_and_latchwork_keep_each_other_out() {
 }
 
 #[tokio::test]
-async fn nobody_frees_what_is_anothers() {
+async fn a_client_frees_only_its_own_claims() {
     let server = server();
     let short = Duration::from_millis(150);
     for option in ["", "?plain=true"] {
@@ -216,7 +216,7 @@ async fn every_format_of_the_family_is_foreign_and_respected() {
 
 /// Every mode has the plain key, so the family is kept out by readers and permits too.
 #[tokio::test]
-async fn readers_and_permits_keep_the_family_out() {
+async fn shared_claims_exclude_foreign_mutexes() {
     let server = server();
     let (ours, driver) = backend(&server.url()).await;
     for mode in [Mode::Read, Mode::Write, Mode::Permits { take: 1, of: 5 }] {
@@ -232,7 +232,7 @@ async fn readers_and_permits_keep_the_family_out() {
 /// A holder that goes without a word is noticed by the head of the line. The bound is the design's
 /// 250 ms; the best of some tries counts, for a busy machine only ever adds.
 #[tokio::test]
-async fn a_foreign_holder_that_goes_silently_is_noticed_at_once() {
+async fn a_vanished_foreign_holder_is_noticed_at_once() {
     let server = server();
     for option in ["", "?plain=true"] {
         let locks = locks(&format!("{}{option}", server.url())).await;

@@ -77,7 +77,7 @@ async fn overtaken(world: &World, front: &Proxy, url: &str) -> Client {
 /// H20: the server stands still for longer than a connection may take to be made, so the client
 /// fails to connect before it succeeds.
 #[test]
-fn h20_a_stopped_server_keeps_nothing_of_what_was_given_up() {
+fn h20_a_stopped_server_keeps_no_abandoned_claim() {
     run(async {
         let mut world = World::new();
         let ttl = 6 * SEC;
@@ -98,7 +98,7 @@ fn h20_a_stopped_server_keeps_nothing_of_what_was_given_up() {
 /// H20: a client that connects again after a restart ends no connection of another: the numbers of
 /// connections begin anew with the server.
 #[test]
-fn h20_a_restarted_server_is_asked_to_end_nothing() {
+fn h20_no_client_kill_is_sent_to_a_restarted_server() {
     run(async {
         let mut world = World::new();
         let mut clients = Vec::new();

@@ -145,7 +145,7 @@ fn h23_a_repeated_release_does_not_end_the_next_hold() {
 
 /// H22: a hold after a release has another name, so a late release of the first does not end it.
 #[test]
-fn h22_a_late_release_of_one_hold_does_not_end_the_next_of_the_same_client() {
+fn h22_a_late_release_does_not_end_the_clients_next_hold() {
     run(async {
         let world = World::new();
         let client = Client::warm(&world.proxy.url(), 10 * SEC).await;
@@ -210,7 +210,7 @@ fn h27_a_lost_subscription_does_not_lose_the_waiter() {
 
 /// H27: every message is lost. The waiter looks by itself: it finds its own grant, which it keeps.
 #[test]
-fn h27_a_waiter_whose_messages_are_lost_looks_by_itself() {
+fn h27_a_waiter_polls_when_its_messages_are_lost() {
     run(async {
         let world = World::new();
         let ttl = 3 * SEC;
@@ -370,7 +370,7 @@ fn h31_a_restart_between_operations_costs_one_command_more() {
 /// H43: the server holds back writes for longer than a request may take: an error, and nothing
 /// stays.
 #[test]
-fn h43_a_paused_server_keeps_nothing_of_what_was_given_up() {
+fn h43_a_paused_server_keeps_no_abandoned_claim() {
     run(async {
         let world = World::new();
         let ttl = 10 * SEC;

@@ -156,7 +156,7 @@ fn dropped_requests_leave_the_lanes_to_others() {
 
 /// Requests that are dropped at any time, by many, cost the others no answer.
 #[test]
-fn requests_dropped_at_random_cost_nobody_else_an_answer() {
+fn dropped_requests_lose_no_other_answer() {
     run(async {
         let world = World::new();
         let client = Arc::new(Client::warm(&world.proxy.url(), 10 * SEC).await);

@@ -41,7 +41,7 @@ fn plain_url(server: &RedisServer) -> String {
 }
 
 #[tokio::test]
-async fn the_probes_cost_no_round_trip_of_their_own() {
+async fn the_probes_cost_no_extra_round_trip() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
     let client = connect(&proxy.url()).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_holder_in_plain_mode_is_followed_at_once() {
 }
 
 #[tokio::test]
-async fn what_plain_mode_cannot_do_is_refused_before_anything_is_sent() {
+async fn plain_mode_refuses_unsupported_calls_locally() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
     one_key_only(&proxy);
@@ -189,7 +189,7 @@ async fn a_store_that_lists_no_keys_says_so_and_shows_one() {
 
 /// What was promised at the connect is not taken back in silence.
 #[tokio::test]
-async fn a_store_that_can_less_after_a_reconnect_says_so() {
+async fn a_downgraded_store_is_reported_after_reconnect() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
     let client = connect(&proxy.url()).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_store_that_can_less_after_a_reconnect_says_so() {
 
 /// The answer to any of the three steps is lost: the same id gives one grant, and one release ends it.
 #[tokio::test]
-async fn a_lost_answer_of_any_step_is_settled_by_the_same_name() {
+async fn a_retry_under_the_same_id_settles_any_lost_answer() {
     let server = server();
     let proxy = Proxy::redis(server.port()).unwrap();
     let client = connect(&format!("{}?plain=true", proxy.url())).await.unwrap();

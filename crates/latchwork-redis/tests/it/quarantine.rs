@@ -12,7 +12,7 @@ use latchwork_store::{Attempt, Backend, BackendErrorKind, ClaimId, ErrorKind, Ke
 use crate::guard::*;
 
 #[tokio::test]
-async fn another_process_with_the_same_replication_id_is_another_server() {
+async fn an_equal_replication_id_does_not_hide_a_restart() {
     let server = RedisServer::start(&RedisOptions::new()).unwrap();
     let url = at(server.port(), true);
     init(&url).await;
@@ -26,7 +26,7 @@ async fn another_process_with_the_same_replication_id_is_another_server() {
 }
 
 #[tokio::test]
-async fn who_holds_keeps_holding_in_quarantine_and_others_stay_out() {
+async fn a_quarantine_keeps_holders_and_refuses_others() {
     let server = RedisServer::start(&RedisOptions::new()).unwrap();
     let url = at(server.port(), true);
     init(&url).await;
@@ -53,7 +53,7 @@ async fn who_holds_keeps_holding_in_quarantine_and_others_stay_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_in_quarantine_serves_nobody_and_the_line_keeps_its_order() {
+async fn a_release_in_quarantine_keeps_the_queue() {
     for guarded in [true, false] {
         let server = RedisServer::start(&RedisOptions::new()).unwrap();
         let url = at(server.port(), guarded);
@@ -85,7 +85,7 @@ async fn a_release_in_quarantine_serves_nobody_and_the_line_keeps_its_order() {
 
 /// Also those whose requests go out together.
 #[tokio::test]
-async fn of_many_at_once_nobody_is_let_in_after_a_loss() {
+async fn none_of_many_concurrent_tries_is_granted_after_a_loss() {
     let server = RedisServer::start(&RedisOptions::new()).unwrap();
     let url = at(server.port(), true);
     init(&url).await;

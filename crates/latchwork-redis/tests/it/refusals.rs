@@ -120,7 +120,7 @@ fn h41_a_hold_outlives_a_server_that_could_not_save_for_a_while() {
 /// H41: not in time, the holder is told at the end of its validity, and the cause before; what
 /// the store still has of it is freed when that works again.
 #[test]
-fn h41_a_hold_that_cannot_be_renewed_ends_with_its_validity_and_names_the_cause() {
+fn h41_an_unrenewable_hold_ends_and_names_the_cause() {
     run(async {
         let (world, client, guard) = hold_that_cannot_be_saved().await;
         let lost = within("the validity ends", TTL + SLACK, guard.lost()).await;
@@ -284,7 +284,7 @@ fn without_channels() -> World {
 /// H29: without rights on channels nobody can be told; the key is not left to a claim that does
 /// not know of it, and who waits looks by itself.
 #[test]
-fn h29_a_user_without_channels_stalls_no_line() {
+fn h29_a_user_without_channels_stalls_no_queue() {
     run(async {
         let world = without_channels();
         let url = url_of_user(&world);
@@ -304,7 +304,7 @@ fn h29_a_user_without_channels_stalls_no_line() {
 /// H29: only the one who releases has no right to publish: the key is free then, and the waiter
 /// comes when it looks.
 #[test]
-fn h29_a_release_without_the_right_to_publish_leaves_the_key_free() {
+fn h29_a_release_without_publish_rights_frees_the_key() {
     run(async {
         let world = without_channels();
         let url = url_of_user(&world);
@@ -324,7 +324,7 @@ fn h29_a_release_without_the_right_to_publish_leaves_the_key_free() {
 
 /// H42, H29: WRONGTYPE: the name, or a helper's, is in use by something else: nothing is changed.
 #[test]
-fn h42_a_name_in_use_by_another_type_is_a_mismatch_without_effect() {
+fn h42_a_key_of_another_type_is_a_mismatch() {
     run(async {
         let world = World::new();
         let backend = connect(&world.server.url()).await;

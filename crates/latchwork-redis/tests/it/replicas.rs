@@ -52,7 +52,7 @@ fn a_confirmed_lock_is_taken_kept_and_handed_over() -> Test {
 }
 
 #[test]
-fn without_the_replica_nothing_is_taken_and_nobody_else_is_held_up() -> Test {
+fn a_missing_replica_blocks_grants_and_delays_no_other_client() -> Test {
     let (master, mut replica) = pair()?;
     let runtime = runtime();
     let safe = runtime.block_on(locks(&url(&master)));

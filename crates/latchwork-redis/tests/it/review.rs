@@ -11,7 +11,7 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// B2: whoever holds the key is told so when it asks again, also while others stand in line.
 #[test]
-fn a_holder_that_asks_again_does_not_stand_in_line_behind_itself() {
+fn a_repeated_try_does_not_queue_behind_itself() {
     run(async {
         let world = World::new();
         let backend = connect(&world.server.url()).await;
@@ -35,7 +35,7 @@ fn a_holder_that_asks_again_does_not_stand_in_line_behind_itself() {
 
 /// What has become of one key does not cost the others their renewal.
 #[test]
-fn a_key_that_is_spoilt_is_lost_alone() {
+fn a_damaged_key_loses_only_its_own_hold() {
     run(async {
         let world = World::new();
         let backend = connect(&world.server.url()).await;
@@ -89,7 +89,7 @@ fn a_full_server_renews_the_shorter_of_two_readers() {
 /// B7: a waiter that is gone and still stands in line does not keep word from those who only left
 /// a mark: they would be admitted.
 #[test]
-fn marks_are_called_past_a_dead_waiter_in_line() {
+fn barging_waiters_are_woken_past_a_dead_waiter() {
     run(async {
         let world = World::new();
         let backend = connect(&world.server.url()).await;
@@ -113,7 +113,7 @@ fn marks_are_called_past_a_dead_waiter_in_line() {
 /// B7: the first waiter of a key tries once if its process is subscribed already. The holder's process knows
 /// of no waiter, and its release finds this one.
 #[test]
-fn a_release_finds_a_waiter_that_has_tried_once() {
+fn a_release_wakes_a_waiter_after_its_first_try() {
     run(async {
         let world = World::new();
         let holder = connect(&world.server.url()).await;
@@ -132,7 +132,7 @@ fn a_release_finds_a_waiter_that_has_tried_once() {
 /// B8: a new connection may lead to a server that lacks the last tokens. That a claim is held
 /// there already says nothing of the counter.
 #[test]
-fn a_repeated_try_on_a_new_connection_does_not_vouch_for_the_counter() {
+fn a_repeated_try_does_not_confirm_the_counter() {
     run(async {
         let world = World::new();
         let backend = connect(&world.server.url()).await;
@@ -239,7 +239,7 @@ fn plain_mode_takes_no_guard_and_waits_for_no_replica() {
 
 /// What doctor tries is what the page asks for.
 #[test]
-fn doctor_knows_the_rights_of_the_page() {
+fn the_doctor_checks_the_documented_rights() {
     run(async {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/redis.md");
         let page = std::fs::read_to_string(page).unwrap();

@@ -70,7 +70,7 @@ fn locks_go_on_when_the_master_is_stopped() -> Test {
 }
 
 #[test]
-fn a_switch_is_followed_before_a_command_fails() -> Test {
+fn a_failover_is_followed_before_commands_fail() -> Test {
     let mut set = SentinelSet::start(&options())?;
     let runtime = runtime();
     let failures = Arc::new(Failures::default());
@@ -99,7 +99,7 @@ fn a_switch_is_followed_before_a_command_fails() -> Test {
 }
 
 #[test]
-fn a_switch_that_nobody_tells_is_found_out() -> Test {
+fn an_unannounced_failover_is_noticed() -> Test {
     let mut set = SentinelSet::start(&options())?;
     let runtime = runtime();
     let mut proxies = Vec::new();
@@ -125,7 +125,7 @@ fn a_switch_that_nobody_tells_is_found_out() -> Test {
 }
 
 #[test]
-fn sentinels_of_old_are_understood_and_a_refusal_is_named() -> Test {
+fn old_sentinels_work_and_a_refusal_is_named() -> Test {
     let mut set = SentinelSet::start(&options())?;
     let runtime = runtime();
     let mut proxies = Vec::new();
@@ -162,7 +162,7 @@ fn sentinels_of_old_are_understood_and_a_refusal_is_named() -> Test {
 }
 
 #[test]
-fn a_server_that_has_become_a_replica_is_left() -> Test {
+fn a_demoted_master_is_disconnected() -> Test {
     let set = SentinelSet::start(&SentinelOptions { proxies: true, ..options() })?;
     let runtime = runtime();
     let locks = runtime.block_on(locks(&set.url()));
@@ -202,7 +202,7 @@ fn cut_off(set: &SentinelSet) {
 }
 
 #[test]
-fn a_failover_forgets_what_no_replica_had_and_the_fence_refuses_the_old_holder() -> Test {
+fn an_unreplicated_lock_is_lost_and_fenced() -> Test {
     let mut set = SentinelSet::start(&SentinelOptions { proxies: true, ..options() })?;
     let runtime = runtime();
     let old_side = runtime.block_on(connect(beside_the_master(&set)))?;

@@ -14,7 +14,7 @@ fn with_clock() -> World {
 /// H44: the clock is stepped forward over the end of a lease: somebody else is granted the key;
 /// the old holder is told by its next renewal and has the smaller token.
 #[test]
-fn h44_a_step_forward_is_told_by_the_next_renewal_and_the_token_rises() {
+fn h44_a_clock_step_forward_is_found_by_the_next_renewal() {
     run(async {
         let world = with_clock();
         // Renewed each second, whatever the ttl.
@@ -34,7 +34,7 @@ fn h44_a_step_forward_is_told_by_the_next_renewal_and_the_token_rises() {
 /// H44: the clock is stepped back: nobody is granted a key that is held, a hold is kept by its
 /// renewals, and tokens still rise.
 #[test]
-fn h44_a_step_back_lets_nobody_in_and_the_token_rises() {
+fn h44_a_clock_step_back_makes_no_second_holder() {
     run(async {
         let world = with_clock();
         let ttl = 1_800 * MS;
@@ -77,7 +77,7 @@ fn h44_after_a_step_back_a_renewal_sets_the_end_right() {
 
 /// H45: the clock stands still, so the key of a dead holder never ends: a forced release does it.
 #[test]
-fn h45_with_a_clock_that_stands_still_a_forced_release_frees_the_key() {
+fn h45_force_frees_a_key_under_a_stopped_clock() {
     run(async {
         let world = with_clock();
         let backend = connect(&world.server.url()).await;
@@ -100,7 +100,7 @@ fn h45_with_a_clock_that_stands_still_a_forced_release_frees_the_key() {
 /// H46: the clock runs 10 % fast: after two renewals the holder counts on that much less, and
 /// nobody overlaps when its renewals stop.
 #[test]
-fn h46_a_fast_clock_shortens_what_the_holder_believes() {
+fn h46_a_fast_store_clock_shortens_the_validity() {
     run(async {
         let world = with_clock();
         let ttl = 2_400 * MS;

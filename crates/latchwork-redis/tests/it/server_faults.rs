@@ -53,7 +53,7 @@ fn a_killed_server_that_kept_its_data_costs_no_lock() {
 /// H35: a server that comes back empty: the holder is told at its next renewal, the waiter is
 /// admitted, and the token rises although its counter is gone.
 #[test]
-fn h35_a_server_that_lost_its_data_tells_the_holder_and_the_token_rises() {
+fn h35_a_renewal_finds_that_the_server_lost_its_data() {
     run(async {
         let mut world = World::new();
         let (holder, other) = (
@@ -129,7 +129,7 @@ fn h50_a_promoted_replica_gives_no_old_token() {
 
 /// H38: FLUSHALL under a holder: told at the next renewal, no longer overlap than until then.
 #[test]
-fn h38_a_flush_is_told_by_the_next_renewal_and_the_token_rises() {
+fn h38_the_next_renewal_reports_a_flush() {
     run(async {
         let world = World::new();
         let holder = Client::warm(&world.server.url(), TTL).await;
@@ -175,7 +175,7 @@ fn h38_waiters_survive_a_flush() {
 
 /// H9: the key alone is deleted.
 #[test]
-fn h09_a_deleted_key_is_told_by_the_next_renewal() {
+fn h09_the_next_renewal_reports_a_deleted_key() {
     run(async {
         let world = World::new();
         let holder = Client::warm(&world.server.url(), TTL).await;
@@ -189,7 +189,7 @@ fn h09_a_deleted_key_is_told_by_the_next_renewal() {
 
 /// H39: the server evicts the lock and the counter: told, and the token rises.
 #[test]
-fn h39_an_evicted_lock_is_told_and_the_token_rises() {
+fn h39_an_evicted_lock_is_reported_and_the_token_grows() {
     run(async {
         let world = World::with(&RedisOptions::new().config("maxmemory-policy volatile-random"));
         let holder = Client::warm(&world.server.url(), TTL).await;
@@ -226,7 +226,7 @@ fn h39_evicted_helpers_lose_no_waiter_and_no_hold() {
 
 /// H75: a hundred locks are lost at once: each guard is told, at the renewal that they share.
 #[test]
-fn h75_a_hundred_guards_are_told_together() {
+fn h75_a_hundred_guards_report_one_loss_together() {
     run(async {
         let world = World::new();
         let holder = Client::warm(&world.server.url(), TTL).await;
@@ -342,7 +342,7 @@ fn h49_tokens_above_2_to_the_50_are_exact_through_every_script() {
 
 /// H31, H30 in part: what one key waits for keeps no other key waiting.
 #[test]
-fn a_long_line_on_one_key_keeps_no_other_waiting() {
+fn a_long_queue_delays_no_other_key() {
     run(async {
         let world = World::new();
         let client = Client::warm(&world.server.url(), 30 * SEC).await;

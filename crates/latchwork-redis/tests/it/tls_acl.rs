@@ -202,7 +202,7 @@ fn url_of(server: &RedisServer) -> String {
 }
 
 #[tokio::test]
-async fn the_rights_of_the_page_are_enough() {
+async fn the_documented_rights_are_enough() {
     let needed = page("acl").join(" ");
     let server = server_with(&needed);
     round(&url_of(&server), true).await.unwrap();
@@ -223,7 +223,7 @@ async fn the_rights_of_the_page_are_enough() {
 /// Without any one of them something is `Denied`, or nothing is pushed; and nothing is left held by
 /// nobody.
 #[tokio::test]
-async fn every_right_of_the_page_is_needed() {
+async fn every_documented_right_is_needed() {
     let rights = page("acl");
     // With those that help, for without them some of the needed ones are not asked for.
     let server = server_with(&format!("{} {}", rights.join(" "), page("optional").join(" ")));
@@ -260,7 +260,7 @@ async fn every_right_of_the_page_is_needed() {
 /// H29: the release may not publish. It frees the key all the same, grants it to nobody who was not
 /// told, and the waiters come by themselves.
 #[tokio::test]
-async fn h29_without_the_channels_locks_work_and_nothing_is_held_by_nobody() {
+async fn h29_locks_work_without_channel_rights() {
     let rights: Vec<_> = page("acl").into_iter().filter(|r| !r.starts_with('&')).collect();
     let server = server_with(&rights.join(" "));
     server

@@ -195,7 +195,7 @@ fn fields_that_are_new_or_absent_do_no_harm() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn an_unreadable_value_is_named() {
     fn says<T: DeserializeOwned + Debug>(json: &str, part: &str) {
         let error = from_str::<T>(json).unwrap_err().to_string();
         assert!(error.contains(part), "{json}: {error}");
@@ -233,7 +233,7 @@ fn an_error_is_written_with_all_that_it_says() {
 }
 
 #[test]
-fn what_was_found_at_a_store_is_written() {
+fn a_report_is_serialized() {
     let mut report = Report::new("mem:");
     report.add(Finding::warning("persistence", "none").part("a:1").remedy("turn it on"));
     assert_eq!(

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_it_cannot_read() {
+    fn an_unreadable_address_names_its_part() {
         for (text, part) in [
             ("", "host"),
             (":1", "host"),

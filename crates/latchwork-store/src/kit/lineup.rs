@@ -130,7 +130,7 @@ mod tests {
         })]
 
         #[test]
-        fn the_admitted_go_together_and_are_the_first_in_line(line in lines()) {
+        fn admitted_claims_are_compatible_and_first_in_the_queue(line in lines()) {
             let granted = granted(&line);
             prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
             prop_assert_eq!(granted.len(), admitted(&line));
@@ -147,7 +147,7 @@ mod tests {
         }
 
         #[test]
-        fn a_departure_that_admits_somebody_was_watched(line in lines(), gone in any::<usize>()) {
+        fn each_admitting_departure_was_watched(line in lines(), gone in any::<usize>()) {
             let gone = gone % line.len();
             let mut after = line.clone();
             after.remove(gone);
@@ -161,7 +161,7 @@ mod tests {
         /// Holders leave in any order, waiters may die, and nobody looks but who watches a node
         /// that left: the line still empties.
         #[test]
-        fn no_waiter_is_forgotten(
+        fn every_waiter_is_woken(
             line in lines(),
             leave in prop::collection::vec((any::<usize>(), prop::bool::weighted(0.2)), 64),
         ) {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_waits_for_the_nearest_that_keep_it_out() {
+    fn a_permit_watches_only_the_claims_that_block_it() {
         let permits = |takes: &[u32]| -> Vec<Node<()>> {
             let mode = |take: &u32| Mode::Permits { take: *take, of: LIMIT };
             takes.iter().map(|take| Node { id: (), mode: mode(take) }).collect()

@@ -268,7 +268,7 @@ mod tests {
     /// A blocked thread that waits for several answers listens for one of them at a time. It comes just
     /// when the patrol has read for it, takes the patrol for being under way, and is gone again.
     #[tokio::test(start_paused = true)]
-    async fn a_visit_while_a_patrol_ends_leaves_no_request_alone() {
+    async fn a_request_at_the_end_of_a_patrol_is_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();

@@ -57,7 +57,7 @@ fn hostile_frames() {
 }
 
 #[test]
-fn a_frame_that_is_too_long_is_refused_before_it_comes() {
+fn an_oversized_frame_is_refused_by_its_header() {
     for length in [256 * 1024 * 1024 + 1, i32::MAX, -1, i32::MIN] {
         first_frame(&length.to_be_bytes()).expect_err("nobody sends as much");
     }

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_value_round_trips() {
         let mut writer = Writer::default();
         writer.int(-3).long(1 << 40).bool(true).buffer(b"\0x").text("stra\u{df}e").int(-1);
         let mut reader = Reader(&writer.0);

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn of_requests_that_went_together_one_may_be_to_blame() {
+    fn a_failed_batch_names_its_failed_request() {
         let mut body = Writer::default();
         body.int(code::DELETE).bool(false).int(0);
         body.int(code::CREATE).bool(false).int(0).text("/x");

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_is_good_for_the_whole_timeout() {
+    fn a_login_gets_the_whole_timeout() {
         let proof = proof();
         assert_eq!(ms(proof.lives_for(sent(10))), T - 10);
         assert_eq!(ms(proof.lives_for(sent(2 * T))), 0);
@@ -189,7 +189,7 @@ mod tests {
 
     /// What is believed without a write of one's own counts from the last one that was answered.
     #[test]
-    fn what_is_proven_counts_from_the_last_write_that_was_answered() {
+    fn proof_counts_from_the_last_acknowledged_write() {
         let mut proof = proof();
         assert_eq!(proof.proven(), (sent(0), Duration::from_millis(T)), "a hello proves as well");
         for beat in 1..=32 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_stood_still_proves_less() {
+    fn a_paused_holder_proves_less_validity() {
         let mut proof = proof();
         for beat in 1..=32 {
             proof.answered(sent(beat * 100), at(beat * 100 + 1));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_still_under_way_confirms_nothing() {
+    fn an_unread_answer_confirms_nothing() {
         let mut proof = proof();
         for beat in 1..=32 {
             proof.answered(sent(beat * 100), at(beat * 100 + 1));
@@ -230,7 +230,7 @@ mod tests {
     /// H86: the leader has heard nothing while the machine was paused, though the boot clock shows
     /// that all was answered a moment ago.
     #[test]
-    fn h86_what_was_answered_before_a_pause_is_as_old_as_the_wall_clock_says() {
+    fn h86_answers_before_a_pause_age_by_the_wall_clock() {
         const PAUSE: i64 = 900;
         let mut proof = proof();
         for beat in 1..=32 {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_from_before_a_pause_is_as_old_as_the_wall_clock_says() {
+    fn a_login_before_a_pause_ages_by_the_wall_clock() {
         let proof = proof();
         assert_eq!(ms(proof.lives_for(sent_after_a_pause(10, 1_000))), T - 1_010);
     }

@@ -169,7 +169,7 @@ mod tests {
 
     /// Whoever pretends to be the server does not know the password.
     #[test]
-    fn a_server_that_proves_nothing_is_refused() {
+    fn a_server_without_scram_proof_is_refused() {
         let login = Login { user: "app".into(), password: "secret".into() };
         let server = Endpoint { host: "h".into(), port: 1 };
         for proof in ["rspauth=ea40f60335c427b5527b84dbabcdfffd", ""] {

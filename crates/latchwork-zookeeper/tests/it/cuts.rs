@@ -78,7 +78,7 @@ async fn told_before_the_next(
 
 /// H67: a follower whose link to the leader is frozen answers reads and pings, and counts for nothing.
 #[test]
-fn h67_a_holder_at_a_follower_that_is_cut_off_stops_before_its_node_goes() {
+fn h67_a_holder_at_an_isolated_follower_stops_in_time() {
     let ensemble = ensemble();
     let leader = ensemble.leader().unwrap();
     let follower = (leader + 1) % 3;
@@ -94,7 +94,7 @@ fn h67_a_holder_at_a_follower_that_is_cut_off_stops_before_its_node_goes() {
 
 /// H74: a leader whose followers have left it without a word answers even `sync`.
 #[test]
-fn h74_a_holder_at_a_leader_that_is_left_stops_before_its_node_goes() {
+fn h74_a_holder_at_a_deposed_leader_stops_in_time() {
     let ensemble = ensemble();
     let leader = ensemble.leader().unwrap();
     let followers: Vec<_> = (0..3).filter(|member| *member != leader).collect();
@@ -121,7 +121,7 @@ fn h74_a_holder_at_a_leader_that_is_left_stops_before_its_node_goes() {
 /// A link that is frozen again and again, and lets through a moment's worth between: what got
 /// through proves no more than it does.
 #[test]
-fn a_holder_behind_a_link_that_comes_and_goes_stops_before_its_node_goes() {
+fn a_holder_behind_a_flapping_link_stops_in_time() {
     let ensemble = ensemble();
     let leader = ensemble.leader().unwrap();
     let follower = (leader + 1) % 3;
@@ -144,7 +144,7 @@ fn a_holder_behind_a_link_that_comes_and_goes_stops_before_its_node_goes() {
 /// H70: a create that was stuck behind a frozen link comes through when its session is elsewhere:
 /// it makes nothing.
 #[test]
-fn h70_a_create_that_comes_late_from_the_server_of_before_makes_nothing() {
+fn h70_a_late_create_from_the_old_server_has_no_effect() {
     let options = ZooKeeperOptions::new().sync_limit(100).links();
     let ensemble = ZooKeeperEnsemble::start(3, &options).unwrap();
     let leader = ensemble.leader().unwrap();
@@ -181,7 +181,7 @@ fn h70_a_create_that_comes_late_from_the_server_of_before_makes_nothing() {
 /// D2: a follower that lags behind has a claim first in line that has ended at the leader. A try
 /// writes before it reads the line, and the answer to that has all that was agreed on before.
 #[test]
-fn d2_a_try_at_a_follower_that_lags_behind_is_not_granted_a_place_that_has_ended() {
+fn d2_a_lagging_follower_grants_no_ended_place() {
     let ensemble = ensemble();
     let leader = ensemble.leader().unwrap();
     let follower = (leader + 1) % 3;
@@ -217,7 +217,7 @@ fn d2_a_try_at_a_follower_that_lags_behind_is_not_granted_a_place_that_has_ended
 /// A follower whose words do not reach the leader any more still hears of a release. Whom it wakes
 /// believes only in what was proven before, and the leader keeps its session for longer than that.
 #[test]
-fn a_waiter_that_is_woken_by_a_follower_that_is_cut_off_counts_from_what_was_answered() {
+fn a_wake_up_from_an_isolated_follower_ages() {
     // The next heart-beat is far away: behind it the server would keep the list back.
     const LONG: Duration = Duration::from_secs(24);
     let ensemble = ensemble();

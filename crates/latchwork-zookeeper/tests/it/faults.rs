@@ -57,7 +57,7 @@ fn a_hold_survives_the_death_of_the_leader() {
 }
 
 #[test]
-fn a_hold_survives_a_server_that_stands_still() {
+fn a_hold_survives_a_stopped_server() {
     let mut ensemble = ensemble();
     run(async {
         let (proxies, url) = proxies(&ensemble);
@@ -76,7 +76,7 @@ fn a_hold_survives_a_server_that_stands_still() {
 
 /// The next server knows of what the dead one has answered.
 #[test]
-fn a_server_that_dies_after_its_answer_leaves_the_hold_as_it_was() {
+fn a_server_death_after_its_answer_keeps_the_hold() {
     let mut ensemble = ensemble();
     run(async {
         let (proxies, url) = proxies(&ensemble);
@@ -145,7 +145,7 @@ fn a_client_gets_past_servers_that_do_not_answer() {
 
 /// H68: whatever request or answer is lost, and the connection with it: one node, and none at last.
 #[test]
-fn h68_a_connection_that_breaks_in_any_request_leaves_one_node_and_then_none() {
+fn h68_a_cut_in_any_request_leaves_no_second_node() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -223,7 +223,7 @@ fn a_connection_that_breaks_while_watching_hides_no_release() {
 /// The same when who stood ahead has left, and the one before that is watched from then on. Who is
 /// told the holder's name already has no other reason to look again soon.
 #[test]
-fn a_connection_that_breaks_while_watching_another_one_hides_no_release() {
+fn a_lost_watch_connection_hides_no_release_elsewhere() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -255,7 +255,7 @@ fn a_connection_that_breaks_while_watching_another_one_hides_no_release() {
 
 /// The session goes on at another server, and with it holds and places.
 #[test]
-fn a_session_goes_on_at_another_server() {
+fn a_session_moves_to_another_server() {
     let ensemble = ensemble();
     run(async {
         let (proxies, url) = proxies(&ensemble);
@@ -308,7 +308,7 @@ fn child() {
 /// H1: a holder that stood still past its session is told at its first look, and the lock has
 /// passed on with a greater token.
 #[test]
-fn h01_a_holder_stopped_past_its_session_is_told_at_its_first_look() {
+fn h01_a_holder_stopped_past_its_session_reads_lost() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     run(async {
         let mut holder = Process::start("faults::hold", &server.url());

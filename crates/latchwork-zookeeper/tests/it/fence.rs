@@ -21,7 +21,7 @@ fn write(port: u16, place: &Place, value: &str) -> String {
 }
 
 #[test]
-fn a_holder_that_has_lost_the_lock_writes_nothing_by_a_checked_transaction() {
+fn a_checked_transaction_refuses_a_lost_holder() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     let port = server.port();
     run(async {

@@ -45,7 +45,7 @@ fn h69_a_node_of_another_session_is_never_taken_for_ones_own() {
 
 /// H71: without a network a holder is told by its own clock, while the server still has its node.
 #[test]
-fn h71_a_holder_without_a_network_is_told_before_its_session_ends() {
+fn h71_an_isolated_holder_loses_before_its_session() {
     let server = server();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -67,7 +67,7 @@ fn h71_a_holder_without_a_network_is_told_before_its_session_ends() {
 /// H12: what a holder has lost by its own clock is given back when the network is there again, and
 /// not only when the session ends.
 #[test]
-fn h12_a_hold_that_was_lost_is_given_back_by_a_session_that_lives() {
+fn h12_a_live_session_releases_a_lost_hold() {
     let server = server();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -86,7 +86,7 @@ fn h12_a_hold_that_was_lost_is_given_back_by_a_session_that_lives() {
 
 /// H72: when a lock's node has gone and comes again its numbers begin anew; the tokens do not.
 #[test]
-fn h72_tokens_grow_when_the_numbers_begin_anew_and_nothing_is_left_behind() {
+fn h72_tokens_grow_after_sequence_numbers_wrap() {
     let options = ZooKeeperOptions::new().flag("-Dznode.container.checkIntervalMs=100");
     let server = ZooKeeperServer::start(&options).unwrap();
     run(async {
@@ -112,7 +112,7 @@ fn h72_tokens_grow_when_the_numbers_begin_anew_and_nothing_is_left_behind() {
 
 /// H75: all claims of a session end with it, each guard is told, and a new session takes over.
 #[test]
-fn h75_a_hundred_guards_are_told_when_their_session_has_ended() {
+fn h75_a_session_end_reaches_a_hundred_guards() {
     let server = server();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -168,7 +168,7 @@ fn a_session_that_was_ended_from_outside_ends_its_claims() {
 
 /// H9: whoever is evicted by hand learns it at its next renewal, and is fenced by then.
 #[test]
-fn h09_who_is_evicted_by_hand_is_told_at_the_next_renewal() {
+fn h09_the_next_renewal_reports_an_eviction_by_hand() {
     let server = server();
     run(async {
         let (locks, other) = (client(&server.url()).await, client(&server.url()).await);
@@ -183,7 +183,7 @@ fn h09_who_is_evicted_by_hand_is_told_at_the_next_renewal() {
 
 /// Nodes that are made for a user are closed to others; who is somebody else is told so.
 #[test]
-fn a_user_proves_who_it_is_and_others_are_kept_out() {
+fn authentication_admits_known_users_only() {
     let server = server();
     run(async {
         let of = |user: &str| format!("zk://{user}@127.0.0.1:{}/app", server.port());
@@ -206,7 +206,7 @@ fn a_user_proves_who_it_is_and_others_are_kept_out() {
 
 /// A child that no rule of the order knows makes the line unknown: nobody is admitted.
 #[test]
-fn a_stranger_among_the_claims_is_named() {
+fn a_foreign_node_is_named() {
     let server = server();
     run(async {
         let (backend, _driver) = backend(&server.url()).await;
@@ -250,7 +250,7 @@ fn a_ttl_that_no_session_can_have_is_refused_with_the_range() {
 }
 
 #[test]
-fn the_doctor_says_what_the_servers_are() {
+fn the_doctor_names_each_servers_role() {
     let mut ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new()).unwrap();
     run(async {
         let driver = latchwork::Driver::start().unwrap();
@@ -278,7 +278,7 @@ fn the_doctor_says_what_the_servers_are() {
 
 /// Permits are watched by whom they can admit.
 #[test]
-fn a_permit_that_comes_back_admits_the_next() {
+fn a_released_permit_admits_the_next() {
     let server = server();
     run(async {
         let (backend, _driver) = backend(&server.url()).await;
@@ -302,7 +302,7 @@ fn a_permit_that_comes_back_admits_the_next() {
 /// Two who stand behind one another in one session: the end of the first one's wait ends no watch
 /// that the second one needs.
 #[test]
-fn neighbours_of_one_session_hear_of_each_other() {
+fn claims_of_one_session_wake_each_other() {
     let server = server();
     run(async {
         let (holder, _driver) = backend(&server.url()).await;
@@ -352,7 +352,7 @@ fn the_node_of_a_linger_goes_when_that_is_over() {
 
 /// A waiter that gives up wakes the one behind it, who is not admitted by that: the key is held.
 #[test]
-fn who_is_woken_by_a_waiter_that_gave_up_is_not_admitted() {
+fn a_withdrawal_wakes_without_granting() {
     let server = server();
     run(async {
         let (mine, _driver) = backend(&server.url()).await;

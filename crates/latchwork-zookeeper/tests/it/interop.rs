@@ -173,7 +173,7 @@ fn mode(mode: Mode) -> Claim {
 
 /// Readers share over both, writers do not, and a waiting writer stops later readers of both.
 #[test]
-fn read_write_locks_of_curator_and_ours_exclude_each_other_in_order() {
+fn curator_rwlocks_and_ours_exclude_each_other() {
     let server = server();
     run(async {
         let mut peer = Peer::curator(server.port());

@@ -29,7 +29,7 @@ fn address(user: &str, port: u16) -> String {
 }
 
 #[test]
-fn a_user_proves_who_it_is_by_sasl_and_others_are_kept_out() {
+fn sasl_admits_known_users_only() {
     let folder = Folder::new().unwrap();
     let server = server(&folder);
     let proxy = Proxy::zookeeper(server.port()).unwrap();

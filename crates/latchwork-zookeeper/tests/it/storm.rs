@@ -60,7 +60,7 @@ async fn contender(url: String, seed: u64, ends: Arc<AtomicBool>, told: Arc<Mute
 }
 
 #[test]
-fn nobody_holds_beside_another_while_servers_die_and_connections_break() {
+fn dying_servers_make_no_second_holder() {
     let mut ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new()).unwrap();
     let proxy = |server: &ZooKeeperServer| Proxy::zookeeper(server.port()).unwrap();
     let proxies: Vec<_> = ensemble.members().iter().map(proxy).collect();

@@ -8,7 +8,7 @@ use latchwork_store::ErrorKind;
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 #[test]
-fn a_lock_over_tls_and_what_is_said_when_it_cannot_be() {
+fn a_lock_works_over_tls_and_failures_are_explained() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new().tls()).unwrap();
     let certificates = server.certificates().unwrap().clone();
     run(async {

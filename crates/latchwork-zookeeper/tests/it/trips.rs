@@ -18,7 +18,7 @@ async fn counted(proxy: &Proxy) -> LockManager {
 }
 
 #[test]
-fn a_free_lock_is_two_requests_in_one_trip_and_its_release_is_one() {
+fn a_free_acquire_is_one_trip_and_a_release_one_request() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -83,7 +83,7 @@ fn many_claims_are_renewed_by_one_write_and_a_look_at_each() {
 
 /// H73: of 64 who wait, each hand-off is news to one, and he looks once.
 #[test]
-fn h73_each_hand_off_is_one_piece_of_news_for_64_waiters() {
+fn h73_a_hand_off_notifies_one_of_64_waiters() {
     const CLIENTS: usize = 8;
     const EACH: usize = 8;
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
@@ -128,7 +128,7 @@ fn h73_each_hand_off_is_one_piece_of_news_for_64_waiters() {
 /// Two trips to stand in line, and one when the lock is handed on: a list, which its own thread asks
 /// for. It writes nothing, and asks nobody who holds the key if it has just read that.
 #[test]
-fn who_waits_asks_twice_and_once_more_when_its_turn_comes() {
+fn a_waiter_needs_two_trips_and_one_after_its_wake_up() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -172,7 +172,7 @@ impl Observer for InTheWay {
 /// Who is not the next in line has five requests for a lock in all: it asks for the holder's name
 /// only when it has waited for a second, and is told it then.
 #[test]
-fn who_stands_further_behind_asks_for_the_holders_name_after_a_second() {
+fn a_later_waiter_reads_the_holders_name_after_1_s() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
@@ -208,7 +208,7 @@ fn who_stands_further_behind_asks_for_the_holders_name_after_a_second() {
 /// Two readers of one process wait for the same writer, and it is watched once. Both are told its
 /// name at once.
 #[test]
-fn who_finds_the_one_in_front_watched_is_told_its_name_as_well() {
+fn joining_a_watch_reports_the_watched_holder() {
     let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_writer_cannot_change_what_a_newer_reader_saw() {
+    fn a_newer_read_fences_older_writers() {
         let fence = Fence::new();
         fence.check_write(token(1)).unwrap();
         fence.check_read(token(2)).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_on_from_a_stored_token() {
+    fn a_fence_starts_from_a_stored_token() {
         let fence = Fence::starting_at(token(9));
         assert!(fence.check_write(token(8)).is_err());
         assert!(fence.check_write(token(9)).is_ok());

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_too_early_is_told_once_and_not_for_ever() {
+    fn an_early_doubt_is_reported_once() {
         let mut early = Early::default();
         let now = Moment::from_nanos(1_000);
         early.keep(HashSet::from([claim(1), claim(2)]), now);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn words_on_the_claims_of_others_fill_no_memory() {
+    fn doubts_about_foreign_claims_use_bounded_memory() {
         let mut early = Early::default();
         let now = Moment::from_nanos(1_000);
         for n in 0..20u128 {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ticket_is_not_read() {
+    fn malformed_tickets_are_refused() {
         let id = ClaimId::random();
         for text in [
             "".to_owned(),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_as_long_as_it_is_where_it_is() {
+    fn a_day_has_the_length_of_its_time_zone() {
         let berlin = Some("Europe/Berlin");
         let usual = around("1d", berlin, "2026-11-21T22:59:59Z");
         assert_eq!(usual, (at("2026-11-20T23:00:00Z"), at("2026-11-21T23:00:00Z")));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_that_cannot_be_counted_is_refused() {
+    fn an_uncountable_moment_is_refused() {
         for every in ["30s", "6h", "1d", "1y"] {
             let error = Period::parse(every, None).unwrap().around(Duration::MAX).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{every}: {error}");

@@ -213,7 +213,7 @@ mod tests {
     use latchwork_store::testing::paused_io;
 
     #[tokio::test(start_paused = true)]
-    async fn the_table_forgets_who_has_gone() {
+    async fn the_table_drops_ended_entries() {
         let (io, _) = paused_io();
         let locks = LockManager::on_io(MemoryBackend::new(io.clone()), io.clone());
         let mutex = locks.reentrant("k");

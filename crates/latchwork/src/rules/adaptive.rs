@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_holds_say_nothing() {
+    fn a_few_holds_give_no_usual_hold_time() {
         assert_eq!(times([50 * MS; 9]).usual(), None);
         assert_eq!(AdaptiveTtl::default().ttl_for(None), 30 * SEC);
     }
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_very_short_or_very_long_has_a_place() {
+    fn extreme_durations_have_a_bucket() {
         assert_eq!(times([Duration::ZERO; 20]).usual(), Some(MS));
         let usual = times([Duration::from_secs(10_000_000); 20]).usual().unwrap();
         assert!(usual > Duration::from_secs(2 * 24 * 3600), "{usual:?}");
     }
 
     #[test]
-    fn usual_holds_end_before_their_first_renewal_or_the_ttl_is_the_longest() {
+    fn usual_holds_need_no_renewal_below_the_longest_ttl() {
         let bounds = AdaptiveTtl::default();
         for millis in [0, 1, 600, 700, 1_400, 5_000, 9_000, 20_000, 100_000] {
             let usual = millis * MS;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_tell_each_other() {
+    fn a_process_learns_from_other_holders() {
         let (key, habits) = (Key::new("k").unwrap(), Habits::default());
         habits.hear(&key, 1_300 * MS);
         assert_eq!(habits.usual(&key), Some(1_300 * MS));

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn small_steps_are_counted_when_they_are_no_noise_any_more() {
+    fn accumulated_small_steps_count() {
         assert_eq!(taken(&[4 * MS]).sum(), Duration::ZERO);
         assert_eq!(taken(&[4 * MS, 4 * MS]).sum(), Duration::from_millis(8));
         let noise: Vec<_> =

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_thread_hears_its_bell_and_its_waker() {
+    fn a_blocked_thread_wakes_by_bell_and_waker() {
         let fd = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap());
         let rung = Arc::new(AtomicU32::new(0));
         let bell = bell(&fd, &rung);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bell_it_waits_for_the_waker() {
+    fn a_thread_without_a_bell_waits_for_its_waker() {
         assert_eq!(block_on(async { 7 }), 7);
         let (sender, receiver) = tokio::sync::oneshot::channel();
         thread::spawn(move || sender.send(8).unwrap());

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_dropped_when_the_workers_are_closed() {
+    fn closing_the_workers_drops_queued_jobs() {
         let workers = workers();
         let (kept, dropped) = mpsc::channel::<()>();
         let task = async move {

@@ -47,7 +47,7 @@ fn permits() {
 }
 
 #[test]
-fn a_thread_enters_again_and_another_one_does_not() {
+fn a_thread_reenters_and_others_wait() {
     let locks = locks();
     let account = locks.reentrant("account");
     let me = Owner::current_thread();
@@ -81,7 +81,7 @@ fn several_at_once() {
 }
 
 #[test]
-fn one_leads_and_an_iterator_tells() {
+fn the_blocking_observer_yields_the_leader() {
     let locks = locks();
     let election = locks.election("leader").candidate("us").look_every(Duration::from_millis(10));
     let mut changes = std::pin::pin!(election.observe());

@@ -72,7 +72,7 @@ fn a_detached_hold_outlives_its_process_on_redis() {
 
 /// The process that adopts it may die: then the lock is free at once, as if it had acquired it.
 #[test]
-fn an_adopted_hold_belongs_to_its_new_process() {
+fn an_adopted_hold_belongs_to_the_adopting_process() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file://{}", dir.path().join("locks").display());
     let (_, ticket) = detached(&url);

@@ -93,7 +93,7 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
 /// The lock inside of the transaction, released before the commit: the next holder reads what was
 /// there before.
 #[test]
-fn released_before_the_commit_the_next_holder_reads_the_old_value() {
+fn a_release_before_the_commit_shows_the_old_value() {
     let world = World::new(1);
     run(async {
         let (mut one, mut two) = (world.client().await, world.client().await);
@@ -117,7 +117,7 @@ fn released_before_the_commit_the_next_holder_reads_the_old_value() {
 
 /// The order of docs/fencing.md: lock, transaction, token, write, commit, release.
 #[test]
-fn released_after_the_commit_the_next_holder_reads_the_new_value() {
+fn a_release_after_the_commit_shows_the_new_value() {
     let world = World::new(1);
     run(async {
         let (mut one, mut two) = (world.client().await, world.client().await);
@@ -143,7 +143,7 @@ fn released_after_the_commit_the_next_holder_reads_the_new_value() {
 /// A lock that is waited for inside of a transaction: the database ends the transaction meanwhile,
 /// unless the wait is bounded below its limit.
 #[test]
-fn a_wait_inside_of_a_transaction_outlives_it_unless_it_is_bounded() {
+fn an_unbounded_wait_outlives_its_transaction() {
     let world = World::new(1);
     run(async {
         let held = world.lock().await;
@@ -179,7 +179,7 @@ fn a_wait_inside_of_a_transaction_outlives_it_unless_it_is_bounded() {
 
 /// Eight buyers, each with a connection of its own, in the order of docs/fencing.md.
 #[test]
-fn a_crowd_sells_what_there_is() {
+fn a_crowd_sells_exactly_the_stock() {
     let world = World::new(50);
     run(async {
         let buyers = (0..8).map(|_| async {
@@ -251,7 +251,7 @@ fn a_late_transaction_is_refused_and_rolled_back() {
 /// While one transaction has its token admitted and is not at its end, another one waits for it;
 /// then a smaller token is refused, or admitted if the larger one was rolled back.
 #[test]
-fn who_comes_while_another_is_not_committed_waits_for_the_outcome() {
+fn a_check_waits_for_an_uncommitted_check() {
     let world = World::new(1);
     run(async {
         for (commits, rows) in [(true, 0), (false, 1)] {
@@ -275,7 +275,7 @@ fn who_comes_while_another_is_not_committed_waits_for_the_outcome() {
 /// A lease ends inside of a transaction that has its token admitted: the next holder waits for the
 /// commit, and then reads what was written.
 #[test]
-fn the_next_holder_waits_for_the_commit_of_one_whose_lease_has_ended() {
+fn the_next_holder_waits_for_an_expired_holders_commit() {
     let world = World::new(1);
     run(async {
         let (mut one, mut two) = (world.client().await, world.client().await);

@@ -284,7 +284,7 @@ fn a_stale_check_waits_for_a_newer_transaction_and_its_outcome() {
 
 /// The lease ends after the check: the next holder waits for the commit, and reads what was written.
 #[test]
-fn the_next_holder_waits_for_a_transaction_that_was_admitted_before() {
+fn the_next_holder_waits_for_an_admitted_transaction() {
     let world = World::new(5);
     run(async {
         let locks = two_processes("a-next-holder").await;
@@ -336,7 +336,7 @@ fn a_stronger_isolation_answers_with_a_serialization_error() {
 }
 
 #[test]
-fn a_check_that_cannot_be_made_is_an_error_and_no_answer() {
+fn a_failed_fence_check_is_an_error() {
     let world = World::new(1);
     run(async {
         for kind in [Kind::Tokio, Kind::Sqlx] {
@@ -360,7 +360,7 @@ fn a_check_that_cannot_be_made_is_an_error_and_no_answer() {
 
 /// Buyers of both clients, each in a process of its own, whose locks are taken away now and then.
 #[test]
-fn a_crowd_sells_what_there_is_though_locks_are_taken_away() {
+fn a_crowd_sells_exactly_the_stock_under_forced_releases() {
     let world = World::new(40);
     run(async {
         let mut buyers = tokio::task::JoinSet::new();

@@ -128,7 +128,7 @@ fn check(expression: &str, scraped: &str) {
 }
 
 #[test]
-fn the_dashboard_names_only_what_is_emitted() {
+fn the_dashboard_uses_emitted_metrics_only() {
     let (dashboard, scraped) = (dashboard(), scraped());
     let mut expressions = 0;
     for panel in dashboard["panels"].as_array().unwrap() {
@@ -146,7 +146,7 @@ fn the_dashboard_names_only_what_is_emitted() {
 }
 
 #[test]
-fn the_dashboard_has_what_grafana_requires() {
+fn the_dashboard_is_valid_for_grafana() {
     let dashboard = dashboard();
     for text in ["title", "uid", "refresh"] {
         assert!(dashboard[text].as_str().is_some_and(|it| !it.is_empty()), "{text}");
@@ -210,7 +210,7 @@ fn field(rule: &str, name: &str) -> String {
 }
 
 #[test]
-fn the_alerts_name_only_what_is_emitted() {
+fn alerts_use_emitted_metrics_only() {
     let (alerts, scraped) = (alerts(), scraped());
     let rules = rules(&alerts);
     assert_eq!(rules.len(), 8);
@@ -220,7 +220,7 @@ fn the_alerts_name_only_what_is_emitted() {
 }
 
 #[test]
-fn each_alert_says_in_one_sentence_what_happened_and_what_to_do() {
+fn each_alert_states_the_problem_and_the_next_step() {
     let alerts = alerts();
     let page = file("docs/guide/observing.md");
     for rule in rules(&alerts) {

@@ -37,7 +37,7 @@ fn child() {
 }
 
 #[test]
-fn h01_a_stopped_process_says_lost_when_it_wakes_and_the_fence_refuses_it() {
+fn h01_a_stopped_process_reads_lost_and_is_fenced() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file://{}", dir.path().display());
     let locks = latchwork::connect(&url).block_on().unwrap();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_broken_shows() {
+    fn overlapping_sections_are_counted() {
         let sections = vec![section(0, 1, 0, 10), section(1, 2, 9, 20)];
         let holds = Holds { sections, lost: 0 };
         assert_eq!(Measured::of_holds(holds, 2, Duration::from_secs(1)).overlaps, 1);

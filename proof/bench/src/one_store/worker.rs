@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_was_lost_is_no_section() {
+    fn a_lost_hold_is_not_counted_as_a_section() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let locks = latchwork::connect("mem:").await.unwrap();

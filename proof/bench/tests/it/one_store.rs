@@ -107,7 +107,7 @@ fn numbers_that_make_no_sense_are_refused() {
 
 /// Somebody takes the lock away from its holders all the time: they overlap, and the bench fails.
 #[test]
-fn a_lock_that_is_broken_is_an_error() {
+fn a_broken_lock_is_an_error() {
     let server = RedisServer::start(&RedisOptions::new()).unwrap();
     let mut bench = start(&server.url(), &["--json", "--for", "1500ms", "--processes", "3"]);
     while bench.child.try_wait().unwrap().is_none() {

@@ -8,9 +8,9 @@ use crate::stage::{NAME, Stage};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!(another_process_goes_on_with_the_same_token),
-        case!(what_nobody_adopts_is_free_after_its_ttl),
-        case!(a_ticket_of_a_lock_that_is_over_is_refused),
+        case!(adoption_keeps_the_token),
+        case!(an_unadopted_hold_ends_with_its_ttl),
+        case!(a_ticket_of_an_ended_hold_is_refused),
     ]
 }
 
@@ -20,7 +20,7 @@ async fn detaches(stage: &Stage) -> bool {
 }
 
 /// In between nobody gets the lock, and the adopted hold lives on renewals.
-async fn another_process_goes_on_with_the_same_token(stage: Stage) {
+async fn adoption_keeps_the_token(stage: Stage) {
     let (a, b, c) = (stage.peer().await, stage.peer().await, stage.peer().await);
     let guard = a.locks.mutex(NAME).ttl(stage.short()).acquire().await.unwrap();
     let token = guard.token();
@@ -48,7 +48,7 @@ async fn another_process_goes_on_with_the_same_token(stage: Stage) {
 }
 
 /// The process may die with the ticket in its hands.
-async fn what_nobody_adopts_is_free_after_its_ttl(stage: Stage) {
+async fn an_unadopted_hold_ends_with_its_ttl(stage: Stage) {
     if !detaches(&stage).await {
         return;
     }
@@ -65,7 +65,7 @@ async fn what_nobody_adopts_is_free_after_its_ttl(stage: Stage) {
 }
 
 /// Adopting it acquires nothing.
-async fn a_ticket_of_a_lock_that_is_over_is_refused(stage: Stage) {
+async fn a_ticket_of_an_ended_hold_is_refused(stage: Stage) {
     if !detaches(&stage).await {
         return;
     }

@@ -15,8 +15,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_lost_hold_is_named_while_its_delay_lasts, |e| e.linger),
         case!(a_dead_holder_keeps_the_key_closed_for_ttl_and_delay),
         case!(a_release_opens_the_key_at_once),
-        case!(who_waited_may_count_on_a_whole_ttl),
-        case!(a_delay_that_the_store_cannot_keep_is_refused),
+        case!(a_granted_waiter_has_its_whole_ttl),
+        case!(an_unsupported_lock_delay_is_refused),
     ]
 }
 
@@ -87,7 +87,7 @@ async fn a_release_opens_the_key_at_once(stage: Stage) {
 }
 
 /// Also where the store hands the key on by itself, and for a short time at first.
-async fn who_waited_may_count_on_a_whole_ttl(stage: Stage) {
+async fn a_granted_waiter_has_its_whole_ttl(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let first = a.locks.mutex(NAME).acquire().await.unwrap();
     let mutex = b.locks.mutex(NAME).lock_delay(stage.short() * 2);
@@ -105,7 +105,7 @@ async fn who_waited_may_count_on_a_whole_ttl(stage: Stage) {
 }
 
 /// A delay is never shortened in silence.
-async fn a_delay_that_the_store_cannot_keep_is_refused(stage: Stage) {
+async fn an_unsupported_lock_delay_is_refused(stage: Stage) {
     let a = stage.peer().await;
     let most = *a.locks.capabilities().ttl.end();
     let error = a.locks.mutex(NAME).lock_delay(most).try_acquire().await.unwrap_err();

@@ -15,8 +15,8 @@ const THREE: &str = "multi/three";
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(all_or_none),
-        case!(who_waits_holds_only_what_stands_before),
-        case!(opposite_orders_do_not_lock_each_other_up),
+        case!(a_waiting_multi_lock_holds_only_earlier_locks),
+        case!(opposite_orders_do_not_deadlock),
         case!(the_loss_of_one_is_the_loss_of_all),
         case!(the_same_lock_twice_is_invalid),
     ]
@@ -52,7 +52,7 @@ async fn all_or_none(stage: Stage) {
 }
 
 /// What stands behind the one that is waited for stays free.
-async fn who_waits_holds_only_what_stands_before(stage: Stage) {
+async fn a_waiting_multi_lock_holds_only_earlier_locks(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let held = b.locks.mutex(THREE).acquire().await.unwrap();
     let multi = a.locks.multi([ONE, TWO, THREE]);
@@ -66,7 +66,7 @@ async fn who_waits_holds_only_what_stands_before(stage: Stage) {
 }
 
 /// Two that name the same locks in opposite orders both get them, again and again.
-async fn opposite_orders_do_not_lock_each_other_up(stage: Stage) {
+async fn opposite_orders_do_not_deadlock(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let (ours, theirs) = (a.locks.multi([ONE, TWO, THREE]), b.locks.multi([THREE, TWO, ONE]));
     let turns = |multi: MultiLock| async move {

@@ -18,12 +18,12 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_host_that_dies_opens_it_after_its_ttl, |e| e.linger),
         case!(the_next_period_is_open, |e| e.linger),
         case!(a_run_into_the_next_period_leaves_that_one_open, |e| e.linger),
-        case!(who_waits_is_told_of_success, |e| e.linger),
-        case!(who_waits_takes_over_after_failure, |e| e.linger),
+        case!(a_waiting_host_learns_of_success, |e| e.linger),
+        case!(a_waiting_host_takes_over_after_a_failure, |e| e.linger),
         case!(a_reset_opens_the_task_again, |e| e.linger),
         case!(a_reset_leaves_a_run_alone, |e| e.linger),
         case!(a_reset_of_an_open_task_says_so, |e| e.linger),
-        case!(a_reset_lets_in_who_waits_for_the_key, |e| e.linger),
+        case!(a_reset_admits_the_waiter, |e| e.linger),
         case!(is_refused_by_a_store_that_cannot_keep_a_key_closed, |e| !e.linger),
     ]
 }
@@ -158,7 +158,7 @@ async fn a_run_into_the_next_period_leaves_that_one_open(stage: Stage) {
 }
 
 /// Who waits for another run hears that there is nothing left to do.
-async fn who_waits_is_told_of_success(stage: Stage) {
+async fn a_waiting_host_learns_of_success(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let run = begun(a.locks.once(NAME, long()).try_begin().await.unwrap());
     let once = b.locks.once(NAME, long());
@@ -173,7 +173,7 @@ async fn who_waits_is_told_of_success(stage: Stage) {
 }
 
 /// Who waits for another run begins when that one fails.
-async fn who_waits_takes_over_after_failure(stage: Stage) {
+async fn a_waiting_host_takes_over_after_a_failure(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let run = begun(a.locks.once(NAME, long()).try_begin().await.unwrap());
     let token = run.token();
@@ -233,7 +233,7 @@ async fn a_reset_of_an_open_task_says_so(stage: Stage) {
 }
 
 /// A mutex of the same name waits until the period is over, or until it is opened.
-async fn a_reset_lets_in_who_waits_for_the_key(stage: Stage) {
+async fn a_reset_admits_the_waiter(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let once = a.locks.once(NAME, long());
     begun(once.try_begin().await.unwrap()).succeed().await.unwrap();

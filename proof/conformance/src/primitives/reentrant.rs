@@ -6,7 +6,7 @@ use crate::case::{Case, case};
 use crate::stage::{NAME, Stage};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![case!(an_owner_enters_again), case!(others_wait_until_the_last_guard_is_gone)]
+    vec![case!(an_owner_enters_again), case!(others_wait_until_the_last_guard_is_dropped)]
 }
 
 /// Each acquire of the owner has a guard of its own, and the last one releases.
@@ -27,7 +27,7 @@ async fn an_owner_enters_again(stage: Stage) {
 }
 
 /// Other owners, other processes and plain mutexes stand outside.
-async fn others_wait_until_the_last_guard_is_gone(stage: Stage) {
+async fn others_wait_until_the_last_guard_is_dropped(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let (me, you) = (Owner::named("me"), Owner::named("you"));
     let (ours, theirs) = (a.locks.reentrant(NAME), b.locks.reentrant(NAME));

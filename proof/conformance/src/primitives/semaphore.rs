@@ -8,9 +8,9 @@ use crate::stage::{NAME, Stage};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(permits_are_limited_over_all_processes, |e| e.permits),
-        case!(a_large_request_is_not_passed_by_small_ones, |e| e.permits && e.fifo),
+        case!(small_requests_do_not_overtake_a_large_one, |e| e.permits && e.fifo),
         case!(another_limit_is_a_mismatch, |e| e.permits),
-        case!(what_can_never_be_had_is_told_at_once),
+        case!(an_impossible_request_is_refused_at_once),
         case!(is_refused_by_a_store_that_cannot_count, |e| !e.permits),
     ]
 }
@@ -38,7 +38,7 @@ async fn permits_are_limited_over_all_processes(stage: Stage) {
 }
 
 /// First come, first served: small requests do not starve a large one.
-async fn a_large_request_is_not_passed_by_small_ones(stage: Stage) {
+async fn small_requests_do_not_overtake_a_large_one(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     let (ours, theirs) = (a.locks.semaphore(NAME, 3), b.locks.semaphore(NAME, 3));
     let first = ours.permits(2).acquire().await.unwrap();
@@ -65,7 +65,7 @@ async fn another_limit_is_a_mismatch(stage: Stage) {
 }
 
 /// Numbers that make no sense are refused with the name of the field.
-async fn what_can_never_be_had_is_told_at_once(stage: Stage) {
+async fn an_impossible_request_is_refused_at_once(stage: Stage) {
     let a = stage.peer().await;
     for (take, of, field) in [(0, 3, "take"), (4, 3, "take"), (0, 0, "of")] {
         let error = a.locks.semaphore(NAME, of).permits(take).acquire().await.unwrap_err();

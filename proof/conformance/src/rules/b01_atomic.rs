@@ -14,10 +14,10 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(exclusive_claims_exclude),
         case!(readers_share_and_writers_do_not, |e| e.shared),
-        case!(permits_never_pass_their_limit, |e| e.permits),
+        case!(permits_never_exceed_their_limit, |e| e.permits),
         case!(contending_mutexes_never_overlap),
         case!(contending_readers_and_writers_never_overlap, |e| e.shared),
-        case!(contending_permits_never_pass_their_limit, |e| e.permits),
+        case!(contending_permits_never_exceed_their_limit, |e| e.permits),
     ]
 }
 
@@ -56,7 +56,7 @@ async fn readers_share_and_writers_do_not(stage: Stage) {
 }
 
 /// The permits taken at one time are never more than the limit, whatever their sizes.
-async fn permits_never_pass_their_limit(stage: Stage) {
+async fn permits_never_exceed_their_limit(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let permits = |take| Mode::Permits { take, of: 5 };
     let (two, one) = (stage.claim(permits(2)), stage.claim(permits(1)));
@@ -83,7 +83,7 @@ async fn contending_readers_and_writers_never_overlap(stage: Stage) {
 }
 
 /// Many claims of different sizes never take more permits than there are, and all get theirs.
-async fn contending_permits_never_pass_their_limit(stage: Stage) {
+async fn contending_permits_never_exceed_their_limit(stage: Stage) {
     contend(&stage, |n| Mode::Permits { take: n % 3 + 1, of: 4 }).await;
 }
 

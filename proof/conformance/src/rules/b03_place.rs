@@ -10,20 +10,20 @@ use crate::stage::Stage;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!(the_line_is_served_in_order, |e| e.fifo),
-        case!(a_withdrawn_place_is_nobodys, |e| e.fifo),
-        case!(the_next_in_line_has_time_to_come, |e| e.fifo && e.permits),
+        case!(the_queue_is_served_in_order, |e| e.fifo),
+        case!(a_withdrawn_place_is_never_granted, |e| e.fifo),
+        case!(the_next_waiter_has_time_to_take_the_lock, |e| e.fifo && e.permits),
         case!(a_place_that_is_not_repeated_ends_with_its_ttl, |e| e.fifo),
         case!(a_waiting_writer_stops_later_readers, |e| e.fifo && e.shared),
-        case!(a_barging_claim_does_not_overtake_the_line, |e| e.fifo),
+        case!(a_barging_claim_does_not_overtake_the_queue, |e| e.fifo),
         case!(a_barging_claim_has_no_place),
-        case!(who_does_not_wait_leaves_nothing),
-        case!(without_a_line_fifo_is_taken_as_barging, |e| !e.fifo),
+        case!(a_try_without_waiting_leaves_nothing),
+        case!(fifo_falls_back_to_barging_without_a_queue, |e| !e.fifo),
     ]
 }
 
 /// Who came first is admitted first, however often the others look.
-async fn the_line_is_served_in_order(stage: Stage) {
+async fn the_queue_is_served_in_order(stage: Stage) {
     for mode in [Mode::Exclusive, Mode::Write, Mode::Permits { take: 2, of: 2 }] {
         if !stage.filling_modes().contains(&mode) {
             continue;
@@ -49,7 +49,7 @@ async fn the_line_is_served_in_order(stage: Stage) {
 }
 
 /// Who withdraws from the line is no longer in the way of those behind.
-async fn a_withdrawn_place_is_nobodys(stage: Stage) {
+async fn a_withdrawn_place_is_never_granted(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let [held, first, second] = [(); 3].map(|()| stage.claim(Mode::Exclusive));
     stage.granted(&a, &held, "the key is free").await;
@@ -62,7 +62,7 @@ async fn a_withdrawn_place_is_nobodys(stage: Stage) {
 
 /// Whose turn has just come, since the one ahead was admitted or withdrew, is not overtaken by who
 /// asks first, however long the key was open to others before.
-async fn the_next_in_line_has_time_to_come(stage: Stage) {
+async fn the_next_waiter_has_time_to_take_the_lock(stage: Stage) {
     let permits = |take| Mode::Permits { take, of: 4 };
     for withdraws in [true, false] {
         let stage = stage.again().await;
@@ -125,7 +125,7 @@ async fn a_waiting_writer_stops_later_readers(stage: Stage) {
 }
 
 /// A barging try stands behind a live line, also when the key is free at that instant.
-async fn a_barging_claim_does_not_overtake_the_line(stage: Stage) {
+async fn a_barging_claim_does_not_overtake_the_queue(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let (held, waiter) = (stage.claim(Mode::Exclusive), stage.claim(Mode::Exclusive));
     stage.granted(&a, &held, "the key is free").await;
@@ -151,7 +151,7 @@ async fn a_barging_claim_has_no_place(stage: Stage) {
 }
 
 /// A blocked try of a claim that does not wait cannot be seen, nor felt by others.
-async fn who_does_not_wait_leaves_nothing(stage: Stage) {
+async fn a_try_without_waiting_leaves_nothing(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let held = stage.claim(Mode::Exclusive);
     stage.granted(&a, &held, "the key is free").await;
@@ -168,7 +168,7 @@ async fn who_does_not_wait_leaves_nothing(stage: Stage) {
 }
 
 /// A store without a line takes fifo claims, and promises them no place.
-async fn without_a_line_fifo_is_taken_as_barging(stage: Stage) {
+async fn fifo_falls_back_to_barging_without_a_queue(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let (held, waiter) = (stage.claim(Mode::Exclusive), stage.claim(Mode::Exclusive));
     stage.granted(&a, &held, "the key is free").await;

@@ -15,7 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(each_reader_has_its_own_ttl, |e| e.shared),
         case!(each_permit_has_its_own_ttl, |e| e.permits),
         case!(renewing_many_renews_each),
-        case!(a_linger_lasts_its_measure, |e| e.linger),
+        case!(a_linger_lasts_its_full_time, |e| e.linger),
     ]
 }
 
@@ -175,7 +175,7 @@ async fn renewing_many_renews_each(stage: Stage) {
 }
 
 /// A key that was released with a linger admits nobody for that long, and then somebody.
-async fn a_linger_lasts_its_measure(stage: Stage) {
+async fn a_linger_lasts_its_full_time(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let claim = stage.claim(Mode::Exclusive);
     stage.granted(&a, &claim, "the key is free").await;

@@ -13,9 +13,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_stranger_releases_and_renews_nothing),
         case!(a_release_is_idempotent),
         case!(a_release_withdraws_a_waiter),
-        case!(who_knows_the_id_can_release),
+        case!(the_id_is_enough_to_release),
         case!(one_member_of_many_leaves_alone, |e| e.shared || e.permits),
-        case!(who_holds_nothing_cannot_close_the_key, |e| e.linger),
+        case!(only_a_holder_closes_the_key, |e| e.linger),
         case!(a_closed_key_can_be_opened, |e| e.linger),
         case!(to_open_a_held_key_changes_nothing, |e| e.linger),
         case!(to_open_an_open_key_changes_nothing, |e| e.linger),
@@ -84,7 +84,7 @@ async fn a_release_withdraws_a_waiter(stage: Stage) {
 }
 
 /// A claim is named by its id alone: another process that was shown it can end it.
-async fn who_knows_the_id_can_release(stage: Stage) {
+async fn the_id_is_enough_to_release(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     for mode in stage.filling_modes() {
         let stuck = stage.claim(mode);
@@ -129,7 +129,7 @@ async fn one_member_of_many_leaves_alone(stage: Stage) {
 }
 
 /// A release with a linger closes the key only for a claim that was held.
-async fn who_holds_nothing_cannot_close_the_key(stage: Stage) {
+async fn only_a_holder_closes_the_key(stage: Stage) {
     let a = stage.client().await;
     let linger = Linger::For(stage.short() * 100);
     let stranger = stage.claim(Mode::Exclusive);

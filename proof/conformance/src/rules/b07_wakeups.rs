@@ -20,12 +20,12 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_release_during_the_wait_ends_it, |e| e.push),
         case!(a_release_while_subscribing_is_noticed, |e| e.push),
         case!(a_barging_waiter_is_woken, |e| e.push),
-        case!(who_waits_behind_a_closed_key_is_woken_by_its_opening, |e| e.push && e.linger),
-        case!(a_withdrawal_passes_the_turn_on, |e| e.push && e.fifo),
-        case!(a_withdrawal_ahead_in_line_counts, |e| e.push && e.fifo && e.shared),
+        case!(opening_a_closed_key_wakes_its_waiter, |e| e.push && e.linger),
+        case!(a_withdrawal_admits_the_next_waiter, |e| e.push && e.fifo),
+        case!(a_withdrawal_ahead_moves_the_queue, |e| e.push && e.fifo && e.shared),
         case!(all_readers_are_woken, |e| e.push && e.shared),
         case!(as_many_permits_are_woken_as_left, |e| e.push && e.permits),
-        case!(a_holder_that_runs_out_is_followed),
+        case!(an_expired_holder_is_followed),
         case!(no_wait_spins_while_nothing_changes),
         case!(many_waiters_are_served_one_at_a_time, |e| e.push),
     ]
@@ -76,7 +76,7 @@ async fn a_release_between_try_and_wait_is_noticed(stage: Stage) {
 }
 
 /// A waiter that came while the key was held, and one that came after it was closed.
-async fn who_waits_behind_a_closed_key_is_woken_by_its_opening(stage: Stage) {
+async fn opening_a_closed_key_wakes_its_waiter(stage: Stage) {
     for comes_early in [true, false] {
         for order in [Order::Fifo, Order::Barging] {
             let stage = stage.again().await;
@@ -167,7 +167,7 @@ async fn a_barging_waiter_is_woken(stage: Stage) {
 }
 
 /// When the one whose turn it is withdraws, the next is woken: a wake-up dies with nobody.
-async fn a_withdrawal_passes_the_turn_on(stage: Stage) {
+async fn a_withdrawal_admits_the_next_waiter(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let [held, first, second] = [(); 3].map(|()| stage.claim(Mode::Exclusive));
     stage.granted(&a, &held, "the key is free").await;
@@ -181,7 +181,7 @@ async fn a_withdrawal_passes_the_turn_on(stage: Stage) {
 }
 
 /// A reader behind a waiting writer is woken when that writer withdraws.
-async fn a_withdrawal_ahead_in_line_counts(stage: Stage) {
+async fn a_withdrawal_ahead_moves_the_queue(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let (reader, writer) = (stage.claim(Mode::Read), stage.claim(Mode::Write));
     let later = stage.claim(Mode::Read);
@@ -238,7 +238,7 @@ async fn serve(stage: &Stage, client: &Client, waiters: &[Claim], answers: Vec<B
 
 /// When a holder runs out, a waiter gets the key soon: by being woken, by `retry_after`, or at the
 /// latest when core looks by itself.
-async fn a_holder_that_runs_out_is_followed(stage: Stage) {
+async fn an_expired_holder_is_followed(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let held = stage.short_claim(Mode::Exclusive);
     stage.granted(&a, &held, "the key is free").await;

@@ -12,7 +12,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(inspection_shows_what_is_there),
         case!(inspection_prolongs_nothing),
-        case!(inspection_wakes_nobody),
+        case!(inspection_wakes_no_waiter),
         case!(inspection_makes_no_key),
         case!(a_linger_beside_readers_is_shown, |e| e.linger && e.shared),
         case!(the_holder_that_closed_a_key_is_shown, |e| e.linger),
@@ -129,7 +129,7 @@ async fn inspection_prolongs_nothing(stage: Stage) {
 }
 
 /// Waiters sleep on while others look, and tokens do not move.
-async fn inspection_wakes_nobody(stage: Stage) {
+async fn inspection_wakes_no_waiter(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let (held, waiter) = (stage.claim(Mode::Exclusive), stage.claim(Mode::Exclusive));
     let token = stage.granted(&a, &held, "the key is free").await.token;

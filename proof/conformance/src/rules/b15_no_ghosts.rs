@@ -8,9 +8,9 @@ use crate::stage::{Stage, drop_after};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case!(a_dropped_try_is_gone_within_its_ttl),
-        case!(a_try_that_lands_after_its_release_is_gone_within_its_ttl),
-        case!(a_waiter_that_went_silent_is_gone_within_its_ttl),
+        case!(a_dropped_try_ends_within_its_ttl),
+        case!(a_late_try_ends_within_its_ttl),
+        case!(a_silent_waiter_ends_within_its_ttl),
         case!(nothing_is_listed_when_all_is_over),
     ]
 }
@@ -36,7 +36,7 @@ async fn gone(stage: &Stage, claim: &Claim, why: &str) {
 }
 
 /// A try dropped at each of its pending points, with no release sent, is gone within its ttl.
-async fn a_dropped_try_is_gone_within_its_ttl(stage: Stage) {
+async fn a_dropped_try_ends_within_its_ttl(stage: Stage) {
     let a = stage.client().await;
     for polls in 1..8 {
         let claim = stage.short_claim(Mode::Exclusive);
@@ -49,7 +49,7 @@ async fn a_dropped_try_is_gone_within_its_ttl(stage: Stage) {
 }
 
 /// A try that is cut at its first pending point, released, and then perhaps arrives, is no ghost.
-async fn a_try_that_lands_after_its_release_is_gone_within_its_ttl(stage: Stage) {
+async fn a_late_try_ends_within_its_ttl(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     for (n, client) in [&a, &b, &a].into_iter().enumerate() {
         let claim = stage.short_claim(Mode::Exclusive);
@@ -65,7 +65,7 @@ async fn a_try_that_lands_after_its_release_is_gone_within_its_ttl(stage: Stage)
 }
 
 /// A waiter that is never heard of again leaves its place and its mark within its ttl.
-async fn a_waiter_that_went_silent_is_gone_within_its_ttl(stage: Stage) {
+async fn a_silent_waiter_ends_within_its_ttl(stage: Stage) {
     for order in [Order::Fifo, Order::Barging] {
         let (a, b) = (stage.client().await, stage.client().await);
         let held = stage.claim(Mode::Exclusive);

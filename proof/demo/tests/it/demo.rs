@@ -118,7 +118,7 @@ fn on_files() {
 }
 
 #[test]
-fn on_redis_whose_keys_are_gone_afterwards() {
+fn a_late_write_is_refused_on_redis_and_no_key_remains() {
     let store = Store::new();
     let server = RedisServer::start(&RedisOptions::new().requirepass("p@ss")).unwrap();
     // What an address may not hold, and an option that is for the locks alone.
@@ -142,7 +142,7 @@ fn in_memory_with_tasks() {
 }
 
 #[test]
-fn for_people_there_are_a_table_and_a_picture() {
+fn the_demo_prints_a_table_and_a_picture() {
     let store = Store::new();
     let args = ["--buyers", "2", "--stock", "2", "--svg"];
     let mut command = demo(&store, &store.url(), &args);
@@ -199,7 +199,7 @@ fn ctrl_c_leaves_nothing() {
 }
 
 #[test]
-fn a_demo_that_is_killed_takes_its_buyers_along_also_the_stopped_one() {
+fn killing_the_demo_ends_its_buyers() {
     let store = Store::new();
     let args = ["--json", "--buyers", "3", "--stock", "100"];
     let mut run = Running::start(demo(&store, &store.url(), &args));
@@ -222,7 +222,7 @@ fn a_demo_that_is_killed_takes_its_buyers_along_also_the_stopped_one() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn bad_arguments_are_refused_with_the_reason() {
     let store = Store::new();
     for args in [&["--buyers", "1"][..], &["--buyers", "21"], &["--stock", "0"]] {
         let done = Running::start(demo(&store, &store.url(), args)).finish();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_that_follow_each_other_are_well() {
+    fn the_check_accepts_consecutive_holds() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 0, 100);
         story.hold("b", "k", 2, 101, 200);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn two_holders_at_once_are_found() {
+    fn the_check_finds_two_holders_at_once() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 0, 100);
         story.hold("b", "k", 2, 99, 200);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_under_a_fault_is_counted() {
+    fn tolerated_violations_are_counted() {
         let mut story = Story::new();
         story.at(50).run(What::Struck { fault: "failover".into() });
         story.at(60).run(What::Healed { fault: "failover".into() });
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_look_at_is_no_pass() {
+    fn an_empty_history_fails_the_check() {
         let key: Arc<str> = "k".into();
         let mut story = Story::new();
         story.at(1).says("a", What::Waiting { key });

@@ -85,24 +85,24 @@ mod tests {
     }
 
     #[test]
-    fn first_come_first_served_is_well() {
+    fn the_check_accepts_fifo_order() {
         let verdict = verdict(&story(30, 110, 120));
         assert!(verdict.passed(), "{verdict:?}");
         assert_eq!(verdict.checked, 1);
     }
 
     #[test]
-    fn one_that_overtakes_is_found() {
+    fn the_check_finds_an_overtaking_waiter() {
         assert_eq!(verdict(&story(30, 120, 110)).violations.len(), 1);
     }
 
     #[test]
-    fn who_begins_before_the_other_was_told_may_be_first() {
+    fn the_check_allows_a_start_before_the_queueing_answer() {
         assert!(verdict(&story(15, 120, 110)).violations.is_empty());
     }
 
     #[test]
-    fn who_was_stopped_may_be_passed_over() {
+    fn a_stopped_waiter_may_be_skipped() {
         let mut story = story(30, 120, 110);
         story.at(90).run(What::Stopped { whom: "b".into() });
         let verdict = verdict(&story);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_token_that_is_refused_is_well() {
+    fn the_check_accepts_a_refused_old_token() {
         let mut story = Story::new();
         judged(&mut story, 1, "a", 1, 5, true);
         judged(&mut story, 2, "b", 1, 6, true);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_falls_is_found() {
+    fn the_check_finds_a_falling_token() {
         let mut story = Story::new();
         judged(&mut story, 1, "b", 1, 6, true);
         judged(&mut story, 2, "a", 1, 5, true);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_refuses_the_newest_is_found() {
+    fn the_check_finds_a_fence_that_refuses_the_newest() {
         let mut story = Story::new();
         judged(&mut story, 1, "b", 1, 6, true);
         judged(&mut story, 2, "b", 1, 6, false);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_hold_that_writes_after_a_later_one_is_found() {
+    fn the_check_finds_a_late_write() {
         let mut story = Story::new();
         let a = story.hold("a", "k", 7, 0, 50);
         let b = story.hold("b", "k", 7, 60, 90);

@@ -23,7 +23,7 @@ mod tests {
     use crate::story::{Story, TTL};
 
     #[test]
-    fn a_handover_after_another_has_come_and_gone_is_found() {
+    fn the_check_finds_a_handover_after_a_later_hold() {
         let mut story = Story::new();
         let first = story.at(0).tries("a", "k", false);
         story.granted("a", first, 8 << 10);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn handovers_in_a_row_are_well() {
+    fn the_check_accepts_consecutive_handovers() {
         let mut story = Story::new();
         for (n, from) in [0, 10, 20].into_iter().enumerate() {
             let attempt = story.at(from).tries("a", "k", false);

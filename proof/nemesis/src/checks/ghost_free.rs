@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_store_is_well_and_a_ghost_is_found() {
+    fn the_check_accepts_an_empty_store_and_finds_a_ghost() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 0, 100);
         assert!(!verdict(&story).passed(), "nobody has looked");

@@ -55,23 +55,23 @@ mod tests {
     }
 
     #[test]
-    fn yes_within_the_validity_is_well() {
+    fn the_check_accepts_use_within_the_validity() {
         assert!(story(900, 985, None).passed());
         assert!(story(990, 1_300, None).passed(), "it was renewed in between");
     }
 
     #[test]
-    fn yes_after_the_validity_is_found() {
+    fn the_check_finds_use_after_the_validity() {
         assert_eq!(story(990, 985, None).violations.len(), 1);
     }
 
     #[test]
-    fn yes_after_the_loss_is_found() {
+    fn the_check_finds_use_after_a_loss() {
         assert_eq!(story(600, 985, Some(500)).violations.len(), 1);
     }
 
     #[test]
-    fn a_validity_longer_than_the_grant_is_found() {
+    fn the_check_finds_a_validity_beyond_the_grant() {
         let mut story = Story::new();
         let attempt = story.at(100).tries("a", "k", false);
         let valid_until = ms(1_089);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calm_run_is_well() {
+    fn the_check_accepts_a_run_without_faults() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 0, 100);
         lost(&mut story, 300, "max_hold");
@@ -85,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_without_a_fault_is_found() {
+    fn the_check_finds_a_loss_without_a_fault() {
         let mut story = Story::new();
         lost(&mut story, 300, "taken");
         assert_eq!(verdict(&story).violations.len(), 1);
     }
 
     #[test]
-    fn what_only_the_observer_was_told_is_found() {
+    fn the_check_finds_an_alarm_of_the_observer_alone() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 0, 100);
         let (key, kind) = ("k".into(), "renew_failed".into());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_after_a_fault_or_a_stall_is_none() {
+    fn the_check_accepts_losses_after_faults() {
         let mut story = Story::new();
         lost(&mut story, 985, "expired");
         story.at(980).says("a", What::Stalled { length: Duration::from_millis(900) });

@@ -79,19 +79,19 @@ mod tests {
     }
 
     #[test]
-    fn the_next_one_comes_soon() {
+    fn the_check_accepts_a_quick_grant() {
         let verdict = verdict(&story(130));
         assert!(verdict.passed(), "{verdict:?}");
         assert_eq!(verdict.checked, 1);
     }
 
     #[test]
-    fn one_that_comes_with_the_end_of_the_ttl_is_found() {
+    fn the_check_finds_a_wake_up_by_the_ttl_alone() {
         assert_eq!(verdict(&story(1_000)).violations.len(), 1);
     }
 
     #[test]
-    fn one_that_never_comes_is_found() {
+    fn the_check_finds_a_missing_wake_up() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 0, 100);
         let b = story.at(50).tries("b", "k", false);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_judged_while_a_fault_lasts() {
+    fn the_check_pauses_during_a_fault() {
         let mut story = story(1_000);
         story.at(500).run(What::Stopped { whom: "b".into() });
         assert_eq!(verdict(&story), Verdict::default());

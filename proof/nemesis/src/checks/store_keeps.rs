@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voter_that_is_away_leaves_the_least_of_the_others() {
+    fn an_absent_voter_leaves_the_minimum_of_the_rest() {
         let mut story = Story::new();
         let attempt = story.at(0).tries("a", "k", false);
         story.granted("a", attempt, 7 << 10);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_keeps_it_longer_is_well() {
+    fn the_check_accepts_a_longer_lease() {
         let verdict = verdict(500, 501, 900);
         assert!(verdict.passed(), "{verdict:?}");
         assert_eq!(verdict.checked, 1);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_counts_on_more_is_found() {
+    fn the_check_finds_an_overlong_validity() {
         assert_eq!(verdict(500, 501, 880).violations.len(), 1);
         assert_eq!(verdict(100, 101, 880).violations.len(), 1);
     }

@@ -70,22 +70,22 @@ mod tests {
     }
 
     #[test]
-    fn within_the_bound_is_well() {
+    fn the_check_accepts_a_takeover_within_the_bound() {
         assert!(story(Some(1_390)).passed());
     }
 
     #[test]
-    fn a_late_takeover_is_found() {
+    fn the_check_finds_a_late_takeover() {
         assert_eq!(story(Some(1_410)).violations.len(), 1);
     }
 
     #[test]
-    fn a_key_that_never_passes_on_is_found() {
+    fn the_check_finds_a_key_that_is_never_granted_again() {
         assert_eq!(story(None).violations.len(), 1);
     }
 
     #[test]
-    fn a_kill_that_freed_nothing_shows_nothing() {
+    fn a_kill_without_a_freed_lock_is_not_counted() {
         let mut story = Story::new();
         story.hold("a", "k", 1, 0, 50);
         story.at(100).run(What::Killed { whom: "a".into() });

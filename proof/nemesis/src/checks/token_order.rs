@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_grow_are_well_with_handovers_between() {
+    fn the_check_accepts_growing_tokens() {
         let mut story = Story::new();
         for (n, (process, token)) in
             [("a", 1 << 10), ("a", (1 << 10) + 1), ("b", 5 << 10), ("a", 6 << 10)]
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_falls_is_found() {
+    fn the_check_finds_a_falling_token() {
         let mut story = Story::new();
         hold(&mut story, "a", 9 << 10, 0);
         hold(&mut story, "b", 8 << 10, 10);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_given_twice_is_found() {
+    fn the_check_finds_a_repeated_token() {
         let mut story = Story::new();
         hold(&mut story, "a", 9 << 10, 0);
         hold(&mut story, "a", 9 << 10, 10);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handover_to_another_process_is_found() {
+    fn the_check_finds_a_handover_across_processes() {
         let mut story = Story::new();
         hold(&mut story, "a", 9 << 10, 0);
         hold(&mut story, "b", (9 << 10) + 1, 10);
@@ -197,7 +197,7 @@ mod tests {
 
         /// Any two tokens of an otherwise good history that change places are found.
         #[test]
-        fn a_swap_is_found(length in 2usize..30, a in 0usize..30, b in 0usize..30) {
+        fn the_check_finds_swapped_tokens(length in 2usize..30, a in 0usize..30, b in 0usize..30) {
             let (a, b) = (a % length, b % length);
             let mut tokens: Vec<u64> = (1..=length as u64).map(|n| n << 10).collect();
             tokens.swap(a, b);

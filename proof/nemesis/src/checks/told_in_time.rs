@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn in_time_is_well_and_late_is_found() {
+    fn the_check_finds_a_late_report() {
         for (at, violations) in [(990, 0), (1_030, 0), (1_040, 1)] {
             let (mut story, attempt) = granted();
             lost(&mut story, attempt, at);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stopped_is_told_when_it_goes_on() {
+    fn the_check_counts_from_the_end_of_a_stop() {
         for (at, violations) in [(3_040, 0), (3_060, 1)] {
             let (mut story, attempt) = granted();
             story.at(500).run(What::Stopped { whom: "a".into() });
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_told_is_found() {
+    fn the_check_finds_a_loss_that_was_not_reported() {
         let (mut story, attempt) = granted();
         story.at(1_500).says("a", What::Releasing { attempt, how: How::Drop });
         assert_eq!(verdict(&story).violations.len(), 1);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_evicted_is_told_by_the_next_renewal() {
+    fn the_next_renewal_reports_an_eviction() {
         let well = evicted(201 + 330);
         assert!(well.violations.is_empty() && well.checked == 2, "{well:?}");
         assert_eq!(evicted(201 + 333 + 310).violations.len(), 1);

@@ -99,12 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_and_a_hold_are_well() {
+    fn the_check_accepts_a_slice_and_a_hold() {
         assert!(story(20).passed());
     }
 
     #[test]
-    fn a_process_that_keeps_the_key_to_itself_is_found() {
+    fn the_check_finds_an_unfair_process() {
         assert_eq!(story(500).violations.len(), 1);
     }
 }

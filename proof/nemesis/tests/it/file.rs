@@ -62,7 +62,7 @@ fn workers_are_killed() {
 
 /// Locks of every kind are taken away by force while they are held.
 #[test]
-fn holders_are_evicted_and_told_by_the_next_renewal() {
+fn the_next_renewal_reports_a_forced_release() {
     let folder = tempfile::tempdir().unwrap();
     let plan = Plan { faults: vec![ClientFault::Evict], longest: 4.0, keys: 2, ..plan(&folder) };
     let outcome = play(folder, plan);
@@ -120,7 +120,7 @@ impl Nemesis for LockedStripes {
 }
 
 #[test]
-fn nothing_is_believed_while_the_store_does_not_answer() {
+fn a_silent_store_lengthens_no_validity() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store").join("stripes");
     let nemesis = LockedStripes { store, locked: Vec::new() };

@@ -23,7 +23,7 @@ fn calm() {
 }
 
 #[test]
-fn a_store_of_one_process_takes_no_second_one() {
+fn a_memory_store_refuses_processes_and_kills() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Plan { processes: 2, ..plan(&folder) }.run(&mut |_| {}).is_err());
     let faults = vec![ClientFault::Kill];

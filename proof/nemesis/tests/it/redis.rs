@@ -148,7 +148,7 @@ fn workers_are_killed_and_stopped() {
 }
 
 #[test]
-fn holders_are_evicted_and_told_by_the_next_renewal() {
+fn the_next_renewal_reports_a_forced_release() {
     let outcome = play(Kind::Single, "", &["evict"], many_long_holds);
     assert!(forgotten(&outcome) > 0, "{outcome}");
     assert!(checked(&outcome, "store_keeps") > 100, "{outcome}");
@@ -162,49 +162,49 @@ fn the_network_and_the_scripts_fail() {
 }
 
 #[test]
-fn a_server_that_keeps_its_data_costs_no_exclusion() {
+fn a_restart_with_data_keeps_exclusion() {
     let outcome = play(Kind::Single, "", &["restart", "freeze"], many_long_holds);
     assert!(alarms(&outcome) > 0, "no fault was noticed: {outcome}");
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
 #[test]
-fn a_server_that_loses_its_data_lets_two_in_and_the_fence_orders_them() {
+fn an_empty_server_makes_two_fenced_holders() {
     lets_two_in(|| play(Kind::Single, "", &["lose-data", "old-data"], many_long_holds));
 }
 
 #[test]
-fn a_guarded_server_that_loses_its_data_lets_nobody_in() {
+fn a_guarded_server_grants_nothing_after_data_loss() {
     let outcome = play(Kind::Single, GUARD, &["lose-data", "old-data"], many_long_holds);
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
 #[test]
-fn a_failover_may_let_two_in_and_the_fence_orders_them() {
+fn a_failover_may_make_two_fenced_holders() {
     // How many claims are forgotten depends on what was granted in the master's last moments.
     play_at_a_set(Kind::Sentinel, "", "failover");
 }
 
 #[test]
-fn a_failover_forgets_nothing_that_all_replicas_have() {
+fn a_failover_keeps_replicated_locks() {
     let outcome = play_at_a_set(Kind::Sentinel, "min_replicas=2", "failover");
     assert_eq!((overlaps(&outcome), forgotten(&outcome)), (0, 0), "{outcome}");
 }
 
 #[test]
-fn a_guarded_failover_lets_nobody_in() {
+fn a_guarded_failover_makes_no_second_holder() {
     let outcome = play_at_a_set(Kind::Sentinel, GUARD_OF_A_SET, "failover");
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
 /// The replaced master keeps its clients for a while, and both sides grant.
 #[test]
-fn a_split_lets_two_in_and_the_fence_orders_them() {
+fn a_split_makes_two_fenced_holders() {
     lets_two_in(|| play_at_a_set(Kind::Sentinel, "", "split"));
 }
 
 #[test]
-fn a_guarded_split_lets_nobody_in() {
+fn a_guarded_split_makes_no_second_holder() {
     let outcome = play_at_a_set(Kind::Sentinel, GUARD_OF_A_SPLIT_SET, "split");
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
@@ -216,7 +216,7 @@ fn a_node_of_a_cluster_is_lost() {
 
 /// The replaced master keeps some clients until its timeout, and both sides grant.
 #[test]
-fn a_split_of_a_cluster_lets_two_in_and_the_fence_orders_them() {
+fn a_cluster_split_makes_two_fenced_holders() {
     lets_two_in(|| {
         let (outcome, granted) = play_a_split_cluster("");
         assert!(granted[0] > 0 && granted[1] > 0, "one side stood still, {granted:?}: {outcome}");
@@ -225,7 +225,7 @@ fn a_split_of_a_cluster_lets_two_in_and_the_fence_orders_them() {
 }
 
 #[test]
-fn a_guarded_split_of_a_cluster_lets_nobody_in() {
+fn a_guarded_cluster_split_makes_no_second_holder() {
     let (outcome, granted) = play_a_split_cluster(GUARD_OF_A_SPLIT_CLUSTER);
     assert!(granted[0] > 0, "the replaced master granted nothing, {granted:?}: {outcome}");
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
@@ -233,7 +233,7 @@ fn a_guarded_split_of_a_cluster_lets_nobody_in() {
 
 /// Some of five are cut off, slow, stopped or started anew; sometimes so many that none can vote.
 #[test]
-fn a_majority_needs_not_all_of_its_servers() {
+fn a_majority_of_servers_is_enough() {
     let faults = ["cuts", "late-answers", "partition", "freeze", "freeze-most"];
     let outcome = play(Kind::Redlock, "max_ttl=1s", &faults, |_| {});
     assert!(alarms(&outcome) > 0, "no fault was noticed: {outcome}");
@@ -241,13 +241,13 @@ fn a_majority_needs_not_all_of_its_servers() {
 }
 
 #[test]
-fn servers_that_vote_and_lose_their_data_let_nobody_in() {
+fn guarded_voters_grant_nothing_after_data_loss() {
     let faults = ["restart", "lose-data", "old-data"];
     let outcome = play(Kind::Redlock, "max_ttl=1s", &faults, many_long_holds);
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
 #[test]
-fn servers_that_vote_without_a_guard_let_two_in_and_the_fence_orders_them() {
+fn unguarded_voters_make_two_fenced_holders() {
     lets_two_in(|| play(Kind::Redlock, "guard=false", &["lose-data", "old-data"], many_long_holds));
 }

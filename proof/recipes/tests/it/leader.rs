@@ -12,7 +12,7 @@ use crate::common::{take_over, two_processes};
 /// One candidate leads; it is deposed in the midst of a round, and another one goes on. The system that
 /// takes the leader's word refuses what arrives with the earlier term.
 #[tokio::test]
-async fn a_deposed_leader_stops_and_another_one_goes_on() {
+async fn a_deposed_leader_stops_and_another_leads() {
     let (one, two) = two_processes("leader").await;
     let system = Fence::new();
     let (begun, ended) = (Cell::new(None), Cell::new(false));
@@ -58,7 +58,7 @@ async fn a_deposed_leader_stops_and_another_one_goes_on() {
 }
 
 #[tokio::test]
-async fn a_thread_of_a_deposed_leader_takes_no_further_step() {
+async fn a_deposed_leaders_thread_starts_no_step() {
     let (one, two) = two_processes("leader-thread").await;
     let election = one.election("import");
     let steps = Arc::new(std::sync::Mutex::new(Vec::new()));

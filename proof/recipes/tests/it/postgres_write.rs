@@ -7,7 +7,7 @@ use crate::common::{client, database, number, take_over, two_processes};
 const AMOUNT: &str = "SELECT amount FROM stock";
 
 #[tokio::test]
-async fn two_processes_sell_what_there_is() {
+async fn two_processes_sell_exactly_the_stock() {
     let (server, (one, two)) = (database().await, two_processes("postgres-two").await);
     let (mut first, mut second) = (client(&server).await, client(&server).await);
     let fences = prepare(&first).await.unwrap();

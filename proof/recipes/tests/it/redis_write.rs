@@ -24,7 +24,7 @@ async fn add(old: Option<String>, word: &str) -> Result<String, Failure> {
 }
 
 #[tokio::test]
-async fn updates_at_the_same_time_are_all_kept() {
+async fn concurrent_updates_are_all_kept() {
     let (_server, redis, locks) = world().await;
     let updates = (0..8).map(|_| {
         let (locks, mut redis) = (locks.clone(), redis.clone());

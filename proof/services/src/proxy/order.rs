@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn confirmations_of_subscriptions_are_answers_and_messages_are_not() {
+    fn subscription_confirmations_count_as_answers() {
         for sign in ["*", ">"] {
             let mut order = Order::default();
             let confirm = |verb: &str, channel: &str| {

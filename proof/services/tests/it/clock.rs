@@ -47,7 +47,7 @@ fn a_step_moves_the_time_and_the_expiry_of_one_server() -> Test {
 }
 
 #[test]
-fn a_rate_is_kept_and_steps_nothing() -> Test {
+fn a_rate_is_kept_without_a_step() -> Test {
     let server = start()?;
     server.clock()?.rate(-1_000_000)?;
     let still = time(&server)?;
@@ -69,7 +69,7 @@ fn a_rate_is_kept_and_steps_nothing() -> Test {
 }
 
 #[test]
-fn a_restart_keeps_the_shift() -> Test {
+fn a_restart_keeps_the_clock_shift() -> Test {
     let mut server = start()?;
     server.clock()?.step_forward(HOUR)?;
     server.restart(Data::Kept)?;

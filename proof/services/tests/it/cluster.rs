@@ -79,7 +79,7 @@ fn clients_are_sent_to_the_proxies_of_the_nodes() -> Test {
 }
 
 #[test]
-fn a_master_that_is_cut_off_serves_until_its_timeout_and_loses_its_writes() -> Test {
+fn an_isolated_master_loses_its_late_writes() -> Test {
     let partitions = ClusterOptions { partitions: true, replicas: 2, ..Default::default() };
     let cluster = RedisCluster::start(&partitions)?;
     let slot = cluster.slot_of("k")?;

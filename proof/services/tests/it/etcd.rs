@@ -67,7 +67,7 @@ fn a_server_with_a_password_asks_for_it() -> Test {
 }
 
 #[test]
-fn a_cluster_goes_on_without_its_leader() -> Test {
+fn a_cluster_survives_the_loss_of_its_leader() -> Test {
     let mut cluster = EtcdCluster::start(3, &EtcdOptions::new())?;
     let old = cluster.leader()?;
     etcdctl(cluster.members()[old].port(), &["put", "k", "1"])?;

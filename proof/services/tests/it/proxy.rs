@@ -176,7 +176,7 @@ fn a_lost_answer_was_applied_and_a_lost_command_was_not() -> Test {
 }
 
 #[test]
-fn answers_are_lost_while_told_so() -> Test {
+fn the_proxy_drops_answers_on_request() -> Test {
     let (_server, proxy) = set()?;
     let mut client = Client::connect(proxy.port())?;
     proxy.lose_answers(true);
@@ -204,7 +204,7 @@ fn answers_are_held_while_pushes_pass() -> Test {
 }
 
 #[test]
-fn a_delay_holds_for_each_byte_and_not_one_after_the_other() -> Test {
+fn a_proxy_delay_applies_to_each_byte_separately() -> Test {
     let (_server, proxy) = set()?;
     let mut client = Client::connect(proxy.port())?;
     client.ask("PING", "+PONG\r\n")?;
@@ -224,7 +224,7 @@ fn a_delay_holds_for_each_byte_and_not_one_after_the_other() -> Test {
 }
 
 #[test]
-fn what_trickles_arrives_bit_by_bit_and_whole() -> Test {
+fn a_slow_proxy_delivers_all_bytes() -> Test {
     let (server, _) = set()?;
     let proxy = Proxy::plain(server.port())?;
     let mut client = Client::connect(proxy.port())?;
@@ -242,7 +242,7 @@ fn what_trickles_arrives_bit_by_bit_and_whole() -> Test {
 }
 
 #[test]
-fn a_frozen_direction_holds_bytes_and_ends_back() -> Test {
+fn a_frozen_direction_holds_bytes_and_connection_ends() -> Test {
     let (server, proxy) = set()?;
     let mut client = Client::connect(proxy.port())?;
     client.ask("PING", "+PONG\r\n")?;
@@ -266,7 +266,7 @@ fn a_frozen_direction_holds_bytes_and_ends_back() -> Test {
 }
 
 #[test]
-fn a_server_does_not_learn_of_a_dead_client_through_a_frozen_direction() -> Test {
+fn a_frozen_direction_hides_a_dead_client() -> Test {
     let (server, proxy) = set()?;
     let mut client = Client::connect(proxy.port())?;
     client.ask("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")?;

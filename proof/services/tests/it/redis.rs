@@ -118,7 +118,7 @@ fn a_server_with_users_knows_them() -> Test {
 }
 
 #[test]
-fn a_server_with_tls_has_a_certificate_that_its_authority_signed() -> Test {
+fn a_tls_server_has_a_signed_certificate() -> Test {
     let server = start(&RedisOptions::new().tls())?;
     let port = server.port();
     let ca = server.certificates().ok_or("no certificates")?.ca_cert.clone();

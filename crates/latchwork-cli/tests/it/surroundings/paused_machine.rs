@@ -131,7 +131,7 @@ fn h87_a_wall_clock_set_forward_ends_no_command() {
 /// What the kernel does when the clock is set cannot be tested without setting this machine's
 /// clock; that it is asked to, can.
 #[test]
-fn h87_the_kernel_is_asked_to_tell_of_steps() {
+fn h87_the_kernel_reports_clock_steps() {
     let world = World::new();
     let (run, _) = world.start(&["run", "x"], DEAF);
     for _ in 0..3 {

@@ -140,7 +140,7 @@ fn h89_pid_namespaces_make_no_second_holder() {
 
 /// H89: a holder that is killed in one container is followed at once by the waiter of another.
 #[test]
-fn h89_a_death_in_another_container_is_told() {
+fn h89_a_death_in_another_container_is_noticed() {
     let machine = Machine::new();
     let mut waiter = machine.on_the_host();
     for boot in [1, 2] {
@@ -157,7 +157,7 @@ fn h89_a_death_in_another_container_is_told() {
 /// H89: after a restart of the machine nothing is held: another boot id, and no process that was
 /// there before. A process of the new boot that merely lives changes nothing.
 #[test]
-fn h89_a_real_restart_frees_what_was_held() {
+fn h89_a_reboot_frees_held_locks() {
     let machine = Machine::new();
     let mut last = 0;
     for boot in 1..4 {
@@ -211,7 +211,7 @@ fn h89_containers_share_the_counter_of_tokens() {
 /// H89: a session that cannot be looked at might be of a container or of a former boot. Nobody is
 /// let in, and the error says why.
 #[test]
-fn h89_a_session_that_cannot_be_judged_lets_nobody_in() {
+fn h89_an_unverifiable_session_blocks_grants() {
     let machine = Machine::new();
     let mut holder = machine.in_a_container(1);
     token(&ask(&mut holder, "try"));
@@ -234,7 +234,7 @@ fn only(dir: &Path, ending: &str) -> PathBuf {
 
 /// H89: `doctor` tells that processes with another boot id use the directory.
 #[tokio::test]
-async fn h89_doctor_tells_of_other_boot_ids() {
+async fn h89_the_doctor_reports_other_boot_ids() {
     let machine = Machine::new();
     let finding = async || {
         let report = latchwork_file::doctor(machine.locks(), io()).await.unwrap();

@@ -304,7 +304,7 @@ fn h90_a_huge_record_is_refused() {
 
 /// H90: the wake file of a waiter is swapped, and the victim that releases writes a poke to it.
 #[test]
-fn h90_a_poke_goes_to_a_pipe_of_its_own_or_nowhere() {
+fn h90_a_poke_reaches_only_the_claims_own_pipe() {
     for target in ["text", "pipe"] {
         let scene = Scene::new(victims()[0], 0o777);
         let mut victim = scene.start("surroundings::steps", scene.victim);

@@ -14,7 +14,7 @@ async fn with_clocks() -> Five {
 
 /// H53: one of the nodes lets go early, and the others do not.
 #[test]
-fn h53_a_clock_set_forward_on_one_node_lets_nobody_in() {
+fn h53_a_clock_step_on_one_node_makes_no_second_holder() {
     run(async {
         let five = with_clocks().await;
         let ttl = 3 * SEC;
@@ -39,8 +39,7 @@ fn h53_a_clock_set_forward_on_one_node_lets_nobody_in() {
 /// H53: not excluded. A bare majority held the lock, and the clock of the one node that it shares
 /// with the next is set forward; the token tells the two apart.
 #[test]
-fn h53_a_clock_set_forward_on_the_one_shared_node_makes_two_holders_and_the_fence_refuses_the_first()
- {
+fn h53_a_shared_nodes_clock_step_is_fenced() {
     run(async {
         let five = with_clocks().await;
         let ttl = 10 * SEC;

@@ -15,7 +15,7 @@ async fn refused(url: &str) -> Error {
 }
 
 #[test]
-fn nodes_that_were_down_join_when_they_come_up_and_others_may_die() {
+fn recovered_nodes_vote_again() {
     run(async {
         let mut five = Five::new("max_ttl=5s").await;
         five.kill(&[0, 1]);

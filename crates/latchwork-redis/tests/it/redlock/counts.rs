@@ -22,7 +22,7 @@ async fn costs(way: &Way) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_free_acquire_is_one_command_in_one_trip_at_each_node_and_so_are_renewal_and_release() {
+fn each_call_is_one_command_per_node() {
     run(async {
         let five = Five::new(QUERY).await;
         let way = five.way();
@@ -88,7 +88,7 @@ fn a_try_at_a_held_key_is_one_command_at_each_node() {
 /// back of the mark. Where the holder's release comes after that try, at two nodes at most, the try
 /// leaves another mark, which is taken back by two more. While it waits, there are none.
 #[test]
-fn a_waiter_costs_nothing_while_it_waits_and_two_commands_at_each_node_to_be_admitted() {
+fn a_waiter_costs_two_commands_per_node() {
     run(async {
         let five = Five::new(QUERY).await;
         let (way, holder) = (five.way(), five.client(TTL).await);

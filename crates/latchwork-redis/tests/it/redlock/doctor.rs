@@ -27,7 +27,7 @@ fn at(five: &Five, node: usize) -> String {
 
 /// From all well to no majority: each step is told, and what may fail yet.
 #[test]
-fn nodes_that_are_down_or_in_quarantine_are_named_with_what_may_fail_yet() {
+fn doctor_names_unavailable_nodes_and_the_margin() {
     run(async {
         let mut five = Five::new("max_ttl=5s").await;
         let all = examined(&five).await;

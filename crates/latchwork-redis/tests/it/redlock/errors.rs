@@ -7,7 +7,7 @@ use crate::common::*;
 use crate::redlock::world::*;
 
 #[test]
-fn a_wait_that_ends_says_who_holds_the_lock() {
+fn a_timeout_names_the_holder() {
     run(async {
         let five = Five::new("max_ttl=5s").await;
         let (client, other) = (five.client(5 * SEC).await, five.client(5 * SEC).await);
@@ -24,7 +24,7 @@ fn a_wait_that_ends_says_who_holds_the_lock() {
 
 /// Some nodes are down and the others are held: it is the holder that is in the way.
 #[test]
-fn with_two_nodes_down_a_wait_still_says_who_holds_the_lock() {
+fn a_wait_names_the_holder_with_two_nodes_down() {
     run(async {
         let mut five = Five::new("max_ttl=5s").await;
         let (client, other) = (five.client(5 * SEC).await, five.client(5 * SEC).await);
@@ -85,7 +85,7 @@ fn a_wait_in_quarantine_says_so_and_for_how_long() {
 
 /// Too few are in quarantine to be what is in the way.
 #[test]
-fn with_two_nodes_in_quarantine_a_wait_still_says_who_holds_the_lock() {
+fn a_wait_names_the_holder_with_two_nodes_in_quarantine() {
     run(async {
         let mut five = Five::new("max_ttl=30s").await;
         five.restart(&[0, 1], Data::Empty);

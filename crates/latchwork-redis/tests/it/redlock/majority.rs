@@ -55,7 +55,7 @@ fn a_dead_majority_is_an_error_that_names_it() {
 /// The requests that were under way land when the nodes are reached again, and so do their
 /// releases.
 #[test]
-fn a_majority_that_is_cut_off_keeps_nothing_of_what_was_given_up() {
+fn abandoned_claims_end_at_an_unreachable_majority() {
     run(async {
         let five = Five::new("max_ttl=20s").await;
         let way = five.way();
@@ -79,7 +79,7 @@ fn a_majority_that_is_cut_off_keeps_nothing_of_what_was_given_up() {
 
 /// H10: the holder is told by its own clock, and until then its failed renewals release nothing.
 #[test]
-fn a_holder_without_a_majority_is_told_in_time_and_the_minority_keeps_its_key() {
+fn a_holder_without_a_majority_loses_in_time() {
     run(async {
         let mut five = Five::new("max_ttl=2s").await;
         let client = warm(five.client(2 * SEC).await).await;

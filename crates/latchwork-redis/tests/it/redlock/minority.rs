@@ -87,24 +87,24 @@ async fn costs_nothing(fault: Fault) {
 }
 
 #[test]
-fn killed_nodes_cost_nothing_and_keep_nothing() {
+fn killed_nodes_delay_nothing_and_keep_no_claim() {
     run(costs_nothing(Fault::Killed));
 }
 
 /// H54: a stopped node takes requests and does not answer.
 #[test]
-fn h54_stopped_nodes_cost_nothing_and_keep_nothing() {
+fn h54_stopped_nodes_delay_nothing_and_keep_no_claim() {
     run(costs_nothing(Fault::Stopped));
 }
 
 #[test]
-fn nodes_that_are_cut_off_cost_nothing_and_keep_nothing() {
+fn isolated_nodes_delay_nothing_and_keep_no_claim() {
     run(costs_nothing(Fault::CutOff));
 }
 
 /// H54: their answers come long after the decision.
 #[test]
-fn h54_slow_nodes_cost_nothing_and_keep_nothing() {
+fn h54_slow_nodes_delay_nothing_and_keep_no_claim() {
     run(costs_nothing(Fault::Slow));
 }
 

@@ -70,7 +70,7 @@ fn h53_an_empty_node_does_not_vote_for_a_second_holder() {
 }
 
 #[test]
-fn h53_two_empty_nodes_of_the_holders_majority_do_not_vote_either() {
+fn h53_two_empty_nodes_do_not_vote() {
     run(async {
         let mut five = Five::new(GUARDED).await;
         let first = CutOff::hold(&five).await;
@@ -80,7 +80,7 @@ fn h53_two_empty_nodes_of_the_holders_majority_do_not_vote_either() {
 }
 
 #[test]
-fn h53_one_node_empty_and_another_dead_let_nobody_in() {
+fn h53_an_empty_and_a_dead_node_make_no_second_holder() {
     run(async {
         let mut five = Five::new(GUARDED).await;
         let first = CutOff::hold(&five).await;
@@ -92,7 +92,7 @@ fn h53_one_node_empty_and_another_dead_let_nobody_in() {
 
 /// D6: the marker is in the snapshot, and the lock is not.
 #[test]
-fn h53_a_node_with_an_old_snapshot_does_not_vote_for_a_second_holder() {
+fn h53_a_node_with_an_old_snapshot_does_not_vote() {
     run(async {
         let options = RedisOptions::new().persistence(Persistence::Snapshot);
         let mut five = Five::with(&options, GUARDED).await;
@@ -106,7 +106,7 @@ fn h53_a_node_with_an_old_snapshot_does_not_vote_for_a_second_holder() {
 }
 
 #[test]
-fn h53_without_the_guard_an_empty_node_lets_a_second_holder_in_and_the_fence_refuses_the_first() {
+fn h53_unguarded_empty_node_is_fenced() {
     run(async {
         let mut five = Five::new(UNGUARDED).await;
         let first = CutOff::hold(&five).await;
@@ -116,7 +116,7 @@ fn h53_without_the_guard_an_empty_node_lets_a_second_holder_in_and_the_fence_ref
 }
 
 #[test]
-fn h53_without_the_guard_an_old_snapshot_lets_a_second_holder_in_and_the_fence_refuses_the_first() {
+fn h53_unguarded_old_snapshot_is_fenced() {
     run(async {
         let options = RedisOptions::new().persistence(Persistence::Snapshot);
         let mut five = Five::with(&options, UNGUARDED).await;
@@ -159,7 +159,7 @@ fn h58_a_long_hold_outlives_the_loss_of_every_node() {
 /// D9: a holder that has lost a majority is lost, however much a minority still has: nothing is
 /// planted for it, so it does not slip back in.
 #[test]
-fn a_hold_that_a_majority_has_forgotten_is_lost_and_planted_nowhere() {
+fn a_hold_lost_at_a_majority_is_not_written_again() {
     run(async {
         let mut five = Five::new(UNGUARDED).await;
         let voter = five.voter().await;

@@ -26,7 +26,7 @@ pub(crate) async fn hold(store: &str) {
 /// H1: the first look says that it is lost, the resource refuses the write, and the late release
 /// frees nothing.
 #[test]
-fn h01_a_client_stopped_between_grant_and_write_is_told_and_fenced() {
+fn h01_a_client_stopped_before_its_write_is_fenced() {
     run(async {
         let five = Five::new("max_ttl=5s").await;
         let mut holder = Process::start("redlock::hold", &five.url());

@@ -40,7 +40,7 @@ fn h57_the_next_majority_knows_the_token_of_the_last() {
 /// H55, H57: twenty clients, and nodes that die, come back empty, and stand still meanwhile:
 /// somebody always wins, nobody is left out, no two hold at one time, and tokens rise.
 #[test]
-fn h55_twenty_clients_all_get_their_turn_and_tokens_rise_whatever_nodes_do() {
+fn h55_twenty_clients_all_get_the_lock_while_nodes_fail() {
     run(async {
         let ttl = 1_500 * MS;
         let mut five = Five::new("max_ttl=1500ms").await;

@@ -96,7 +96,7 @@ fn h93_a_clock_that_was_ahead_leaves_tokens_that_rise() {
 /// A plain counter that has expired begins again above all that it gave: at the clock, which no
 /// number of grants gets ahead of.
 #[test]
-fn h93_a_counter_that_was_not_used_for_a_week_begins_at_the_clock() {
+fn h93_an_expired_counter_restarts_at_the_clock() {
     run(async {
         let server = RedisServer::start(&RedisOptions::new().with_clock()).unwrap();
         let backend = connect(&server.url()).await;

@@ -278,7 +278,7 @@ fn h83_a_forged_grant_to_another_process_ends_no_hold() {
 /// H83: somebody who may read the line as well knows the word that a grant is believed by. It is
 /// not believed with a longer ttl than was asked for, nor with a token that no store would give.
 #[test]
-fn h83_who_reads_the_line_forges_no_long_hold_and_no_token() {
+fn h83_a_reader_of_the_queue_can_forge_no_hold() {
     run(async {
         let world = world();
         let holder = Client::warm(&world.server.url(), TTL).await;

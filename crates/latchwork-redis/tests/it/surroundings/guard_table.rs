@@ -273,7 +273,7 @@ fn rows_of_the_page() -> Vec<&'static str> {
 
 /// H84: what the page says, and no row of it is left out.
 #[test]
-fn h84_each_row_of_the_guards_table_is_true_with_1_to_3_replicas() {
+fn h84_the_guards_table_holds_for_1_to_3_replicas() {
     let mut played: Vec<_> = Row::all(1).into_iter().map(Row::cell).collect();
     played.dedup();
     assert_eq!(played, rows_of_the_page());
@@ -317,7 +317,7 @@ fn h84_a_master_that_keeps_enough_replicas_makes_two_holders() {
 /// H84: the other way. A lock that counts only when more replicas have it than may stay does not
 /// outlive its validity on a replaced master, whatever the servers' settings are.
 #[test]
-fn h84_a_lock_that_waits_for_all_replicas_ends_on_a_replaced_master() {
+fn h84_min_replicas_of_all_stops_a_replaced_master() {
     run(async {
         let (two, three) =
             (format!("{DEPOSED}&min_replicas=2"), format!("{DEPOSED}&min_replicas=3"));

@@ -97,7 +97,7 @@ fn h104_a_release_past_2000_dead_waiters_is_short_calls() {
 
 /// H104: without a releaser the first to look serves the line, by short calls too.
 #[test]
-fn h104_a_look_past_2000_dead_waiters_is_short_calls() {
+fn h104_inspecting_2000_dead_waiters_takes_short_calls() {
     run(async {
         let world = World::new();
         let other = Client::warm(&world.server.url(), TTL).await;

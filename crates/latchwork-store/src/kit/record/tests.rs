@@ -21,7 +21,7 @@ fn claim(n: u128, mode: Mode) -> Claim {
 
 /// The longest ttl that there is, right after the boot.
 #[test]
-fn a_waiter_behind_an_endless_claim_looks_again_at_the_end_of_time() {
+fn a_waiter_behind_endless_claims_has_no_retry_time() {
     let mut bench = Bench { now: at(Duration::ZERO), ..Bench::new() };
     let endless = |n| claim(n, Mode::Exclusive).with(|it| it.ttl = Duration::MAX);
     assert_eq!(bench.granted(&endless(1)).ttl, Duration::MAX);
@@ -256,7 +256,7 @@ fn permits_are_counted_and_a_large_take_is_not_starved() {
 }
 
 #[test]
-fn who_does_not_come_is_passed_over_and_keeps_its_place() {
+fn a_silent_waiter_is_skipped_and_keeps_its_place() {
     let mut bench = Bench::new();
     bench.granted(&claim(1, X));
     for n in 2..=4 {
@@ -277,7 +277,7 @@ fn who_does_not_come_is_passed_over_and_keeps_its_place() {
 }
 
 #[test]
-fn patience_is_counted_from_the_end_of_a_linger() {
+fn a_waiters_patience_starts_after_a_linger() {
     let mut bench = Bench::new();
     bench.granted(&claim(1, X));
     bench.release(&claim(1, X), Linger::For(5 * SEC));
@@ -291,7 +291,7 @@ fn patience_is_counted_from_the_end_of_a_linger() {
 }
 
 #[test]
-fn a_closed_key_that_is_opened_calls_its_waiters() {
+fn opening_a_key_wakes_its_waiters() {
     let mut bench = Bench::new();
     let first = bench.granted(&claim(1, X)).token;
     bench.blocked(&claim(2, X));
@@ -320,7 +320,7 @@ fn readers_that_hold_a_closed_key_keep_it_closed() {
 }
 
 #[test]
-fn a_linger_closes_the_key_to_everyone_and_the_longer_one_counts() {
+fn the_longest_linger_keeps_the_key_closed() {
     let mut bench = Bench::new();
     bench.granted(&claim(1, Mode::Read));
     bench.granted(&claim(2, Mode::Read));
@@ -361,7 +361,7 @@ fn a_closed_key_names_the_holder_that_closed_it_for_longest() {
 }
 
 #[test]
-fn a_wake_up_that_only_says_moved_does_not_eat_the_one_that_says_come() {
+fn a_moved_notice_does_not_replace_a_wake_up() {
     let mut bench = Bench::new();
     bench.granted(&claim(1, X));
     bench.blocked(&claim(2, X));
@@ -373,7 +373,7 @@ fn a_wake_up_that_only_says_moved_does_not_eat_the_one_that_says_come() {
 }
 
 #[test]
-fn waiters_behind_a_slow_one_do_not_wake_each_other() {
+fn waiters_behind_a_slow_one_stay_asleep() {
     let mut bench = Bench::new();
     bench.granted(&claim(1, permits(3, 3)));
     for n in 2..=4 {
@@ -392,7 +392,7 @@ fn waiters_behind_a_slow_one_do_not_wake_each_other() {
 }
 
 #[test]
-fn the_dead_are_dropped_and_the_first_in_line_watches_the_members() {
+fn dead_claims_leave_and_the_first_waiter_watches_holders() {
     let mut bench = Bench::new();
     bench.granted(&claim(1, Mode::Read));
     bench.granted(&claim(2, Mode::Read));

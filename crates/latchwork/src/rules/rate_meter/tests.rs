@@ -85,7 +85,7 @@ fn a_step_counts_as_a_rate_only_until_the_next_interval() {
 }
 
 #[test]
-fn a_step_back_is_told_and_lengthens_nothing() {
+fn a_clock_step_back_lengthens_no_validity() {
     let mut store = Store::new(0.001);
     store.after(10.0);
     store.time -= 3_600.0;
@@ -161,7 +161,7 @@ fn a_rate_that_no_interval_shows_is_found_over_the_hold() {
 }
 
 #[test]
-fn a_slow_clock_is_told_and_lengthens_nothing() {
+fn a_slow_store_clock_lengthens_no_validity() {
     let mut store = Store::new(0.001);
     store.rate = 0.9;
     assert!(stepped(store.after(10.0)) < 0.0);
@@ -222,7 +222,7 @@ proptest! {
     /// However often the clock is set, some quiet intervals later the whole ttl is counted on: for
     /// a step that is little more than the travel of the answers, a minute later.
     #[test]
-    fn no_step_shrinks_for_ever(
+    fn every_shrinking_step_ends(
         steps in proptest::collection::vec(-100.0f64..100.0, 1..20),
         interval in 1.0f64..20.0,
         travel in 0.0f64..0.05,
@@ -243,7 +243,7 @@ proptest! {
 
     /// While a clock goes this way and that, what is counted on covers the fastest interval.
     #[test]
-    fn while_in_doubt_the_fastest_interval_counts(
+    fn a_suspect_clock_counts_by_its_fastest_interval(
         rates in proptest::collection::vec(0.5f64..2.5, 1..20),
     ) {
         let mut store = Store::new(0.001);
@@ -257,7 +257,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_is_judged_at_the_first_answer() {
+fn one_answer_sets_no_clock_rate() {
     let mut meter = RateMeter::default();
     assert_eq!(meter.observe(at(0.0), at(0.001), 3_600 * SEC), Rate::Steady);
     assert_eq!(meter.shrink(TTL), TTL);

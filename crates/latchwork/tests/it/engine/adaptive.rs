@@ -55,7 +55,7 @@ async fn long_holds_get_the_longest_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_learns_from_the_holder_in_its_way() {
+async fn a_waiter_learns_the_ttl_from_the_holder() {
     let world = World::new();
     let (_, other) = world.another();
     let lock = world.locks.mutex("k").adaptive_ttl(bounds());

@@ -49,7 +49,7 @@ async fn h25_an_acquire_dropped_at_any_poll_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h25_a_release_dropped_at_any_poll_is_done_all_the_same() {
+async fn h25_a_release_dropped_at_any_poll_completes() {
     for polls in 0..6 {
         let world = World::new();
         world.store.plan(|_| Fault::DelayRequest(MS));

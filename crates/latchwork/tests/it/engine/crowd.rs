@@ -118,7 +118,7 @@ async fn failed_of(crowd: usize, locks: &LockManager) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h107_a_crowd_is_let_in_a_few_at_a_time() {
+async fn h107_a_crowd_is_admitted_in_small_groups() {
     // Together they take 40 s, and a try is given up after 2 s.
     let (store, locks, _) = world(100 * MS, Some(4));
     assert_eq!(failed_of(400, &locks).await, 0);
@@ -130,7 +130,7 @@ async fn h107_a_crowd_is_let_in_a_few_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h107_who_was_woken_does_not_stand_behind_a_crowd() {
+async fn h107_a_woken_waiter_goes_first() {
     let (store, locks, io) = world(100 * MS, Some(2));
     let one = locks.semaphore("k", 1);
     let held = one.permit().acquire().await.unwrap();
@@ -152,7 +152,7 @@ async fn h107_who_was_woken_does_not_stand_behind_a_crowd() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h107_a_store_that_does_not_answer_keeps_nobody_at_the_gate() {
+async fn h107_a_silent_store_does_not_block_the_gate() {
     let (store, locks, io) = world(MS, Some(2));
     store.is_silent.store(true, Ordering::SeqCst);
     let mut stuck = JoinSet::new();
@@ -191,7 +191,7 @@ async fn h107_a_store_that_does_not_answer_keeps_nobody_at_the_gate() {
 
 /// A claim may end while its grant is under way; the word of that may come first.
 #[tokio::test(start_paused = true)]
-async fn h116_what_the_store_says_before_a_grant_arrives_is_not_forgotten() {
+async fn h116_a_doubt_before_the_grant_is_kept() {
     let (store, locks, io) = world(MS, None);
     store.is_doubtful.store(true, Ordering::SeqCst);
     let guard = locks.mutex("k").acquire().await.unwrap();

@@ -76,7 +76,7 @@ fn watched(test: impl AsyncFnOnce(&Watched)) {
 }
 
 #[test]
-fn a_lock_counts_until_it_is_released_and_a_waiter_until_it_is_admitted() {
+fn gauges_count_holds_and_waiters() {
     watched(async |it: &Watched| {
         let held = it.locks.mutex("k").acquire().await.unwrap();
         assert_eq!(it.gauges(), (1, 0), "at once, without a wait");
@@ -95,7 +95,7 @@ fn a_lock_counts_until_it_is_released_and_a_waiter_until_it_is_admitted() {
 }
 
 #[test]
-fn a_handover_changes_neither_the_locks_nor_what_ends_with_them() {
+fn a_handover_keeps_locks_and_deadlines() {
     watched(async |it: &Watched| {
         let mut tasks = tokio::task::JoinSet::new();
         let first = it.locks.mutex("k").acquire().await.unwrap();
@@ -118,7 +118,7 @@ fn a_handover_changes_neither_the_locks_nor_what_ends_with_them() {
 
 /// The hold is on its way to a waiter whose future is dropped before it is polled again.
 #[test]
-fn a_hold_that_its_waiter_never_received_has_one_end() {
+fn an_undelivered_hold_ends_once() {
     watched(async |it: &Watched| {
         let held = it.locks.mutex("k").acquire().await.unwrap();
         let mutex = it.locks.mutex("k");
@@ -158,7 +158,7 @@ fn a_lost_lock_counts_no_more_however_it_was_lost() {
 
 /// The guard finds the loss, and with it goes the last that knows of the manager.
 #[test]
-fn a_loss_that_the_last_guard_finds_is_told() {
+fn the_last_guards_release_reports_a_loss() {
     watched(async |it: &Watched| {
         let Watched { world, text, .. } = it;
         let locks = LockManager::on_io(world.store.clone(), world.io.clone())
@@ -182,7 +182,7 @@ fn a_loss_that_the_last_guard_finds_is_told() {
 }
 
 #[test]
-fn an_acquire_dropped_at_any_poll_leaves_the_gauges_at_zero() {
+fn an_acquire_dropped_at_any_poll_resets_the_gauges() {
     for polls in 0..12 {
         for fault in [Fault::None, Fault::DelayAnswer(MS), Fault::DelayRequest(MS)] {
             for (fair, locally) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -296,7 +296,7 @@ fn readers_permits_and_owners_count_each_hold_once() {
 
 /// Two processes, slow answers, lost requests, short holds, losses, and acquires dropped at random.
 #[test]
-fn after_thousands_of_acquires_dropped_at_random_nothing_is_counted() {
+fn dropped_acquires_leave_the_gauges_at_zero() {
     watched(async |it: &Watched| {
         for store in [&it.world.store, &it.other_store] {
             let mut n = 0u32;
@@ -366,7 +366,7 @@ impl Observer for Balance {
 
 /// The threads of a manager that is dropped give a release up after a moment.
 #[test]
-fn a_release_that_ends_with_its_manager_is_told() {
+fn a_failed_release_at_shutdown_is_reported() {
     let driver = Driver::start().unwrap();
     let io = driver.io();
     let store = faulty(MemoryBackend::new(io.clone()), &io, 1);

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::engine::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_released_hold_passes_on_without_a_request_and_with_a_larger_token() {
+async fn a_handover_sends_no_request_and_raises_the_token() {
     let world = World::new();
     let first = world.locks.mutex("k").acquire().await.unwrap();
     let mutex = world.locks.mutex("k");
@@ -31,7 +31,7 @@ async fn a_released_hold_passes_on_without_a_request_and_with_a_larger_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starves_and_tokens_grow_through_thousands_of_handovers() {
+async fn thousands_of_handovers_starve_no_waiter() {
     let world = World::new();
     let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
@@ -65,7 +65,7 @@ async fn nobody_starves_and_tokens_grow_through_thousands_of_handovers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_its_slice_the_hold_goes_back_to_the_store_for_other_processes() {
+async fn a_hold_returns_to_the_store_after_its_slice() {
     let world = World::new();
     let (_, other) = world.another();
     let mut tasks = JoinSet::new();
@@ -122,7 +122,7 @@ async fn no_handover_in_the_second_half_of_the_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_while_this_process_holds_asks_nobody() {
+async fn a_local_try_sends_no_request() {
     let world = World::new();
     let held = world.locks.mutex("k").acquire().await.unwrap();
     for _ in 0..100 {
@@ -135,7 +135,7 @@ async fn a_try_while_this_process_holds_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_in_the_store_is_inherited_when_its_leader_gives_up() {
+async fn a_local_waiter_inherits_the_store_place() {
     let world = World::new();
     let (_, other) = world.another();
     let (_, third) = world.another();
@@ -183,7 +183,7 @@ async fn a_waiter_of_another_ttl_asks_the_store_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_lets_the_waiters_of_the_process_go_on_though_the_guard_lives() {
+async fn local_waiters_continue_after_a_loss() {
     let world = World::new();
     let lost = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
     let mutex = world.locks.mutex("k").ttl(9 * SEC);
@@ -231,7 +231,7 @@ async fn a_short_max_hold_does_not_keep_a_hold_from_passing_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_with_other_wishes_gets_a_hold_of_its_own() {
+async fn a_waiter_with_other_options_gets_its_own_hold() {
     let world = World::new();
     let first = world.locks.mutex("k").acquire().await.unwrap();
     let wishes = world.locks.mutex("k").max_hold(2 * SEC).holder("second");

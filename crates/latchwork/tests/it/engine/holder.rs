@@ -17,7 +17,7 @@ fn reason(guard: &Guard) -> Option<LostReason> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h01_the_first_call_after_a_pause_says_lost_and_the_fence_refuses() {
+async fn h01_the_first_check_after_a_pause_answers_lost() {
     let world = World::new();
     let (_, other) = world.another();
     let fence = Fence::new();
@@ -83,7 +83,7 @@ async fn h04_a_jump_of_the_clock_is_seen_without_any_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h05_a_machine_that_was_paused_makes_its_guards_suspect_until_confirmed() {
+async fn h05_a_paused_machine_makes_guards_suspect() {
     let world = World::new();
     let guard = world.locks.mutex("k").acquire().await.unwrap();
     world.clock.pause_machine(60 * SEC);
@@ -95,7 +95,7 @@ async fn h05_a_machine_that_was_paused_makes_its_guards_suspect_until_confirmed(
 }
 
 #[tokio::test(start_paused = true)]
-async fn h05_the_watchdog_notices_a_pause_by_itself_and_a_lost_lock_is_lost() {
+async fn h05_the_watchdog_notices_a_pause() {
     let world = World::new();
     let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
     world.clock.pause_machine(60 * SEC);
@@ -135,7 +135,7 @@ async fn h08_renewals_that_fail_now_and_then_lose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h09_a_key_taken_away_is_told_within_one_renewal() {
+async fn h09_a_forced_release_is_reported_within_one_renewal() {
     let world = World::new();
     let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
     let (_, other) = world.another();
@@ -212,7 +212,7 @@ async fn h115_an_overlap_of_one_of_several_comes_first() {
 
 /// A store that tells of an end by itself makes the loss known at once; a word too much does no harm.
 #[tokio::test(start_paused = true)]
-async fn h09_what_the_store_lets_be_known_is_settled_by_a_renewal_at_once() {
+async fn h09_a_notice_of_the_store_triggers_a_renewal() {
     let world = World::new();
     let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
     let id = world.locks.inspect("k").await.unwrap().holders[0].id.unwrap();
@@ -291,7 +291,7 @@ async fn h11_renewing_stops_with_the_drop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h12_what_the_store_still_keeps_after_a_loss_is_given_back() {
+async fn h12_a_lost_claim_is_released_at_the_store() {
     // The store keeps the claim ten times longer than the holder may believe in it, as one does
     // whose session lives on.
     let world = World::with_overtime(10);
@@ -326,7 +326,7 @@ async fn h13_a_late_renewal_revives_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_is_told_at_the_end_of_the_validity_when_the_store_is_silent() {
+async fn a_silent_store_loses_the_lock_at_the_validity_end() {
     let world = World::new();
     let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
     let until = guard.valid_until();
@@ -351,7 +351,7 @@ async fn a_hold_is_renewed_for_as_long_as_its_guard_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_tells_holders_and_waiters_and_frees_the_keys() {
+async fn close_notifies_holders_and_waiters() {
     let world = World::new();
     let (_, other) = world.another();
     let theirs = other.mutex("theirs").acquire().await.unwrap();
@@ -436,7 +436,7 @@ async fn a_grant_that_comes_after_the_close_is_given_back() {
 
 /// The holder's lease is over, and only its successor's place in the line says what the key is.
 #[tokio::test(start_paused = true)]
-async fn a_line_of_readers_without_a_holder_is_no_obstacle_to_force() {
+async fn force_opens_a_queue_of_readers_without_holder() {
     let world = World::new();
     let (_, other) = world.another();
     let held = world.locks.rwlock("k").write().ttl(10 * SEC).acquire().await.unwrap();

@@ -93,7 +93,7 @@ async fn a_namespace_is_a_prefix_of_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_holder_text_names_machine_and_process_unless_told_otherwise() {
+async fn the_default_holder_text_names_host_and_process() {
     let world = World::new();
     let _a = world.locks.mutex("a").acquire().await.unwrap();
     let _b = world.locks.mutex("b").holder("night shift").acquire().await.unwrap();

@@ -115,7 +115,7 @@ async fn a_multi_lock_that_is_free_takes_one_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_begins_anew_when_it_loses_one_while_it_waits() {
+async fn a_waiting_multi_lock_restarts_after_a_loss() {
     let world = World::new();
     let (_, other) = world.another();
     let held = other.mutex("b").acquire().await.unwrap();
@@ -167,7 +167,7 @@ async fn a_multi_lock_that_fails_gives_everything_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_closing_of_a_period_survives_a_lost_answer() {
+async fn closing_a_period_survives_a_lost_answer() {
     let world = World::new();
     let (_, other) = world.another();
     let once = world.locks.once("k", daily());
@@ -186,7 +186,7 @@ async fn the_closing_of_a_period_survives_a_lost_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_lost_closes_nothing() {
+async fn a_lost_run_leaves_the_period_open() {
     let world = World::new();
     let once = world.locks.once("k", daily()).ttl(10 * SEC);
     let outcome = once
@@ -216,7 +216,7 @@ async fn work_that_outlives_its_hold_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_period_is_closed_for_no_longer_than_it_is() {
+async fn a_closed_period_opens_at_its_end() {
     let world = World::new();
     let (_, other) = world.another();
     let every = Period::parse("1h", None).unwrap();
@@ -229,7 +229,7 @@ async fn a_period_is_closed_for_no_longer_than_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_goes_on_after_an_error() {
+async fn an_observer_continues_after_an_error() {
     use futures_util::StreamExt;
 
     let world = World::new();
@@ -276,7 +276,7 @@ async fn an_owner_enters_though_another_call_of_its_own_is_not_polled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_that_waits_gets_over_a_request_without_answer() {
+async fn a_waiting_multi_lock_survives_a_lost_answer() {
     let world = World::new();
     let mut lost = 0;
     world.store.plan(move |asked| match asked {
@@ -320,7 +320,7 @@ async fn the_longest_hold_of_several_counts_from_when_all_are_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_under_an_adaptive_ttl_has_the_address_that_it_gave() {
+async fn an_adaptive_leader_keeps_its_candidate_text() {
     let world = World::new();
     let locks = world.locks.clone().adaptive_ttl(AdaptiveTtl::default());
     let election = locks.election("k").candidate("10.0.0.7:80");
@@ -428,7 +428,7 @@ async fn h114_a_task_done_with_another_period_is_not_done() {
 
 /// A host may be some minutes off, and the hour of another time zone shows.
 #[tokio::test(start_paused = true)]
-async fn h114_a_clock_that_differs_by_minutes_is_borne() {
+async fn h114_a_clock_off_by_minutes_is_tolerated() {
     let world = World::new();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     let once = world.locks.once("k", daily());

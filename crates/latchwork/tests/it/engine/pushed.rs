@@ -34,7 +34,7 @@ fn pushing(world: &World) -> (Arc<Faulty>, LockManager) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pushed_grant_counts_from_the_push_and_is_renewed_to_its_full_ttl() {
+async fn a_pushed_grant_counts_from_the_push() {
     let world = World::new();
     let (store, other) = pushing(&world);
     let (guard, pushed_at) = pushed(&world, &other).await;
@@ -59,7 +59,7 @@ async fn a_pushed_grant_counts_from_the_push_and_is_renewed_to_its_full_ttl() {
 
 /// H83: a push that names a try of the future comes from no store. The waiter asks the store itself.
 #[tokio::test(start_paused = true)]
-async fn h83_a_push_from_the_future_is_a_look() {
+async fn h83_a_push_from_the_future_only_triggers_a_try() {
     let world = World::new();
     let (store, other) = pushing(&world);
     *store.push_ahead.lock().unwrap() = 3_600 * SEC;
@@ -105,7 +105,7 @@ async fn a_push_whose_first_renewal_is_lost_is_renewed_again_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_that_nobody_confirms_is_lost_at_its_own_short_end() {
+async fn an_unconfirmed_push_ends_with_its_short_ttl() {
     let world = World::new();
     let (store, other) = pushing(&world);
     store.plan(|asked| if asked == Asked::Renew { Fault::LoseRequest } else { Fault::None });
@@ -116,7 +116,7 @@ async fn a_push_that_nobody_confirms_is_lost_at_its_own_short_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_with_less_than_half_of_its_short_ttl_left_is_given_back() {
+async fn a_push_older_than_half_its_ttl_is_released() {
     for (delay, taken) in [(960 * MS, true), (970 * MS, false)] {
         let world = World::new();
         let (store, other) = pushing(&world);

@@ -25,7 +25,7 @@ fn slow_answers(world: &World, length: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_makes_the_guard_suspect_until_the_next_answer_and_is_told() {
+async fn a_clock_step_makes_the_guard_suspect() {
     for by_ms in [2_000, -7_200_000, 7_200_000] {
         let world = World::new();
         let (guard, news) = held(&world).await;
@@ -65,7 +65,7 @@ async fn a_step_does_not_shrink_the_ttl_for_the_rest_of_the_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_is_told_and_shrinks_the_validity_while_it_lasts() {
+async fn a_fast_clock_shrinks_the_validity() {
     for (rate, counted) in [(800, TTL), (1_200, TTL * 10 / 12)] {
         let world = World::new();
         let (guard, news) = held(&world).await;

@@ -97,7 +97,7 @@ async fn h101_a_lead_given_to_an_unpolled_future_passes_on() {
 
 /// The kept future has the place of its process at the store, which another process is behind.
 #[tokio::test(start_paused = true)]
-async fn h101_an_unpolled_leader_delays_neither_its_process_nor_others() {
+async fn h101_an_unpolled_leader_delays_nobody() {
     for elsewhere in [false, true] {
         let world = World::new();
         let (_, other) = world.another();
@@ -137,7 +137,7 @@ async fn a_grant_pushed_to_an_unpolled_future_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h101_an_unpolled_release_goes_on_and_is_told_later() {
+async fn h101_an_unpolled_release_completes() {
     let world = World::new();
     let mutex = world.locks.clone().handover(Handover::OFF).mutex("k");
     let guard = mutex.acquire().await.unwrap();
@@ -158,7 +158,7 @@ async fn h101_an_unpolled_release_goes_on_and_is_told_later() {
 
 /// What a release says is not lost with the polls: here that the hold was.
 #[tokio::test(start_paused = true)]
-async fn h101_an_unpolled_release_still_tells_of_an_overlap() {
+async fn h101_an_unpolled_release_reports_an_overlap() {
     let world = World::new();
     let guard = world.locks.mutex("k").acquire().await.unwrap();
     let (_, other) = world.another();
@@ -174,7 +174,7 @@ async fn h101_an_unpolled_release_still_tells_of_an_overlap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h101_an_unpolled_multi_lock_lets_go_of_what_it_has() {
+async fn h101_an_unpolled_multi_lock_releases_its_locks() {
     let world = World::new();
     let (_, other) = world.another();
     let held = other.mutex("b").acquire().await.unwrap();
@@ -250,7 +250,7 @@ async fn a_future_that_is_polled_keeps_its_place() {
 
 /// A runtime that is blocked for a while costs a try, and no lock.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_within_a_limit_that_was_not_polled_ends_by_its_limit() {
+async fn an_unpolled_bounded_acquire_times_out() {
     let world = World::new();
     let (_, other) = world.another();
     let held = other.mutex("k").acquire().await.unwrap();

@@ -52,7 +52,7 @@ async fn a_bounded_wait_ends_in_time_and_names_the_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_of_many_processes_are_served_in_order_and_woken_once_each() {
+async fn waiters_are_served_in_order_with_one_wake_up_each() {
     let world = World::new();
     let held = world.locks.mutex("k").ttl(60 * SEC).acquire().await.unwrap();
     let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -94,7 +94,7 @@ async fn a_dead_holder_is_taken_over_when_its_ttl_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h19_a_lost_answer_is_settled_by_the_same_name() {
+async fn h19_a_retry_under_the_same_id_settles_a_lost_answer() {
     let world = World::new();
     let mut lose = true;
     world.store.plan(move |asked| {
@@ -160,7 +160,7 @@ async fn a_silent_store_is_an_error_in_bounded_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_comes_back_is_used_without_anyone_asking() {
+async fn an_acquire_retries_until_the_store_answers() {
     let world = World::new();
     let io = world.io.clone();
     let start = world.io.now();
@@ -173,7 +173,7 @@ async fn a_store_that_comes_back_is_used_without_anyone_asking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fair_waiters_of_one_process_stand_in_line_one_by_one() {
+async fn fair_waiters_queue_separately_at_the_store() {
     let world = World::new();
     let (_, other) = world.another();
     let held = world.locks.mutex("k").fair().acquire().await.unwrap();
@@ -198,7 +198,7 @@ async fn fair_waiters_of_one_process_stand_in_line_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_stands_still_holds_up_the_next_for_seconds_whatever_the_ttl() {
+async fn a_stalled_first_waiter_delays_the_next_for_seconds() {
     let world = World::new();
     let ttl = 6 * 3_600 * SEC;
     let ((store, _), (_, third)) = (world.another(), world.another());
@@ -219,7 +219,7 @@ async fn a_head_that_stands_still_holds_up_the_next_for_seconds_whatever_the_ttl
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_store_is_told_to_all_waiters_of_a_process_in_the_same_time() {
+async fn all_local_waiters_time_out_together() {
     let world = World::new();
     world.store.plan(|_| Fault::LoseRequest);
     let start = world.io.now();

@@ -82,7 +82,7 @@ async fn a_leader_that_loses_leads_again_in_a_later_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_campaigns_on_while_the_store_is_away() {
+async fn a_candidate_keeps_campaigning_during_an_outage() {
     let world = World::new();
     world.store.plan(|_| Fault::LoseRequest);
     let (store, io) = (world.store.clone(), world.io.clone());

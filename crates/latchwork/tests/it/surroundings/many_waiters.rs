@@ -50,7 +50,7 @@ fn serves_a_long_line(url: &str) {
 
 #[cfg(feature = "zookeeper")]
 #[test]
-fn h107_no_waiter_of_a_long_line_fails_on_zookeeper() {
+fn h107_no_waiter_of_a_long_queue_fails_on_zookeeper() {
     use latchwork_services::{ZooKeeperOptions, ZooKeeperServer};
     let server = ZooKeeperServer::start(&ZooKeeperOptions::as_installed()).unwrap();
     serves_a_long_line(&server.url());
@@ -58,7 +58,7 @@ fn h107_no_waiter_of_a_long_line_fails_on_zookeeper() {
 
 #[cfg(feature = "etcd")]
 #[test]
-fn h107_no_waiter_of_a_long_line_fails_on_etcd() {
+fn h107_no_waiter_of_a_long_queue_fails_on_etcd() {
     use latchwork_services::{EtcdOptions, EtcdServer};
     let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
     serves_a_long_line(&server.url());

@@ -56,7 +56,7 @@ async fn a_day_passes_on_several_threads() {
 
 /// tokio's own clock, paused as well, is another one.
 #[tokio::test(start_paused = true)]
-async fn a_day_passes_beside_the_clock_of_tokio() {
+async fn the_test_clock_runs_beside_the_tokio_clock() {
     let start = tokio::time::Instant::now();
     a_day(&TestStore::new()).await;
     assert_eq!(start.elapsed(), Duration::ZERO);
@@ -102,7 +102,7 @@ async fn a_task_that_does_not_poll_stops_no_clock() {
 
 /// The clock moves for a call that waits for its time limit, and no further.
 #[tokio::test]
-async fn a_call_that_needs_time_gets_it_and_no_more() {
+async fn a_waiting_call_moves_the_clock_to_its_limit_only() {
     let store = TestStore::new();
     let held = store.locks().mutex("k").acquire().await.unwrap();
     let lock = store.locks().mutex("k");
@@ -115,7 +115,7 @@ async fn a_call_that_needs_time_gets_it_and_no_more() {
 }
 
 #[tokio::test]
-async fn two_that_advance_add_up() {
+async fn two_advancing_tasks_add_up() {
     let store = TestStore::new();
     let other = store.clone();
     tokio::join!(store.advance(40 * SEC), other.advance(2 * SEC));

@@ -37,7 +37,7 @@ async fn an_acquire_that_timed_out_is_withdrawn_once() {
 
 /// Inside of a process a lock goes from waiter to waiter without the store.
 #[tokio::test]
-async fn a_handover_calls_nobody() {
+async fn a_handover_notifies_no_other_process() {
     let store = TestStore::new();
     let locks = store.locks();
     let held = locks.mutex("k").acquire().await.unwrap();

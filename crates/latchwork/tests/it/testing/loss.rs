@@ -9,7 +9,7 @@ use latchwork::{BlockOn, ErrorKind, HoldState, LostReason, NotHeld};
 use super::TTL;
 
 #[tokio::test]
-async fn a_hold_that_is_taken_away_tells_lost() {
+async fn a_forced_release_completes_lost() {
     let store = TestStore::new();
     let guard = store.locks().mutex("k").acquire().await.unwrap();
     assert!(guard.lost().now_or_never().is_none());
@@ -51,7 +51,7 @@ async fn work_under_a_lost_lock_is_dropped() {
 
 /// The next one in the queue gets what was taken away, with a larger token.
 #[tokio::test]
-async fn who_waits_gets_what_was_taken_away() {
+async fn a_waiter_gets_a_revoked_lock() {
     let store = TestStore::new();
     let guard = store.locks().namespace("shop").mutex("k").acquire().await.unwrap();
     let there = store.locks().namespace("shop").mutex("k");
@@ -63,7 +63,7 @@ async fn who_waits_gets_what_was_taken_away() {
 }
 
 #[tokio::test]
-async fn all_readers_lose_what_is_taken_away() {
+async fn a_forced_release_ends_all_readers() {
     let store = TestStore::new();
     let page = store.locks().rwlock("page");
     let readers = [page.read().acquire().await.unwrap(), page.read().acquire().await.unwrap()];
@@ -78,7 +78,7 @@ async fn all_readers_lose_what_is_taken_away() {
 
 /// Whose renewals fail does not hear of it, and ends by its own clock.
 #[tokio::test]
-async fn without_renewals_a_loss_is_told_by_the_clock() {
+async fn an_unrenewed_hold_is_lost_by_the_clock() {
     let store = TestStore::new();
     let guard = store.locks().mutex("k").acquire().await.unwrap();
     store.script(Call::Renew, u32::MAX, Answer::Unreachable);

@@ -86,7 +86,7 @@ async fn a_count_stops_when_its_lock_is_lost() {
 }
 
 #[tokio::test]
-async fn a_process_that_stood_still_writes_nothing() {
+async fn a_resumed_process_writes_nothing() {
     let (store, ledger) = (TestStore::new(), Ledger::default());
     let guard = store.locks().mutex("stock").acquire().await.unwrap();
     store.suspend(Duration::from_secs(31)).await;
@@ -124,7 +124,7 @@ async fn a_count_releases_its_lock_once_also_when_it_fails() {
 }
 
 #[tokio::test]
-async fn a_shutdown_ends_though_the_store_is_gone() {
+async fn a_shutdown_ends_while_the_store_is_unreachable() {
     let store = TestStore::new();
     let locks = store.locks();
     let held = locks.mutex("stock").acquire().await.unwrap();

@@ -51,7 +51,7 @@ async fn a_store_in_quarantine_is_named_by_the_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pending_acquire_waits_until_it_is_told() {
+async fn a_pending_answer_waits_for_resume() {
     let store = TestStore::new();
     let lock = store.locks().mutex("k");
     store.script(Call::Acquire, 1, Answer::Pending);
@@ -94,7 +94,7 @@ async fn failed_renewals_and_releases_are_repeated() {
 }
 
 #[tokio::test]
-async fn a_store_out_of_reach_loses_what_is_held() {
+async fn an_unreachable_store_loses_holds_after_their_ttl() {
     let store = TestStore::new();
     let (locks, other) = (store.locks(), store.locks());
     let guard = locks.mutex("k").acquire().await.unwrap();
@@ -134,6 +134,6 @@ async fn a_key_has_a_script_of_its_own() {
 
 #[test]
 #[should_panic(expected = "Held is an answer of Call::Acquire alone, not of Call::Renew")]
-fn what_a_call_cannot_answer_is_refused() {
+fn a_script_refuses_answers_the_call_cannot_give() {
     TestStore::new().script(Call::Renew, 1, Answer::Held);
 }

@@ -42,7 +42,7 @@ fn more_than_the_system_takes_at_once_is_written_later() {
 }
 
 #[test]
-fn it_ends_with_its_senders() {
+fn a_connection_ends_with_its_senders() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     for near in [true, false] {
         let link = Link::to(&server);
@@ -87,7 +87,7 @@ fn the_end_of_the_server_ends_all_that_is_under_way() {
 /// The near runtime is blocked while the server closes the connection: the next request must not be
 /// sent on it.
 #[test]
-fn the_end_of_an_idle_connection_is_seen_before_the_next_request() {
+fn a_closed_idle_connection_is_noticed_before_reuse() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let link = Link::to(&server);
     let mut stream = server.accept().unwrap().0;
@@ -154,7 +154,7 @@ fn it_ends_with_the_driver() {
 
 /// The end overtakes a request: it is in the queue, and the library that would take it is gone.
 #[test]
-fn a_request_that_nobody_took_is_not_awaited() {
+fn an_unsent_request_is_not_awaited() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let link = Link::to(&server);
     drop(server.accept().unwrap().0);

@@ -51,7 +51,7 @@ fn a_blocked_thread_reads_its_answers_without_latchworks_thread() {
 
 /// A blocked thread has watched, and does something else: the far side watches again soon.
 #[test]
-fn the_far_side_watches_again_after_a_blocked_thread() {
+fn the_driver_reads_again_after_a_blocked_thread() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let link = Link::to(&server);
     let mut stream = server.accept().unwrap().0;
