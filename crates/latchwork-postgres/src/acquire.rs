@@ -67,7 +67,10 @@ impl Store {
         // A claim that has a place has it in the line.
         let waits = self.listener.find(claim.id).is_some();
         let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
-        if is_alone && !waits && let Some(grant) = self.take(&seat, claim).await? {
+        if is_alone
+            && !waits
+            && let Some(grant) = self.take(&seat, claim).await?
+        {
             return Ok(Attempt::Granted(grant));
         }
         for look in 0.. {

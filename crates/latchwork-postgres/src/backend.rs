@@ -50,7 +50,8 @@ impl PostgresBackend {
     pub async fn connect(config: PostgresConfig, io: Io) -> Result<Arc<Self>, Error> {
         let shown = config.shown();
         let guard = config.guard.then(|| Arc::new(Guard::new(config.max_ttl())));
-        let longest = guard.as_ref().map_or(Duration::from_secs(24 * 60 * 60), |_| config.max_ttl());
+        let longest =
+            guard.as_ref().map_or(Duration::from_secs(24 * 60 * 60), |_| config.max_ttl());
         let access = Access::new(config, io);
         let lane = access.open(For::Locks, None).await.map_err(|error| access.error(error))?.lane;
         let lane = Arc::new(lane);

@@ -277,7 +277,8 @@ mod tests {
         let least = PostgresConfig::parse("postgres://h").unwrap();
         assert_eq!((&*least.user, &*least.database), ("postgres", "postgres"));
         assert_eq!((least.ssl_mode, least.tls.insecure), (SslMode::Prefer, true));
-        let named = PostgresConfig::parse("postgres://u@h?sslmode=require&sslrootcert=/ca").unwrap();
+        let named =
+            PostgresConfig::parse("postgres://u@h?sslmode=require&sslrootcert=/ca").unwrap();
         assert!(!named.tls.insecure, "an authority that is named is checked");
         assert_eq!(named.database, "u", "as with psql, the user's name");
     }

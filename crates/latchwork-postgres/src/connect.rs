@@ -81,11 +81,7 @@ impl Access {
         })
     }
 
-    async fn first_of_all(
-        &self,
-        purpose: For,
-        sink: Option<Sink>,
-    ) -> Result<Opened, BackendError> {
+    async fn first_of_all(&self, purpose: For, sink: Option<Sink>) -> Result<Opened, BackendError> {
         let mut problem = None;
         for at in &self.config.hosts {
             let limit = self.config.connect_timeout;

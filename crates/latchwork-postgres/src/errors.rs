@@ -44,11 +44,17 @@ pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
             "check that the server speaks TLS, and that its certificate is for this name and from a trusted \
              authority (sslrootcert=/path)"
         }
-        false if why.contains("password missing") => "give a password: postgres://user:password@host/database",
+        false if why.contains("password missing") => {
+            "give a password: postgres://user:password@host/database"
+        }
         false => "check that the server is running and the address is correct",
     };
-    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, format!("no connection to {at}: {why}"))
-        .next_step(step)
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::NotApplied,
+        format!("no connection to {at}: {why}"),
+    )
+    .next_step(step)
 }
 
 /// What an error goes back to.
@@ -71,14 +77,21 @@ fn refusal(said: &DbError) -> BackendError {
         (Denied, "check the user, the password and pg_hba.conf")
     } else if is(&[&SqlState::INSUFFICIENT_PRIVILEGE]) {
         (Denied, "grant the rights that docs/postgres.md lists")
-    } else if is(&[&SqlState::UNDEFINED_TABLE, &SqlState::UNDEFINED_FUNCTION, &SqlState::INVALID_SCHEMA_NAME]) {
+    } else if is(&[
+        &SqlState::UNDEFINED_TABLE,
+        &SqlState::UNDEFINED_FUNCTION,
+        &SqlState::INVALID_SCHEMA_NAME,
+    ]) {
         (Invalid, "run latchwork init with this address, once")
     } else if is(&[&SqlState::UNDEFINED_COLUMN, &SqlState::DATATYPE_MISMATCH]) {
         (Corrupt, "the tables are of another version: run latchwork init with this address")
     } else if is(&[&SqlState::INVALID_CATALOG_NAME]) {
         (Invalid, "create the database, or name another one in the address")
     } else if is(&[&SqlState::READ_ONLY_SQL_TRANSACTION]) {
-        (Unreachable, "this server takes no writes: name the primary, or all servers, in the address")
+        (
+            Unreachable,
+            "this server takes no writes: name the primary, or all servers, in the address",
+        )
     } else if is(&[&SqlState::LOCK_NOT_AVAILABLE]) {
         (Unreachable, "another transaction keeps the row or the table locked: end it, or try again")
     } else if starts("40") {
@@ -86,7 +99,10 @@ fn refusal(said: &DbError) -> BackendError {
     } else if is(&[&SqlState::DISK_FULL]) {
         (Unreachable, "make room on the server's disk")
     } else if starts("53") {
-        (Unreachable, "the server takes no more connections: raise max_connections, or use a pooler")
+        (
+            Unreachable,
+            "the server takes no more connections: raise max_connections, or use a pooler",
+        )
     } else {
         (Unreachable, "")
     };

@@ -26,8 +26,6 @@ pub(crate) struct Guard {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verdict {
     pub(crate) nonce: Uuid,
-    /// How long nothing is granted yet.
-    pub(crate) closed: Duration,
     /// The longest ttl that the table was guarded with.
     pub(crate) longest: Duration,
 }
@@ -62,11 +60,12 @@ impl Guard {
         if claim.ttl <= self.max_ttl {
             return Ok(());
         }
-        let message =
-            format!("ttl: {:?} is longer than the max_ttl of the guard, {:?}", claim.ttl, self.max_ttl);
-        Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message).next_step(
-            "choose a shorter ttl, or a longer max_ttl for all clients of the table",
-        ))
+        let message = format!(
+            "ttl: {:?} is longer than the max_ttl of the guard, {:?}",
+            claim.ttl, self.max_ttl
+        );
+        Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+            .next_step("choose a shorter ttl, or a longer max_ttl for all clients of the table"))
     }
 }
 
@@ -81,9 +80,5 @@ pub(crate) async fn ask(
     // Whatever it has written, it has granted nothing.
     let rows = rows.map_err(|error| error.with_effect(Effect::NotApplied))?;
     let [row] = &rows[..] else { return Err(crate::values::strange(0)) };
-    Ok(Verdict {
-        nonce: column(row, 0)?,
-        closed: Duration::from_micros(number(row, 1)?),
-        longest: Duration::from_micros(number(row, 2)?),
-    })
+    Ok(Verdict { nonce: column(row, 0)?, longest: Duration::from_micros(number(row, 2)?) })
 }

@@ -40,16 +40,16 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
         let seat = Seat::on(Arc::new(opened.lane));
         let held = in_use(&access, &seat).await.map_err(|error| access.error(error))?;
         if held > 0 {
-            return Err(access
-                .invalid(format!("store: {held} locks are in use"))
-                .next_step("stop all clients that use them, or wait for the end of the quarantine"));
+            return Err(access.invalid(format!("store: {held} locks are in use")).next_step(
+                "stop all clients that use them, or wait for the end of the quarantine",
+            ));
         }
         let max_ttl = access.config.max_ttl();
         let vouched = guard::ask(&seat, max_ttl, true).await;
         vouched.map_err(|error| access.error(error))?;
-        prepared.steps.push(format!(
-            "no quarantine for the server as it runs now; max_ttl {max_ttl:?}"
-        ));
+        prepared
+            .steps
+            .push(format!("no quarantine for the server as it runs now; max_ttl {max_ttl:?}"));
     }
     Ok(prepared)
 }
@@ -61,9 +61,13 @@ async fn make_tables(
 ) -> Result<(), BackendError> {
     let (schema, table) = (&access.config.schema, &access.config.table);
     match opened.table.as_deref() {
-        None => prepared.steps.push(format!("made the table {schema}.{table} and what belongs to it")),
+        None => {
+            prepared.steps.push(format!("made the table {schema}.{table} and what belongs to it"))
+        }
         Some(VERSION) => {
-            prepared.steps.push(format!("the table {schema}.{table} is there; its functions are made anew"));
+            prepared
+                .steps
+                .push(format!("the table {schema}.{table} is there; its functions are made anew"));
         }
         Some(other) => check(Some(other), &access.config)?,
     }

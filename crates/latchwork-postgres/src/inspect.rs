@@ -87,7 +87,7 @@ fn alone(row: &Row, stored: &[u8]) -> Result<Snapshot, BackendError> {
 
 /// The party with the times that stand at this place in the row.
 fn timed(party: Party, row: &Row, at: usize) -> Result<Party, BackendError> {
-    let length = |at| {
+    let length = |at| -> Result<Option<Duration>, BackendError> {
         let micros: Option<i64> = column(row, at)?;
         Ok(micros.map(|micros| Duration::from_micros(micros.max(0) as u64)))
     };

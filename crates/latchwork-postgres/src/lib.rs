@@ -4,7 +4,7 @@ mod acquire;
 mod backend;
 mod config;
 mod connect;
-
+mod doctor;
 mod errors;
 mod guard;
 mod init;
@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use backend::PostgresBackend;
 pub use config::PostgresConfig;
-
+pub use doctor::doctor;
 pub use init::init;
 
 /// A mutex that a panic does not close: the other threads go on with what is inside.

@@ -212,7 +212,8 @@ impl Listener {
         lane.send(lane.client().batch_execute(&format!("LISTEN {}", self.name(channel)))).await?;
         // Whoever hands on asks by this lock whether the process still listens.
         let text = "SELECT pg_advisory_lock($1, $2)";
-        let types: [(&(dyn ToSql + Sync), Type); 2] = [(&class, Type::INT4), (&channel, Type::INT4)];
+        let types: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&class, Type::INT4), (&channel, Type::INT4)];
         lane.send(lane.client().query_typed(text, &types)).await?;
         let lane = Arc::new(lane);
         *lock(&self.running) = Some(lane.clone());

@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn hostile_messages_are_read_without_harm() {
-        let samples = [format!("g {ID} {0} {0} {ID} {0}", u64::MAX), format!("l {ID} {}", u64::MAX)];
+        let samples =
+            [format!("g {ID} {0} {0} {ID} {0}", u64::MAX), format!("l {ID} {}", u64::MAX)];
         let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
         latchwork_services::hostile::survives("messages", &samples, |bytes| {
             let _ = Message::parse(&String::from_utf8_lossy(bytes));

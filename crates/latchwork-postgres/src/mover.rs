@@ -50,7 +50,11 @@ pub(crate) struct Mover<S, T> {
 }
 
 impl<S, T> Mover<S, T> {
-    pub(crate) fn new(connection: Connection<S, T>, orders: Arc<Orders>, sink: Option<Sink>) -> Self {
+    pub(crate) fn new(
+        connection: Connection<S, T>,
+        orders: Arc<Orders>,
+        sink: Option<Sink>,
+    ) -> Self {
         Self { connection, orders, sink }
     }
 }

@@ -115,10 +115,7 @@ impl Pool {
     }
 }
 
-async fn open(
-    access: &Arc<Access>,
-    guard: Option<&Arc<Guard>>,
-) -> Result<Arc<Lane>, BackendError> {
+async fn open(access: &Arc<Access>, guard: Option<&Arc<Guard>>) -> Result<Arc<Lane>, BackendError> {
     let lane = Arc::new(access.open(For::Locks, None).await?.lane);
     if let Some(guard) = guard {
         // Another server may answer than before.

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_store::{
-    BackendError, BackendErrorKind, Claim, Effect, Mode, Renewal,
-};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Mode, Renewal};
 use tokio_postgres::Row;
 
 use crate::acquire::micros;
@@ -128,11 +126,7 @@ impl Store {
 }
 
 /// Which claim a row is about, and what it says.
-fn read(
-    ask: Ask,
-    row: &Row,
-    claims: &[&Claim],
-) -> Result<(usize, Option<Renewal>), BackendError> {
+fn read(ask: Ask, row: &Row, claims: &[&Claim]) -> Result<(usize, Option<Renewal>), BackendError> {
     let at = number(row, 0)?.saturating_sub(1) as usize;
     let (state, token, time) = match ask {
         Ask::Keep => (column::<&str>(row, 1)?, column::<Option<i64>>(row, 2)?, number(row, 3)?),

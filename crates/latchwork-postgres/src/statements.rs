@@ -99,11 +99,6 @@ impl Statements {
     pub(crate) fn class(&self) -> i32 {
         class(&self.names.schema, &self.names.table)
     }
-
-    /// How a grant is written: the setting `synchronous_commit`.
-    pub(crate) fn durable(&self) -> &'static str {
-        self.names.durable()
-    }
 }
 
 impl Names {

@@ -9,7 +9,10 @@ use latchwork_conformance::{run, trials};
 
 fn main() {
     let mut all = trials("postgres", servers::OneServer::new("", false));
-    all.extend(trials("postgres_guarded", servers::OneServer::new("guard=true&max_ttl=24h", false)));
+    all.extend(trials(
+        "postgres_guarded",
+        servers::OneServer::new("guard=true&max_ttl=24h", false),
+    ));
     all.extend(trials("postgres_pooled", servers::OneServer::new("", true)));
     all.extend(differential::trials());
     run(all)

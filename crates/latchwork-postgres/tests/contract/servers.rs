@@ -38,7 +38,12 @@ impl OneServer {
             let bouncer = pooled.then(|| PgBouncer::start(server.port(), 20).expect("a PgBouncer"));
             Running { server, bouncer }
         };
-        Self { running: Arc::new(LazyLock::new(Box::new(start))), next: Arc::default(), options, pooled }
+        Self {
+            running: Arc::new(LazyLock::new(Box::new(start))),
+            next: Arc::default(),
+            options,
+            pooled,
+        }
     }
 }
 
@@ -62,14 +67,16 @@ impl Harness for OneServer {
         let server = self.running.server.port();
         let port = self.running.bouncer.as_ref().map_or(server, PgBouncer::port);
         Box::pin(async move {
-            let url = move |port: u16| format!("postgres://postgres@127.0.0.1:{port}/postgres?{options}");
+            let url =
+                move |port: u16| format!("postgres://postgres@127.0.0.1:{port}/postgres?{options}");
             let config = PostgresConfig::parse(&url(server)).expect("a good address");
             latchwork_postgres::init(config, io.clone()).await.expect("nothing is held");
             Store::new(move |io| {
                 let proxy = Proxy::plain(port).expect("a proxy");
                 let config = PostgresConfig::parse(&url(proxy.port())).expect("a good address");
                 async move {
-                    let backend = PostgresBackend::connect(config, io).await.expect("the server runs");
+                    let backend =
+                        PostgresBackend::connect(config, io).await.expect("the server runs");
                     let proxies = Arc::new(vec![proxy]);
                     let held = proxies.clone();
                     Client::new(backend)
