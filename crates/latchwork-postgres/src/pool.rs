@@ -64,15 +64,20 @@ impl Pool {
 
     /// The connection for renewals.
     pub(crate) async fn seat_for_renewals(self: &Arc<Self>) -> Result<Seat, BackendError> {
-        let present = lock(&self.renewals).clone();
-        match present.filter(|lane| lane.is_open() && !lane.is_doubted()) {
-            Some(lane) => Ok(Seat::on(lane)),
-            None => {
-                let lane = self.open().await?;
-                *lock(&self.renewals) = Some(lane.clone());
-                Ok(Seat::on(lane))
-            }
+        let present = || {
+            let lane = lock(&self.renewals).clone();
+            lane.filter(|lane| lane.is_open() && !lane.is_doubted()).map(Seat::on)
+        };
+        if let Some(seat) = present() {
+            return Ok(seat);
         }
+        let _gate = self.gate.lock().await;
+        if let Some(seat) = present() {
+            return Ok(seat);
+        }
+        let lane = self.open().await?;
+        *lock(&self.renewals) = Some(lane.clone());
+        Ok(Seat::on(lane))
     }
 
     fn present(self: &Arc<Self>) -> Option<Seat> {

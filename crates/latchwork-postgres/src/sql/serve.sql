@@ -11,6 +11,9 @@
       ELSIF w.claim <> a_me AND w.process IS NOT NULL AND NOT pg_try_advisory_xact_lock_shared(@class@, w.process) THEN
         -- Its process holds that lock on the connection on which it listens.
         heard := heard || w.process;
+      ELSIF w.claim <> a_me AND w.process IS NOT NULL THEN
+        -- Nobody hears it: it keeps its place, and looks when it is back.
+        CONTINUE;
       ELSE
         seen := seen + 1;
         CONTINUE;
@@ -42,6 +45,16 @@
           END IF;
         END IF;
       END LOOP;
+    END IF;
+  END IF;
+  -- If those in front do not come, and nobody can tell them, the next one does.
+  IF r.crowd AND a_serves AND NOT durable AND r.claim IS NULL AND (r.closed IS NULL OR r.closed <= t) THEN
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL
+      AND p.claim <> a_me ORDER BY p.pos LIMIT 1;
+    IF FOUND AND NOT w.told THEN
+      UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
+      SELECT count(*) INTO seen FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < w.pos;
+      tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, seen * 2000000 + 1000);
     END IF;
   END IF;
   -- If who was given the key has stopped, the next one comes when its probation is over.
