@@ -6,6 +6,7 @@ mod config;
 mod connect;
 mod doctor;
 mod errors;
+pub mod fence;
 mod guard;
 mod init;
 mod inspect;

@@ -13,6 +13,9 @@ mod common;
 mod costs;
 mod disk;
 mod faults;
+mod fence;
+#[cfg(feature = "sqlx")]
+mod fence_sqlx;
 mod losses;
 mod pooler;
 mod quiet;
