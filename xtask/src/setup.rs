@@ -42,6 +42,7 @@ const NEEDED: &[(Need, &str)] = &[
     (PythonModule("kazoo"), "python3-kazoo"),
     (Postgres, "postgresql"),
     (Program("pgbouncer"), "pgbouncer"),
+    (Program("mariadbd"), "mariadb-server"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {

@@ -308,7 +308,7 @@ fn data_of(options: &PostgresOptions, folder: &Path) -> PathBuf {
 }
 
 /// Gives a file or a folder to the user as whom the server runs.
-fn own(path: &Path) -> Result<()> {
+pub(crate) fn own(path: &Path) -> Result<()> {
     if geteuid().is_root() {
         chown(path, Some(NOBODY), Some(NOBODY))?;
     }
@@ -352,7 +352,7 @@ fn command(
     postgres
 }
 
-fn done(command: &mut Command, name: &str) -> Result<String> {
+pub(crate) fn done(command: &mut Command, name: &str) -> Result<String> {
     let Output { status, stdout, stderr } =
         command.output().map_err(|e| Error::while_(format!("{name} (package postgresql)"), e))?;
     match status.success() {
