@@ -101,13 +101,16 @@ impl Listener {
         lock(&self.boxes).get(&id).cloned()
     }
 
-    /// Closes the mailbox of a claim that waits no more.
-    pub(crate) fn close(&self, id: ClaimId) {
+    /// Closes the mailbox of a claim that waits no more; tells whether there was one: it was waiting, or
+    /// its grant has come by a message.
+    pub(crate) fn close(&self, id: ClaimId) -> bool {
         let mut boxes = lock(&self.boxes);
-        if boxes.remove(&id).is_some() && boxes.is_empty() {
+        let was_there = boxes.remove(&id).is_some();
+        if was_there && boxes.is_empty() {
             drop(boxes);
             self.left.notify_one();
         }
+        was_there
     }
 
     fn is_needed(&self) -> bool {

@@ -15,14 +15,13 @@ impl Store {
         claim: &Claim,
         linger: Linger,
     ) -> Result<Released, BackendError> {
-        if linger != Linger::End {
-            self.listener.close(claim.id);
-        }
+        // A claim that was in the queue leaves one behind, mostly: the free release would find it.
+        let has_waited = linger != Linger::End && self.listener.close(claim.id);
         let seat = self.pool.seat_after(claim.id).await?;
         let (key, _) = stored(&claim.key);
         let id = Uuid::from(claim.id);
         let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
-        if is_alone && linger == Linger::None {
+        if is_alone && !has_waited && linger == Linger::None {
             let rows = seat.ask(Ask::Free, &[&key, &id], None).await?;
             if let Some(row) = rows.first() {
                 return Ok(released(column(row, 0)?));

@@ -109,6 +109,16 @@ fn a_hand_off_is_a_release_a_notification_and_no_try() {
         assert_eq!(sent.len(), 3, "{sent:#?}");
         assert!(sent[0].contains("Ends a claim") && sent[2].contains("pg_notify"), "{sent:#?}");
         assert!(two.held(&waits).await);
+        // Who has come from the queue asks for it at once.
+        let third = like(&held);
+        let blocked = one.blocked(&third).await;
+        one.wait(&third, &blocked).await.unwrap();
+        one.blocked(&third).await;
+        let from = length(&server);
+        two.released(&waits).await;
+        until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "0").await;
+        let sent = statements(&server, from);
+        assert_eq!(sent.len(), 2, "{sent:#?}");
     });
 }
 

@@ -1,6 +1,6 @@
 //! A stale holder cannot commit: its token is checked in the transaction that writes.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -67,11 +67,11 @@ fn be_the_old_holder(role: &str) {
     run(async {
         let mut client = client(port).await;
         let pause = async || {
-            writeln!(std::io::stdout(), "\nchecked").unwrap();
+            println!("\nchecked");
             std::io::stdin().read_line(&mut String::new()).unwrap();
         };
         let sold = sell(&mut client, &fence(port), level(at), token(1), pause).await;
-        writeln!(std::io::stdout(), "\nsold {}", sold.is_ok()).unwrap();
+        println!("\nsold {}", sold.is_ok());
     });
 }
 

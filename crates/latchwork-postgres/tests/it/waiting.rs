@@ -94,6 +94,29 @@ fn h133_a_dead_waiter_is_passed_over() {
     });
 }
 
+/// A waiter that nobody can tell, because it does not listen yet, and that never comes.
+#[test]
+fn a_waiter_that_never_comes_costs_the_next_its_patience() {
+    let server = server();
+    run(async {
+        let (holder, silent, next) =
+            (bare(&server.url()).await, bare(&server.url()).await, bare(&server.url()).await);
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        holder.granted(&held).await;
+        let (first, second) = (like(&held), like(&held));
+        silent.blocked(&first).await;
+        let release = async {
+            until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "2").await;
+            tokio::time::sleep(300 * MS).await;
+            holder.released(&held).await;
+            Instant::now()
+        };
+        let (_, released) = tokio::join!(next.acquired(&second), release);
+        let took = released.elapsed();
+        assert!((1_900 * MS..5 * SEC).contains(&took), "{took:?}");
+    });
+}
+
 /// H134: somebody who may notify forges a grant.
 #[test]
 fn h134_a_forged_grant_is_a_look() {
