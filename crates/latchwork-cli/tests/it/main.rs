@@ -23,6 +23,7 @@ mod kinds;
 mod loss;
 mod nested;
 mod once;
+mod postgres;
 mod recipes;
 mod redis;
 mod run;

@@ -82,7 +82,9 @@ async fn clock(server: &Server<'_>) -> Finding {
     let theirs: Option<f64> = server.value("SELECT date_part('epoch', clock_timestamp())").await;
     let trip: Duration = io.now().since(sent);
     let Some(theirs) = theirs else {
-        return Finding::critical("clock", "cannot be read").remedy("see the other findings");
+        return Finding::critical("clock", "cannot be read")
+            .consequence("leases are counted by it")
+            .remedy("see the other findings");
     };
     let doubt = trip.as_secs_f64() / 2.0;
     let ahead = theirs - wall.as_secs_f64() - doubt;
