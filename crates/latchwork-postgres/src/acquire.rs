@@ -15,8 +15,6 @@ use crate::names::stored;
 use crate::statements::Ask;
 use crate::values::{Uuid, column, number, strange};
 
-/// How long a grant that the store makes by itself lasts at first, at least.
-const PROBATION: Duration = Duration::from_secs(2);
 /// How often a client asks again whose nonce is not the guard's any more.
 const LOOKS: u32 = 3;
 
@@ -109,7 +107,7 @@ impl Store {
         let (key, name) = stored(&claim.key);
         let (mode, take, of) = mode(claim.mode)?;
         let holder = claim.holder.stored();
-        let probation = PROBATION.min(claim.ttl);
+        let probation = self.probation.min(claim.ttl);
         let word = random_u128();
         let mut channel = None;
         if claim.waits {

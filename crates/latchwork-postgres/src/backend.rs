@@ -18,6 +18,10 @@ use crate::pool::Pool;
 use crate::statements::Ask;
 use crate::values::Uuid;
 
+/// How long a grant that the store makes by itself lasts at first, at least; and at least so many round trips:
+/// it is renewed within a third of that.
+const PROBATION: Duration = Duration::from_secs(2);
+const TRIPS: u32 = 20;
 /// How often rows that nobody uses are removed.
 const SWEEP: Duration = Duration::from_secs(600);
 
@@ -35,6 +39,8 @@ pub(crate) struct Store {
     pub(crate) listener: Arc<Listener>,
     /// A pooler stands before the server: nothing can be heard.
     pub(crate) pooled: bool,
+    /// How long a grant that the store makes by itself lasts at first, unless its ttl is shorter.
+    pub(crate) probation: Duration,
 }
 
 impl PostgresBackend {
@@ -53,8 +59,9 @@ impl PostgresBackend {
         let longest =
             guard.as_ref().map_or(Duration::from_secs(24 * 60 * 60), |_| config.max_ttl());
         let access = Access::new(config, io);
-        let lane = access.open(For::Locks, None).await.map_err(|error| access.error(error))?.lane;
-        let lane = Arc::new(lane);
+        let opened = access.open(For::Locks, None).await.map_err(|error| access.error(error))?;
+        let probation = PROBATION.max(opened.trip * TRIPS);
+        let lane = Arc::new(opened.lane);
         if let Some(guard) = &guard {
             let looked = guard.look(&Seat::on(lane.clone())).await;
             looked.map_err(|error| access.error(error))?;
@@ -68,7 +75,7 @@ impl PostgresBackend {
             .with_fencing(Fencing::WhileDataSurvives)
             .with_ttl(Duration::from_millis(10)..=longest, longest.min(Duration::from_secs(30)));
         let listener = Listener::new(access.clone());
-        let store = Arc::new(Store { access, pool, guard, listener, pooled });
+        let store = Arc::new(Store { access, pool, guard, listener, pooled, probation });
         store.sweep_now_and_then();
         Ok(Arc::new(Self { store, capabilities }))
     }

@@ -1,6 +1,7 @@
 //! Makes connections, and finds out who is at the other end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_store::kit::address::Endpoint;
 use latchwork_store::wire::{Drive, Socket};
@@ -51,6 +52,8 @@ pub(crate) struct Opened {
     pub(crate) is_standby: bool,
     /// What the table of locks says of itself; `None` if there is none.
     pub(crate) table: Option<String>,
+    /// How long one round trip has taken.
+    pub(crate) trip: Duration,
 }
 
 impl Access {
@@ -169,13 +172,15 @@ impl Access {
              current_setting('server_version_num')::integer, \
              CASE WHEN to_regclass($1) IS NULL THEN NULL \
              ELSE coalesce(obj_description(to_regclass($1), 'pg_class'), '') END";
+        let sent = self.io.now();
         let rows = lane.send(lane.client().query_typed(text, &[(&table, Type::TEXT)])).await?;
+        let trip = self.io.now().since(sent);
         let [row] = &rows[..] else { return Err(crate::values::strange(0)) };
         let process: i32 = column(row, 0)?;
         let noticed = promised.is_some_and(|promised| promised != process);
         lane.pooled = self.config.pooler.unwrap_or(noticed);
         let (is_standby, version, table) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
-        let mut opened = Opened { lane, at: at.clone(), version, is_standby, table };
+        let mut opened = Opened { lane, at: at.clone(), version, is_standby, table, trip };
         if purpose == For::Care {
             return Ok(opened);
         }

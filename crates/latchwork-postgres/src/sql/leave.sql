@@ -22,6 +22,8 @@ DECLARE
   heard integer[] := '{}';
 BEGIN
   tell := '{}'; released := false;
+  -- Behind a pooler no session has a limit of its own.
+  PERFORM set_config('lock_timeout', '2s', true);
   IF a_nonce IS NOT NULL THEN
     a_serves := EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND g.opens <= clock_timestamp()
       AND s.k = '' AND s.claim = a_nonce);

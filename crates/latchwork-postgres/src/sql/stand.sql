@@ -32,6 +32,8 @@ DECLARE
   heard integer[] := '{}';
 BEGIN
   tell := '{}';
+  -- Behind a pooler no session has a limit of its own.
+  PERFORM set_config('lock_timeout', '2s', true);
   IF a_nonce IS NOT NULL THEN
     SELECT g.opens INTO opens FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND s.k = '' AND s.claim = a_nonce;
     IF NOT FOUND THEN
