@@ -17,6 +17,7 @@ const MAPPED: &[&str] = &[
     "crates/latchwork-redis",
     "crates/latchwork-etcd",
     "crates/latchwork-zookeeper",
+    "crates/latchwork-postgres",
     "crates/latchwork-cli",
 ];
 
@@ -129,6 +130,7 @@ mod tests {
         ("latchwork-redis", &["latchwork-store", "latchwork-quorum"]),
         ("latchwork-etcd", &["latchwork-store"]),
         ("latchwork-zookeeper", &["latchwork-store"]),
+        ("latchwork-postgres", &["latchwork-store"]),
     ];
 
     fn read(path: &Path) -> String {

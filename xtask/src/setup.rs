@@ -43,6 +43,8 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("javac"), "default-jdk-headless"),
     (PythonModule("kazoo"), "python3-kazoo"),
     (Postgres, "postgresql"),
+    (Program("pgbouncer"), "pgbouncer"),
+    (Program("mariadbd"), "mariadb-server"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -69,7 +71,10 @@ fn is_there(need: Need) -> bool {
     match need {
         Program(name) => {
             let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|dir| Path::new(&dir).join(name).is_file())
+            // Debian puts servers where only root looks.
+            let sbin = Path::new("/usr/sbin").to_owned();
+            let mut places = std::env::split_paths(&path).chain([sbin]);
+            places.any(|dir| dir.join(name).is_file())
         }
         Postgres => {
             let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

@@ -20,10 +20,12 @@ pub(crate) enum Address {
     Etcd(String),
     /// ZooKeeper. Its own crate reads the rest.
     ZooKeeper(String),
+    Postgres(String),
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
-                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, mem:, mem:NAME";
+                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, \
+                     postgres://user@host/database, mem:, mem:NAME";
 
 const SCHEMES: &[&str] = &[
     "file",
@@ -39,6 +41,8 @@ const SCHEMES: &[&str] = &[
     "zk",
     "zks",
     "mem",
+    "postgres",
+    "postgresql",
 ];
 
 impl Address {
@@ -83,11 +87,7 @@ impl Address {
             "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url)),
             "etcd" | "etcds" => Ok(Self::Etcd(url)),
             "zk" | "zks" => Ok(Self::ZooKeeper(url)),
-            "postgres" | "postgresql" => Err(Error::new(
-                ErrorKind::Unsupported,
-                "store: Latchwork keeps no locks in PostgreSQL yet",
-            )
-            .next_step(format!("use one of: {KNOWN}"))),
+            "postgres" | "postgresql" => Ok(Self::Postgres(url)),
             scheme => {
                 let message = "store: the scheme is unknown";
                 let hint = match nearest(scheme, SCHEMES) {
@@ -200,6 +200,8 @@ mod tests {
             assert!(error.to_string().starts_with("store: "), "{error}");
             assert!(error.hint().is_some());
         }
-        assert_eq!(Address::parse("postgres://h1").unwrap_err().kind(), ErrorKind::Unsupported);
+        let url = "PostgreSQL://u:p@h1,h2/d?table=x";
+        let read = Address::parse(url).unwrap();
+        assert_eq!(read, Address::Postgres("postgresql://u:p@h1,h2/d?table=x".into()));
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 #[cfg(feature = "etcd")]
 use latchwork_etcd::EtcdConfig;
+#[cfg(feature = "postgres")]
+use latchwork_postgres::PostgresConfig;
 #[cfg(feature = "redis")]
 use latchwork_redis::{RedisConfig, redlock};
 use latchwork_store::doctor::{Finding, Prepared, Report};
@@ -31,6 +33,8 @@ enum Store {
     Etcd(EtcdConfig, String),
     #[cfg(feature = "zookeeper")]
     ZooKeeper(ZooKeeperConfig, String),
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresConfig),
 }
 
 impl Store {
@@ -47,6 +51,8 @@ impl Store {
             Address::Etcd(url) => Self::Etcd(EtcdConfig::parse(&url)?, url),
             #[cfg(feature = "zookeeper")]
             Address::ZooKeeper(url) => Self::ZooKeeper(ZooKeeperConfig::parse(&url)?, url),
+            #[cfg(feature = "postgres")]
+            Address::Postgres(url) => Self::Postgres(PostgresConfig::parse(&url)?),
             #[cfg(not(feature = "file"))]
             Address::File(_) => return Err(not_built("file", "file")),
             #[cfg(not(feature = "redis"))]
@@ -55,6 +61,8 @@ impl Store {
             Address::Etcd(_) => return Err(not_built("etcd", "etcd")),
             #[cfg(not(feature = "zookeeper"))]
             Address::ZooKeeper(_) => return Err(not_built("ZooKeeper", "zookeeper")),
+            #[cfg(not(feature = "postgres"))]
+            Address::Postgres(_) => return Err(not_built("PostgreSQL", "postgres")),
         })
     }
 
@@ -73,6 +81,10 @@ impl Store {
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(config, _) => {
                 latchwork_zookeeper::ZooKeeperBackend::connect(config, io).await?
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => {
+                latchwork_postgres::PostgresBackend::connect(config, io).await?
             }
         })
     }
@@ -93,10 +105,15 @@ impl Store {
             Self::Etcd(config, _) => latchwork_etcd::doctor(config, io).await,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(config, _) => latchwork_zookeeper::doctor(config, io).await,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => latchwork_postgres::doctor(config, io).await,
         }
     }
 
-    #[cfg_attr(not(feature = "redis"), expect(unused_variables, reason = "Redis alone needs it"))]
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "postgres")),
+        expect(unused_variables, reason = "the others need no preparation")
+    )]
     async fn prepare(self, io: Io) -> Result<Prepared, Error> {
         let store: Arc<str> = match self {
             Self::Memory(name) => format!("mem:{}", name.unwrap_or_default()).into(),
@@ -110,6 +127,8 @@ impl Store {
             Self::Etcd(_, url) => without_password(&url),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(_, url) => without_password(&url),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => return latchwork_postgres::init(config, io).await,
         };
         Ok(Prepared { store, steps: Vec::new() })
     }
@@ -129,7 +148,13 @@ fn without_password(url: &str) -> Arc<str> {
     }
 }
 
-#[cfg(not(all(feature = "file", feature = "redis", feature = "etcd", feature = "zookeeper")))]
+#[cfg(not(all(
+    feature = "file",
+    feature = "redis",
+    feature = "etcd",
+    feature = "zookeeper",
+    feature = "postgres"
+)))]
 fn not_built(store: &str, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("store: this build has no {store} backend"))
         .next_step(format!("build with the feature `{feature}`"))
@@ -146,6 +171,7 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `redlock://h1,h2,h3` | a majority of independent Redis servers |
 /// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster; `etcds` for TLS |
 /// | `zk://[user:password@]h1,h2,h3[/chroot]` | a ZooKeeper ensemble; `zks` for TLS |
+/// | `postgres://[user:password@]host[:port]/database` | a table of PostgreSQL, which [`init`] makes |
 /// | `mem:` | this process alone; a fresh store with each call |
 /// | `mem:NAME` | this process alone; all connections to this name share it, until the last manager is dropped |
 ///
@@ -223,7 +249,7 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
 ///
 /// Call it where the store is set up and no lock is held there yet. Neither a directory nor memory
 /// needs it, and Redis only with `guard=true`, which redlock has on by itself: then the quarantine
-/// that a new server is in is taken off.
+/// that a new server is in is taken off. PostgreSQL needs it once: it makes the tables.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! One PostgreSQL server.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -9,23 +9,83 @@ use rustix::process::{Signal, geteuid};
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, log_tail};
+use crate::process::{Process, is_a_process, log_tail};
+use crate::tls;
 use crate::wait::{LIMIT, until};
-use crate::{Error, Result};
+use crate::{Certificates, Error, Result, ServerClock};
 
 /// The user and group `nobody`: PostgreSQL refuses to run as root.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
-/// A PostgreSQL server with an empty database, as a process on a port of its own. Anybody on this
-/// machine may log in as `postgres`. Dropping it ends the server and removes its folder.
+/// How a server is to be.
+#[derive(Debug, Clone, Default)]
+pub struct PostgresOptions {
+    settings: Vec<String>,
+    /// Lines in front of those that let everybody in.
+    access: Vec<String>,
+    tls: bool,
+    clock: bool,
+    place: Option<PathBuf>,
+}
+
+impl PostgresOptions {
+    /// A server that writes nothing to the disk for sure, and lets everybody in.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A setting as in `postgresql.conf`: `max_connections=20`.
+    #[must_use]
+    pub fn setting(mut self, setting: impl Into<String>) -> Self {
+        self.settings.push(setting.into());
+        self
+    }
+
+    /// A line of `pg_hba.conf`, before the one that lets everybody in.
+    #[must_use]
+    pub fn access(mut self, line: impl Into<String>) -> Self {
+        self.access.push(line.into());
+        self
+    }
+
+    /// With certificates of its own ([`PostgresServer::certificates`]); connections without TLS are taken as well.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// With a wall clock of its own ([`PostgresServer::clock`]).
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    /// With its data in this folder, which must exist: a file system that is small, for example.
+    #[must_use]
+    pub fn data_in(mut self, place: impl Into<PathBuf>) -> Self {
+        self.place = Some(place.into());
+        self
+    }
+}
+
+/// A PostgreSQL server with an empty database, as a process on a port of its own. Unless the options say
+/// otherwise, anybody on this machine may log in as `postgres`. Dropping it ends the server and removes its
+/// folder.
 #[derive(Debug)]
 pub struct PostgresServer {
     process: Process,
     port: Port,
     programs: PathBuf,
+    options: PostgresOptions,
+    certificates: Option<Certificates>,
+    clock: Option<ServerClock>,
     // Last: it is removed when the process is gone.
     folder: Folder,
 }
+
+is_a_process!(PostgresServer);
 
 impl PostgresServer {
     /// Makes a database, starts a server and waits until it answers.
@@ -34,36 +94,128 @@ impl PostgresServer {
     ///
     /// If it does not answer; the text has the end of its log.
     pub fn start() -> Result<Self> {
+        Self::start_with(&PostgresOptions::new())
+    }
+
+    /// As [`Self::start`], with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_with(options: &PostgresOptions) -> Result<Self> {
+        Self::begin(options, |programs, data| {
+            let mut initdb = unprivileged(&programs.join("initdb"));
+            initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+            initdb.args(["--no-sync", "--no-instructions", "--pgdata"]).arg(data);
+            done(&mut initdb, "initdb").map(drop)
+        })
+    }
+
+    /// Copies this server while it runs, and starts the copy: as a standby that follows it, or on its own as
+    /// after a restore of the backup. The settings are those of this server.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be copied, or the copy does not answer.
+    pub fn copy(&self, follows: bool) -> Result<Self> {
+        let from = self.conninfo();
+        Self::begin(&self.options, |programs, data| {
+            let mut copy = unprivileged(&programs.join("pg_basebackup"));
+            copy.args(["--checkpoint=fast", "--no-sync", "--wal-method=stream", "--dbname", &from]);
+            copy.args(if follows { &["--write-recovery-conf"][..] } else { &[] });
+            copy.arg("--pgdata").arg(data);
+            done(&mut copy, "pg_basebackup").map(drop)
+        })
+    }
+
+    fn begin(options: &PostgresOptions, fill: impl Fn(&Path, &Path) -> Result<()>) -> Result<Self> {
         despite_collisions(|| {
-            let mut server = Self::launch(Port::reserve()?)?;
+            let mut server = Self::launch(Port::reserve()?, options, &fill)?;
             server.await_ready()?;
             Ok(server)
         })
     }
 
-    fn launch(port: Port) -> Result<Self> {
+    fn launch(
+        port: Port,
+        options: &PostgresOptions,
+        fill: impl Fn(&Path, &Path) -> Result<()>,
+    ) -> Result<Self> {
         let programs = programs()?;
         let folder = Folder::new()?;
-        let path = folder.path();
-        if geteuid().is_root() {
-            chown(path, Some(NOBODY), Some(NOBODY))?;
+        own(folder.path())?;
+        let data = data_of(options, folder.path());
+        if let Some(place) = &options.place {
+            own(place)?;
         }
-        let mut initdb = unprivileged(&programs.join("initdb"));
-        initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
-        initdb.args(["--no-sync", "--no-instructions", "--pgdata"]).arg(path.join("data"));
-        done(&mut initdb, "initdb")?;
-        let mut postgres = unprivileged(&programs.join("postgres"));
-        postgres.arg("-D").arg(path.join("data"));
-        for setting in [
-            format!("port={}", port.number()),
-            "listen_addresses=127.0.0.1".into(),
-            "unix_socket_directories=".into(),
-            "fsync=off".into(),
-        ] {
-            postgres.args(["-c", &setting]);
+        fill(&programs, &data)?;
+        let hba = data.join("pg_hba.conf");
+        let rest = fs::read_to_string(&hba)?;
+        fs::write(&hba, options.access.join("\n") + "\n" + &rest)?;
+        let certificates = options.tls.then(|| tls::make(folder.path())).transpose()?;
+        if let Some(made) = &certificates {
+            // It refuses a key that others may read.
+            fs::set_permissions(&made.server_key, fs::Permissions::from_mode(0o600))?;
+            own(&made.server_key)?;
         }
-        let process = Process::start(&postgres, &path.join("log"))?;
-        Ok(Self { process, port, programs, folder })
+        let clock = options.clock.then(|| ServerClock::new(folder.path())).transpose()?;
+        let command = command(
+            &programs,
+            &data,
+            port.number(),
+            options,
+            certificates.as_ref(),
+            clock.as_ref(),
+        );
+        let process = Process::start(&command, &folder.path().join("log"))?;
+        let options = options.clone();
+        Ok(Self { process, port, programs, options, certificates, clock, folder })
+    }
+
+    /// Ends it as a crash does, all its processes at once, and starts it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn crash(&mut self) -> Result<()> {
+        self.process.kill();
+        self.revive()
+    }
+
+    /// Stops it in an orderly way, and starts it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn restart(&mut self) -> Result<()> {
+        // Those who are logged in are sent away.
+        self.process.end_by(Signal::INT, LIMIT)?;
+        self.revive()
+    }
+
+    /// Starts it again after it has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn revive(&mut self) -> Result<()> {
+        let data = data_of(&self.options, self.folder.path());
+        let port = self.port.number();
+        let what = format!("postgres on port {port} to come back");
+        // Processes of the one before may take a moment to notice that it has gone.
+        until(LIMIT, &what, || {
+            let command = command(
+                &self.programs,
+                &data,
+                port,
+                &self.options,
+                self.certificates.as_ref(),
+                self.clock.as_ref(),
+            );
+            let started = Process::start(&command, &self.folder.path().join("log"));
+            self.process = started.map_err(|e| e.to_string())?;
+            self.await_ready().map_err(|e| e.to_string())
+        })
     }
 
     fn await_ready(&mut self) -> Result<()> {
@@ -92,9 +244,19 @@ impl PostgresServer {
         format!("host=127.0.0.1 port={} user=postgres dbname=postgres", self.port())
     }
 
-    /// The process id.
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
+    /// Its address for Latchwork.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port())
+    }
+
+    /// Its certificates, if it has some.
+    pub fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
+    }
+
+    /// Its clock, if it has one of its own.
+    pub fn clock(&self) -> Option<&ServerClock> {
+        self.clock.as_ref()
     }
 
     /// The folder with its `log`, and its data in the folder `data`.
@@ -128,7 +290,7 @@ impl Drop for PostgresServer {
 }
 
 /// The command behind `setpriv`, as a user who is not root, and ended when this process ends.
-fn unprivileged(program: &Path) -> Command {
+pub(crate) fn unprivileged(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     if geteuid().is_root() {
         command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")]);
@@ -141,7 +303,56 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
-fn done(command: &mut Command, name: &str) -> Result<String> {
+fn data_of(options: &PostgresOptions, folder: &Path) -> PathBuf {
+    options.place.as_deref().unwrap_or(folder).join("data")
+}
+
+/// Gives a file or a folder to the user as whom the server runs.
+pub(crate) fn own(path: &Path) -> Result<()> {
+    if geteuid().is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY))?;
+    }
+    Ok(())
+}
+
+/// What starts the server.
+fn command(
+    programs: &Path,
+    data: &Path,
+    port: u16,
+    options: &PostgresOptions,
+    certificates: Option<&Certificates>,
+    clock: Option<&ServerClock>,
+) -> Command {
+    let mut postgres = unprivileged(&programs.join("postgres"));
+    postgres.arg("-D").arg(data);
+    let mut settings = vec![
+        format!("port={port}"),
+        "listen_addresses=127.0.0.1".into(),
+        "unix_socket_directories=".into(),
+        "fsync=off".into(),
+    ];
+    if let Some(made) = certificates {
+        settings.push("ssl=on".into());
+        for (name, file) in [
+            ("ssl_cert_file", &made.server_cert),
+            ("ssl_key_file", &made.server_key),
+            ("ssl_ca_file", &made.ca_cert),
+        ] {
+            settings.push(format!("{name}={}", file.display()));
+        }
+    }
+    settings.extend(options.settings.iter().cloned());
+    for setting in settings {
+        postgres.args(["-c", &setting]);
+    }
+    if let Some(clock) = clock {
+        clock.give_to(&mut postgres);
+    }
+    postgres
+}
+
+pub(crate) fn done(command: &mut Command, name: &str) -> Result<String> {
     let Output { status, stdout, stderr } =
         command.output().map_err(|e| Error::while_(format!("{name} (package postgresql)"), e))?;
     match status.success() {

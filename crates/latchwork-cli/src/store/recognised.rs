@@ -27,6 +27,7 @@ pub(super) fn shown(address: &str) -> Option<String> {
         | "rediss+redlock" => Path::Database,
         "zk" | "zks" => Path::Names,
         "etcd" | "etcds" => Path::None,
+        "postgres" | "postgresql" => Path::Name,
         _ => return None,
     };
     // As the stores read it.
@@ -54,6 +55,8 @@ enum Path {
     /// The name of a service, and perhaps a number.
     Service,
     Names,
+    /// One name.
+    Name,
 }
 
 impl Path {
@@ -67,6 +70,7 @@ impl Path {
                 is_plain(service) && is_number(database)
             }
             Self::Names => path.split('/').all(is_plain),
+            Self::Name => is_plain(path),
         }
     }
 }
@@ -89,6 +93,10 @@ fn option(text: &str) -> Option<Option<&str>> {
         "max_ttl" | "deposed" | "min_replicas" => is_length(),
         "namespaces" => value.split(',').all(is_plain),
         "auth" => matches!(value, "digest" | "sasl"),
+        "sslrootcert" | "sslcert" | "sslkey" => is_path(),
+        "table" | "schema" | "application_name" | "sslmode" | "durability" => is_plain(value),
+        "pooler" => matches!(value, "true" | "1" | "on" | "" | "false" | "0" | "off"),
+        "connections" | "connect_timeout" => value.bytes().all(|b| b.is_ascii_digit()),
         _ => false,
     };
     is_known.then_some(Some(text))
@@ -107,6 +115,7 @@ mod tests {
             ("redlock://app:p%40sekret@h1,h2,h3?max_ttl=5s", "redlock://h1,h2,h3?max_ttl=5s"),
             ("etcds://app:p@sekret@h1,h2?ca=/etc/ca.pem", "etcds://h1,h2?ca=/etc/ca.pem"),
             ("zk://app:sekret@h1/chroot/x", "zk://h1/chroot/x"),
+            ("postgres://app:sekret@h1/db?table=x", "postgres://h1/db?table=x"),
             ("redis+sentinel://h/s?sentinel_password=sekret", "redis+sentinel://h/s"),
             ("redis+sentinel://h/s/1?guard&sentinel_user=sekret", "redis+sentinel://h/s/1?guard"),
             ("redis://[::1]:6379?namespaces=a,b", "redis://[::1]:6379?namespaces=a,b"),

@@ -24,6 +24,7 @@ mod loss;
 mod nested;
 mod once;
 mod packaging;
+mod postgres;
 mod recipes;
 mod redis;
 mod run;

@@ -4,8 +4,8 @@
 //! database, and with the features `fence-tokio-postgres` and `fence-sqlx` one call that runs them
 //! in a transaction of PostgreSQL (`Fences::check`). Use one of them wherever a late write would do
 //! harm: no lease can stop a process that is paused between its last check and its write. The
-//! stores have checks of their own: a script in `latchwork-redis`, compares in `latchwork-etcd` and
-//! `latchwork-zookeeper`.
+//! stores have checks of their own: a script in `latchwork-redis`, a table in `latchwork-postgres`,
+//! compares in `latchwork-etcd` and `latchwork-zookeeper`.
 
 pub mod sql;
 #[cfg(any(feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
@@ -94,7 +94,12 @@ impl Fence {
 }
 
 /// The examples of the page are compiled.
-#[cfg(all(doctest, feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+#[cfg(all(
+    doctest,
+    feature = "fence-sqlx",
+    feature = "fence-tokio-postgres",
+    feature = "postgres"
+))]
 #[doc = include_str!("../../../../docs/fencing.md")]
 struct Page;
 

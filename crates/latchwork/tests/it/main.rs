@@ -17,6 +17,8 @@ mod engine;
 #[cfg(target_os = "linux")]
 mod executors;
 #[cfg(target_os = "linux")]
+mod fence_mariadb;
+#[cfg(target_os = "linux")]
 mod fence_postgres;
 #[cfg(target_os = "linux")]
 mod fence_sqlite;

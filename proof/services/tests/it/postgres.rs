@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use latchwork_services::PostgresServer;
+use latchwork_services::{PgBouncer, PostgresOptions, PostgresServer};
 
 type Test = Result<(), Box<dyn std::error::Error>>;
 
@@ -70,5 +70,45 @@ fn a_server_answers_and_leaves_nothing_behind() -> Test {
     assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the process is gone and waited for");
     assert!(!folder.exists());
     assert_eq!(segments_of(pid)?, 0);
+    Ok(())
+}
+
+/// A crash loses no more than what is not logged; a copy is another server with the same data.
+#[test]
+fn a_server_comes_back_after_a_crash_and_can_be_copied() -> Test {
+    let mut server = PostgresServer::start_with(&PostgresOptions::new().with_clock())?;
+    server.psql("CREATE TABLE t (x BIGINT); CREATE UNLOGGED TABLE u (x BIGINT)")?;
+    server.psql("INSERT INTO t VALUES (1); INSERT INTO u VALUES (1)")?;
+    let counts = "SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)";
+    server.restart()?;
+    assert_eq!(server.psql(counts)?, "1|1");
+    server.crash()?;
+    assert_eq!(server.psql(counts)?, "1|0");
+    let standby = server.copy(true)?;
+    assert_eq!(standby.psql("SELECT pg_is_in_recovery()")?, "t");
+    assert_eq!(standby.psql("SELECT pg_promote()")?, "t");
+    assert_eq!(standby.psql(counts)?, "1|0");
+    let copy = server.copy(false)?;
+    assert_eq!(copy.psql("SELECT pg_is_in_recovery()")?, "f");
+    assert_eq!(copy.psql(counts)?, "1|0");
+    let clock = "SELECT floor(date_part('epoch', clock_timestamp()))";
+    let before: u64 = server.psql(clock)?.parse()?;
+    server.clock().ok_or("no clock")?.step_forward(Duration::from_secs(36_000))?;
+    assert!(server.psql(clock)?.parse::<u64>()? >= before + 36_000);
+    Ok(())
+}
+
+#[test]
+fn pgbouncer_passes_transactions_on() -> Test {
+    let server = PostgresServer::start()?;
+    let mut bouncer = PgBouncer::start(server.port(), 2)?;
+    let conninfo = format!("host=127.0.0.1 port={} user=anybody dbname=postgres", bouncer.port());
+    let ask =
+        || Command::new("psql").args(["-XAt", &conninfo, "-c", "SELECT current_user"]).output();
+    assert_eq!(String::from_utf8(ask()?.stdout)?, "postgres\n");
+    bouncer.kill();
+    assert!(!ask()?.status.success());
+    bouncer.revive()?;
+    assert_eq!(String::from_utf8(ask()?.stdout)?, "postgres\n");
     Ok(())
 }

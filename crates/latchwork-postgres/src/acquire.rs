@@ -1,0 +1,202 @@
+//! Tries: one statement for a free key, one function call for everything else.
+
+use std::time::Duration;
+
+use latchwork_store::{
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Holder, Mode,
+    Order, Shape, random_u128,
+};
+use tokio_postgres::Row;
+
+use crate::backend::Store;
+use crate::lane::{Params, Seat};
+use crate::listener::Expected;
+use crate::names::stored;
+use crate::statements::Ask;
+use crate::values::{Uuid, column, number, strange};
+
+/// How often a client asks again whose nonce is not the guard's any more.
+const LOOKS: u32 = 3;
+
+pub(crate) fn micros(length: Duration) -> i64 {
+    // Two hundred years are for ever.
+    const FOREVER: i64 = 200 * 365 * 86_400 * 1_000_000;
+    i64::try_from(length.as_micros()).unwrap_or(FOREVER).min(FOREVER)
+}
+
+/// A mode as the tables have it: its number, the permits to take and the limit.
+pub(crate) fn mode(mode: Mode) -> Result<(i16, i32, i32), BackendError> {
+    let permits = |number: u32| {
+        i32::try_from(number).map_err(|_| {
+            let message = format!("permits: {number} is more than {}", i32::MAX);
+            BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+        })
+    };
+    Ok(match mode {
+        Mode::Exclusive => (0, 1, 0),
+        Mode::Write => (1, 1, 0),
+        Mode::Read => (2, 1, 0),
+        Mode::Permits { take, of } => (3, permits(take)?, permits(of)?),
+    })
+}
+
+/// A mode as it was stored.
+pub(crate) fn mode_of(number: i16, take: i32, of: i32) -> Option<Mode> {
+    Some(match number {
+        0 => Mode::Exclusive,
+        1 => Mode::Write,
+        2 => Mode::Read,
+        3 => Mode::Permits { take: take.try_into().ok()?, of: of.try_into().ok()? },
+        _ => return None,
+    })
+}
+
+/// A holder as it was stored.
+pub(crate) fn holder_of(bytes: &[u8]) -> Holder {
+    Holder::from_stored(&String::from_utf8_lossy(bytes))
+}
+
+impl Store {
+    pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        if let Some(guard) = &self.guard {
+            guard.check(claim)?;
+        }
+        let seat = self.pool.seat().await?;
+        // A claim that has a place has it in the line.
+        let waits = self.listener.find(claim.id).is_some();
+        let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
+        if is_alone
+            && !waits
+            && let Some(grant) = self.take(&seat, claim).await?
+        {
+            return Ok(Attempt::Granted(grant));
+        }
+        for look in 0.. {
+            let rows = self.stand(&seat, claim).await?;
+            let [row] = &rows[..] else { return Err(strange(0)) };
+            match (column::<&str>(row, 0)?, &self.guard) {
+                // The server may have lost data, or somebody else has noticed first.
+                ("n", Some(guard)) if look < LOOKS => {
+                    guard.look(&seat).await?;
+                }
+                ("n", _) => return Err(changing()),
+                (what, _) => {
+                    self.tell(&seat, column(row, 6)?);
+                    return self.answer(claim, what, row);
+                }
+            }
+        }
+        Err(changing())
+    }
+
+    /// Takes a free key, or the claim's own.
+    async fn take(&self, seat: &Seat, claim: &Claim) -> Result<Option<Grant>, BackendError> {
+        let (key, name) = stored(&claim.key);
+        let (mode, _, _) = mode(claim.mode)?;
+        let holder = claim.holder.stored();
+        let (id, ttl, floor) = (Uuid::from(claim.id), micros(claim.ttl), claim.floor as i64);
+        let nonce = self.nonce();
+        let holder = holder.as_bytes();
+        let params: Params<'_> = &[&key, &name, &id, &mode, &ttl, &floor, &holder, &nonce];
+        let rows = seat.ask(Ask::Take, params, Some(claim.id)).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(grant(claim, number(row, 0)?, number(row, 1)?)))
+    }
+
+    async fn stand(&self, seat: &Seat, claim: &Claim) -> Result<Vec<Row>, BackendError> {
+        let (key, name) = stored(&claim.key);
+        let (mode, take, of) = mode(claim.mode)?;
+        let holder = claim.holder.stored();
+        let probation = self.probation.min(claim.ttl);
+        let word = random_u128();
+        let mut channel = None;
+        if claim.waits {
+            let mailbox = self.listener.open(claim.id);
+            let named = if self.pooled { 0 } else { self.listener.channel() };
+            channel = (named != 0).then_some(named);
+            mailbox.tries(Expected {
+                word,
+                stamp: claim.stamp,
+                longest: probation,
+                channel: named,
+            });
+        }
+        let fifo = claim.order == Order::Fifo;
+        let (id, word, nonce) = (Uuid::from(claim.id), Uuid(word), self.nonce());
+        let (ttl, floor, probation) = (micros(claim.ttl), claim.floor as i64, micros(probation));
+        seat.ask(
+            Ask::Stand,
+            &[
+                &key,
+                &name,
+                &id,
+                &mode,
+                &take,
+                &of,
+                &fifo,
+                &claim.waits,
+                &ttl,
+                &floor,
+                &holder.as_bytes(),
+                &probation,
+                &word,
+                &channel,
+                &nonce,
+            ],
+            Some(claim.id),
+        )
+        .await
+    }
+
+    fn answer(&self, claim: &Claim, what: &str, row: &Row) -> Result<Attempt, BackendError> {
+        let token = number(row, 1)?;
+        let cause = match what {
+            "g" => {
+                self.listener.close(claim.id);
+                return Ok(Attempt::Granted(grant(claim, token, number(row, 5)?)));
+            }
+            "m" => {
+                self.listener.close(claim.id);
+                return Err(mismatch(claim, token, number(row, 2)?));
+            }
+            "h" => Cause::Held,
+            "q" => Cause::Queued,
+            "c" => Cause::Linger,
+            "x" => Cause::Quarantine,
+            _ => return Err(strange(0)),
+        };
+        let retry: i64 = column(row, 2)?;
+        let retry = Duration::from_micros(retry.max(0) as u64).max(Duration::from_millis(1));
+        let ahead: Option<i32> = column(row, 3)?;
+        let holder: Option<&[u8]> = column(row, 4)?;
+        let time = Duration::from_micros(number(row, 5)?);
+        Ok(Attempt::Blocked(Blocked::by(cause).with(|it| {
+            it.retry_after = Some(retry);
+            it.ahead = ahead.and_then(|ahead| ahead.try_into().ok());
+            it.holder = holder.map(holder_of);
+            it.store_time = Some(time);
+        })))
+    }
+}
+
+fn grant(claim: &Claim, token: u64, time: u64) -> Grant {
+    Grant { token, ttl: claim.ttl, store_time: Some(Duration::from_micros(time)) }
+}
+
+fn mismatch(claim: &Claim, number: u64, of: u64) -> BackendError {
+    let shape = match number {
+        0 => Shape::Mutex,
+        3 => Shape::Semaphore { of: of as u32 },
+        _ => Shape::ReadWrite,
+    };
+    let wanted = claim.mode.shape();
+    let message = format!("the key is in use as {shape}, and this client asks for {wanted}");
+    BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message)
+        .next_step("use one kind of lock and one limit for each key")
+}
+
+fn changing() -> BackendError {
+    let message = "the guard's identity changes again and again: several servers answer";
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+        .next_step("check that the address leads to one server")
+}

@@ -1,0 +1,182 @@
+//! The five verbs on a table of PostgreSQL.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_store::{
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Linger,
+    Query, Released, Renewal, Snapshot, Verb, Wake,
+};
+
+use crate::config::PostgresConfig;
+use crate::connect::{Access, For};
+use crate::guard::Guard;
+use crate::lane::Seat;
+use crate::listener::{Listener, pause};
+use crate::pool::Pool;
+use crate::statements::Ask;
+use crate::values::Uuid;
+
+/// How long a grant that the store makes by itself lasts at first, at least; and at least so many round trips:
+/// it is renewed within a third of that.
+const PROBATION: Duration = Duration::from_secs(2);
+const TRIPS: u32 = 20;
+/// How often rows that nobody uses are removed.
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// Locks on a PostgreSQL server.
+pub struct PostgresBackend {
+    store: Arc<Store>,
+    capabilities: Capabilities,
+}
+
+/// What the verbs use.
+pub(crate) struct Store {
+    pub(crate) access: Arc<Access>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) listener: Arc<Listener>,
+    /// A pooler stands before the server: nothing can be heard.
+    pub(crate) pooled: bool,
+    /// How long a grant that the store makes by itself lasts at first, unless its ttl is shorter.
+    pub(crate) probation: Duration,
+}
+
+impl PostgresBackend {
+    /// Connects, and checks that the tables are there.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable`, `Denied` or `Invalid`, with the server and the next step.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; nothing is left.
+    pub async fn connect(config: PostgresConfig, io: Io) -> Result<Arc<Self>, Error> {
+        let shown = config.shown();
+        let guard = config.guard.then(|| Arc::new(Guard::new(config.max_ttl())));
+        let longest =
+            guard.as_ref().map_or(Duration::from_secs(24 * 60 * 60), |_| config.max_ttl());
+        let access = Access::new(config, io);
+        let opened = access.open(For::Locks, None).await.map_err(|error| access.error(error))?;
+        let probation = PROBATION.max(opened.trip * TRIPS);
+        let lane = Arc::new(opened.lane);
+        if let Some(guard) = &guard {
+            let looked = guard.look(&Seat::on(lane.clone())).await;
+            looked.map_err(|error| access.error(error))?;
+        }
+        let pool = Pool::new(access.clone(), guard.clone());
+        let pooled = lane.pooled;
+        pool.adopt(lane);
+        let mut can = Capabilities::full(shown);
+        can.push = !pooled;
+        let capabilities = can
+            .with_fencing(Fencing::WhileDataSurvives)
+            .with_ttl(Duration::from_millis(10)..=longest, longest.min(Duration::from_secs(30)));
+        let listener = Listener::new(access.clone());
+        let store = Arc::new(Store { access, pool, guard, listener, pooled, probation });
+        store.sweep_now_and_then();
+        Ok(Arc::new(Self { store, capabilities }))
+    }
+}
+
+impl Store {
+    /// What a try tells the guard.
+    pub(crate) fn nonce(&self) -> Option<Uuid> {
+        self.guard.as_ref().and_then(|guard| guard.nonce())
+    }
+
+    async fn wait(&self, claim: &Claim, blocked: &Blocked) -> Result<Wake, BackendError> {
+        if !claim.waits {
+            return std::future::pending().await; // only the engine's own timer can tell it to look
+        }
+        let ahead = blocked.ahead.unwrap_or(0);
+        if self.pooled {
+            self.access.io.sleep(pause(ahead)).await;
+            return Ok(Wake::Look);
+        }
+        Ok(match self.listener.find(claim.id) {
+            Some(mailbox) => self.listener.wait(&mailbox, ahead).await,
+            // The place is gone: it has to be asked for anew.
+            None => Wake::Look,
+        })
+    }
+
+    /// Removes rows that nobody has used for long, as long as the backend lives.
+    fn sweep_now_and_then(self: &Arc<Self>) {
+        let (io, store) = (self.access.io.clone(), Arc::downgrade(self));
+        let mut shut = self.listener.is_shut();
+        self.access.io.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = io.sleep(SWEEP) => {}
+                    _ = shut.wait_for(|is_shut| *is_shut) => return,
+                }
+                let Some(store) = store.upgrade() else { return };
+                let Ok(seat) = store.pool.seat().await else { continue };
+                // Another client may do it, or the next time.
+                let _ = io.within(SWEEP, seat.ask(Ask::Sweep, &[], None)).await;
+            }
+        });
+    }
+}
+
+impl Backend for PostgresBackend {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
+        Box::pin(self.store.try_acquire(claim))
+    }
+
+    fn wait<'a>(
+        &'a self,
+        claim: &'a Claim,
+        blocked: &'a Blocked,
+    ) -> Verb<'a, Result<Wake, BackendError>> {
+        Box::pin(self.store.wait(claim, blocked))
+    }
+
+    fn renew_all<'a>(
+        &'a self,
+        claims: &'a [Claim],
+    ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
+        Box::pin(self.store.renew_all(claims))
+    }
+
+    fn release<'a>(
+        &'a self,
+        claim: &'a Claim,
+        linger: Linger,
+    ) -> Verb<'a, Result<Released, BackendError>> {
+        Box::pin(self.store.release(claim, linger))
+    }
+
+    fn renews_for_others(&self) -> bool {
+        true
+    }
+
+    fn ttl_may_change(&self) -> bool {
+        true
+    }
+
+    fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
+        Box::pin(self.store.inspect(query))
+    }
+}
+
+impl Drop for PostgresBackend {
+    fn drop(&mut self) {
+        self.store.listener.shut();
+    }
+}
+
+impl fmt::Debug for PostgresBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresBackend")
+            .field("store", &self.store.access.config.shown())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! Makes connections, and finds out who is at the other end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork_store::kit::address::Endpoint;
+use latchwork_store::wire::{Drive, Socket};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio_postgres::tls::NoTls;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Config, Connection};
+
+use crate::config::{PostgresConfig, SslMode};
+use crate::errors::{not_connected, not_reached};
+use crate::lane::Lane;
+use crate::mover::{Mover, Orders, Sink};
+use crate::schema;
+use crate::statements::Statements;
+use crate::tls::{AsItIs, Greeter};
+use crate::values::column;
+
+/// How a session behaves, where it is ours alone. A statement waits for a row that somebody has locked
+/// no longer than a verb waits for its answer.
+const SESSION: &str = "SET lock_timeout = '2s'; SET statement_timeout = 0; \
+     SET default_transaction_isolation = 'read committed'; SET idle_in_transaction_session_timeout = '10s'";
+
+/// What connections are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// Locks: the tables must be there, and the server must take writes.
+    Locks,
+    /// To examine or to prepare a server.
+    Care,
+}
+
+/// What all connections of a store have in common.
+pub(crate) struct Access {
+    pub(crate) config: PostgresConfig,
+    pub(crate) statements: Arc<Statements>,
+    pub(crate) io: Io,
+}
+
+/// A new connection, and what its server has said.
+pub(crate) struct Opened {
+    pub(crate) lane: Lane,
+    pub(crate) at: Endpoint,
+    /// As in `server_version_num`.
+    pub(crate) version: i32,
+    pub(crate) is_standby: bool,
+    /// What the table of locks says of itself; `None` if there is none.
+    pub(crate) table: Option<String>,
+    /// How long one round trip has taken.
+    pub(crate) trip: Duration,
+}
+
+impl Access {
+    pub(crate) fn new(config: PostgresConfig, io: Io) -> Arc<Self> {
+        let statements = Arc::new(Statements::new(&config));
+        Arc::new(Self { config, statements, io })
+    }
+
+    /// Connects to the first server of the address that will do. The connection is made where the
+    /// `Io` runs. Dropping the future ends that.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        purpose: For,
+        sink: Option<Sink>,
+    ) -> Result<Opened, BackendError> {
+        let (mut told, opened) = oneshot::channel();
+        let this = self.clone();
+        self.io.spawn(async move {
+            let opened = tokio::select! {
+                opened = this.first_of_all(purpose, sink) => opened,
+                () = told.closed() => return,
+            };
+            let _ = told.send(opened);
+        });
+        opened.await.unwrap_or_else(|_| {
+            let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
+            Err(BackendError::new(kind, effect, "the driver was shut down"))
+        })
+    }
+
+    async fn first_of_all(&self, purpose: For, sink: Option<Sink>) -> Result<Opened, BackendError> {
+        let mut problem = None;
+        for at in &self.config.hosts {
+            let limit = self.config.connect_timeout;
+            let opened = self.io.within(limit, self.connect(at, purpose, sink.clone())).await;
+            let late = || Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")));
+            match opened.unwrap_or_else(late) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => {
+                    // What a server that answers says is of more use than that another one does not.
+                    let keep = problem.as_ref().is_some_and(|kept: &BackendError| {
+                        kept.kind != BackendErrorKind::Unreachable
+                    });
+                    if !keep {
+                        problem = Some(error);
+                    }
+                }
+            }
+        }
+        Err(problem.unwrap_or_else(|| not_reached("no host", "the address names none")))
+    }
+
+    async fn connect(
+        &self,
+        at: &Endpoint,
+        purpose: For,
+        sink: Option<Sink>,
+    ) -> Result<Opened, BackendError> {
+        let shown = at.to_string();
+        let failed = |error: std::io::Error| not_reached(&shown, &error.to_string());
+        let stream = TcpStream::connect((&*at.host, at.port)).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        let stream = stream.into_std().map_err(failed)?;
+        let (socket, drive) = Drive::open(stream, &self.io).map_err(failed)?;
+        let mode = match self.config.ssl_mode {
+            SslMode::Disable => tokio_postgres::config::SslMode::Disable,
+            SslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
+            SslMode::Require => tokio_postgres::config::SslMode::Require,
+        };
+        let mut login = Config::new();
+        login.user(&self.config.user).dbname(&self.config.database).ssl_mode(mode);
+        login.application_name(&self.config.application_name);
+        if let Some(password) = &self.config.password {
+            login.password(&password.0);
+        }
+        let lane = match self.config.ssl_mode {
+            SslMode::Disable => {
+                let made = login.connect_raw(socket, NoTls).await;
+                self.begin(made.map_err(|error| not_connected(&shown, &error))?, drive, sink)
+            }
+            SslMode::Prefer | SslMode::Require => {
+                let greeting = self.config.tls.greeting(&at.host)?;
+                let made = login.connect_raw(socket, Greeter(greeting)).await;
+                self.begin(made.map_err(|error| not_connected(&shown, &error))?, drive, sink)
+            }
+        };
+        let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
+        self.look(lane, at, purpose).await.map_err(effect)
+    }
+
+    fn begin<T>(
+        &self,
+        (client, connection): (Client, Connection<Socket, T>),
+        drive: Arc<Drive>,
+        sink: Option<Sink>,
+    ) -> Lane
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let orders = Arc::<Orders>::default();
+        drive.start(Mover::new(connection, orders.clone(), sink));
+        Lane::new(client, drive, orders, self.statements.clone())
+    }
+
+    /// Finds out who answers, and makes the connection ready for requests.
+    async fn look(
+        &self,
+        mut lane: Lane,
+        at: &Endpoint,
+        purpose: For,
+    ) -> Result<Opened, BackendError> {
+        let promised = process_of(lane.client()).await;
+        let table = self.statements.table();
+        let text = "SELECT pg_backend_pid(), pg_is_in_recovery() \
+             OR current_setting('transaction_read_only') = 'on', \
+             current_setting('server_version_num')::integer, \
+             CASE WHEN to_regclass($1) IS NULL THEN NULL \
+             ELSE coalesce(obj_description(to_regclass($1), 'pg_class'), '') END";
+        let sent = self.io.now();
+        let rows = lane.send(lane.client().query_typed(text, &[(&table, Type::TEXT)])).await?;
+        let trip = self.io.now().since(sent);
+        let [row] = &rows[..] else { return Err(crate::values::strange(0)) };
+        let process: i32 = column(row, 0)?;
+        let noticed = promised.is_some_and(|promised| promised != process);
+        lane.pooled = self.config.pooler.unwrap_or(noticed);
+        let (is_standby, version, table) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
+        let mut opened = Opened { lane, at: at.clone(), version, is_standby, table, trip };
+        if purpose == For::Care {
+            return Ok(opened);
+        }
+        if is_standby {
+            let message = format!("{at} is a standby or takes no writes for another reason");
+            return Err(BackendError::new(
+                BackendErrorKind::Unreachable,
+                Effect::NotApplied,
+                message,
+            )
+            .next_step("name the primary, or all servers, in the address"));
+        }
+        schema::check(opened.table.as_deref(), &self.config)?;
+        if !opened.lane.pooled {
+            opened.lane.send(opened.lane.client().batch_execute(SESSION)).await?;
+            opened.lane.prepare().await?;
+        }
+        Ok(opened)
+    }
+
+    /// An error of this store for its user.
+    pub(crate) fn error(&self, error: BackendError) -> Error {
+        Error::from_backend(error, None, &self.config.shown().into())
+    }
+
+    pub(crate) fn invalid(&self, message: String) -> Error {
+        Error::new(ErrorKind::Invalid, message).store(self.config.shown().into())
+    }
+}
+
+/// Which server process the other end of the connection says it is. A pooler says a number of its own, and the
+/// server says its own in the answer to a statement.
+///
+/// The library tells it only to a server that it asks to cancel something; nothing is sent to one here.
+async fn process_of(client: &Client) -> Option<i32> {
+    let (near, mut far) = tokio::io::duplex(64);
+    // The answer to the question for TLS, if it is asked.
+    far.write_all(b"S").await.ok()?;
+    client.cancel_token().cancel_query_raw(near, AsItIs).await.ok()?;
+    let mut said = Vec::new();
+    far.read_to_end(&mut said).await.ok()?;
+    let number = said.len().checked_sub(8).and_then(|at| said.get(at..at + 4))?;
+    Some(i32::from_be_bytes(number.try_into().ok()?))
+}

@@ -1,0 +1,126 @@
+//! What PostgreSQL and the connection say, in the words of the contract.
+
+use std::error::Error as _;
+
+use latchwork_store::{BackendError, BackendErrorKind, Effect};
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+/// The server refused or failed what was asked, or the connection ended.
+pub(crate) fn failure(error: &Error) -> BackendError {
+    match error.as_db_error() {
+        Some(said) => refusal(said),
+        None => lost(&root_cause(error)),
+    }
+}
+
+/// The connection ended before the answer came.
+pub(crate) fn lost(why: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::Unknown,
+        format!("the connection ended before the answer came: {why}"),
+    )
+    .next_step("check that the server is running; latchwork doctor examines it")
+}
+
+/// A connection could not be made: nothing was asked.
+pub(crate) fn not_connected(at: &str, error: &Error) -> BackendError {
+    match error.as_db_error() {
+        Some(said) => {
+            let mut refused = refusal(said).with_effect(Effect::NotApplied);
+            refused.message = format!("{at} refuses the connection: {}", said.message());
+            refused
+        }
+        None => not_reached(at, &root_cause(error)),
+    }
+}
+
+/// No connection to the server, for this reason.
+pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
+    let of_tls = ["certificate", "corrupt message", "tls", "TLS"];
+    let step = match of_tls.iter().any(|words| why.contains(words)) {
+        true => {
+            "check that the server speaks TLS, and that its certificate is for this name and from a trusted \
+             authority (sslrootcert=/path)"
+        }
+        false if why.contains("password missing") => {
+            "give a password: postgres://user:password@host/database"
+        }
+        false => "check that the server is running and the address is correct",
+    };
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::NotApplied,
+        format!("no connection to {at}: {why}"),
+    )
+    .next_step(step)
+}
+
+/// What an error goes back to.
+fn root_cause(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = error.to_string();
+        cause = error.source();
+    }
+    text
+}
+
+fn refusal(said: &DbError) -> BackendError {
+    use BackendErrorKind::{Corrupt, Denied, Invalid, Unreachable};
+    let code = said.code();
+    let is = |codes: &[&SqlState]| codes.contains(&code);
+    let starts = |class: &str| code.code().starts_with(class);
+    let (kind, step) = if starts("28") {
+        (Denied, "check the user, the password and pg_hba.conf")
+    } else if is(&[&SqlState::INSUFFICIENT_PRIVILEGE]) {
+        (Denied, "grant the rights that docs/postgres.md lists")
+    } else if is(&[
+        &SqlState::UNDEFINED_TABLE,
+        &SqlState::UNDEFINED_FUNCTION,
+        &SqlState::INVALID_SCHEMA_NAME,
+    ]) {
+        (Invalid, "run latchwork init with this address, once")
+    } else if is(&[&SqlState::UNDEFINED_COLUMN, &SqlState::DATATYPE_MISMATCH]) {
+        (Corrupt, "the tables are of another version: run latchwork init with this address")
+    } else if is(&[&SqlState::INVALID_CATALOG_NAME]) {
+        (Invalid, "create the database, or name another one in the address")
+    } else if is(&[&SqlState::READ_ONLY_SQL_TRANSACTION]) {
+        (
+            Unreachable,
+            "this server takes no writes: name the primary, or all servers, in the address",
+        )
+    } else if is(&[&SqlState::LOCK_NOT_AVAILABLE]) {
+        (Unreachable, "another transaction keeps the row or the table locked: end it, or try again")
+    } else if starts("40") {
+        (Unreachable, "try again; latchwork doctor checks the isolation level")
+    } else if is(&[&SqlState::DISK_FULL]) {
+        (Unreachable, "make room on the server's disk")
+    } else if starts("53") {
+        (
+            Unreachable,
+            "the server takes no more connections: raise max_connections, or use a pooler",
+        )
+    } else {
+        (Unreachable, "")
+    };
+    // After an error of a statement the transaction was rolled back. When the server ends the
+    // connection, the transaction may have been committed before.
+    let ends = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None);
+    let effect = if ends { Effect::Unknown } else { Effect::NotApplied };
+    let message = format!("PostgreSQL says: {} (SQLSTATE {})", said.message(), code.code());
+    let error = BackendError::new(kind, effect, message);
+    if step.is_empty() { error } else { error.next_step(step) }
+}
+
+/// The commit is in this server's log, and no standby has confirmed it.
+pub(crate) fn not_replicated() -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unreachable,
+        Effect::Unknown,
+        "the commit was not confirmed by the synchronous standby",
+    )
+    .next_step("check the standby; the claim is settled by its id")
+}

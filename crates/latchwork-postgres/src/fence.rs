@@ -1,0 +1,190 @@
+//! The check of a fencing token in the transaction that writes the data.
+//!
+//! A lock cannot stop a process that is paused between its check and its write. The database can: [`Fence::check`]
+//! admits a token in your transaction unless a larger one was admitted for the resource, and keeps it. Call it before
+//! the transaction reads or writes anything else.
+//!
+//! The row of the resource stays locked until the transaction ends, so the transaction of the next holder waits in its
+//! own check. If the process of this one stops meanwhile, the server ends the transaction after a while
+//! ([`Fence::idle_limit`]), and its commit fails.
+//!
+//! Until the next holder's first check, a holder whose lease has ended can still commit. So every transaction that reads
+//! in order to decide checks first: then it reads what the one before has committed, or supersedes it.
+//!
+//! ```no_run
+//! use latchwork_postgres::{PostgresConfig, fence::Fence};
+//!
+//! # async fn sell(client: &mut tokio_postgres::Client, guard: &latchwork::Guard) -> Result<(), Box<dyn std::error::Error>> {
+//! let fence = Fence::new(&PostgresConfig::parse("postgres://db/shop")?);
+//! let mut transaction = client.transaction().await?;
+//! fence.check(&mut transaction, "stock/42", guard.token()).await?; // dropping the transaction rolls back
+//! transaction.execute("UPDATE stock SET amount = amount - 1 WHERE id = 42", &[]).await?;
+//! transaction.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "sqlx")]
+mod sqlx;
+mod tokio_postgres;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use latchwork_store::{Error, ErrorKind, Fenced, FencingToken, Key};
+
+use crate::config::PostgresConfig;
+use crate::names::stored;
+use crate::statements::Statements;
+
+use client::Client;
+
+/// What the two clients have in common.
+mod client {
+    use std::error::Error as StdError;
+    use std::future::Future;
+
+    /// What a transaction is asked to do.
+    pub trait Client: Send {
+        /// An error of the database or of the connection to it.
+        type Error: StdError + Send + Sync + 'static;
+
+        /// Runs the statement that admits; says whether it has.
+        fn admit(
+            &mut self,
+            text: &str,
+            resource: &[u8],
+            token: i64,
+            limit: &str,
+        ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+        /// Reads a token, if there is one.
+        fn newest(
+            &mut self,
+            text: &str,
+            resource: &[u8],
+        ) -> impl Future<Output = Result<Option<i64>, Self::Error>> + Send;
+    }
+}
+
+/// A transaction in which a token can be checked: `tokio_postgres::Transaction`, and with the feature `sqlx`
+/// `sqlx::Transaction` of `sqlx::Postgres`, of sqlx 0.8.
+pub trait Transaction: Client {}
+
+impl<T: Client> Transaction for T {}
+
+/// The fences of one table of locks, in the table that `init` has made beside it.
+#[derive(Debug, Clone)]
+pub struct Fence {
+    admit: String,
+    newest: String,
+    idle_limit: Duration,
+}
+
+/// Why a check has failed. In any case: do not write, and roll back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FenceError<E> {
+    /// A larger token was admitted for the resource: the lock has passed on to another holder.
+    Refused(Fenced),
+    /// The name of the resource is no key, or the token is none of a store.
+    Invalid(Error),
+    /// The database did not answer, or refused the statement. After a serialization error (SQLSTATE 40001) begin the
+    /// transaction again, with the same token, while the guard is held.
+    Database(E),
+}
+
+impl<E> FenceError<E> {
+    /// The token that was refused and the newest one, if the lock has passed on.
+    pub fn refused(&self) -> Option<Fenced> {
+        match self {
+            Self::Refused(fenced) => Some(*fenced),
+            Self::Invalid(_) | Self::Database(_) => None,
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for FenceError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(fenced) => write!(
+                f,
+                "refused: {fenced}, so another holder has the lock; roll the transaction back"
+            ),
+            Self::Invalid(error) => error.fmt(f),
+            Self::Database(error) => write!(f, "the token could not be checked: {error}"),
+        }
+    }
+}
+
+impl<E: StdError + 'static> StdError for FenceError<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Refused(fenced) => Some(fenced),
+            Self::Invalid(error) => Some(error),
+            Self::Database(error) => Some(error),
+        }
+    }
+}
+
+impl Fence {
+    /// The fences beside the table of locks that the address names. The data is in the same database.
+    pub fn new(config: &PostgresConfig) -> Self {
+        let statements = Statements::new(config);
+        Self {
+            admit: statements.fill(include_str!("sql/fence.sql")),
+            newest: statements.fill("SELECT token FROM @fence@ WHERE k = $1"),
+            idle_limit: Duration::from_secs(10),
+        }
+    }
+
+    /// How long the transaction may be idle before the server ends it; 10 s if it is not set. At least a millisecond.
+    #[must_use]
+    pub fn idle_limit(self, idle_limit: Duration) -> Self {
+        Self { idle_limit, ..self }
+    }
+
+    /// Admits a token in this transaction unless a larger one was admitted for the resource, and keeps it. One round trip.
+    ///
+    /// If the transaction is rolled back, the token was never seen. Check several resources in the order of their
+    /// names, so that two transactions do not wait for each other.
+    ///
+    /// # Errors
+    ///
+    /// - [`Refused`](FenceError::Refused) if the lock has passed on. The transaction is still usable, so roll it back;
+    ///   dropping it does that.
+    /// - [`Invalid`](FenceError::Invalid) for a name that is no key, or a token of 2^63 or more, which no store gives.
+    /// - [`Database`](FenceError::Database) if the database did not answer or refused. At isolation levels above
+    ///   `READ COMMITTED` it is a serialization error if another token was admitted since the transaction began.
+    ///
+    /// # Cancel safety
+    ///
+    /// The database may still run the statement: drop the transaction too, which rolls it back.
+    pub async fn check<T: Transaction>(
+        &self,
+        transaction: &mut T,
+        resource: &str,
+        token: FencingToken,
+    ) -> Result<(), FenceError<T::Error>> {
+        let key = Key::new(resource).map_err(FenceError::Invalid)?;
+        let (key, _) = stored(&key);
+        let number = i64::try_from(token.get()).map_err(|_| {
+            let message =
+                format!("token: {token} is 2^63 or more, and no store gives such a token");
+            FenceError::Invalid(
+                Error::new(ErrorKind::Invalid, message).next_step("give the token of a guard"),
+            )
+        })?;
+        let limit = format!("{}ms", self.idle_limit.as_millis().clamp(1, 2_147_483_647));
+        let admitted = transaction.admit(&self.admit, &key, number, &limit).await;
+        if admitted.map_err(FenceError::Database)? {
+            return Ok(());
+        }
+        // The statement that has refused has locked the row: this reads what it has compared.
+        let newest = transaction.newest(&self.newest, &key).await;
+        let newest = newest.map_err(FenceError::Database)?.unwrap_or_default();
+        let newest = FencingToken::from_raw(newest.unsigned_abs());
+        Err(FenceError::Refused(Fenced { refused: token, newest }))
+    }
+}

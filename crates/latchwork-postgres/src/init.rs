@@ -1,0 +1,96 @@
+//! Makes the tables and functions, and vouches for a guarded table.
+
+use std::sync::Arc;
+
+use latchwork_store::doctor::Prepared;
+use latchwork_store::{BackendError, Error, Io};
+use tokio_postgres::types::Type;
+
+use crate::config::PostgresConfig;
+use crate::connect::{Access, For, Opened};
+use crate::guard;
+use crate::lane::Seat;
+use crate::schema::{VERSION, check};
+use crate::values::column;
+
+/// Prepares a database for its first locks, and says what was done.
+///
+/// It makes the tables and functions that the address names. A table of an older version is brought to this
+/// one. With `guard=true` whoever calls this vouches that no lock is held that the server does not know of:
+/// the quarantine is taken off. That is also the way to another `max_ttl`.
+///
+/// # Errors
+///
+/// `Invalid` if the table is not one of Latchwork, or if locks are in use and the guard is to be told that there
+/// are none; else as for a connection.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time, and called again.
+pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
+    let access = Access::new(config, io);
+    let mut prepared = Prepared { store: access.config.shown().into(), steps: Vec::new() };
+    let opened = access.open(For::Care, None).await.map_err(|error| access.error(error))?;
+    if opened.is_standby {
+        let message = format!("store: {} is a standby or takes no writes", opened.at);
+        return Err(access.invalid(message).next_step("name the primary in the address"));
+    }
+    make_tables(&access, &opened, &mut prepared).await.map_err(|error| access.error(error))?;
+    if access.config.guard {
+        let seat = Seat::on(Arc::new(opened.lane));
+        let held = in_use(&access, &seat).await.map_err(|error| access.error(error))?;
+        if held > 0 {
+            return Err(access.invalid(format!("store: {held} locks are in use")).next_step(
+                "stop all clients that use them, or wait for the end of the quarantine",
+            ));
+        }
+        let max_ttl = access.config.max_ttl();
+        let vouched = guard::ask(&seat, max_ttl, true).await;
+        vouched.map_err(|error| access.error(error))?;
+        prepared
+            .steps
+            .push(format!("no quarantine for the server as it runs now; max_ttl {max_ttl:?}"));
+    }
+    Ok(prepared)
+}
+
+async fn make_tables(
+    access: &Access,
+    opened: &Opened,
+    prepared: &mut Prepared,
+) -> Result<(), BackendError> {
+    let (schema, table) = (&access.config.schema, &access.config.table);
+    match opened.table.as_deref() {
+        None => {
+            prepared.steps.push(format!("made the table {schema}.{table} and what belongs to it"))
+        }
+        Some(VERSION) => {
+            prepared
+                .steps
+                .push(format!("the table {schema}.{table} is there; its functions were replaced"));
+        }
+        Some(other) => check(Some(other), &access.config)?,
+    }
+    let [tables, stand, leave, keep, heal] = access.statements.schema();
+    // One text is one transaction. Two that are sent at the same time wait for each other.
+    let text = format!(
+        "SELECT pg_advisory_xact_lock({}, 1);\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
+        access.statements.class(),
+        access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{VERSION}';")),
+        "SELECT set_config('synchronous_commit', 'on', true);",
+    );
+    let lane = &opened.lane;
+    lane.send(lane.client().batch_execute(&text)).await
+}
+
+/// How many keys are held, waited for or closed.
+async fn in_use(access: &Access, seat: &Seat) -> Result<i64, BackendError> {
+    let text = access.statements.fill(
+        "SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND (l.claim IS NOT NULL AND l.ends > clock_timestamp() \
+         OR EXISTS (SELECT FROM @line@ p WHERE p.k = l.k AND p.ends > clock_timestamp()))",
+    );
+    let lane = seat.lane();
+    let nothing: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 0] = [];
+    let rows = lane.send(lane.client().query_typed(&text, &nothing)).await?;
+    column(rows.first().ok_or_else(|| crate::values::strange(0))?, 0)
+}

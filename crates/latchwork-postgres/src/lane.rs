@@ -1,0 +1,245 @@
+//! One connection to the server, and what is asked on it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use latchwork_store::wire::Drive;
+use latchwork_store::{BackendError, ClaimId, Io, Moment};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
+
+use crate::errors::{failure, lost, not_replicated};
+use crate::lock;
+use crate::mover::Orders;
+use crate::statements::{Ask, Statements};
+
+/// If a request is given up after so long, the connection is asked for a sign of life.
+const SILENCE: Duration = Duration::from_millis(300);
+/// How long it may then stay silent. A statement that waits for a row ends before that.
+const LOOK_LIMIT: Duration = Duration::from_millis(2_500);
+/// So many claims whose tries were given up are remembered for each connection.
+const ORPHANS: usize = 1_024;
+
+/// What is given to a statement.
+pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// One connection. It ends when nobody has it any more.
+pub(crate) struct Lane {
+    client: Option<Client>,
+    drive: Arc<Drive>,
+    orders: Arc<Orders>,
+    statements: Arc<Statements>,
+    /// What the server has prepared; empty behind a pooler, where each statement may meet another server
+    /// process.
+    prepared: Vec<Statement>,
+    /// How many requests are under way.
+    load: AtomicUsize,
+    /// It is being asked for a sign of life, and takes no requests meanwhile.
+    doubted: AtomicBool,
+    /// Claims whose tries may still be under way here: what ends them must come after.
+    orphans: Mutex<Vec<ClaimId>>,
+    /// Whether the server at the other end changes with each transaction.
+    pub(crate) pooled: bool,
+}
+
+impl Lane {
+    pub(crate) fn new(
+        client: Client,
+        drive: Arc<Drive>,
+        orders: Arc<Orders>,
+        statements: Arc<Statements>,
+    ) -> Self {
+        Self {
+            client: Some(client),
+            drive,
+            orders,
+            statements,
+            prepared: Vec::new(),
+            load: AtomicUsize::new(0),
+            doubted: AtomicBool::new(false),
+            orphans: Mutex::default(),
+            pooled: false,
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        self.client.as_ref().expect("it is taken when the lane ends only")
+    }
+
+    pub(crate) fn drive(&self) -> &Arc<Drive> {
+        &self.drive
+    }
+
+    /// Has the server prepare all statements, in one flight.
+    pub(crate) async fn prepare(&mut self) -> Result<(), BackendError> {
+        let client = self.client();
+        let all = self.statements.all().iter();
+        let prepared = all.map(|one| client.prepare_typed(&one.text, one.types));
+        let prepared = self.send(futures_util::future::try_join_all(prepared)).await?;
+        self.prepared = prepared;
+        Ok(())
+    }
+
+    /// Whether it takes requests.
+    pub(crate) fn is_open(&self) -> bool {
+        self.drive.refresh();
+        !self.orders.has_ended() && !self.drive.has_ended() && !self.client().is_closed()
+    }
+
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// Whether a try of this claim was given up here. Asked once for each try.
+    pub(crate) fn take_orphan(&self, id: ClaimId) -> bool {
+        let mut orphans = lock(&self.orphans);
+        let at = orphans.iter().position(|orphan| *orphan == id);
+        at.map(|at| orphans.swap_remove(at)).is_some()
+    }
+
+    /// Returns when the connection has ended. For one caller.
+    pub(crate) async fn gone(&self) {
+        self.orders.gone().await;
+    }
+
+    /// Ends it: it is of no use.
+    pub(crate) fn end(&self) {
+        self.orders.end();
+        self.drive.move_now();
+    }
+
+    /// Gives the connection something to send, and moves its bytes until the answer is there.
+    pub(crate) async fn send<T>(
+        &self,
+        sending: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, BackendError> {
+        match self.drive.send(sending).await {
+            Some(answer) => answer.map_err(|error| failure(&error)),
+            None => Err(lost("closed")),
+        }
+    }
+}
+
+/// A connection that is used for a request.
+pub(crate) struct Seat(Arc<Lane>);
+
+impl Seat {
+    pub(crate) fn on(lane: Arc<Lane>) -> Self {
+        lane.load.fetch_add(1, Ordering::Relaxed);
+        Self(lane)
+    }
+
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
+        &self.0
+    }
+
+    /// The rows that a statement answers. `about` is the claim that it tries to have granted.
+    ///
+    /// # Errors
+    ///
+    /// The server's, and an unknown effect if a standby has not confirmed the commit.
+    ///
+    /// # Cancel safety
+    ///
+    /// The statement may run all the same.
+    pub(crate) async fn ask(
+        &self,
+        ask: Ask,
+        params: Params<'_>,
+        about: Option<ClaimId>,
+    ) -> Result<Vec<Row>, BackendError> {
+        let lane = &self.0;
+        let warned = lane.orders.warnings();
+        let flight = Flight { lane, about, since: lane.drive.io().now(), landed: false };
+        let answer = match lane.prepared.get(ask as usize) {
+            Some(prepared) => lane.send(lane.client().query(prepared, params)).await,
+            None => {
+                let statement = lane.statements.get(ask);
+                let typed: Vec<(&(dyn ToSql + Sync), Type)> =
+                    params.iter().copied().zip(statement.types.iter().cloned()).collect();
+                lane.send(lane.client().query_typed(&statement.text, &typed)).await
+            }
+        };
+        flight.lands();
+        if answer.is_ok() && lane.orders.warnings() != warned {
+            return Err(not_replicated());
+        }
+        answer
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Notices that whoever asked has given up.
+struct Flight<'a> {
+    lane: &'a Arc<Lane>,
+    about: Option<ClaimId>,
+    since: Moment,
+    landed: bool,
+}
+
+impl Flight<'_> {
+    fn lands(mut self) {
+        self.landed = true;
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if self.landed {
+            return;
+        }
+        if let Some(id) = self.about {
+            let mut orphans = lock(&self.lane.orphans);
+            if orphans.len() == ORPHANS {
+                orphans.remove(0);
+            }
+            orphans.push(id);
+        }
+        let io = self.lane.drive.io();
+        if io.now().since(self.since) >= SILENCE {
+            doubt(self.lane, io);
+        }
+    }
+}
+
+/// Asks a connection for a sign of life. It takes no requests meanwhile, and ends if there is none: the way
+/// may have been closed in silence.
+fn doubt(lane: &Arc<Lane>, io: &Io) {
+    if lane.doubted.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let (lane, own) = (lane.clone(), io.clone());
+    io.spawn(async move {
+        let asked = lane.send(lane.client().simple_query(""));
+        match own.within(LOOK_LIMIT, asked).await {
+            Some(Ok(_)) => lane.doubted.store(false, Ordering::Relaxed),
+            _ => lane.end(),
+        }
+    });
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // It takes its leave of the server, if it can at once; then it ends in any case.
+        drop(self.client.take());
+        self.drive.move_now();
+        self.end();
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").field("pooled", &self.pooled).finish_non_exhaustive()
+    }
+}

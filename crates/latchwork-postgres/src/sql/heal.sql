@@ -1,0 +1,32 @@
+-- The guard: says which nonce counts and how long nothing may be granted yet (us). If the table that a crash
+-- empties has no nonce, or the server is another than the one that it was drawn on, or the table of locks has
+-- lost the row that repeats it, a new one is drawn, and nothing is granted until each claim that may have
+-- been lost has ended. With a_vouch somebody says that there is none.
+CREATE OR REPLACE FUNCTION @heal@(a_longest bigint, a_vouch boolean, OUT nonce uuid, OUT closed bigint, OUT longest bigint)
+LANGUAGE plpgsql AS $heal$
+DECLARE
+  g @alive@;
+  system text := (SELECT c.system_identifier::text FROM pg_control_system() c);
+  timeline text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+BEGIN
+  PERFORM pg_advisory_xact_lock(@class@, 0);
+  SELECT * INTO g FROM @alive@;
+  IF a_vouch OR g.nonce IS NULL OR g.system <> system OR g.timeline <> timeline
+    OR g.opens > clock_timestamp() + g.longest * interval '1.02 microseconds' + interval '1 second'
+    OR NOT EXISTS (SELECT FROM @locks@ s WHERE s.k = '' AND s.claim = g.nonce) THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+    g.nonce := gen_random_uuid();
+    g.longest := a_longest;
+    g.opens := clock_timestamp();
+    IF NOT a_vouch THEN
+      g.opens := g.opens + a_longest * interval '1.01 microseconds' + interval '1 millisecond';
+    END IF;
+    INSERT INTO @alive@ AS a VALUES (true, g.nonce, g.opens, system, timeline, a_longest)
+    ON CONFLICT (one) DO UPDATE SET nonce = excluded.nonce, opens = excluded.opens, system = excluded.system,
+      timeline = excluded.timeline, longest = excluded.longest;
+    INSERT INTO @locks@ AS s (k, token, claim, ends) VALUES ('', 0, g.nonce, 'epoch')
+    ON CONFLICT (k) DO UPDATE SET claim = excluded.claim;
+  END IF;
+  nonce := g.nonce; longest := g.longest;
+  closed := greatest(0, (date_part('epoch', g.opens - clock_timestamp()) * 1000000)::bigint);
+END $heal$;

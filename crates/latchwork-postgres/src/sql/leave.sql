@@ -1,0 +1,81 @@
+-- Ends a claim, held or waiting, and gives the key to the next in line: what kit::record does, under the lock
+-- of the key's row. With a_linger above 0 (us) the key stays closed; -1 ends no claim and opens a closed key.
+CREATE OR REPLACE FUNCTION @leave@(
+  a_k bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_durable text,
+  OUT released boolean, OUT now_us bigint, OUT tell text[]
+) LANGUAGE plpgsql AS $leave$
+DECLARE
+  r @locks@;
+  old @locks@;
+  w @line@;
+  gone @line@;
+  t timestamptz;
+  head bigint;
+  members bigint;
+  taken bigint;
+  kind smallint;
+  seen bigint;
+  others bigint;
+  was_held boolean := false;
+  a_serves boolean := true;
+  durable boolean := false;
+  heard integer[] := '{}';
+BEGIN
+  tell := '{}'; released := false;
+  -- Behind a pooler no session has a limit of its own.
+  PERFORM set_config('lock_timeout', '2s', true);
+  IF a_nonce IS NOT NULL THEN
+    a_serves := EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND g.opens <= clock_timestamp()
+      AND s.k = '' AND s.claim = a_nonce);
+  END IF;
+  SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
+  t := clock_timestamp();
+  now_us := (date_part('epoch', t) * 1000000)::bigint;
+  IF r.k IS NULL THEN
+    RETURN;
+  END IF;
+  old := r;
+@sweep@
+  IF a_linger < 0 THEN
+    IF r.claim IS NULL AND members = 0 AND r.closed > t THEN
+      -- Patience with the first in line is counted from now on.
+      r.closed := t; r.closed_by := NULL;
+      released := true; durable := true;
+    END IF;
+  ELSIF r.claim = a_me THEN
+    r.claim := NULL; r.holder := NULL;
+    was_held := true;
+  ELSE
+    DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me RETURNING p.* INTO gone;
+    IF gone.held IS NOT NULL THEN
+      was_held := true;
+      members := members - 1; taken := taken - gone.take;
+      IF members = 0 THEN
+        kind := NULL;
+      END IF;
+    ELSIF gone.pos IS NOT NULL THEN
+      released := true;
+      IF gone.fifo AND NOT EXISTS (
+        SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < gone.pos) THEN
+        r.open := greatest(r.open, t);
+      END IF;
+    END IF;
+  END IF;
+  IF was_held THEN
+    released := true;
+    r.open := greatest(r.open, t);
+    IF a_linger > 0 AND (r.closed IS NULL OR t + a_linger * interval '1 microsecond' > r.closed) THEN
+      r.closed := t + a_linger * interval '1 microsecond'; r.closed_by := a_holder;
+      durable := true;
+    END IF;
+  END IF;
+@serve@
+  IF r.crowd THEN
+    r.crowd := EXISTS (SELECT FROM @line@ p WHERE p.k = a_k);
+  END IF;
+  IF r IS DISTINCT FROM old THEN
+    UPDATE @locks@ l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,
+      crowd = r.crowd, open = r.open, holder = r.holder, closed = r.closed, closed_by = r.closed_by WHERE l.k = a_k;
+  END IF;
+  PERFORM set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
+END $leave$;

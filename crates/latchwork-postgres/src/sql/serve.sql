@@ -1,0 +1,68 @@
+  -- Included in the functions: gives the key to those in line whose process listens, and tells the others who
+  -- would be admitted, once each. a_me is not told: it asks by itself. Appends to `tell` a process and a message
+  -- each.
+  IF r.crowd AND a_serves AND (r.closed IS NULL OR r.closed <= t) AND r.claim IS NULL THEN
+    seen := 0;
+    FOR w IN SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LOOP
+      EXIT WHEN w.mode <> 2 AND seen > 0;
+      EXIT WHEN NOT (@fits:w.mode,w.take,w.lim@);
+      IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
+        NULL;
+      ELSIF w.claim <> a_me AND w.process IS NOT NULL AND NOT pg_try_advisory_xact_lock_shared(@class@, w.process) THEN
+        -- Its process holds that lock on the connection on which it listens.
+        heard := heard || w.process;
+      ELSIF w.claim <> a_me AND w.process IS NOT NULL THEN
+        -- Nobody hears it: it keeps its place, and looks when it is back.
+        CONTINUE;
+      ELSE
+        seen := seen + 1;
+        CONTINUE;
+      END IF;
+      r.token := greatest(r.token + 1, (date_part('epoch', t) * 1000000)::bigint);
+      r.open := greatest(r.open, t);
+      IF w.mode < 2 THEN
+        DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = w.pos;
+        r.claim := w.claim; r.mode := w.mode; r.holder := w.holder; r.asked := w.asked;
+        r.ends := t + w.probation * interval '1 microsecond';
+      ELSE
+        UPDATE @line@ p SET held = r.token, ends = t + w.probation * interval '1 microsecond'
+        WHERE p.k = a_k AND p.pos = w.pos;
+        members := members + 1; taken := taken + w.take; kind := w.mode;
+      END IF;
+      durable := true;
+      tell := tell || w.process::text || concat_ws(' ', 'g', w.claim, r.token, w.probation, w.word,
+        greatest(0, (date_part('epoch', t - w.tried) * 1000000)::bigint));
+    END LOOP;
+    SELECT count(*), count(*) FILTER (WHERE p.mode <> 2) INTO seen, others
+    FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo;
+    -- Those who only left a mark look when nobody in line is in their way.
+    IF others = 0 AND r.claim IS NULL THEN
+      FOR w IN SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND NOT p.fifo AND NOT p.told ORDER BY p.pos LOOP
+        IF w.claim <> a_me AND (w.mode = 2 OR seen = 0) AND (@fits:w.mode,w.take,w.lim@) THEN
+          UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
+          IF w.process IS NOT NULL THEN
+            tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, 0);
+          END IF;
+        END IF;
+      END LOOP;
+    END IF;
+  END IF;
+  -- If those in front do not come, and nobody can tell them, the next one does.
+  IF r.crowd AND a_serves AND NOT durable AND r.claim IS NULL AND (r.closed IS NULL OR r.closed <= t) THEN
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL
+      AND p.claim <> a_me ORDER BY p.pos LIMIT 1;
+    IF FOUND AND NOT w.told THEN
+      UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
+      SELECT count(*) INTO seen FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < w.pos;
+      tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, seen * 2000000 + 1000);
+    END IF;
+  END IF;
+  -- If who was given the key has stopped, the next one comes when its probation is over.
+  IF durable AND r.claim IS NOT NULL AND r.claim <> a_me THEN
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL ORDER BY p.pos LIMIT 1;
+    IF FOUND AND NOT w.told THEN
+      UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
+      tell := tell || w.process::text || concat_ws(' ', 'l', w.claim,
+        (date_part('epoch', r.ends - t) * 1000000)::bigint + 1000);
+    END IF;
+  END IF;

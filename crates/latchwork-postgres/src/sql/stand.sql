@@ -1,0 +1,169 @@
+-- Grants a claim, or says what is in its way and keeps its place: what kit::record does, under the lock of the
+-- key's row. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
+-- and its limit in `retry`), x quarantine, n the nonce is not the guard's.
+CREATE OR REPLACE FUNCTION @stand@(
+  a_k bytea, a_name bytea, a_me uuid, a_mode smallint, a_take integer, a_lim integer, a_fifo boolean,
+  a_waits boolean, a_ttl bigint, a_floor bigint, a_holder bytea, a_probation bigint, a_word uuid,
+  a_process integer, a_nonce uuid, a_durable text,
+  OUT what text, OUT given bigint, OUT retry bigint, OUT ahead integer, OUT whom bytea, OUT now_us bigint,
+  OUT tell text[]
+) LANGUAGE plpgsql AS $stand$
+DECLARE
+  r @locks@;
+  old @locks@;
+  w @line@;
+  mine @line@;
+  t timestamptz;
+  opens timestamptz;
+  since timestamptz;
+  first_end timestamptz;
+  head bigint;
+  members bigint;
+  taken bigint;
+  kind smallint;
+  seen bigint;
+  others bigint;
+  way bigint;
+  fits boolean;
+  others_fit boolean;
+  first_way bytea;
+  a_serves boolean := true;
+  durable boolean := false;
+  heard integer[] := '{}';
+BEGIN
+  tell := '{}';
+  -- Behind a pooler no session has a limit of its own.
+  PERFORM set_config('lock_timeout', '2s', true);
+  IF a_nonce IS NOT NULL THEN
+    SELECT g.opens INTO opens FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND s.k = '' AND s.claim = a_nonce;
+    IF NOT FOUND THEN
+      what := 'n';
+      RETURN;
+    END IF;
+  END IF;
+  IF NOT a_waits THEN
+    -- A look that leaves nothing need not lock the row, if one claim holds the key and nobody waits.
+    SELECT * INTO r FROM @locks@ l WHERE l.k = a_k;
+    t := clock_timestamp();
+    IF FOUND AND NOT r.crowd AND r.claim <> a_me AND r.ends > t AND (r.closed IS NULL OR r.closed <= t)
+      AND a_mode IN (0, 1, 2) AND (a_mode = 0) = (r.mode = 0) AND (opens IS NULL OR opens <= t) THEN
+      what := 'h'; given := 0; ahead := 0; whom := r.holder;
+      retry := (date_part('epoch', r.ends - t) * 1000000)::bigint;
+      now_us := (date_part('epoch', t) * 1000000)::bigint;
+      RETURN;
+    END IF;
+  END IF;
+  SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, 0, 'epoch') ON CONFLICT DO NOTHING;
+    SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
+  END IF;
+  old := r;
+  t := clock_timestamp();
+  now_us := (date_part('epoch', t) * 1000000)::bigint;
+@sweep@
+  -- What is held already keeps its token and starts its ttl anew.
+  IF r.claim = a_me THEN
+    r.ends := t + a_ttl * interval '1 microsecond';
+    what := 'g'; given := r.token;
+  ELSIF members > 0 THEN
+    UPDATE @line@ p SET ends = t + a_ttl * interval '1 microsecond'
+    WHERE p.k = a_k AND p.claim = a_me AND p.held IS NOT NULL RETURNING p.held INTO given;
+    IF FOUND THEN
+      what := 'g';
+    END IF;
+  END IF;
+  IF what IS NULL THEN
+    -- One kind of lock and one limit for a key.
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.claim <> a_me ORDER BY p.held IS NULL, p.pos LIMIT 1;
+    IF r.claim IS NOT NULL THEN
+      w.claim := r.claim; w.mode := r.mode; w.lim := 0;
+    END IF;
+    IF w.claim IS NOT NULL AND (CASE WHEN w.mode = 2 THEN 1 ELSE w.mode END, w.lim)
+      <> (CASE WHEN a_mode = 2 THEN 1 ELSE a_mode END, a_lim) THEN
+      what := 'm'; given := w.mode; retry := w.lim;
+    END IF;
+  END IF;
+  IF what IS NULL THEN
+    SELECT * INTO mine FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
+    fits := @fits:a_mode,a_take,a_lim@;
+    SELECT count(*), coalesce(bool_and(@fits:p.mode,p.take,p.lim@), true), (array_agg(p.holder ORDER BY p.pos))[1]
+    INTO way, others_fit, first_way
+    FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.claim <> a_me
+      AND NOT (p.mode = 2 AND a_mode = 2) AND (NOT a_fifo OR mine.pos IS NULL OR p.pos < mine.pos);
+    since := CASE WHEN r.closed > t THEN t ELSE greatest(r.open, r.closed) END;
+    IF opens > t THEN
+      a_serves := false;
+      what := 'x'; retry := (date_part('epoch', opens - t) * 1000000)::bigint;
+    ELSIF r.closed > t THEN
+      what := 'c'; retry := (date_part('epoch', r.closed - t) * 1000000)::bigint; whom := r.closed_by;
+    ELSIF fits AND (way = 0 OR others_fit AND t >= since + way * interval '2 seconds') THEN
+      what := 'g'; durable := true;
+      IF mine.fifo AND NOT EXISTS (
+        SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < mine.pos) THEN
+        r.open := greatest(r.open, t);
+      END IF;
+      given := greatest(r.token + 1, now_us, a_floor);
+      r.token := given;
+      IF mine.pos IS NOT NULL THEN
+        DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos;
+      END IF;
+      IF a_mode < 2 THEN
+        r.claim := a_me; r.mode := a_mode; r.holder := a_holder; r.asked := coalesce(mine.asked, t);
+        r.ends := t + a_ttl * interval '1 microsecond';
+      ELSE
+        INSERT INTO @line@
+        SELECT a_k, coalesce(mine.pos, max(p.pos) + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, given,
+          t + a_ttl * interval '1 microsecond', coalesce(mine.asked, t), t, a_ttl, a_probation, NULL, NULL, false, a_holder
+        FROM @line@ p WHERE p.k = a_k;
+        members := members + 1; taken := taken + a_take; kind := a_mode; r.crowd := true;
+      END IF;
+    ELSIF fits AND others_fit THEN
+      what := 'q';
+      retry := (date_part('epoch', since + way * interval '2 seconds' - t) * 1000000)::bigint;
+      whom := first_way;
+    ELSE
+      what := 'h'; whom := r.holder; first_end := r.ends;
+      IF r.claim IS NULL THEN
+        SELECT min(p.ends), (array_agg(p.holder ORDER BY p.held))[1] INTO first_end, whom
+        FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL;
+      END IF;
+      retry := (date_part('epoch', first_end - t) * 1000000)::bigint + way * 2000000;
+    END IF;
+    IF what <> 'g' THEN
+      given := 0;
+      IF a_fifo THEN
+        ahead := way;
+      END IF;
+      IF a_waits AND mine.pos IS NOT NULL THEN
+        UPDATE @line@ p SET mode = a_mode, take = a_take, lim = a_lim, fifo = a_fifo, holder = a_holder, tried = t,
+          ends = t + a_ttl * interval '1 microsecond', ttl = a_ttl, probation = a_probation, word = a_word,
+          process = a_process, told = false WHERE p.k = a_k AND p.pos = mine.pos;
+      ELSIF a_waits THEN
+        INSERT INTO @line@
+        SELECT a_k, coalesce(max(p.pos) + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, NULL,
+          t + a_ttl * interval '1 microsecond', t, t, a_ttl, a_probation, a_word, a_process, false, a_holder
+        FROM @line@ p WHERE p.k = a_k;
+        r.crowd := true;
+      ELSIF mine.pos IS NOT NULL THEN
+        IF mine.fifo AND NOT EXISTS (
+          SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < mine.pos) THEN
+          r.open := greatest(r.open, t);
+        END IF;
+        DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos;
+      END IF;
+    END IF;
+@serve@
+  ELSIF what = 'g' THEN
+    durable := true;
+  END IF;
+  IF r.crowd THEN
+    r.crowd := EXISTS (SELECT FROM @line@ p WHERE p.k = a_k);
+  END IF;
+  IF r IS DISTINCT FROM old THEN
+    UPDATE @locks@ l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,
+      crowd = r.crowd, open = r.open, holder = r.holder, closed_by = r.closed_by WHERE l.k = a_k;
+  END IF;
+  -- A blocked look, a place in line and a mark that a crash loses do no harm.
+  PERFORM set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
+END $stand$;

@@ -1,0 +1,222 @@
+//! The statements, with the names of the tables filled in.
+
+use tokio_postgres::types::Type;
+
+use crate::config::PostgresConfig;
+use crate::names::{class, quoted};
+
+/// What is asked of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Take,
+    Free,
+    Stand,
+    Leave,
+    Renew,
+    Keep,
+    Look,
+    List,
+    Notify,
+    Heal,
+    Sweep,
+}
+
+const ALL: [Ask; 11] = {
+    use Ask::{Free, Heal, Keep, Leave, List, Look, Notify, Renew, Stand, Sweep, Take};
+    [Take, Free, Stand, Leave, Renew, Keep, Look, List, Notify, Heal, Sweep]
+};
+
+/// One statement, and the types of what it is given.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    pub(crate) text: String,
+    pub(crate) types: &'static [Type],
+}
+
+/// All statements on one table.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    list: Vec<Statement>,
+    names: Names,
+}
+
+/// What stands for what in the texts.
+#[derive(Debug, Clone)]
+struct Names {
+    schema: String,
+    table: String,
+    guarded: bool,
+    fast: bool,
+}
+
+impl Statements {
+    pub(crate) fn new(config: &PostgresConfig) -> Self {
+        let names = Names {
+            schema: config.schema.clone(),
+            table: config.table.clone(),
+            guarded: config.guard,
+            fast: config.fast,
+        };
+        let list = ALL.iter().map(|ask| {
+            let (text, types) = ask.template();
+            let text = text.replace("@which@", ask.which());
+            Statement { text: names.fill(&text), types }
+        });
+        Self { list: list.collect(), names }
+    }
+
+    pub(crate) fn get(&self, ask: Ask) -> &Statement {
+        &self.list[ask as usize]
+    }
+
+    pub(crate) fn all(&self) -> &[Statement] {
+        &self.list
+    }
+
+    /// What makes the tables, and then the functions.
+    pub(crate) fn schema(&self) -> [String; 5] {
+        [
+            include_str!("sql/tables.sql"),
+            include_str!("sql/stand.sql"),
+            include_str!("sql/leave.sql"),
+            include_str!("sql/keep.sql"),
+            include_str!("sql/heal.sql"),
+        ]
+        .map(|text| self.names.fill(text))
+    }
+
+    /// A text of the caller's with the names filled in.
+    pub(crate) fn fill(&self, text: &str) -> String {
+        self.names.fill(text)
+    }
+
+    /// The table of locks, as `to_regclass` reads it.
+    pub(crate) fn table(&self) -> String {
+        self.names.object("")
+    }
+
+    /// The number that sets the advisory locks of this table apart.
+    pub(crate) fn class(&self) -> i32 {
+        class(&self.names.schema, &self.names.table)
+    }
+}
+
+impl Names {
+    fn object(&self, suffix: &str) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{suffix}", self.table)))
+    }
+
+    fn durable(&self) -> &'static str {
+        if self.fast { "off" } else { "on" }
+    }
+
+    fn fill(&self, text: &str) -> String {
+        let mut text = text
+            .replace("@sweep@\n", include_str!("sql/sweep.sql"))
+            .replace("@serve@\n", include_str!("sql/serve.sql"));
+        while let Some(start) = text.find("@fits:") {
+            let rest = &text[start + 6..];
+            let end = rest.find('@').unwrap_or(rest.len());
+            let parts: Vec<&str> = rest[..end].split(',').collect();
+            let fits = fits(parts[0], parts[1], parts[2]);
+            text.replace_range(start..start + 6 + end + 1, &fits);
+        }
+        let guarded = match self.guarded {
+            false => "true".to_owned(),
+            true => "EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = $8 \
+                     AND g.opens <= clock_timestamp() AND s.k = '' AND s.claim = $8)"
+                .to_owned(),
+        };
+        text = text.replace("@guarded@", &guarded);
+        for suffix in ["line", "alive", "fence", "stand", "leave", "keep", "heal"] {
+            text = text.replace(&format!("@{suffix}@"), &self.object(&format!("_{suffix}")));
+        }
+        text.replace("@locks@", &self.object(""))
+            .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint")
+            .replace("@durable@", self.durable())
+            .replace("@class@", &class(&self.schema, &self.table).to_string())
+    }
+}
+
+/// Whether a claim is compatible with all that hold the key, by the variables of the functions.
+fn fits(mode: &str, take: &str, limit: &str) -> String {
+    format!(
+        "(r.claim IS NULL AND CASE {mode} WHEN 2 THEN kind IS NULL OR kind = 2 \
+         WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + {take} <= {limit} ELSE kind IS NULL END)"
+    )
+}
+
+const INSPECT: &str = include_str!("sql/inspect.sql");
+
+impl Ask {
+    /// Which keys an inspection is about.
+    fn which(self) -> &'static str {
+        match self {
+            Self::Look => "l.k = $1",
+            _ => {
+                "l.k >= $1 AND ($2 IS NULL OR l.k < $2) \
+                 AND (l.claim IS NOT NULL AND l.ends > c.t OR l.closed > c.t OR p.k IS NOT NULL)"
+            }
+        }
+    }
+
+    fn template(self) -> (&'static str, &'static [Type]) {
+        type T = Type;
+        match self {
+            Self::Take => (
+                include_str!("sql/take.sql"),
+                &[T::BYTEA, T::BYTEA, T::UUID, T::INT2, T::INT8, T::INT8, T::BYTEA, T::UUID],
+            ),
+            Self::Free => (include_str!("sql/free.sql"), &[T::BYTEA, T::UUID]),
+            Self::Stand => (
+                "SELECT * FROM @stand@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, '@durable@')",
+                &[
+                    T::BYTEA,
+                    T::BYTEA,
+                    T::UUID,
+                    T::INT2,
+                    T::INT4,
+                    T::INT4,
+                    T::BOOL,
+                    T::BOOL,
+                    T::INT8,
+                    T::INT8,
+                    T::BYTEA,
+                    T::INT8,
+                    T::UUID,
+                    T::INT4,
+                    T::UUID,
+                ],
+            ),
+            Self::Leave => (
+                "SELECT * FROM @leave@($1, $2, $3, $4, $5, '@durable@')",
+                &[T::BYTEA, T::UUID, T::INT8, T::BYTEA, T::UUID],
+            ),
+            Self::Renew => (
+                include_str!("sql/renew.sql"),
+                &[T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY, T::BYTEA_ARRAY],
+            ),
+            Self::Keep => (
+                "SELECT * FROM @keep@($1, $2, $3, $4, $5, $6, '@durable@')",
+                &[
+                    T::BYTEA_ARRAY,
+                    T::UUID_ARRAY,
+                    T::INT8_ARRAY,
+                    T::INT8_ARRAY,
+                    T::BYTEA_ARRAY,
+                    T::BOOL,
+                ],
+            ),
+            Self::Look => (INSPECT, &[T::BYTEA]),
+            Self::List => (INSPECT, &[T::BYTEA, T::BYTEA]),
+            // In a statement of its own: the commit of a notification takes a lock on the database.
+            Self::Notify => (
+                "SELECT pg_notify(c, m), set_config('synchronous_commit', 'off', true) \
+                 FROM unnest($1, $2) AS x (c, m)",
+                &[T::TEXT_ARRAY, T::TEXT_ARRAY],
+            ),
+            Self::Heal => ("SELECT * FROM @heal@($1, $2)", &[T::INT8, T::BOOL]),
+            Self::Sweep => (include_str!("sql/sweep_idle.sql"), &[]),
+        }
+    }
+}

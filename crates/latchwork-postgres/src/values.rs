@@ -1,0 +1,63 @@
+//! Values as the protocol has them.
+
+use bytes::{BufMut, BytesMut};
+use latchwork_store::{BackendError, BackendErrorKind, ClaimId, Effect};
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+
+type Failed = Box<dyn std::error::Error + Sync + Send>;
+
+/// A claim's id, or another number of 128 bits, as a UUID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Uuid(pub(crate) u128);
+
+impl From<ClaimId> for Uuid {
+    fn from(id: ClaimId) -> Self {
+        Self(id.as_u128())
+    }
+}
+
+impl From<Uuid> for ClaimId {
+    fn from(uuid: Uuid) -> Self {
+        ClaimId::from_u128(uuid.0)
+    }
+}
+
+impl ToSql for Uuid {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Failed> {
+        out.put_u128(self.0);
+        Ok(IsNull::No)
+    }
+
+    accepts!(UUID);
+    to_sql_checked!();
+}
+
+impl<'a> FromSql<'a> for Uuid {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Failed> {
+        Ok(Self(u128::from_be_bytes(raw.try_into()?)))
+    }
+
+    accepts!(UUID);
+}
+
+/// A column of an answer.
+///
+/// # Errors
+///
+/// `Corrupt` if it is not what the statement says: the functions in the database are others.
+pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, BackendError> {
+    row.try_get(at).map_err(|_| strange(at))
+}
+
+/// As `column`, of a number that cannot be negative.
+pub(crate) fn number(row: &Row, at: usize) -> Result<u64, BackendError> {
+    let number: i64 = column(row, at)?;
+    u64::try_from(number).map_err(|_| strange(at))
+}
+
+pub(crate) fn strange(at: usize) -> BackendError {
+    let message = format!("the server's answer has something else than expected in column {at}");
+    BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message)
+        .next_step("run latchwork init with this address: the functions may be of another version")
+}

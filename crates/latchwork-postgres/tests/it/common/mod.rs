@@ -1,0 +1,173 @@
+//! What the tests share: a runtime, and clients as other processes would be.
+
+#![allow(dead_code, reason = "each test uses its own")]
+
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use latchwork::{Driver, LockManager};
+use latchwork_postgres::{PostgresBackend, PostgresConfig};
+use latchwork_services::{PostgresOptions, PostgresServer};
+pub(crate) use latchwork_store::testing::claim;
+use latchwork_store::{
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Error, Grant, Key,
+    Linger, Query, Released, Renewal, Snapshot, Wake,
+};
+
+pub(crate) const SEC: Duration = Duration::from_secs(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+
+pub(crate) fn run<F: Future>(test: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+/// A server with the tables.
+pub(crate) fn server() -> PostgresServer {
+    server_with(&PostgresOptions::new(), "")
+}
+
+/// As [`server`], with what follows the address of `init`.
+pub(crate) fn server_with(options: &PostgresOptions, init: &str) -> PostgresServer {
+    let server = PostgresServer::start_with(options).unwrap();
+    run(prepare(&format!("{}{init}", server.url()))).unwrap();
+    server
+}
+
+pub(crate) async fn prepare(url: &str) -> Result<Vec<String>, Error> {
+    let driver = Driver::start().unwrap();
+    let config = PostgresConfig::parse(url)?;
+    Ok(latchwork_postgres::init(config, driver.io()).await?.steps)
+}
+
+pub(crate) async fn examine(url: &str) -> latchwork_store::doctor::Report {
+    let driver = Driver::start().unwrap();
+    latchwork_postgres::doctor(PostgresConfig::parse(url).unwrap(), driver.io()).await.unwrap()
+}
+
+/// The verbs alone, without the engine.
+pub(crate) struct Bare {
+    backend: Arc<PostgresBackend>,
+    locks: LockManager,
+}
+
+impl Deref for Bare {
+    type Target = PostgresBackend;
+
+    fn deref(&self) -> &PostgresBackend {
+        &self.backend
+    }
+}
+
+pub(crate) async fn connect(url: &str) -> Result<Bare, Error> {
+    let driver = Driver::start().unwrap();
+    let backend = PostgresBackend::connect(PostgresConfig::parse(url)?, driver.io()).await?;
+    Ok(Bare { locks: LockManager::new(backend.clone(), driver), backend })
+}
+
+pub(crate) async fn bare(url: &str) -> Bare {
+    connect(url).await.expect("the store answers")
+}
+
+/// A claim on the same key that is another one.
+pub(crate) fn like(other: &Claim) -> Claim {
+    other.clone().with(|it| it.id = ClaimId::random())
+}
+
+impl Bare {
+    pub(crate) fn locks(&self) -> &LockManager {
+        &self.locks
+    }
+
+    pub(crate) fn shared(&self) -> Arc<PostgresBackend> {
+        self.backend.clone()
+    }
+
+    pub(crate) async fn granted(&self, claim: &Claim) -> Grant {
+        match answered(|| self.try_acquire(claim)).await {
+            Attempt::Granted(grant) => grant,
+            blocked => panic!("{blocked:?}"),
+        }
+    }
+
+    pub(crate) async fn blocked(&self, claim: &Claim) -> Blocked {
+        match answered(|| self.try_acquire(claim)).await {
+            Attempt::Blocked(blocked) => blocked,
+            granted => panic!("{granted:?}"),
+        }
+    }
+
+    pub(crate) async fn renewed(&self, claim: &Claim) -> Renewal {
+        answered(|| async { self.renew_all(std::slice::from_ref(claim)).await.remove(0) }).await
+    }
+
+    pub(crate) async fn held(&self, claim: &Claim) -> bool {
+        matches!(self.renewed(claim).await, Renewal::Held { .. })
+    }
+
+    pub(crate) async fn released(&self, claim: &Claim) -> Released {
+        answered(|| self.release(claim, Linger::None)).await
+    }
+
+    pub(crate) async fn show(&self, key: &str) -> Snapshot {
+        let query = Query::Key(Key::new(key).unwrap());
+        answered(|| self.inspect(&query)).await.remove(0)
+    }
+
+    /// Tries and waits until the claim is granted.
+    pub(crate) async fn acquired(&self, claim: &Claim) -> Grant {
+        let start = Instant::now();
+        loop {
+            let blocked = match answered(|| self.try_acquire(claim)).await {
+                Attempt::Granted(grant) => return grant,
+                Attempt::Blocked(blocked) => blocked,
+            };
+            assert!(start.elapsed() < 30 * SEC, "still {blocked:?}");
+            let pace = blocked.retry_after.unwrap_or(claim.ttl / 3).min(claim.ttl / 3);
+            let wait = tokio::time::timeout(pace, self.wait(claim, &blocked)).await;
+            if let Ok(Ok(Wake::Admitted { grant, .. })) = wait {
+                return grant;
+            }
+        }
+    }
+}
+
+/// Asks again as the engine does while there is no answer.
+pub(crate) async fn answered<T, F>(verb: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, BackendError>>,
+{
+    let start = Instant::now();
+    loop {
+        match tokio::time::timeout(5 * SEC, verb()).await {
+            Ok(Err(error)) if error.kind == BackendErrorKind::Unreachable => {
+                assert!(start.elapsed() < 30 * SEC, "{error:?}");
+                tokio::time::sleep(10 * MS).await;
+            }
+            Err(_) => assert!(start.elapsed() < 30 * SEC, "no answer"),
+            Ok(answer) => return answer.unwrap(),
+        }
+    }
+}
+
+/// Asks the server again and again until it answers so.
+pub(crate) async fn until(server: &PostgresServer, statement: &str, such: impl Fn(&str) -> bool) {
+    let start = Instant::now();
+    loop {
+        let said = server.psql(statement).unwrap_or_else(|error| error.to_string());
+        if such(&said) {
+            return;
+        }
+        assert!(start.elapsed() < 20 * SEC, "{statement}: it stays {said:?}");
+        tokio::time::sleep(10 * MS).await;
+    }
+}
+
+/// How many connections of Latchwork there are with this in their last statement.
+pub(crate) fn connections(server: &PostgresServer, with: &str) -> u32 {
+    let statement = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'latchwork' AND query LIKE '%{with}%'"
+    );
+    server.psql(&statement).unwrap().parse().unwrap()
+}

@@ -1,0 +1,207 @@
+//! Servers that have lost what they had committed: with the guard, and without it.
+
+use crate::common::*;
+use latchwork_services::{PostgresOptions, PostgresServer};
+use latchwork_store::{Attempt, Backend, Cause, Claim, Renewal};
+
+const GUARDED: &str = "?guard=true&max_ttl=3s";
+
+/// What a test does with a server to make it forget the last grant; returns the one that answers then.
+type Loss =
+    fn(PostgresServer, &mut dyn FnMut(&PostgresServer)) -> (PostgresServer, Option<PostgresServer>);
+
+/// An asynchronous standby that has not got the last grant is promoted.
+fn promotion(
+    primary: PostgresServer,
+    grant: &mut dyn FnMut(&PostgresServer),
+) -> (PostgresServer, Option<PostgresServer>) {
+    let standby = primary.copy(true).unwrap();
+    standby.psql("ALTER SYSTEM SET primary_conninfo = ''").unwrap();
+    standby.psql("SELECT pg_reload_conf()").unwrap();
+    run(until(&standby, "SELECT count(*) FROM pg_stat_wal_receiver", |n| n == "0"));
+    grant(&primary);
+    assert_eq!(standby.psql("SELECT pg_promote()").unwrap(), "t");
+    (standby, Some(primary))
+}
+
+/// A base backup from before the grant takes the server's place.
+fn restore(
+    primary: PostgresServer,
+    grant: &mut dyn FnMut(&PostgresServer),
+) -> (PostgresServer, Option<PostgresServer>) {
+    let restored = primary.copy(false).unwrap();
+    grant(&primary);
+    (restored, Some(primary))
+}
+
+/// Somebody empties the table.
+fn truncate(
+    server: PostgresServer,
+    grant: &mut dyn FnMut(&PostgresServer),
+) -> (PostgresServer, Option<PostgresServer>) {
+    grant(&server);
+    server.psql("TRUNCATE latchwork, latchwork_line").unwrap();
+    (server, None)
+}
+
+/// Somebody drops the table, and `init` makes it anew without a word about the guard.
+fn drop_table(
+    server: PostgresServer,
+    grant: &mut dyn FnMut(&PostgresServer),
+) -> (PostgresServer, Option<PostgresServer>) {
+    grant(&server);
+    server.psql("DROP TABLE latchwork, latchwork_line CASCADE").unwrap();
+    run(prepare(&server.url())).unwrap();
+    (server, None)
+}
+
+/// What a second client gets, while the first one still believes that it holds the lock.
+fn second_after(loss: Loss, options: &str) -> (PostgresServer, Claim, Attempt) {
+    let server = server_with(&PostgresOptions::new(), options);
+    let held = claim("k").with(|it| it.ttl = 3 * SEC);
+    let mut grant = |server: &PostgresServer| {
+        let url = format!("{}{options}", server.url());
+        run(async { bare(&url).await.granted(&held).await });
+    };
+    let (now, _old) = loss(server, &mut grant);
+    let url = format!("{}{options}", now.url());
+    let next = like(&held).with(|it| it.waits = false);
+    let answer = run(async { bare(&url).await.try_acquire(&next).await.unwrap() });
+    (now, held, answer)
+}
+
+fn two_holders_without_the_guard(loss: Loss) {
+    let (_server, _, answer) = second_after(loss, "");
+    assert!(matches!(answer, Attempt::Granted(_)), "the loss is no loss: {answer:?}");
+}
+
+fn one_holder_with_the_guard(loss: Loss) {
+    let (server, held, answer) = second_after(loss, GUARDED);
+    let Attempt::Blocked(blocked) = answer else { panic!("two holders: {answer:?}") };
+    assert_eq!(blocked.cause, Cause::Quarantine, "{blocked:?}");
+    let url = format!("{}{GUARDED}", server.url());
+    // It ends by itself, after every lease that may have been lost has ended.
+    let start = std::time::Instant::now();
+    run(async { bare(&url).await.acquired(&like(&held)).await });
+    assert!(start.elapsed() < 10 * SEC, "{:?}", start.elapsed());
+}
+
+/// H146: an asynchronous standby is promoted without the last locks.
+#[test]
+fn h146_a_promotion_without_the_guard_gives_two_holders() {
+    two_holders_without_the_guard(promotion);
+}
+
+/// H146 with the guard.
+#[test]
+fn h146_a_promotion_with_the_guard_gives_one() {
+    one_holder_with_the_guard(promotion);
+}
+
+/// H147: a backup from before the lock takes the server's place.
+#[test]
+fn h147_a_restored_backup_without_the_guard_gives_two_holders() {
+    two_holders_without_the_guard(restore);
+}
+
+/// H147 with the guard.
+#[test]
+fn h147_a_restored_backup_with_the_guard_gives_one() {
+    one_holder_with_the_guard(restore);
+}
+
+/// H148: TRUNCATE or DROP of the table under a holder.
+#[test]
+fn h148_an_emptied_table_without_the_guard_gives_two_holders() {
+    two_holders_without_the_guard(truncate);
+    two_holders_without_the_guard(drop_table);
+}
+
+/// H148 with the guard.
+#[test]
+fn h148_an_emptied_table_with_the_guard_gives_one() {
+    one_holder_with_the_guard(truncate);
+    one_holder_with_the_guard(drop_table);
+}
+
+/// H148: the holder learns of it at its next renewal, and the next token is larger.
+#[test]
+fn h148_the_holder_of_an_emptied_table_loses_its_lock() {
+    let server = server();
+    run(async {
+        let client = bare(&server.url()).await;
+        let held = claim("k");
+        let token = client.granted(&held).await.token;
+        server.psql("TRUNCATE latchwork, latchwork_line").unwrap();
+        assert_eq!(client.renewed(&held).await, Renewal::Lost);
+        assert!(client.granted(&like(&held)).await.token > token);
+        server.psql("DROP TABLE latchwork CASCADE").unwrap();
+        let error = client.try_acquire(&claim("x")).await.expect_err("there is no table");
+        assert!(
+            error.next_step.unwrap_or_default().contains("latchwork init"),
+            "{}",
+            error.message
+        );
+    });
+}
+
+/// H149: grants that do not wait for the disk, and a crash.
+#[test]
+fn h149_fast_grants_survive_a_crash_by_the_guard() {
+    let options = "?guard=true&max_ttl=3s&durability=fast";
+    let mut server = server_with(&PostgresOptions::new(), options);
+    let url = format!("{}{options}", server.url());
+    run(async {
+        let client = bare(&url).await;
+        let held = claim("k").with(|it| it.ttl = 3 * SEC);
+        let token = client.granted(&held).await.token;
+        server.crash().unwrap();
+        let next = like(&held).with(|it| it.waits = false);
+        let blocked = client.blocked(&next).await;
+        assert!(matches!(blocked.cause, Cause::Quarantine | Cause::Held), "{blocked:?}");
+        let other = claim("other").with(|it| it.ttl = 3 * SEC);
+        assert_eq!(
+            client.blocked(&other.clone().with(|it| it.waits = false)).await.cause,
+            Cause::Quarantine
+        );
+        assert!(client.acquired(&like(&held)).await.token > token);
+        client.granted(&other).await;
+    });
+}
+
+/// A clean restart loses nothing, and costs no pause.
+#[test]
+fn a_clean_restart_is_no_loss() {
+    let mut server = server_with(&PostgresOptions::new(), GUARDED);
+    let url = format!("{}{GUARDED}", server.url());
+    run(async {
+        let client = bare(&url).await;
+        let held = claim("k").with(|it| it.ttl = 3 * SEC);
+        client.granted(&held).await;
+        server.restart().unwrap();
+        client.granted(&claim("other").with(|it| it.ttl = 3 * SEC)).await;
+        assert!(client.held(&held).await || client.show("k").await.is_free());
+    });
+}
+
+/// A server that begins with the guard and without `init` waits; `init` vouches that nothing is held.
+#[test]
+fn init_takes_the_quarantine_off_unless_locks_are_in_use() {
+    let server = server();
+    run(async {
+        let url = format!("{}?guard=true&max_ttl=1h", server.url());
+        let client = bare(&url).await;
+        let looks = claim("k").with(|it| it.waits = false);
+        assert_eq!(client.blocked(&looks).await.cause, Cause::Quarantine);
+        let report = examine(&url).await;
+        assert!(report.find("quarantine").is_some(), "{report:?}");
+        prepare(&url).await.unwrap();
+        client.granted(&looks).await;
+        let error = prepare(&url).await.expect_err("a lock is held");
+        assert!(error.to_string().contains("in use"), "{error}");
+        let error = connect(&format!("{}?guard=true&max_ttl=2h", server.url())).await.err();
+        assert!(error.unwrap().to_string().contains("max_ttl"));
+        let too_long = claim("k").with(|it| it.ttl = 7_200 * SEC);
+        assert!(client.try_acquire(&too_long).await.is_err());
+    });
+}

@@ -1,0 +1,23 @@
+//! Locks on real PostgreSQL servers.
+//!
+//! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "tests measure, sleep and print"
+)]
+
+mod access;
+mod common;
+mod costs;
+mod disk;
+mod faults;
+mod fence;
+#[cfg(feature = "sqlx")]
+mod fence_sqlx;
+mod losses;
+mod pooler;
+mod quiet;
+mod tables;
+mod waiting;

@@ -1,0 +1,87 @@
+//! What locks leave behind in the database.
+
+use crate::common::*;
+use futures_util::future::join_all;
+use latchwork_store::{Linger, Mode};
+
+/// H135: dead rows of a busy key fill the disk, and make each lock slower.
+#[test]
+fn h135_a_hundred_thousand_cycles_leave_a_bounded_table() {
+    let server = server();
+    run(async {
+        let bare = bare(&server.url()).await;
+        let key = claim("k");
+        for _ in 0..100_000 {
+            let claim = like(&key);
+            bare.granted(&claim).await;
+            bare.released(&claim).await;
+        }
+        let size: u64 =
+            server.psql("SELECT pg_total_relation_size('latchwork')").unwrap().parse().unwrap();
+        assert!(size <= 128 << 10, "{size} bytes for one key");
+        let hot = "SELECT n_tup_upd - n_tup_hot_upd <= n_tup_upd / 100 FROM pg_stat_user_tables WHERE relname = 'latchwork'";
+        until(&server, hot, |said| said == "t").await;
+    });
+}
+
+/// Every kind of verb, under contention, watched all the time.
+#[test]
+fn no_transaction_stays_open_ever() {
+    let server = server();
+    run(async {
+        let (one, two) = (bare(&server.url()).await, bare(&server.url()).await);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let work = async {
+            let modes = [Mode::Exclusive, Mode::Read, Mode::Write];
+            let users = (0..12).map(|n| {
+                let bare = if n % 2 == 0 { &one } else { &two };
+                async move {
+                    for round in 0..15 {
+                        let mode = modes[(n / 2 + round) % 3];
+                        let key = if mode == Mode::Exclusive { "x" } else { "rw" };
+                        let claim = claim(key).with(|it| it.mode = mode);
+                        bare.acquired(&claim).await;
+                        assert!(bare.held(&claim).await);
+                        bare.released(&claim).await;
+                    }
+                }
+            });
+            join_all(users).await;
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+        };
+        let watch = async {
+            while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                let open =
+                    "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+                assert_eq!(server.psql(open).unwrap(), "0");
+                tokio::time::sleep(20 * MS).await;
+            }
+        };
+        tokio::join!(work, watch);
+        assert_eq!(server.psql("SELECT count(*) FROM latchwork_line").unwrap(), "0");
+    });
+}
+
+/// Rows of keys that nobody has used for an hour are removed; the next token is above the last one.
+#[test]
+fn rows_that_nobody_uses_are_removed_and_tokens_go_on() {
+    use latchwork_store::Backend as _;
+    let server = server_with(&latchwork_services::PostgresOptions::new().with_clock(), "");
+    run(async {
+        let first = bare(&server.url()).await;
+        let (old, lingers) = (claim("old"), claim("lingers"));
+        let before = first.granted(&old).await.token;
+        first.released(&old).await;
+        first.granted(&lingers).await;
+        first.release(&lingers, Linger::For(5 * 3_600 * SEC)).await.unwrap();
+        server.clock().unwrap().step_forward(2 * 3_600 * SEC).unwrap();
+        let held = claim("held");
+        first.granted(&held).await;
+        let statement =
+            include_str!("../../src/sql/sweep_idle.sql").replace("@locks@", "latchwork");
+        server.psql(&statement).unwrap();
+        let left = server.psql("SELECT convert_from(k, 'UTF8') FROM latchwork ORDER BY 1").unwrap();
+        assert_eq!(left, "held\nlingers");
+        assert!(first.granted(&like(&old)).await.token > before);
+    });
+}

@@ -1,0 +1,167 @@
+//! What waiters cost a server, and what becomes of them when something breaks.
+
+use std::time::{Duration, Instant};
+
+use crate::common::*;
+use latchwork_store::{Backend, Linger, Released, Wake};
+
+/// H131: a waiter holds a connection of the pool, or a transaction, for as long as it waits.
+#[test]
+fn h131_fifty_waiters_share_one_connection_that_listens() {
+    let server = server();
+    run(async {
+        let holder = bare(&server.url()).await;
+        let held = claim("k");
+        holder.granted(&held).await;
+        let waiting = bare(&server.url()).await;
+        let claims: Vec<_> = (0..50).map(|_| like(&held)).collect();
+        let waits = claims.iter().map(|claim| async {
+            let grant = waiting.acquired(claim).await;
+            waiting.released(claim).await;
+            grant.token
+        });
+        let watch = async {
+            until(&server, "SELECT count(*) FROM latchwork_line", |said| said == "50").await;
+            tokio::time::sleep(500 * MS).await;
+            let open =
+                "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
+            assert_eq!(server.psql(open).unwrap(), "0");
+            let listen = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted";
+            assert_eq!(server.psql(listen).unwrap(), "1");
+            holder.released(&held).await;
+        };
+        let (tokens, ()) = tokio::join!(futures_util::future::join_all(waits), watch);
+        assert!(tokens.is_sorted(), "first come, first served: {tokens:?}");
+        // Nobody waits any more: the connection ends.
+        until(&server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", |said| {
+            said == "0"
+        })
+        .await;
+    });
+}
+
+/// H132: the connection that listens ends, and the wake-up with it.
+#[test]
+fn h132_a_waiter_survives_a_cut_listening_connection() {
+    let server = server();
+    run(async {
+        let (holder, waiter) = (bare(&server.url()).await, bare(&server.url()).await);
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        holder.granted(&held).await;
+        let waits = like(&held);
+        let cut = async {
+            until(&server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", |n| {
+                n == "1"
+            })
+            .await;
+            let end =
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'";
+            assert_eq!(server.psql(end).unwrap(), "1");
+            holder.released(&held).await;
+            Instant::now()
+        };
+        let (_, released) = tokio::join!(waiter.acquired(&waits), cut);
+        let took = released.elapsed();
+        assert!(took < 5 * SEC, "served after {took:?}, not when a timer of 20 s ended");
+    });
+}
+
+/// H133: the next in the queue is dead; the key is given to it and waits for it.
+#[test]
+fn h133_a_dead_waiter_is_passed_over() {
+    let server = server();
+    run(async {
+        let (holder, dead, next) =
+            (bare(&server.url()).await, bare(&server.url()).await, bare(&server.url()).await);
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        holder.granted(&held).await;
+        let (first, second) = (like(&held), like(&held));
+        let blocked = dead.blocked(&first).await;
+        let _ = tokio::time::timeout(5 * SEC, dead.wait(&first, &blocked)).await;
+        dead.blocked(&first).await;
+        drop(dead);
+        until(&server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", |n| n == "0")
+            .await;
+        let release = async {
+            until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "2").await;
+            tokio::time::sleep(300 * MS).await;
+            holder.released(&held).await;
+            Instant::now()
+        };
+        let (_, released) = tokio::join!(next.acquired(&second), release);
+        let took = released.elapsed();
+        assert!(took < 1_800 * MS, "{took:?}: it waits for no probation of the dead");
+    });
+}
+
+/// A waiter that nobody can tell, because it does not listen yet, and that never comes.
+#[test]
+fn a_waiter_that_never_comes_costs_the_next_its_patience() {
+    let server = server();
+    run(async {
+        let (holder, silent, next) =
+            (bare(&server.url()).await, bare(&server.url()).await, bare(&server.url()).await);
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        holder.granted(&held).await;
+        let (first, second) = (like(&held), like(&held));
+        silent.blocked(&first).await;
+        let release = async {
+            until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "2").await;
+            tokio::time::sleep(300 * MS).await;
+            holder.released(&held).await;
+            Instant::now()
+        };
+        let (_, released) = tokio::join!(next.acquired(&second), release);
+        let took = released.elapsed();
+        assert!((1_900 * MS..5 * SEC).contains(&took), "{took:?}");
+    });
+}
+
+/// H134: somebody who may notify forges a grant.
+#[test]
+fn h134_a_forged_grant_is_a_look() {
+    let server = server();
+    run(async {
+        let (holder, waiter) = (bare(&server.url()).await, bare(&server.url()).await);
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        holder.granted(&held).await;
+        let waits = like(&held);
+        let blocked = waiter.blocked(&waits).await;
+        waiter.wait(&waits, &blocked).await.unwrap();
+        let blocked = waiter.blocked(&waits).await;
+        let forge = "SELECT count(pg_notify('latchwork_' || lpad(to_hex(l.classid::bigint), 8, '0') || '_' \
+             || lpad(to_hex(l.objid::bigint), 8, '0'), 'g ' || w.claim || ' 9000000000000000 2000000 ' || w.claim || ' 0')) \
+             FROM pg_locks l, latchwork_line w WHERE l.locktype = 'advisory'";
+        let wait = waiter.wait(&waits, &blocked);
+        let forged = async {
+            tokio::time::sleep(300 * MS).await;
+            assert_eq!(server.psql(forge).unwrap(), "1");
+        };
+        let (wake, ()) = tokio::join!(tokio::time::timeout(10 * SEC, wait), forged);
+        assert_eq!(wake.expect("the message came").unwrap(), Wake::Look);
+        assert!(!waiter.held(&waits).await && holder.held(&held).await);
+    });
+}
+
+/// A place that is withdrawn while the key is handed on leaves nothing.
+#[test]
+fn waiters_that_give_up_at_any_moment_leave_nothing() {
+    let server = server();
+    run(async {
+        let (holder, waiter) = (bare(&server.url()).await, bare(&server.url()).await);
+        for round in 0..40 {
+            let held = claim("k");
+            holder.granted(&held).await;
+            let waits = like(&held);
+            let wait = tokio::time::timeout(Duration::from_millis(round), waiter.acquired(&waits));
+            let release = async {
+                tokio::time::sleep(Duration::from_millis(round / 2)).await;
+                holder.released(&held).await
+            };
+            let (_, released) = tokio::join!(wait, release);
+            assert_eq!(released, Released::Yes);
+            waiter.release(&waits, Linger::None).await.unwrap();
+            assert!(waiter.show("k").await.is_free(), "round {round}");
+        }
+    });
+}

@@ -1,0 +1,103 @@
+//! PgBouncer in front of a PostgreSQL server.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use crate::folder::Folder;
+use crate::port::{Port, despite_collisions};
+use crate::postgres::{NOBODY, unprivileged};
+use crate::process::{Process, is_a_process};
+use crate::wait::{LIMIT, until};
+use crate::{Error, Result};
+
+/// A PgBouncer that gives each transaction whichever connection to the server is free.
+#[derive(Debug)]
+pub struct PgBouncer {
+    process: Process,
+    port: Port,
+    folder: Folder,
+}
+
+is_a_process!(PgBouncer);
+
+impl PgBouncer {
+    /// Starts one in front of the server on this port, with so many connections to it, and waits until it
+    /// takes connections.
+    ///
+    /// # Errors
+    ///
+    /// If it does not; the text has the end of its log.
+    pub fn start(server: u16, connections: u32) -> Result<Self> {
+        despite_collisions(|| {
+            let port = Port::reserve()?;
+            let folder = Folder::new()?;
+            let path = folder.path();
+            let settings = format!(
+                // Whoever comes is the user that may do everything.
+                "[databases]\n* = user=postgres host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+                 listen_port = {}\nauth_type = any\npool_mode = transaction\nmax_client_conn = 500\n\
+                 default_pool_size = {connections}\nunix_socket_dir =\n",
+                port.number()
+            );
+            let file = path.join("pgbouncer.ini");
+            fs::write(&file, settings)?;
+            if geteuid().is_root() {
+                chown(path, Some(NOBODY), Some(NOBODY))?;
+            }
+            let process = launch(&file, path)?;
+            let mut this = Self { process, port, folder };
+            this.await_ready()?;
+            Ok(this)
+        })
+    }
+
+    /// Starts it again after it was killed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn revive(&mut self) -> Result<()> {
+        let path = self.folder.path();
+        self.process = launch(&path.join("pgbouncer.ini"), path)?;
+        self.await_ready()
+    }
+
+    fn await_ready(&mut self) -> Result<()> {
+        let what = format!("pgbouncer on port {}", self.port());
+        until(LIMIT, &what, || {
+            if let Some(status) = self.process.exit_status() {
+                let log = self.process.log_tail();
+                return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
+            }
+            TcpStream::connect(("127.0.0.1", self.port()))
+                .map(|_| Ok(()))
+                .map_err(|e| e.to_string())
+        })?
+    }
+
+    /// The port for clients.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Its address for Latchwork.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port())
+    }
+}
+
+fn launch(file: &Path, folder: &Path) -> Result<Process> {
+    let mut command = unprivileged(&program());
+    command.arg(file);
+    Process::start(&command, &folder.join("log"))
+}
+
+/// Debian puts it where only root looks.
+fn program() -> PathBuf {
+    let usual = Path::new("/usr/sbin/pgbouncer");
+    if usual.is_file() { usual.into() } else { "pgbouncer".into() }
+}
