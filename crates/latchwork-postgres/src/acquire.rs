@@ -64,9 +64,12 @@ impl Store {
         let seat = self.pool.seat().await?;
         // A claim that has a place has it in the line.
         let waits = self.listener.find(claim.id).is_some();
+        // The free try would most likely find a queue.
+        let is_busy = claim.waits && self.busy.has(&claim.key, self.access.io.now());
         let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
         if is_alone
             && !waits
+            && !is_busy
             && let Some(grant) = self.take(&seat, claim).await?
         {
             return Ok(Attempt::Granted(grant));
@@ -165,6 +168,7 @@ impl Store {
             "x" => Cause::Quarantine,
             _ => return Err(strange(0)),
         };
+        self.busy.note(&claim.key, self.access.io.now());
         let retry: i64 = column(row, 2)?;
         let retry = Duration::from_micros(retry.max(0) as u64).max(Duration::from_millis(1));
         let ahead: Option<i32> = column(row, 3)?;
