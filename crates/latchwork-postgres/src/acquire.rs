@@ -162,6 +162,10 @@ impl Store {
                 self.listener.close(claim.id);
                 return Err(mismatch(claim, token, number(row, 2)?));
             }
+            "e" => {
+                self.listener.close(claim.id);
+                return Err(ended());
+            }
             "h" => Cause::Held,
             "q" => Cause::Queued,
             "c" => Cause::Linger,
@@ -197,6 +201,12 @@ fn mismatch(claim: &Claim, number: u64, of: u64) -> BackendError {
     let message = format!("the key is in use as {shape}, and this client asks for {wanted}");
     BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message)
         .next_step("use one kind of lock and one limit for each key")
+}
+
+fn ended() -> BackendError {
+    let message = "the claim was released before";
+    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+        .next_step("use each claim once")
 }
 
 fn changing() -> BackendError {
