@@ -64,9 +64,12 @@ impl Store {
         let seat = self.pool.seat().await?;
         // A claim that has a place has it in the line.
         let waits = self.listener.find(claim.id).is_some();
+        // The free try would most likely find a queue.
+        let is_busy = claim.waits && self.busy.has(&claim.key, self.access.io.now());
         let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
         if is_alone
             && !waits
+            && !is_busy
             && let Some(grant) = self.take(&seat, claim).await?
         {
             return Ok(Attempt::Granted(grant));
@@ -159,12 +162,17 @@ impl Store {
                 self.listener.close(claim.id);
                 return Err(mismatch(claim, token, number(row, 2)?));
             }
+            "e" => {
+                self.listener.close(claim.id);
+                return Err(ended());
+            }
             "h" => Cause::Held,
             "q" => Cause::Queued,
             "c" => Cause::Linger,
             "x" => Cause::Quarantine,
             _ => return Err(strange(0)),
         };
+        self.busy.note(&claim.key, self.access.io.now());
         let retry: i64 = column(row, 2)?;
         let retry = Duration::from_micros(retry.max(0) as u64).max(Duration::from_millis(1));
         let ahead: Option<i32> = column(row, 3)?;
@@ -193,6 +201,12 @@ fn mismatch(claim: &Claim, number: u64, of: u64) -> BackendError {
     let message = format!("the key is in use as {shape}, and this client asks for {wanted}");
     BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message)
         .next_step("use one kind of lock and one limit for each key")
+}
+
+fn ended() -> BackendError {
+    let message = "the claim was released before";
+    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+        .next_step("use each claim once")
 }
 
 fn changing() -> BackendError {

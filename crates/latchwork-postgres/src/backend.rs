@@ -9,6 +9,7 @@ use latchwork_store::{
     Query, Released, Renewal, Snapshot, Verb, Wake,
 };
 
+use crate::busy::Busy;
 use crate::config::PostgresConfig;
 use crate::connect::{Access, For};
 use crate::guard::Guard;
@@ -37,6 +38,7 @@ pub(crate) struct Store {
     pub(crate) pool: Arc<Pool>,
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) listener: Arc<Listener>,
+    pub(crate) busy: Busy,
     /// A pooler stands before the server: nothing can be heard.
     pub(crate) pooled: bool,
     /// How long a grant that the store makes by itself lasts at first, unless its ttl is shorter.
@@ -75,7 +77,15 @@ impl PostgresBackend {
             .with_fencing(Fencing::WhileDataSurvives)
             .with_ttl(Duration::from_millis(10)..=longest, longest.min(Duration::from_secs(30)));
         let listener = Listener::new(access.clone());
-        let store = Arc::new(Store { access, pool, guard, listener, pooled, probation });
+        let store = Arc::new(Store {
+            access,
+            pool,
+            guard,
+            listener,
+            busy: Busy::default(),
+            pooled,
+            probation,
+        });
         store.sweep_now_and_then();
         Ok(Arc::new(Self { store, capabilities }))
     }

@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Config, Connection};
 
 use crate::config::{PostgresConfig, SslMode};
 use crate::errors::{not_connected, not_reached};
-use crate::lane::Lane;
+use crate::lane::{Lane, Orphans};
 use crate::mover::{Mover, Orders, Sink};
 use crate::schema;
 use crate::statements::Statements;
@@ -41,6 +41,7 @@ pub(crate) struct Access {
     pub(crate) config: PostgresConfig,
     pub(crate) statements: Arc<Statements>,
     pub(crate) io: Io,
+    pub(crate) orphans: Arc<Orphans>,
 }
 
 /// A new connection, and what its server has said.
@@ -59,7 +60,7 @@ pub(crate) struct Opened {
 impl Access {
     pub(crate) fn new(config: PostgresConfig, io: Io) -> Arc<Self> {
         let statements = Arc::new(Statements::new(&config));
-        Arc::new(Self { config, statements, io })
+        Arc::new(Self { config, statements, io, orphans: Arc::default() })
     }
 
     /// Connects to the first server of the address that will do. The connection is made where the
@@ -155,7 +156,7 @@ impl Access {
     {
         let orders = Arc::<Orders>::default();
         drive.start(Mover::new(connection, orders.clone(), sink));
-        Lane::new(client, drive, orders, self.statements.clone())
+        Lane::new(client, drive, orders, self.statements.clone(), self.orphans.clone())
     }
 
     /// Finds out who answers, and makes the connection ready for requests.

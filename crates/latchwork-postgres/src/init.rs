@@ -87,7 +87,7 @@ async fn make_tables(
 async fn in_use(access: &Access, seat: &Seat) -> Result<i64, BackendError> {
     let text = access.statements.fill(
         "SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND (l.claim IS NOT NULL AND l.ends > clock_timestamp() \
-         OR EXISTS (SELECT FROM @line@ p WHERE p.k = l.k AND p.ends > clock_timestamp()))",
+         OR EXISTS (SELECT FROM @line@ p WHERE p.k = l.k AND p.mode <> 9 AND p.ends > clock_timestamp()))",
     );
     let lane = seat.lane();
     let nothing: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 0] = [];

@@ -1,12 +1,13 @@
 //! One connection to the server, and what is asked on it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use latchwork_store::wire::Drive;
-use latchwork_store::{BackendError, ClaimId, Io, Moment};
+use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
@@ -19,11 +20,36 @@ use crate::statements::{Ask, Statements};
 const SILENCE: Duration = Duration::from_millis(300);
 /// How long it may then stay silent. A statement that waits for a row ends before that.
 const LOOK_LIMIT: Duration = Duration::from_millis(2_500);
-/// So many claims whose tries were given up are remembered for each connection.
-const ORPHANS: usize = 1_024;
+/// So many claims whose tries were given up are remembered.
+const ORPHANS: usize = 4_096;
 
 /// What is given to a statement.
 pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// Claims whose tries may still be under way, and where: what ends them must come after.
+#[derive(Default)]
+pub(crate) struct Orphans(Mutex<HashMap<ClaimId, Weak<Lane>>>);
+
+impl Orphans {
+    fn add(&self, id: ClaimId, lane: &Arc<Lane>) {
+        let mut all = lock(&self.0);
+        if all.len() >= ORPHANS {
+            all.clear(); // a try that lands late is gone within its ttl
+        }
+        all.insert(id, Arc::downgrade(lane));
+    }
+
+    /// Whether a try of this claim may be under way; with its connection, if that still answers.
+    pub(crate) fn find(&self, id: ClaimId) -> Option<Option<Arc<Lane>>> {
+        let lane = lock(&self.0).get(&id)?.upgrade();
+        Some(lane.filter(|lane| lane.is_open() && !lane.is_doubted()))
+    }
+
+    /// The claim was ended after its tries.
+    pub(crate) fn remove(&self, id: ClaimId) {
+        lock(&self.0).remove(&id);
+    }
+}
 
 /// One connection. It ends when nobody has it any more.
 pub(crate) struct Lane {
@@ -38,8 +64,7 @@ pub(crate) struct Lane {
     load: AtomicUsize,
     /// It is being asked for a sign of life, and takes no requests meanwhile.
     doubted: AtomicBool,
-    /// Claims whose tries may still be under way here: what ends them must come after.
-    orphans: Mutex<Vec<ClaimId>>,
+    orphans: Arc<Orphans>,
     /// Whether the server at the other end changes with each transaction.
     pub(crate) pooled: bool,
 }
@@ -50,6 +75,7 @@ impl Lane {
         drive: Arc<Drive>,
         orders: Arc<Orders>,
         statements: Arc<Statements>,
+        orphans: Arc<Orphans>,
     ) -> Self {
         Self {
             client: Some(client),
@@ -59,7 +85,7 @@ impl Lane {
             prepared: Vec::new(),
             load: AtomicUsize::new(0),
             doubted: AtomicBool::new(false),
-            orphans: Mutex::default(),
+            orphans,
             pooled: false,
         }
     }
@@ -94,13 +120,6 @@ impl Lane {
 
     pub(crate) fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
-    }
-
-    /// Whether a try of this claim was given up here. Asked once for each try.
-    pub(crate) fn take_orphan(&self, id: ClaimId) -> bool {
-        let mut orphans = lock(&self.orphans);
-        let at = orphans.iter().position(|orphan| *orphan == id);
-        at.map(|at| orphans.swap_remove(at)).is_some()
     }
 
     /// Returns when the connection has ended. For one caller.
@@ -166,7 +185,9 @@ impl Seat {
                 lane.send(lane.client().query_typed(&statement.text, &typed)).await
             }
         };
-        flight.lands();
+        if !answer.as_ref().is_err_and(|error| error.effect == Effect::Unknown) {
+            flight.lands();
+        }
         if answer.is_ok() && lane.orders.warnings() != warned {
             return Err(not_replicated());
         }
@@ -200,11 +221,7 @@ impl Drop for Flight<'_> {
             return;
         }
         if let Some(id) = self.about {
-            let mut orphans = lock(&self.lane.orphans);
-            if orphans.len() == ORPHANS {
-                orphans.remove(0);
-            }
-            orphans.push(id);
+            self.lane.orphans.add(id, self.lane);
         }
         let io = self.lane.drive.io();
         if io.now().since(self.since) >= SILENCE {

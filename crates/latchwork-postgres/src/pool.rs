@@ -52,13 +52,16 @@ impl Pool {
         Ok(Seat::on(lane))
     }
 
-    /// A connection on which a try of this claim was given up, so that what ends the claim comes after it;
-    /// any other if there is none.
-    pub(crate) async fn seat_after(self: &Arc<Self>, id: ClaimId) -> Result<Seat, BackendError> {
-        let lanes = lock(&self.lanes).clone();
-        match lanes.into_iter().find(|lane| lane.take_orphan(id)) {
-            Some(lane) if lane.is_open() => Ok(Seat::on(lane)),
-            _ => self.seat().await,
+    /// A connection on which what ends this claim comes after its tries. If there is none, any other, and
+    /// true: a try may still land.
+    pub(crate) async fn seat_after(
+        self: &Arc<Self>,
+        id: ClaimId,
+    ) -> Result<(Seat, bool), BackendError> {
+        match self.access.orphans.find(id) {
+            None => Ok((self.seat().await?, false)),
+            Some(Some(lane)) => Ok((Seat::on(lane), false)),
+            Some(None) => Ok((self.seat().await?, true)),
         }
     }
 

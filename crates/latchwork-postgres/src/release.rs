@@ -4,7 +4,7 @@ use latchwork_store::{BackendError, Claim, Linger, Mode, Released};
 
 use crate::acquire::micros;
 use crate::backend::Store;
-use crate::lane::Seat;
+use crate::lane::{Params, Seat};
 use crate::names::stored;
 use crate::statements::Ask;
 use crate::values::{Uuid, column, strange};
@@ -17,13 +17,14 @@ impl Store {
     ) -> Result<Released, BackendError> {
         // A claim that was in the queue leaves one behind, mostly: the free release would find it.
         let has_waited = linger != Linger::End && self.listener.close(claim.id);
-        let seat = self.pool.seat_after(claim.id).await?;
-        let (key, _) = stored(&claim.key);
+        let (seat, may_land) = self.pool.seat_after(claim.id).await?;
+        let (key, name) = stored(&claim.key);
         let id = Uuid::from(claim.id);
         let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
-        if is_alone && !has_waited && linger == Linger::None {
+        if is_alone && !has_waited && !may_land && linger == Linger::None {
             let rows = seat.ask(Ask::Free, &[&key, &id], None).await?;
             if let Some(row) = rows.first() {
+                self.access.orphans.remove(claim.id);
                 return Ok(released(column(row, 0)?));
             }
         }
@@ -33,8 +34,13 @@ impl Store {
             Linger::End => -1,
         };
         let (holder, nonce) = (claim.holder.stored(), self.nonce());
-        let params = [&key as _, &id as _, &linger as _, &holder.as_bytes() as _, &nonce as _];
-        let rows = seat.ask(Ask::Leave, &params, None).await?;
+        let holder = holder.as_bytes();
+        let bury = if may_land && linger >= 0 { micros(claim.ttl) } else { 0 };
+        let params: Params<'_> = &[&key, &name, &id, &linger, &holder, &nonce, &bury];
+        let rows = seat.ask(Ask::Leave, params, None).await?;
+        if linger >= 0 {
+            self.access.orphans.remove(claim.id);
+        }
         let [row] = &rows[..] else { return Err(strange(0)) };
         self.tell(&seat, column(row, 2)?);
         Ok(released(column(row, 0)?))

@@ -189,8 +189,8 @@ impl Ask {
                 ],
             ),
             Self::Leave => (
-                "SELECT * FROM @leave@($1, $2, $3, $4, $5, '@durable@')",
-                &[T::BYTEA, T::UUID, T::INT8, T::BYTEA, T::UUID],
+                "SELECT * FROM @leave@($1, $2, $3, $4, $5, $6, $7, '@durable@')",
+                &[T::BYTEA, T::BYTEA, T::UUID, T::INT8, T::BYTEA, T::UUID, T::INT8],
             ),
             Self::Renew => (
                 include_str!("sql/renew.sql"),

@@ -5,6 +5,6 @@ SELECT l.k, l.name, l.token, l.claim, l.mode, (date_part('epoch', l.ends - c.t) 
   p.claim, p.mode, p.take, p.lim, p.held, (date_part('epoch', p.ends - c.t) * 1000000)::bigint,
   (date_part('epoch', c.t - p.asked) * 1000000)::bigint, p.holder
 FROM (SELECT clock_timestamp() AS t OFFSET 0) c
-CROSS JOIN @locks@ l LEFT JOIN @line@ p ON p.k = l.k AND p.ends > c.t
+CROSS JOIN @locks@ l LEFT JOIN @line@ p ON p.k = l.k AND p.ends > c.t AND p.mode <> 9
 WHERE l.k <> '' AND @which@
 ORDER BY l.k, p.held, p.pos

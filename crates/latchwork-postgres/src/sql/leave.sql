@@ -1,7 +1,9 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line: what kit::record does, under the lock
--- of the key's row. With a_linger above 0 (us) the key stays closed; -1 ends no claim and opens a closed key.
+-- of the key's row. With a_bury above 0 (us) a try of the claim that lands within that time is refused: its
+-- connection has ended, and nobody knows when it lands. With a_linger above 0 (us) the key stays closed; -1 ends no claim and opens a closed key.
 CREATE OR REPLACE FUNCTION @leave@(
-  a_k bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_durable text,
+  a_k bytea, a_name bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_bury bigint,
+  a_durable text,
   OUT released boolean, OUT now_us bigint, OUT tell text[]
 ) LANGUAGE plpgsql AS $leave$
 DECLARE
@@ -31,6 +33,11 @@ BEGIN
   SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
+  IF r.k IS NULL AND a_bury > 0 THEN
+    INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, 0, 'epoch') ON CONFLICT DO NOTHING;
+    SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
+    t := clock_timestamp();
+  END IF;
   IF r.k IS NULL THEN
     RETURN;
   END IF;
@@ -46,7 +53,7 @@ BEGIN
     r.claim := NULL; r.holder := NULL;
     was_held := true;
   ELSE
-    DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me RETURNING p.* INTO gone;
+    DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me AND p.mode <> 9 RETURNING p.* INTO gone;
     IF gone.held IS NOT NULL THEN
       was_held := true;
       members := members - 1; taken := taken - gone.take;
@@ -70,6 +77,13 @@ BEGIN
     END IF;
   END IF;
 @serve@
+  IF a_bury > 0 THEN
+    DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
+    INSERT INTO @line@
+    SELECT a_k, coalesce(max(p.pos) + 1, 1), a_me, 9, 0, 0, false, NULL, t + a_bury * interval '1 microsecond', t, t,
+      a_bury, 0, NULL, NULL, true, '' FROM @line@ p WHERE p.k = a_k;
+    r.crowd := true;
+  END IF;
   IF r.crowd THEN
     r.crowd := EXISTS (SELECT FROM @line@ p WHERE p.k = a_k);
   END IF;

@@ -1,6 +1,6 @@
 -- Grants a claim, or says what is in its way and keeps its place: what kit::record does, under the lock of the
 -- key's row. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
--- and its limit in `retry`), x quarantine, n the nonce is not the guard's.
+-- and its limit in `retry`), x quarantine, e ended before, n the nonce is not the guard's.
 CREATE OR REPLACE FUNCTION @stand@(
   a_k bytea, a_name bytea, a_me uuid, a_mode smallint, a_take integer, a_lim integer, a_fifo boolean,
   a_waits boolean, a_ttl bigint, a_floor bigint, a_holder bytea, a_probation bigint, a_word uuid,
@@ -62,6 +62,10 @@ BEGIN
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
 @sweep@
+  IF r.crowd AND EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.claim = a_me AND p.mode = 9) THEN
+    what := 'e'; given := 0;
+    RETURN;
+  END IF;
   -- What is held already keeps its token and starts its ttl anew.
   IF r.claim = a_me THEN
     r.ends := t + a_ttl * interval '1 microsecond';
@@ -75,7 +79,7 @@ BEGIN
   END IF;
   IF what IS NULL THEN
     -- One kind of lock and one limit for a key.
-    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.claim <> a_me ORDER BY p.held IS NULL, p.pos LIMIT 1;
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 ORDER BY p.held IS NULL, p.pos LIMIT 1;
     IF r.claim IS NOT NULL THEN
       w.claim := r.claim; w.mode := r.mode; w.lim := 0;
     END IF;

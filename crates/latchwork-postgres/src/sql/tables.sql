@@ -1,7 +1,8 @@
 -- A row for each key: the claim that holds it alone, the last token, and until when it stays closed. Only
 -- the primary key is indexed, so every change of a claim is a HOT update. `k` is the key, shortened if it
 -- is long, and `name` is the whole key then. The row with the empty key is the guard's: its claim is the
--- nonce. `mode`: 0 alone, 1 a writer; in the line also 2 a reader, 3 permits.
+-- nonce. `mode`: 0 alone, 1 a writer; in the line also 2 a reader, 3 permits,
+-- 9 a claim that has ended and must not come back.
 CREATE TABLE IF NOT EXISTS @locks@ (
   k bytea PRIMARY KEY,
   name bytea,

@@ -97,6 +97,30 @@ fn h139_a_retry_after_a_lost_answer_gets_the_same_grant() {
     });
 }
 
+/// H155: a try lands after its own release, which came on another connection.
+#[test]
+fn h155_a_try_that_lands_after_its_release_is_refused() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let (client, other) = (bare(&through(&proxy)).await, bare(&server.url()).await);
+        let claim = claim("k");
+        proxy.lose_answers(true);
+        let lost = tokio::time::timeout(300 * MS, client.try_acquire(&claim)).await;
+        assert!(lost.is_err(), "{lost:?}");
+        proxy.begin_anew().unwrap();
+        client.released(&claim).await;
+        // What is still under way is the same request as this one.
+        let late = other.try_acquire(&claim).await.expect_err("it was released");
+        assert_eq!(late.effect, Effect::NotApplied, "{late:?}");
+        let next = like(&claim);
+        other.granted(&next).await;
+        assert!(other.show("k").await.waiters.is_empty());
+        assert_eq!(other.released(&next).await, Released::Yes);
+        assert!(other.show("k").await.is_free());
+    });
+}
+
 /// H140: a connection that is cut in the middle of a verb, again and again.
 #[test]
 fn h140_cut_connections_leave_one_holder_and_then_none() {
