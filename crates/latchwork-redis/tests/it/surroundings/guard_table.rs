@@ -1,4 +1,4 @@
-//! The table "What it closes" of docs/guard.md, row by row, with one to three replicas.
+//! The table "What it prevents" of docs/guard.md, row by row, with one to three replicas.
 
 use std::sync::Mutex;
 
@@ -38,7 +38,7 @@ impl Row {
             Self::Restart(_) => "restart without data, or with old data (H35, H36)",
             Self::Flush => "`FLUSHALL`, `FLUSHDB`, `SWAPDB` (H38)",
             Self::Crash => "crash of the master, failover to a replica that lacks the lock (H33)",
-            Self::ToAndFro => "failover to and fro (H37)",
+            Self::ToAndFro => "failover and back (H37)",
             Self::FastClock => {
                 "failover to a replica whose clock is ahead, which ends locks early (H47)"
             }
@@ -265,7 +265,7 @@ async fn partition(count: usize, stay: usize, least: usize, options: &str) -> bo
 
 /// The rows of the table, by their first cells.
 fn rows_of_the_page() -> Vec<&'static str> {
-    let table = PAGE.split_once("## What it closes").unwrap().1;
+    let table = PAGE.split_once("## What it prevents").unwrap().1;
     let lines = table.lines().skip_while(|line| !line.starts_with("| fault"));
     let rows = lines.skip(2).take_while(|line| line.starts_with("| "));
     rows.map(|row| row.split('|').nth(1).unwrap().trim()).collect()
