@@ -278,7 +278,7 @@ pub(crate) fn leases(connection: Connection) -> LeaseClient<Connection> {
     LeaseClient::with_origin(connection, origin)
 }
 
-/// Notices that whoever asked has given up, and that nothing has come meanwhile.
+/// Notices that the caller has given up and that nothing has arrived since it asked.
 struct Hope<'a> {
     link: &'a Link,
     since: Moment,

@@ -1,4 +1,4 @@
-//! Keys that were found busy a moment ago: whoever asks for one of them asks for a place at once.
+//! Keys that were busy a moment ago: a try for one of them asks for a place in the queue at once.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

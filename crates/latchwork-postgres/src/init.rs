@@ -16,8 +16,8 @@ use crate::values::column;
 /// Prepares a database for its first locks, and says what was done.
 ///
 /// It makes the tables and functions that the address names. A table of an older version is brought to this
-/// one. With `guard=true` whoever calls this vouches that no lock is held that the server does not know of:
-/// the quarantine is taken off. That is also the way to another `max_ttl`.
+/// one. With `guard=true` the caller vouches that no lock is held that the server does not know of, and the
+/// quarantine ends. That is also the way to another `max_ttl`.
 ///
 /// # Errors
 ///

@@ -201,7 +201,7 @@ impl Drop for Seat {
     }
 }
 
-/// Notices that whoever asked has given up.
+/// Notices that the caller has given up.
 struct Flight<'a> {
     lane: &'a Arc<Lane>,
     about: Option<ClaimId>,

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often to look whether an observer is read.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often to look whether somebody has made the store's directory.
+/// The interval between checks for the store's directory.
 const NEW: Duration = Duration::from_millis(100);
 
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.

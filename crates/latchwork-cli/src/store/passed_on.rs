@@ -1,7 +1,7 @@
 //! A store's address for the commands inside of a command, in memory that only this user can read.
 //!
-//! Whoever may read the environment of a process, in a crash report for example, would find a password there. The
-//! name of this file tells nothing, and opening it needs the right to look into this process.
+//! A reader of a process's environment, in a crash report for example, would find a password there. The name of
+//! this file reveals nothing, and opening it needs the right to inspect this process.
 
 use std::fs::File;
 use std::io::Write;
@@ -40,7 +40,7 @@ impl PassedOn {
 
     /// Keeps the file for the program that replaces this one, under the same name.
     pub(super) fn keep_over_exec(&self) {
-        // Without it, a command inside is told that the file is gone.
+        // If this fails, a command inside reports that the file does not exist.
         let _ = fcntl_setfd(self.fd.as_fd(), FdFlags::empty());
     }
 }

@@ -115,7 +115,7 @@ fn several_holds_of_a_shell_are_released_by_name() {
     no_keeper_is_left(&store);
 }
 
-/// A person who waits sees which script to look at, and the keeper's number would say nothing.
+/// A waiter's message names the script to check; the keeper's process number would not help.
 #[test]
 fn the_holder_of_a_hold_is_its_shell_or_script() {
     let store = Store::new();
@@ -149,7 +149,7 @@ fn a_release_frees_only_the_names_it_is_given() {
     no_keeper_is_left(&store);
 }
 
-/// What is left of a hold ends with the shell, and its loss is told.
+/// The names that are still held end with the shell, and the keeper reports their loss.
 #[test]
 fn the_rest_of_a_hold_is_still_watched() {
     let store = Store::new();

@@ -147,7 +147,7 @@ fn a_command_gets_no_password_and_its_inner_commands_work() {
     }
 }
 
-/// What runs on after its lock is told to name a store itself.
+/// A process that outlives its lock gets an error whose next step is to name a store.
 #[test]
 fn a_store_that_was_passed_on_ends_with_its_command() {
     let store = Store::new();
@@ -202,7 +202,7 @@ fn a_relative_directory_is_the_same_everywhere() {
     assert!(store.file("here").is_dir());
 }
 
-/// The variable, the option or the file: whoever has set all three looks in the right one.
+/// The error names the variable, the option or the file, also if all three are set.
 #[test]
 fn a_wrong_address_is_named_by_where_it_came_from() {
     let store = Store::new();
