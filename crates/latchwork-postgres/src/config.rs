@@ -67,6 +67,8 @@ const NEXT: &str = "use postgres://user:password@host:5432/database";
 
 /// The longest ttl where the address names none.
 const MAX_TTL: Duration = Duration::from_secs(60);
+/// The longest `max_ttl` that an address may have.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All options of an address.
 const OPTIONS: &[&str] = &[
@@ -201,9 +203,9 @@ impl PostgresConfig {
                 Some(guard) => self.guard = guard,
                 None => return bad("true or false"),
             },
-            "max_ttl" => match seconds(&value) {
-                Some(length) => self.max_ttl = Some(length),
-                None => return bad("a duration such as 60s or 500ms"),
+            "max_ttl" => match address::duration(&value) {
+                Some(length) if length <= DAY => self.max_ttl = Some(length),
+                _ => return bad("a duration such as 60s or 500ms"),
             },
             "durability" => match &*value {
                 "fast" => self.fast = true,
@@ -229,20 +231,6 @@ impl PostgresConfig {
         };
         format!("postgres://{}/{database}", hosts.join(","))
     }
-}
-
-fn seconds(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let number: u64 = number.parse().ok()?;
-    let millis = match unit {
-        "ms" => number,
-        "s" => number.checked_mul(1_000)?,
-        "m" => number.checked_mul(60_000)?,
-        "h" => number.checked_mul(3_600_000)?,
-        _ => return None,
-    };
-    let day = Duration::from_secs(24 * 60 * 60);
-    Some(Duration::from_millis(millis)).filter(|length| !length.is_zero() && *length <= day)
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, Error> {

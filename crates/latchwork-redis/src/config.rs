@@ -257,11 +257,11 @@ impl RedisConfig {
                 Some(plain) => self.plain = plain,
                 None => return bad("true or false"),
             },
-            "max_ttl" => match seconds(&value) {
+            "max_ttl" => match address::duration(&value) {
                 Some(length) => self.max_ttl = Some(length),
                 None => return bad("a duration such as 60s or 500ms"),
             },
-            "deposed" => match seconds(&value) {
+            "deposed" => match address::duration(&value) {
                 Some(length) => self.deposed = Some(length),
                 None if matches!(&*value, "0" | "0s") => self.deposed = Some(Duration::ZERO),
                 None => return bad("a duration such as 17s or 0s"),
@@ -297,19 +297,6 @@ impl RedisConfig {
             Deployment::Cluster(nodes) => format!("redis{secure}+cluster://{}", list(nodes)),
         }
     }
-}
-
-fn seconds(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let number: u64 = number.parse().ok()?;
-    let millis = match unit {
-        "ms" => number,
-        "s" => number.checked_mul(1_000)?,
-        "m" => number.checked_mul(60_000)?,
-        "h" => number.checked_mul(3_600_000)?,
-        _ => return None,
-    };
-    Some(Duration::from_millis(millis)).filter(|length| !length.is_zero())
 }
 
 fn credentials(login: &str) -> Result<Credentials, Error> {

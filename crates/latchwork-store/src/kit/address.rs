@@ -1,6 +1,7 @@
 //! The common parts of the addresses of servers: hosts with ports, logins, and escapes.
 
 use std::fmt;
+use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
@@ -127,6 +128,20 @@ impl fmt::Debug for Login {
 pub fn decode(text: &str, what: &str) -> Result<String, Error> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(Into::into).map_err(|_| invalid(format!("store: {what} is not UTF-8")))
+}
+
+/// Reads a duration of an option: whole `ms`, `s`, `m` or `h`. `None` if it is not one, or zero.
+pub fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let number: u64 = number.parse().ok()?;
+    let millis = match unit {
+        "ms" => number,
+        "s" => number.checked_mul(1_000)?,
+        "m" => number.checked_mul(60_000)?,
+        "h" => number.checked_mul(3_600_000)?,
+        _ => return None,
+    };
+    Some(Duration::from_millis(millis)).filter(|duration| !duration.is_zero())
 }
 
 fn invalid(message: String) -> Error {
