@@ -28,11 +28,10 @@
 mod sqlx;
 mod tokio_postgres;
 
-use std::error::Error as StdError;
-use std::fmt;
 use std::time::Duration;
 
-use latchwork_store::{Error, ErrorKind, Fenced, FencingToken, Key};
+pub use latchwork_store::CheckError;
+use latchwork_store::{Fenced, FencingToken, Key};
 
 use crate::config::PostgresConfig;
 use crate::names::stored;
@@ -82,52 +81,6 @@ pub struct Fence {
     idle_limit: Duration,
 }
 
-/// Why a check has failed. In any case: do not write, and roll back.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum FenceError<E> {
-    /// A larger token was admitted for the resource: the lock has passed on to another holder.
-    Refused(Fenced),
-    /// The name of the resource is no key, or the token is none of a store.
-    Invalid(Error),
-    /// The database did not answer, or refused the statement. After a serialization error (SQLSTATE 40001) begin the
-    /// transaction again, with the same token, while the guard is held.
-    Database(E),
-}
-
-impl<E> FenceError<E> {
-    /// The token that was refused and the newest one, if the lock has passed on.
-    pub fn refused(&self) -> Option<Fenced> {
-        match self {
-            Self::Refused(fenced) => Some(*fenced),
-            Self::Invalid(_) | Self::Database(_) => None,
-        }
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for FenceError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(fenced) => write!(
-                f,
-                "refused: {fenced}, so another holder has the lock; roll the transaction back"
-            ),
-            Self::Invalid(error) => error.fmt(f),
-            Self::Database(error) => write!(f, "the token could not be checked: {error}"),
-        }
-    }
-}
-
-impl<E: StdError + 'static> StdError for FenceError<E> {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Refused(fenced) => Some(fenced),
-            Self::Invalid(error) => Some(error),
-            Self::Database(error) => Some(error),
-        }
-    }
-}
-
 impl Fence {
     /// The fences beside the table of locks that the address names. The data is in the same database.
     pub fn new(config: &PostgresConfig) -> Self {
@@ -152,10 +105,10 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// - [`Refused`](FenceError::Refused) if the lock has passed on. The transaction is still usable, so roll it back;
+    /// - [`Refused`](CheckError::Refused) if the lock has passed on. The transaction is still usable, so roll it back;
     ///   dropping it does that.
-    /// - [`Invalid`](FenceError::Invalid) for a name that is no key, or a token of 2^63 or more, which no store gives.
-    /// - [`Database`](FenceError::Database) if the database did not answer or refused. At isolation levels above
+    /// - [`Invalid`](CheckError::Invalid) for a name that is no key, or a token of 2^63 or more, which no store gives.
+    /// - [`Database`](CheckError::Database) if the database did not answer or refused. At isolation levels above
     ///   `READ COMMITTED` it is a serialization error if another token was admitted since the transaction began.
     ///
     /// # Cancel safety
@@ -166,25 +119,19 @@ impl Fence {
         transaction: &mut T,
         resource: &str,
         token: FencingToken,
-    ) -> Result<(), FenceError<T::Error>> {
-        let key = Key::new(resource).map_err(FenceError::Invalid)?;
+    ) -> Result<(), CheckError<T::Error>> {
+        let key = Key::new(resource).map_err(CheckError::Invalid)?;
         let (key, _) = stored(&key);
-        let number = i64::try_from(token.get()).map_err(|_| {
-            let message =
-                format!("token: {token} is 2^63 or more, and no store gives such a token");
-            FenceError::Invalid(
-                Error::new(ErrorKind::Invalid, message).next_step("give the token of a guard"),
-            )
-        })?;
+        let number = token.to_bigint().map_err(CheckError::Invalid)?;
         let limit = format!("{}ms", self.idle_limit.as_millis().clamp(1, 2_147_483_647));
         let admitted = transaction.admit(&self.admit, &key, number, &limit).await;
-        if admitted.map_err(FenceError::Database)? {
+        if admitted.map_err(CheckError::Database)? {
             return Ok(());
         }
         // The statement that has refused has locked the row: this reads what it has compared.
         let newest = transaction.newest(&self.newest, &key).await;
-        let newest = newest.map_err(FenceError::Database)?.unwrap_or_default();
+        let newest = newest.map_err(CheckError::Database)?.unwrap_or_default();
         let newest = FencingToken::from_raw(newest.unsigned_abs());
-        Err(FenceError::Refused(Fenced { refused: token, newest }))
+        Err(CheckError::Refused(Fenced { refused: token, newest }))
     }
 }

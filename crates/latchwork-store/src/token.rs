@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::error::{Error, ErrorKind};
+
 /// Bits of a token that count handovers within one hold of the store's grant.
 const HANDOVER_BITS: u32 = 10;
 
@@ -53,6 +55,19 @@ impl FencingToken {
     /// Returns the number to store and compare.
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// Returns the number for a signed 64-bit column.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a number of 2^63 or more, which no store gives.
+    pub fn to_bigint(self) -> Result<i64, Error> {
+        i64::try_from(self.0).map_err(|_| {
+            let message = format!("token: {self} is 2^63 or more, and no store gives such a token");
+            Error::new(ErrorKind::Invalid, message)
+                .next_step("give the token of a guard, as `Guard::token` returns it")
+        })
     }
 
     /// Creates a token from the number that [`get`](Self::get) returned.

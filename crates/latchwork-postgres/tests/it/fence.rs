@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::common::*;
 use latchwork_postgres::PostgresConfig;
-use latchwork_postgres::fence::{Fence, FenceError};
+use latchwork_postgres::fence::{CheckError, Fence};
 use latchwork_services::PostgresServer;
 use latchwork_store::FencingToken;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
@@ -148,7 +148,7 @@ fn a_smaller_token_is_refused_and_an_equal_one_admitted() {
         assert_eq!((fenced.refused, fenced.newest), (token(4), token(5)));
         fence.check(&mut transaction, "another", token(1)).await.unwrap();
         let error = fence.check(&mut transaction, "", token(1)).await.unwrap_err();
-        assert!(matches!(error, FenceError::Invalid(_)), "{error}");
+        assert!(matches!(error, CheckError::Invalid(_)), "{error}");
         drop(transaction);
         // The limit ends with the transaction.
         let row = client.query_one("SHOW idle_in_transaction_session_timeout", &[]).await.unwrap();

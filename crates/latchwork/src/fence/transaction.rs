@@ -10,11 +10,12 @@ mod sqlx;
 mod tokio_postgres;
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::future::Future;
 
-use super::sql::{Dialect, Fences, bigint};
+use super::sql::{Dialect, Fences};
 use latchwork_store::{Error, ErrorKind, Fenced, FencingToken};
+
+pub use latchwork_store::CheckError;
 
 use client::Statements;
 
@@ -57,52 +58,6 @@ pub trait Transaction: Statements {}
 
 impl<T: Statements> Transaction for T {}
 
-/// Why a check failed. Do not write, and roll back the transaction.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum CheckError<E> {
-    /// A larger token was admitted for the resource: another holder has superseded this one.
-    Refused(Fenced),
-    /// The token is no token of a store, or the statements are for another database.
-    Invalid(Error),
-    /// The database did not answer, or refused the statement. After a serialization error (SQLSTATE
-    /// 40001), begin the transaction again, with the same token, while the guard is held.
-    Database(E),
-}
-
-impl<E> CheckError<E> {
-    /// Returns the refused token and the newest one, if the holder was superseded.
-    pub fn refused(&self) -> Option<Fenced> {
-        match self {
-            Self::Refused(fenced) => Some(*fenced),
-            Self::Invalid(_) | Self::Database(_) => None,
-        }
-    }
-}
-
-impl<E: fmt::Display> fmt::Display for CheckError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(fenced) => write!(
-                f,
-                "refused: {fenced}, so another holder has the lock; roll the transaction back"
-            ),
-            Self::Invalid(error) => error.fmt(f),
-            Self::Database(error) => write!(f, "the token could not be checked: {error}"),
-        }
-    }
-}
-
-impl<E: StdError + 'static> StdError for CheckError<E> {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Refused(fenced) => Some(fenced),
-            Self::Invalid(error) => Some(error),
-            Self::Database(error) => Some(error),
-        }
-    }
-}
-
 impl Fences {
     /// Admits a token in this transaction unless a larger one was admitted for the resource, and
     /// stores it.
@@ -131,9 +86,9 @@ impl Fences {
         resource: &str,
         token: FencingToken,
     ) -> Result<(), CheckError<T::Error>> {
-        self.check_fits(token).map_err(CheckError::Invalid)?;
+        let number = self.column_value(token).map_err(CheckError::Invalid)?;
         let admit = self.admit().text;
-        let rows = transaction.admit(&admit, resource, bigint(token)).await;
+        let rows = transaction.admit(&admit, resource, number).await;
         if rows.map_err(CheckError::Database)? > 0 {
             return Ok(());
         }
@@ -144,19 +99,13 @@ impl Fences {
         Err(CheckError::Refused(Fenced { refused: token, newest }))
     }
 
-    fn check_fits(&self, token: FencingToken) -> Result<(), Error> {
+    fn column_value(&self, token: FencingToken) -> Result<i64, Error> {
         if self.dialect() != Dialect::PostgreSql {
             let message =
                 format!("dialect: {:?}, but the transaction is PostgreSQL's", self.dialect());
             return Err(Error::new(ErrorKind::Invalid, message)
                 .next_step("make the fences with Dialect::PostgreSql"));
         }
-        if i64::try_from(token.get()).is_err() {
-            let message =
-                format!("token: {token} is 2^63 or more, and no store gives such a token");
-            return Err(Error::new(ErrorKind::Invalid, message)
-                .next_step("give the token of a guard, as `Guard::token` returns it"));
-        }
-        Ok(())
+        token.to_bigint()
     }
 }
