@@ -57,11 +57,7 @@ impl<'a> Entry<'a> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        Self::inside(name, move |tasks, length| sample(runtime, tasks, length, &cycles))
-    }
-
-    fn inside(name: &'static str, mut sample: impl FnMut(usize, Duration) -> Sample + 'a) -> Self {
-        Self::new(name, move |tasks, length| Ok(sample(tasks, length)))
+        Self::new(name, move |tasks, length| Ok(sample(runtime, tasks, length, &cycles)))
     }
 
     fn new(name: &'static str, sample: impl FnMut(usize, Duration) -> Taken + 'a) -> Self {

@@ -87,19 +87,23 @@ async fn bare_cycles(bare: Bare, folder: &str, mut goes_on: impl FnMut() -> bool
 }
 
 /// A quarter more than the other client of this language, half as much again as the rest.
-fn goal(kind: &Kind, _tasks: usize) -> Option<Goal> {
+fn goal(kind: &Kind) -> Option<Goal> {
     let least = if kind.name == ZOOKEEPER_CLIENT.name { 1.25 } else { 1.5 };
     (!kind.is_ours()).then(|| Goal::at_least(least))
 }
 
 pub(crate) fn contend() -> Outcome {
     let kinds = vec![LATCHWORK, LATCHWORK_HANDOVER, ZOOKEEPER_CLIENT, CURATOR, KAZOO];
-    contest::run(&start()?, kinds, contest::APART, (3, Duration::from_secs(3)), goal)
+    contest::run(&start()?, kinds, contest::APART, (3, Duration::from_secs(3)), |kind, _| {
+        goal(kind)
+    })
 }
 
 pub(crate) fn local() -> Outcome {
     let kinds = vec![LATCHWORK_HANDOVER, LATCHWORK, ZOOKEEPER_CLIENT, CURATOR, KAZOO];
-    contest::run(&start()?, kinds, contest::LOCAL, (3, Duration::from_secs(2)), goal)
+    contest::run(&start()?, kinds, contest::LOCAL, (3, Duration::from_secs(2)), |kind, _| {
+        goal(kind)
+    })
 }
 
 pub(crate) fn handoff() -> Outcome {
