@@ -20,7 +20,21 @@ fn finding<'a>(report: &'a Value, code: &str) -> &'a Value {
     all.find(|finding| finding["code"] == code).unwrap_or_else(|| panic!("{code}: {report}"))
 }
 
-fn at(url: &str, args: &[&str]) -> Finished {
+/// Each problem has a consequence and, if it is more than information, a remedy.
+pub(crate) fn explains_its_findings(report: &Value) {
+    for one in report["findings"].as_array().unwrap() {
+        let said = |field: &str| !one[field].as_str().unwrap().is_empty();
+        assert!(said("found"), "{one}");
+        match one["severity"].as_str().unwrap() {
+            "ok" => assert!(!said("consequence") && !said("remedy"), "{one}"),
+            "info" => assert!(said("consequence"), "{one}"),
+            _ => assert!(said("consequence") && said("remedy"), "{one}"),
+        }
+    }
+}
+
+/// Runs a command of its own on a store by its address.
+pub(crate) fn at(url: &str, args: &[&str]) -> Finished {
     let store = Store::new();
     let mut all = vec!["--store", url];
     all.extend(args);
@@ -38,15 +52,7 @@ fn doctor_names_consequence_and_remedy_of_each_problem() {
     for code in ["directory", "rights", "usable", "sessions", "records", "boot-clock"] {
         assert_eq!(finding(&report, code)["severity"], "ok", "{report}");
     }
-    for one in report["findings"].as_array().unwrap() {
-        let said = |field: &str| !one[field].as_str().unwrap().is_empty();
-        assert!(said("found"), "{one}");
-        match one["severity"].as_str().unwrap() {
-            "ok" => assert!(!said("consequence") && !said("remedy"), "{one}"),
-            "info" => assert!(said("consequence"), "{one}"),
-            _ => assert!(said("consequence") && said("remedy"), "{one}"),
-        }
-    }
+    explains_its_findings(&report);
 }
 
 #[test]

@@ -2,16 +2,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
-use crate::common::{Finished, Holder, Running, Store};
+use crate::common::{Holder, Store};
+use crate::doctor::{at, explains_its_findings};
 use latchwork_services::{PostgresOptions, PostgresServer};
 use serde_json::Value;
-
-fn at(url: &str, args: &[&str]) -> Finished {
-    let store = Store::new();
-    let mut all = vec!["--store", url];
-    all.extend(args);
-    Running::start(store.latchwork(&all)).finish()
-}
 
 #[test]
 fn init_makes_what_run_needs_and_doctor_says_so() {
@@ -27,15 +21,7 @@ fn init_makes_what_run_needs_and_doctor_says_so() {
     let fit = at(&url, &["--json", "doctor"]);
     assert_eq!(fit.code(), 0, "{fit:?}");
     let report: Value = serde_json::from_str(&fit.stdout).unwrap();
-    for one in report["findings"].as_array().unwrap() {
-        let said = |field: &str| !one[field].as_str().unwrap().is_empty();
-        assert!(said("found"), "{one}");
-        match one["severity"].as_str().unwrap() {
-            "ok" => assert!(!said("consequence") && !said("remedy"), "{one}"),
-            "info" => assert!(said("consequence"), "{one}"),
-            _ => assert!(said("consequence") && said("remedy"), "{one}"),
-        }
-    }
+    explains_its_findings(&report);
 }
 
 #[test]

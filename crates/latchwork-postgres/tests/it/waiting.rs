@@ -3,7 +3,25 @@
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use latchwork_store::{Backend, Linger, Released, Wake};
+use latchwork_services::PostgresServer;
+use latchwork_store::{Backend, Claim, Linger, Released, Wake};
+
+/// Releases a key when two wait for it, and says how long after that the acquire of one of them takes.
+async fn handed_on<T>(
+    server: &PostgresServer,
+    holder: &Bare,
+    held: &Claim,
+    acquires: impl Future<Output = T>,
+) -> Duration {
+    let release = async {
+        until(server, "SELECT count(*) FROM latchwork_line", |n| n == "2").await;
+        tokio::time::sleep(300 * MS).await;
+        holder.released(held).await;
+        Instant::now()
+    };
+    let (_, released) = tokio::join!(acquires, release);
+    released.elapsed()
+}
 
 /// H131: a waiter holds a connection of the pool, or a transaction, for as long as it waits.
 #[test]
@@ -82,14 +100,7 @@ fn h133_a_dead_waiter_is_passed_over() {
         drop(dead);
         until(&server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", |n| n == "0")
             .await;
-        let release = async {
-            until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "2").await;
-            tokio::time::sleep(300 * MS).await;
-            holder.released(&held).await;
-            Instant::now()
-        };
-        let (_, released) = tokio::join!(next.acquired(&second), release);
-        let took = released.elapsed();
+        let took = handed_on(&server, &holder, &held, next.acquired(&second)).await;
         assert!(took < 1_800 * MS, "{took:?}: it waits for no probation of the dead");
     });
 }
@@ -105,14 +116,7 @@ fn a_waiter_that_never_comes_costs_the_next_its_patience() {
         holder.granted(&held).await;
         let (first, second) = (like(&held), like(&held));
         silent.blocked(&first).await;
-        let release = async {
-            until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "2").await;
-            tokio::time::sleep(300 * MS).await;
-            holder.released(&held).await;
-            Instant::now()
-        };
-        let (_, released) = tokio::join!(next.acquired(&second), release);
-        let took = released.elapsed();
+        let took = handed_on(&server, &holder, &held, next.acquired(&second)).await;
         assert!((1_900 * MS..5 * SEC).contains(&took), "{took:?}");
     });
 }
