@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::exit;
 
-pub(crate) use self::when::{Done, opens_by_reset};
+pub(crate) use self::when::{Done, is_done, opens_by_reset};
 
 /// Prints an error of the command line, as JSON if the command line asks for JSON.
 pub(crate) fn usage(error: &clap::Error) {

@@ -7,7 +7,7 @@ use latchwork::store::{Key, Mode, Party, Snapshot};
 use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
 
 use crate::args::LockArgs;
-use crate::output::{Done, opens_by_reset};
+use crate::output::{Done, is_done, opens_by_reset};
 use crate::process::hold::Hold;
 
 /// Takes the locks as the command line asks.
@@ -65,7 +65,7 @@ async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
     };
     for name in &args.names {
         let Ok(seen) = manager.inspect(name).await else { continue };
-        if seen.holders.is_empty() && seen.linger.is_some() {
+        if is_done(&seen) {
             let done = Done::of(&seen).sentence(wall_time(), None);
             let step = opens_by_reset(seen.key.as_str());
             return error(format!("not free: {done}")).key(&seen.key).next_step(step);

@@ -10,7 +10,7 @@ use super::{Place, key_of};
 use crate::args::ReleaseArgs;
 use crate::exit;
 use crate::keeper::hold_id::{Answer, HoldId, Wish};
-use crate::output::Output;
+use crate::output::{Output, is_done};
 
 /// Evicts the holders, and moves the token on so that they are fenced.
 pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
@@ -26,7 +26,7 @@ pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Er
         let released = manager.force_release(name).await?;
         let mut closed = None;
         if released.evicted.is_empty() {
-            closed = Some(manager.inspect(name).await?).filter(|seen| seen.linger.is_some());
+            closed = Some(manager.inspect(name).await?).filter(is_done);
         }
         let (evicted, token) = (&released.evicted, released.token);
         code = code.max(output.released(&place.key(name), evicted, token, closed.as_ref()));

@@ -5,6 +5,7 @@ use latchwork::Error;
 use super::Place;
 use crate::args::StatusArgs;
 use crate::exit;
+use crate::output::is_done;
 
 /// Prints one word, and exits with the code for it.
 pub(crate) async fn run(args: &StatusArgs, place: &Place) -> Result<u8, Error> {
@@ -19,7 +20,7 @@ pub(crate) async fn run(args: &StatusArgs, place: &Place) -> Result<u8, Error> {
     };
     let (word, code) = match &seen {
         Some(seen) if !seen.holders.is_empty() => ("held", exit::HELD),
-        Some(seen) if seen.linger.is_some() => ("done", exit::DONE),
+        Some(seen) if is_done(seen) => ("done", exit::DONE),
         _ => ("free", exit::FREE),
     };
     Ok(match place.output.status(&args.name, word, seen.as_ref()) {

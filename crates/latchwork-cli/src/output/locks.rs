@@ -10,7 +10,7 @@ use latchwork::{FencingToken, Leader};
 use serde_json::json;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Done, Output, coarse, line, millis, opens_by_reset, plain, to_stderr};
+use super::{Done, Output, coarse, is_done, line, millis, opens_by_reset, plain, to_stderr};
 
 impl Output {
     /// `ls`: all of them.
@@ -47,7 +47,7 @@ impl Output {
         if self.quiet {
             return 0;
         }
-        let closed = seen.filter(|seen| seen.holders.is_empty() && seen.linger.is_some());
+        let closed = seen.filter(|seen| is_done(seen));
         if self.json {
             let by = closed.and_then(|closed| closed.closed_by.as_ref());
             let left = closed.and_then(|closed| closed.linger).map(millis);

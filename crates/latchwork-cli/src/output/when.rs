@@ -25,6 +25,11 @@ pub(crate) struct Done {
     pub(crate) left: Option<Duration>,
 }
 
+/// Whether nobody holds a key and it is closed: `once` has done it.
+pub(crate) fn is_done(seen: &Snapshot) -> bool {
+    seen.holders.is_empty() && seen.linger.is_some()
+}
+
 impl Done {
     /// What is known of the end of the holder that closed a key.
     pub(crate) fn of(seen: &Snapshot) -> Self {
