@@ -180,7 +180,7 @@ impl Line {
 
     /// Judges a place that has not been told yet that it holds the key.
     pub(crate) fn admission_of_waiter(&self, me: usize) -> Admission {
-        let alone = matches!(self.places[me].mode, Mode::Exclusive | Mode::Write);
+        let alone = self.places[me].mode.is_alone();
         if !alone && let Some(closed) = self.closed() {
             return closed;
         }

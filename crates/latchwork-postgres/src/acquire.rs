@@ -66,8 +66,7 @@ impl Store {
         let waits = self.listener.find(claim.id).is_some();
         // The free try would most likely find a queue.
         let is_busy = claim.waits && self.busy.has(&claim.key, self.access.io.now());
-        let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
-        if is_alone
+        if claim.mode.is_alone()
             && !waits
             && !is_busy
             && let Some(grant) = self.take(&seat, claim).await?

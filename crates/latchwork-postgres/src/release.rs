@@ -1,6 +1,6 @@
 //! Releases, and the messages to those who come next.
 
-use latchwork_store::{BackendError, Claim, Linger, Mode, Released};
+use latchwork_store::{BackendError, Claim, Linger, Released};
 
 use crate::acquire::micros;
 use crate::backend::Store;
@@ -20,8 +20,7 @@ impl Store {
         let (seat, may_land) = self.pool.seat_after(claim.id).await?;
         let (key, name) = stored(&claim.key);
         let id = Uuid::from(claim.id);
-        let is_alone = matches!(claim.mode, Mode::Exclusive | Mode::Write);
-        if is_alone && !has_waited && !may_land && linger == Linger::None {
+        if claim.mode.is_alone() && !has_waited && !may_land && linger == Linger::None {
             let rows = seat.ask(Ask::Free, &[&key, &id], None).await?;
             if let Some(row) = rows.first() {
                 self.access.orphans.remove(claim.id);

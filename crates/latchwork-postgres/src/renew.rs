@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Mode, Renewal};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Renewal};
 use tokio_postgres::Row;
 
 use crate::acquire::micros;
@@ -55,8 +55,7 @@ impl Store {
             Err(error) => return claims.iter().map(|_| Err(error.clone())).collect(),
         };
         let mut answers: Vec<Option<Answer>> = claims.iter().map(|_| None).collect();
-        let is_alone = |claim: &Claim| matches!(claim.mode, Mode::Exclusive | Mode::Write);
-        let alone: Vec<usize> = (0..claims.len()).filter(|i| is_alone(&claims[*i])).collect();
+        let alone: Vec<usize> = (0..claims.len()).filter(|i| claims[*i].mode.is_alone()).collect();
         self.ask_for(&seat, Ask::Renew, claims, &alone, &mut answers).await;
         // The others, and those that the first statement has not found: it sees the tables as they were when it
         // began, and passes over what is locked.

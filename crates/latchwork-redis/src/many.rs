@@ -9,7 +9,6 @@ use crate::combine::Combined;
 use crate::free::FreeRequest;
 use crate::link::Link;
 use crate::scripted::Scripted;
-use crate::value::is_alone;
 
 impl Scripted {
     /// The connection, if several claims may share a command on it.
@@ -44,7 +43,7 @@ impl Scripted {
             match self.names(claim) {
                 Ok(names) => {
                     if link.facts.set_nx_get
-                        && is_alone(claim.mode)
+                        && claim.mode.is_alone()
                         && self.store.pushes.find(claim.id).is_none()
                         && !self.crowds.is_crowded(&names)
                     {
@@ -89,7 +88,7 @@ impl Scripted {
         let (mut short, mut requests) = (Vec::new(), Vec::new());
         for (index, claim) in claims.iter().enumerate() {
             // One that has waited is released by itself, and one whose key had a line.
-            if is_alone(claim.mode)
+            if claim.mode.is_alone()
                 && pushes.find(claim.id).is_none()
                 && let Ok(names) = self.store.topology.names(&claim.key)
                 && !self.crowds.is_crowded(&names)

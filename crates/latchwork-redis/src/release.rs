@@ -16,7 +16,7 @@ use crate::push::Unclaimed;
 use crate::scripted::{PROBATION, Scripted, millis};
 use crate::scripts::WARN;
 use crate::topology::Route;
-use crate::value::{is_alone, stored};
+use crate::value::stored;
 
 /// How long a release waits for calls that serve the rest of the line.
 const REST_LIMIT: Duration = Duration::from_millis(200);
@@ -88,7 +88,7 @@ impl Scripted {
             waited = self.store.pushes.close(claim.id);
         }
         let mut route = topology.route(names.slot()).await?;
-        let simple = is_alone(claim.mode) && linger == Linger::None;
+        let simple = claim.mode.is_alone() && linger == Linger::None;
         if simple
             && may_be_free
             && !waited

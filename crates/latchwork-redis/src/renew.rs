@@ -13,7 +13,7 @@ use crate::names::Names;
 use crate::scripted::{Scripted, millis};
 use crate::scripts::RENEW;
 use crate::topology::Route;
-use crate::value::{is_alone, letter};
+use crate::value::letter;
 
 /// How much longer than the first of several nodes the others may take to answer a renewal.
 const GRACE: Duration = Duration::from_millis(250);
@@ -49,7 +49,7 @@ impl Scripted {
                 Err(error) => answers[index] = Some(Err(error)),
                 Ok(names) => {
                     let slot = names.slot();
-                    let work = if is_alone(claim.mode) { 1 } else { MEMBER };
+                    let work = if claim.mode.is_alone() { 1 } else { MEMBER };
                     // Counters are one for a namespace, so a group has one namespace too.
                     let fits = |group: &&mut Group| {
                         group.slot == slot
@@ -131,7 +131,7 @@ impl Scripted {
                 let mut renewals = Vec::new();
                 for member in group {
                     let claim = &claims[member.0];
-                    let bare = is_alone(claim.mode) && claim.floor == 0;
+                    let bare = claim.mode.is_alone() && claim.floor == 0;
                     let one = std::slice::from_ref(member);
                     let renewal = self.renew_together(&mut route, one, claims, bare).await;
                     renewals.push(renewal.map_err(BackendError::from).and_then(only));

@@ -19,7 +19,7 @@ use crate::push::{Expected, Mailbox, Unclaimed};
 use crate::release::Calls;
 use crate::scripts::Chosen;
 use crate::topology::Route;
-use crate::value::{head, is_alone, letter, stored, up_to_id};
+use crate::value::{head, letter, stored, up_to_id};
 
 /// A pushed grant lasts at least so long until it is renewed.
 pub(crate) const PROBATION: Duration = Duration::from_secs(2);
@@ -81,7 +81,7 @@ impl Scripted {
     ) -> Result<Attempt, BackendError> {
         let known = self.store.pushes.find(claim.id);
         if known.is_none()
-            && is_alone(claim.mode)
+            && claim.mode.is_alone()
             && route.link().facts.set_nx_get
             && !self.crowds.is_crowded(names)
             && let Some(attempt) = self.take_free(route, names, claim).await?
@@ -128,7 +128,7 @@ impl Scripted {
         let mut calls = Calls::default();
         let mut warn = false;
         let mut short = None;
-        if kind == "f" && known.is_none() && is_alone(claim.mode) && claim.ttl <= SHORT {
+        if kind == "f" && known.is_none() && claim.mode.is_alone() && claim.ttl <= SHORT {
             let (mode, probation) = (letter(claim.mode), millis(probation));
             let rest = format!("{mode}{probation:04}{process:<16}{nonce}{:020}{holder}", 0);
             short = self.enqueue(route, names, claim, &rest).await.transpose();

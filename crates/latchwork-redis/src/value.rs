@@ -66,11 +66,6 @@ pub(crate) fn letter(mode: Mode) -> &'static str {
     }
 }
 
-/// Whether claims of this mode hold their key alone.
-pub(crate) fn is_alone(mode: Mode) -> bool {
-    matches!(mode, Mode::Exclusive | Mode::Write)
-}
-
 /// What a key's own value says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Held {

@@ -134,6 +134,11 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Returns whether no other claim can hold the key beside a claim of this mode.
+    pub const fn is_alone(self) -> bool {
+        matches!(self, Mode::Exclusive | Mode::Write)
+    }
+
     /// Returns the kind of lock that a claim of this mode makes of its key (B12).
     pub const fn shape(self) -> Shape {
         match self {

@@ -232,9 +232,8 @@ impl Line {
     /// count as holders, also if they came after the closing.
     pub(crate) fn holding_at(&self, now_ms: i64) -> Vec<bool> {
         let is_closed = self.closed_until(now_ms).is_some();
-        let alone = |place: &Place| matches!(place.mode, Mode::Exclusive | Mode::Write);
         let places = self.places.iter().zip(self.holding());
-        places.map(|(place, holds)| holds && !(is_closed && alone(place))).collect()
+        places.map(|(place, holds)| holds && !(is_closed && place.mode.is_alone())).collect()
     }
 
     /// How many claims in front do not hold the key.

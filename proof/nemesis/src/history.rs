@@ -111,7 +111,7 @@ impl Span {
 impl Attempt {
     /// Whether no other claim may be held beside it.
     pub fn excludes_all(&self) -> bool {
-        matches!(self.mode, Mode::Exclusive | Mode::Write)
+        self.mode.is_alone()
     }
 
     /// When it ceased to wait: it was granted, gave up, or its process was gone.

@@ -105,7 +105,7 @@ async fn no_token_is_used_twice(stage: Stage) {
             Mode::Permits { .. } => Mode::Permits { take: 1, of: 8 },
             other => other,
         };
-        let together = if matches!(mode, Mode::Exclusive | Mode::Write) { 1 } else { 8 };
+        let together = if mode.is_alone() { 1 } else { 8 };
         let mut held = Vec::new();
         for n in 0..together {
             let claim = stage.claim(mode);
