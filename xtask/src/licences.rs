@@ -35,6 +35,7 @@ const TWICE: &[(&str, &str)] = &[
     ("hashbrown", "tests: dashmap of the model, metrics-util, indexmap"),
     ("hashlink", SQLX),
     ("hmac", SQLX),
+    ("itertools", "ratatui is at 0.14; prost-derive, which runs at build time, is at 0.15"),
     ("md-5", SQLX),
     ("r-efi", "getrandom on UEFI; not built here"),
     ("rand", "tests: the model and metrics-util are at 0.9, proptest at 0.10; sqlx is at 0.8"),

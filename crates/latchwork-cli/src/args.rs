@@ -102,6 +102,10 @@ pub(crate) enum Command {
     /// List the locks that are held or waited for
     #[command(after_help = help::LS)]
     Ls(LsArgs),
+    /// Show all locks on the terminal, live
+    #[cfg(feature = "top")]
+    #[command(after_help = help::TOP)]
+    Top(TopArgs),
     /// Show who holds a lock and who waits for it
     #[command(after_help = help::SHOW)]
     Show(ShowArgs),
@@ -356,6 +360,15 @@ pub(crate) struct LsArgs {
     /// Print the list again at this interval, until a signal ends it
     #[arg(long, value_name = "TIME", value_parser = values::interval, num_args = 0..=1, require_equals = true, default_missing_value = "1s")]
     pub(crate) watch: Option<Duration>,
+}
+
+// `top`
+#[cfg(feature = "top")]
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Only names that begin with this text
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
 }
 
 // `show`

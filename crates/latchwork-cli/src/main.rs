@@ -11,6 +11,8 @@ mod news;
 mod output;
 mod process;
 mod store;
+#[cfg(feature = "top")]
+mod top;
 
 use clap::CommandFactory;
 

@@ -1,6 +1,6 @@
 //! The only place that prints: text for people, JSON for programs, names made harmless.
 
-mod locks;
+pub(crate) mod locks;
 mod progress;
 mod report;
 mod when;
@@ -17,6 +17,8 @@ use serde_json::{Map, Value, json};
 
 use crate::exit;
 
+#[cfg(feature = "top")]
+pub(crate) use self::when::moment_of_day;
 pub(crate) use self::when::{Done, is_done, opens_by_reset};
 
 /// Prints an error of the command line, as JSON if the command line asks for JSON.
@@ -75,6 +77,12 @@ impl Output {
     /// Whether `-v` was given.
     pub(crate) fn is_verbose(&self) -> bool {
         self.verbose
+    }
+
+    /// Whether programs read what is printed.
+    #[cfg(feature = "top")]
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
     }
 
     /// An error of the library.

@@ -11,6 +11,7 @@ Examples:
   latchwork status nightly && echo busy         is it held?
   latchwork show nightly                        its holder and its waiters
   latchwork ls --watch                          all locks in use, again each second
+  latchwork top                                 all locks in use, live on the terminal
   latchwork doctor                              can the store keep locks safely?
 
 The store is the first that is given: --store, --store-file, LATCHWORK_STORE,
@@ -147,6 +148,25 @@ Examples:
   latchwork ls
   latchwork --json ls shop/
   latchwork ls --watch=5s";
+
+#[cfg(feature = "top")]
+pub(super) const TOP: &str = "\
+Each row is a lock: its name, its kind, its holder, how long it has been held, its token,
+the time left of its ttl, and how many wait for it. The bar drains to the end of the
+ttl, and a renewal fills it. Below the table are the holders and the queue of the
+selected lock. The key ? lists the keys; q quits.
+
+`top` reads all locks once a second. With many locks, or a slow store, it reads them less
+often, so that it reads at most 1,000 locks a second and spends at most a tenth of the
+time on it; the locks on the screen are still read each second. It takes no lock and
+changes nothing. While the store does not answer, it says so and asks again.
+
+With NO_COLOR in the environment, it uses no colour. In a script, use `ls --watch`.
+
+Examples:
+  latchwork top
+  latchwork top shop/
+  latchwork --store redis://locks top";
 
 pub(super) const SHOW: &str = "\
 Examples:

@@ -18,6 +18,8 @@ mod release;
 mod run;
 mod show;
 mod status;
+#[cfg(feature = "top")]
+mod top;
 mod under_lock;
 mod variables;
 
@@ -161,6 +163,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Once(args) => once::run(args, &place).await,
             Command::Elect(args) => elect::run(args, &place).await,
             Command::Ls(args) => ls::run(args, &place).await,
+            #[cfg(feature = "top")]
+            Command::Top(args) => top::run(args, &place).await,
             Command::Show(args) => show::run(args, &place).await,
             Command::Status(args) => status::run(args, &place).await,
             Command::Release(args) => release::by_force(args, &place).await,
@@ -193,6 +197,8 @@ fn failed(output: &Output, error: &Error) -> u8 {
 fn takes_or_sees_locks(command: &Command) -> bool {
     match command {
         Command::Run(_) | Command::Hold(_) | Command::Once(_) | Command::Elect(_) => true,
+        #[cfg(feature = "top")]
+        Command::Top(_) => true,
         Command::Ls(_) | Command::Show(_) | Command::Status(_) | Command::Release(_) => true,
         Command::Doctor | Command::Init | Command::Attach(_) => false,
         Command::Completions(_) | Command::Man(_) => false,

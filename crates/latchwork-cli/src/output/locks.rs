@@ -194,7 +194,7 @@ fn snapshot_text(one: &Snapshot) -> String {
 }
 
 /// `done 01:00:14 UTC by web-2, next run possible in 14h`, of a key that is closed.
-fn done_text(one: &Snapshot) -> String {
+pub(crate) fn done_text(one: &Snapshot) -> String {
     plain(&Done::of(one).sentence(wall_time(), None))
 }
 
@@ -206,15 +206,6 @@ fn rows(all: &[Snapshot]) -> String {
 
 fn row(one: &Snapshot) -> [String; 6] {
     let first = one.holders.first();
-    let holder = match (first, one.holders.len()) {
-        (None, _) if one.linger.is_some() => match &one.closed_by {
-            Some(by) if !by.shown().is_empty() => format!("(done by {})", plain(&by.shown())),
-            _ => "(done)".to_owned(),
-        },
-        (None, _) => "(nobody)".to_owned(),
-        (Some(party), 1) => plain(&party.holder.shown()),
-        (Some(party), all) => format!("{} and {} more", plain(&party.holder.shown()), all - 1),
-    };
     let token = first.and_then(|party| party.token).unwrap_or(one.token);
     let left = first.and_then(|party| party.remaining).or(one.linger);
     let closed_at = one.closed_by.as_ref().and_then(|by| by.closed_at);
@@ -224,7 +215,7 @@ fn row(one: &Snapshot) -> [String; 6] {
     };
     [
         plain(one.key.as_str()),
-        holder,
+        holder_cell(one),
         if token == 0 { "-".to_owned() } else { token_text(token) },
         or_dash(age),
         or_dash(left),
@@ -232,11 +223,25 @@ fn row(one: &Snapshot) -> [String; 6] {
     ]
 }
 
+/// The first holder, and how many more there are.
+pub(crate) fn holder_cell(one: &Snapshot) -> String {
+    match (one.holders.first(), one.holders.len()) {
+        (None, _) if one.linger.is_some() => match &one.closed_by {
+            Some(by) if !by.shown().is_empty() => format!("(done by {})", plain(&by.shown())),
+            _ => "(done)".to_owned(),
+        },
+        (None, _) => "(nobody)".to_owned(),
+        (Some(party), 1) => plain(&party.holder.shown()),
+        (Some(party), all) => format!("{} and {} more", plain(&party.holder.shown()), all - 1),
+    }
+}
+
 fn or_dash(length: Option<Duration>) -> String {
     length.map_or_else(|| "-".to_owned(), coarse)
 }
 
-fn party_text(party: &Party) -> String {
+/// A claim: its holder, and what it takes.
+pub(crate) fn party_text(party: &Party) -> String {
     let mut text = plain(&party.holder.shown());
     match party.mode {
         Mode::Exclusive => {}
@@ -250,7 +255,7 @@ fn party_text(party: &Party) -> String {
 }
 
 /// The token that a holder of the store's grant was given.
-fn token_text(grant: u64) -> String {
+pub(crate) fn token_text(grant: u64) -> String {
     FencingToken::from_grant(grant).to_string()
 }
 

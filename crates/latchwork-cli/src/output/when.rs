@@ -61,6 +61,12 @@ impl Done {
     }
 }
 
+/// A time since 1970 as the clock shows it in UTC, and its date unless that is today.
+#[cfg(feature = "top")]
+pub(crate) fn moment_of_day(at: Duration, now: Duration) -> Option<String> {
+    clock_time(at, now, None)
+}
+
 /// `02:00:14`, and the date before it unless that is today; in UTC with ` UTC` behind it. `None` for a time that
 /// no calendar has.
 ///

@@ -53,6 +53,12 @@ impl Signals {
         Ok(())
     }
 
+    /// Listens also to a stop and to its end, which a program that has the whole terminal has to know.
+    #[cfg(feature = "top")]
+    pub(crate) fn add_stops(&mut self) -> io::Result<()> {
+        self.listen(&[Signal::TSTP, Signal::CONT, Signal::QUIT])
+    }
+
     fn listen(&mut self, which: &[Signal]) -> io::Result<()> {
         for &one in which {
             if !is_ignored(one) {

@@ -32,4 +32,8 @@ mod show;
 mod store_choice;
 mod surroundings;
 mod terminal;
+#[cfg(feature = "top")]
+mod top;
+#[cfg(feature = "top")]
+mod top_terminal;
 mod zookeeper;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, ioctl_tiocsctty, setsid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::tcgetpgrp;
+use rustix::termios::{Termios, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
 use super::{SOON, Store, eventually, pid};
 
@@ -30,6 +30,8 @@ pub struct Terminal {
 struct Screen {
     text: Mutex<(String, bool)>,
     news: Condvar,
+    /// What a person sees: the same bytes, as a terminal draws them.
+    picture: Mutex<vt100::Parser>,
 }
 
 impl Terminal {
@@ -76,6 +78,9 @@ impl Terminal {
             let mut bytes = [0; 4096];
             loop {
                 let count = eyes.read(&mut bytes).unwrap_or(0);
+                let Ok(mut picture) = shown.picture.lock() else { return };
+                picture.process(&bytes[..count]);
+                drop(picture);
                 let Ok(mut text) = shown.text.lock() else { return };
                 text.0.push_str(&String::from_utf8_lossy(&bytes[..count]));
                 text.1 = count == 0;
@@ -161,6 +166,50 @@ impl Terminal {
     /// Everything shown until now.
     pub fn shown(&self) -> String {
         self.screen.text.lock().unwrap().0.clone()
+    }
+
+    /// Makes the terminal this large, as a person does who drags a corner of its window.
+    pub fn resize(&mut self, rows: u16, columns: u16) {
+        let mut picture = self.screen.picture.lock().unwrap();
+        picture.set_size(rows.try_into().unwrap(), columns.try_into().unwrap());
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.keyboard, size).unwrap();
+    }
+
+    /// What a person sees now.
+    pub fn picture(&self) -> vt100::Screen {
+        self.screen.picture.lock().unwrap().screen().clone()
+    }
+
+    /// Waits until a person sees what is wanted.
+    #[track_caller]
+    pub fn sees<T>(&self, what: &str, mut wanted: impl FnMut(&vt100::Screen) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            let picture = self.picture();
+            if let Some(found) = wanted(&picture) {
+                return found;
+            }
+            assert!(start.elapsed() < 2 * SOON, "no {what} on\n{}", picture.contents());
+            thread::sleep(SOON / 1_000);
+        }
+    }
+
+    /// Waits until a person sees this text.
+    #[track_caller]
+    pub fn sees_text(&self, text: &str) {
+        self.sees(text, |screen| screen.contents().contains(text).then_some(()));
+    }
+
+    /// Waits until a person sees this text no more.
+    #[track_caller]
+    pub fn sees_no(&self, text: &str) {
+        self.sees("end of it", |screen| (!screen.contents().contains(text)).then_some(()));
+    }
+
+    /// How the terminal treats keys and output.
+    pub fn modes(&self) -> Termios {
+        tcgetattr(&self.keyboard).unwrap()
     }
 
     /// The shell's own process group.
