@@ -18,6 +18,7 @@ const MAPPED: &[&str] = &[
     "crates/latchwork-etcd",
     "crates/latchwork-zookeeper",
     "crates/latchwork-postgres",
+    "crates/latchwork-serve",
     "crates/latchwork-cli",
 ];
 

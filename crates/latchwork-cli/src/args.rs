@@ -2,6 +2,8 @@
 
 mod help;
 mod separator;
+#[cfg(feature = "serve")]
+mod serve;
 mod values;
 
 use std::ffi::OsString;
@@ -14,6 +16,8 @@ use clap_complete::Shell;
 use rustix::process::Pid;
 
 pub(crate) use separator::verb;
+#[cfg(feature = "serve")]
+pub(crate) use serve::ServeArgs;
 pub(crate) use values::{OnLoss, Permits, duration, token, ttl};
 
 use crate::keeper::hold_id::HoldId;
@@ -121,6 +125,10 @@ pub(crate) enum Command {
     /// Prepare a new store before its first lock
     #[command(after_help = help::INIT)]
     Init,
+    /// Serve the locks over HTTP, to programs in other languages
+    #[cfg(feature = "serve")]
+    #[command(after_help = help::SERVE)]
+    Serve(ServeArgs),
     /// Print shell completions
     #[command(after_help = help::COMPLETIONS)]
     Completions(CompletionsArgs),

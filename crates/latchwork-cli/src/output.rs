@@ -58,9 +58,9 @@ pub(crate) fn fail_in_shell(code: u8) {
 /// How to print.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    json: bool,
-    verbose: bool,
-    quiet: bool,
+    pub(crate) json: bool,
+    pub(crate) verbose: bool,
+    pub(crate) quiet: bool,
 }
 
 impl Output {

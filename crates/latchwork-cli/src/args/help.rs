@@ -214,6 +214,20 @@ preparation.
 Examples:
   latchwork --store file:///srv/locks init";
 
+#[cfg(feature = "serve")]
+pub(super) const SERVE: &str = "\
+Clients take, renew and release locks by HTTP: docs/serve.md and GET /openapi.json describe
+it. On this machine they need no token; for other hosts the service demands TLS and tokens.
+SIGTERM stops it when the holds of its clients have ended, SIGHUP reads tokens and
+certificates again. The log goes to standard error, with --json as JSON.
+
+Examples:
+  latchwork serve
+  latchwork --store redis://locks serve --listen unix:/run/latchwork/http.sock
+  latchwork serve --listen 0.0.0.0:7117 --tls-cert cert.pem --tls-key key.pem --tokens tokens.json
+  curl -sX POST localhost:7117/v1/locks/nightly
+  curl -sX DELETE localhost:7117/v1/holds/$HOLD";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   latchwork completions bash > ~/.local/share/bash-completion/completions/latchwork

@@ -16,6 +16,8 @@ mod once;
 mod progress;
 mod release;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod show;
 mod status;
 #[cfg(feature = "top")]
@@ -148,6 +150,10 @@ pub(crate) fn run(cli: Cli) -> u8 {
     if let Command::Hold(args) = &cli.command {
         return hold::run(args, &place);
     }
+    #[cfg(feature = "serve")]
+    if let Command::Serve(args) = &cli.command {
+        return serve::run(args, &place);
+    }
     let runtime = match start_runtime(&output) {
         Ok(runtime) => runtime,
         Err(code) => return code,
@@ -171,6 +177,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Doctor => doctor::run(&place).await,
             Command::Init => init::run(&place).await,
             // Done above.
+            #[cfg(feature = "serve")]
+            Command::Serve(_) => Ok(0),
             Command::Hold(_) | Command::Attach(_) | Command::Completions(_) | Command::Man(_) => {
                 Ok(0)
             }
@@ -202,6 +210,8 @@ fn takes_or_sees_locks(command: &Command) -> bool {
         Command::Ls(_) | Command::Show(_) | Command::Status(_) | Command::Release(_) => true,
         Command::Doctor | Command::Init | Command::Attach(_) => false,
         Command::Completions(_) | Command::Man(_) => false,
+        #[cfg(feature = "serve")]
+        Command::Serve(_) => true,
     }
 }
 

@@ -28,6 +28,7 @@ mod postgres;
 mod recipes;
 mod redis;
 mod run;
+mod serve;
 mod show;
 mod store_choice;
 mod surroundings;

@@ -1,0 +1,61 @@
+//! `latchwork serve`: the locks over HTTP, for other languages and for people who want to see.
+
+use latchwork::Error;
+use latchwork_serve::{Detail, Settings, TlsFiles};
+use tokio::runtime::Builder;
+
+use super::{Place, failed};
+use crate::args::ServeArgs;
+use crate::exit;
+use crate::output::Output;
+
+/// Runs the service until a signal stops it.
+pub(crate) fn run(args: &ServeArgs, place: &Place) -> u8 {
+    let output = &place.output;
+    if args.print_openapi {
+        return output.raw(format!("{}\n", latchwork_serve::openapi()).as_bytes());
+    }
+    let runtime = match Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            output.fail("Broken", &format!("cannot start: {error}"));
+            return exit::BROKEN;
+        }
+    };
+    let done = runtime.block_on(serve(args, place));
+    // The process ends now. Holds that are left must not be released, because clients rely on them.
+    std::mem::forget(runtime);
+    match done {
+        Ok(()) => 0,
+        Err(error) => failed(output, &error),
+    }
+}
+
+async fn serve(args: &ServeArgs, place: &Place) -> Result<(), Error> {
+    place.tell();
+    super::refuse_a_store_of_one_process(&place.store)?;
+    let mut settings = Settings::new(place.store.address());
+    settings.namespace = place.namespace.clone();
+    settings.listen = args.listen.clone();
+    settings.tls = args
+        .tls_cert
+        .clone()
+        .zip(args.tls_key.clone())
+        .map(|(certificate, key)| TlsFiles { certificate, key });
+    settings.tokens = args.tokens.clone();
+    settings.require_token = args.require_token;
+    settings.allow_hosts = args.allow_host.clone();
+    settings.insecure_plain_http = args.insecure_plain_http;
+    settings.insecure_no_tokens = args.insecure_no_tokens;
+    settings.max_holds = args.max_holds;
+    settings.max_waiters = args.max_waiters;
+    settings.max_connections = args.max_connections;
+    settings.drain = args.drain;
+    settings.json = place.output.json;
+    settings.detail = match place.output {
+        Output { verbose: true, .. } => Detail::All,
+        Output { quiet: true, .. } => Detail::Quiet,
+        _ => Detail::Usual,
+    };
+    latchwork_serve::serve(settings, place.connect().await?).await
+}

@@ -1,0 +1,115 @@
+//! The life of a hold: granted, renewed, released, lost; and how long its client may rely on it.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Service;
+use super::client::AT_ONCE;
+use crate::common::{SOON, eventually};
+
+#[test]
+fn a_lock_over_http_excludes_others() {
+    let service = Service::start(&[]);
+    let first = service.lock("stock%2F42", r#"{"holder": "first"}"#);
+    let token: u64 = first.is(200).get("token").parse().unwrap();
+    assert_eq!(first.json()["locks"][0]["name"], "stock/42");
+    let refused = service.lock("stock%2F42", "{}");
+    refused.is(409).kind("TimedOut");
+    assert_eq!(refused.get("key"), "stock/42");
+    assert_eq!(refused.json()["lock"]["holders"][0]["holder"], "first");
+    // The command sees the same lock.
+    assert_eq!(service.store.output(&["status", "stock/42"]).code(), 0);
+    service.release(&first.get("hold")).is(200);
+    let second = service.lock("stock%2F42", "{}");
+    assert!(second.is(200).get("token").parse::<u64>().unwrap() > token);
+}
+
+#[test]
+fn a_renewal_gives_the_whole_ttl() {
+    let service = Service::start(&[]);
+    let hold = service.hold("x", r#"{"ttl_ms": 2000}"#);
+    // Longer than the ttl, and than the lease at the store.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(5) {
+        sleep(Duration::from_millis(300));
+        let renewed = service.renew(&hold);
+        assert_eq!(renewed.is(200).number("valid_for_ms"), 2000);
+    }
+    service.release(&hold).is(200);
+}
+
+#[test]
+fn a_hold_that_is_not_renewed_is_released() {
+    let service = Service::start(&[]);
+    let start = Instant::now();
+    let hold = service.hold("x", r#"{"ttl_ms": 1000, "holder": "first"}"#);
+    let second = service.lock("x", r#"{"wait_ms": 15000, "holder": "second"}"#);
+    second.is(200);
+    assert!(start.elapsed() >= Duration::from_secs(1), "released while its client relied on it");
+    service.renew(&hold).is(410).kind("Lost");
+    assert_eq!(service.renew(&hold).get("reason"), "not_renewed");
+    service.release(&hold).is(410).kind("Lost");
+}
+
+#[test]
+fn validity_counts_from_the_arrival() {
+    let service = Service::start(&[]);
+    let first = service.hold("x", "{}");
+    let waiting = service.wait_for("x", &[], r#"{"ttl_ms": 3000, "wait_ms": 20000}"#);
+    sleep(Duration::from_secs(1));
+    service.release(&first).is(200);
+    let since = waiting.since;
+    let answer = waiting.answer();
+    // The wait is part of it, for a client that counts from before it sent the request.
+    let valid = Duration::from_millis(answer.is(200).number("valid_for_ms"));
+    assert!(valid >= Duration::from_millis(3900), "{answer:?}");
+    assert!(valid <= Duration::from_secs(3) + since.elapsed() + SOON, "{answer:?}");
+    let shown = service.ask(&format!("GET /v1/holds/{}", answer.get("hold")), "");
+    assert!(shown.is(200).number("valid_for_ms") <= 3100, "{shown:?}");
+}
+
+#[test]
+fn a_release_may_be_repeated_and_a_loss_is_told() {
+    let service = Service::start(&[]);
+    let hold = service.hold("x", "{}");
+    service.release(&hold).is(200);
+    service.release(&hold).is(200);
+    service.renew(&hold).is(410).kind("Released");
+    service.release("00000000000000000000000000000000").is(404).kind("NotFound");
+    service.release("x").is(404).kind("NotFound");
+    let hold = service.hold("x", "{}");
+    assert_eq!(service.store.output(&["release", "--force", "x"]).code(), 0);
+    // The service learns of it at its next renewal.
+    let lost = eventually("the loss", || Some(service.renew(&hold)).filter(|it| it.status == 410));
+    lost.kind("Lost");
+    assert_eq!(lost.get("reason"), "taken");
+}
+
+#[test]
+fn a_cut_request_that_waits_leaves_nothing() {
+    let service = Service::start(&[]);
+    let hold = service.hold("x", "{}");
+    let waiting = service.wait_for("x", &[], r#"{"wait_ms": 60000}"#);
+    assert_eq!(service.waiters("x"), 1);
+    drop(waiting);
+    let start = Instant::now();
+    eventually("no waiter", || (service.waiters("x") == 0).then_some(()));
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    service.release(&hold).is(200);
+    assert!(!service.is_held("x"));
+}
+
+#[test]
+fn a_lock_outlives_the_service_that_is_killed() {
+    let service = Service::start(&[]);
+    let start = Instant::now();
+    let answer = service.lock("x", r#"{"ttl_ms": 4000}"#);
+    let valid = Duration::from_millis(answer.is(200).number("valid_for_ms"));
+    let service = service.restart(&[]);
+    // Its client relies on it yet, though the process that took it has died.
+    service.lock("x", "{}").is(409);
+    service.renew(&answer.get("hold")).is(404);
+    let next = service.lock("x", r#"{"ttl_ms": 4000, "wait_ms": 30000}"#);
+    next.is(200);
+    assert!(start.elapsed() >= valid, "{:?} of {valid:?}", start.elapsed());
+}

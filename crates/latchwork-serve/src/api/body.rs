@@ -1,0 +1,70 @@
+//! Reads the body of a request as JSON: bounded in size and time, with a clear error for anything else.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+use crate::time::at_most;
+
+/// The largest body: a name of 64 KiB fits in, also if each of its characters is escaped twice.
+pub(crate) const LARGEST: usize = 256 * 1024;
+
+/// How long a body may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The body, read as JSON. An empty body is an empty object.
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let (head, body) = request.into_parts();
+        let kind = head.headers.get(header::CONTENT_TYPE);
+        let is_json = kind.map(|kind| kind.to_str().is_ok_and(is_json));
+        let bytes = read(body).await?;
+        match is_json {
+            Some(true) => {}
+            None if bytes.is_empty() => {}
+            _ => {
+                let message = "Content-Type: the body must be application/json";
+                return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Invalid", message)
+                    .next_step("send the header Content-Type: application/json"));
+            }
+        }
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        serde_json::from_slice(text).map(Self).map_err(|error| {
+            ApiError::invalid(
+                format!("body: {error}"),
+                "correct the JSON; GET /openapi.json describes it",
+            )
+        })
+    }
+}
+
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
+    let Some(read) = at_most(PATIENCE, Limited::new(body, LARGEST).collect()).await else {
+        let message = format!("body: it did not arrive within {PATIENCE:?}");
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "TimedOut", message)
+            .next_step("send the body at once"));
+    };
+    match read {
+        Ok(collected) => Ok(collected.to_bytes().to_vec()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("body: it is longer than {LARGEST} bytes");
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Invalid", message)
+                .next_step("send a smaller body: fewer or shorter names"))
+        }
+        Err(_) => Err(ApiError::invalid("body: it was cut off", "send the whole body")),
+    }
+}

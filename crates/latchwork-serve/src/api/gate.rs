@@ -1,0 +1,142 @@
+//! What every request passes first: its arrival is noted, its origin and its token are checked, and its
+//! answer gets the headers that all have.
+
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
+
+use super::error::ApiError;
+use crate::access::origin;
+use crate::access::principal::Principal;
+use crate::server::listener::Peer;
+use crate::service::Service;
+
+/// Who makes a request, and when it arrived.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) principal: Arc<Principal>,
+    /// When its head had arrived, by the boot clock: every promise in the answer counts from here.
+    pub(crate) arrival: Moment,
+    pub(crate) peer: Peer,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| {
+            ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "token: none was sent")
+                .next_step("send the header Authorization: Bearer TOKEN")
+        })
+    }
+}
+
+/// Paths that say nothing about locks: no token is needed.
+fn is_public(path: &str) -> bool {
+    !path.starts_with("/v1/") && path != "/metrics"
+}
+
+/// Checks a request, answers it, and notes how long that took.
+pub(crate) async fn pass(
+    State(service): State<Arc<Service>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let arrival = boot_time();
+    let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|info| info.0.clone());
+    let peer = peer.unwrap_or_default();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let answer = match admit(&service, &peer, arrival, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
+    };
+    note(&method, route.as_deref().unwrap_or("other"), &answer, arrival, &peer);
+    with_headers(answer)
+}
+
+fn admit(
+    service: &Service,
+    peer: &Peer,
+    arrival: Moment,
+    request: &mut Request,
+) -> Result<(), ApiError> {
+    origin::check(&service.hosts(peer), request.uri(), request.headers())?;
+    let principal = match bearer(request)? {
+        Some(token) => Some(service.principal(token.as_bytes()).ok_or_else(|| {
+            ApiError::new(
+                StatusCode::UNAUTHORIZED,
+                "Unauthorized",
+                "token: the service does not know it",
+            )
+            .next_step("check the token, and the file that the service was started with")
+        })?),
+        None => service.anonymous(peer),
+    };
+    match principal {
+        Some(principal) => {
+            request.extensions_mut().insert(Caller { principal, arrival, peer: peer.clone() });
+            Ok(())
+        }
+        None if is_public(request.uri().path()) => Ok(()),
+        None => {
+            Err(ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "token: none was sent")
+                .next_step("send the header Authorization: Bearer TOKEN"))
+        }
+    }
+}
+
+/// The token that a request carries.
+fn bearer(request: &Request) -> Result<Option<&str>, ApiError> {
+    let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let words = value.to_str().ok().and_then(|text| text.split_once(' '));
+    match (words, values.next()) {
+        (Some((scheme, token)), None) if scheme.eq_ignore_ascii_case("bearer") => {
+            Ok(Some(token.trim()))
+        }
+        _ => Err(ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            "Unauthorized",
+            "Authorization: only Bearer TOKEN is understood",
+        )
+        .next_step("send the header Authorization: Bearer TOKEN")),
+    }
+}
+
+fn note(method: &Method, route: &str, answer: &Response, arrival: Moment, peer: &Peer) {
+    let took = boot_time().since(arrival);
+    let status = answer.status();
+    crate::metrics::request(method, route, status, took);
+    tracing::debug!(target: "latchwork::http", %method, route, status = status.as_u16(), took_us = took.as_micros() as u64, %peer, "request");
+}
+
+/// The headers of every answer.
+fn with_headers(mut answer: Response) -> Response {
+    let headers = [
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in headers {
+        if !answer.headers().contains_key(&name) {
+            answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+    }
+    answer
+}

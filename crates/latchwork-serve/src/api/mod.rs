@@ -1,0 +1,19 @@
+//! The HTTP API, and its description that is made of the same code.
+
+mod admin;
+mod body;
+mod elections;
+pub(crate) mod error;
+mod events;
+mod gate;
+pub(crate) mod holds;
+pub(crate) mod locks;
+mod once;
+mod operation;
+mod parts;
+mod routes;
+pub(crate) mod views;
+
+pub(crate) use gate::Caller;
+pub(crate) use parts::IdempotencyKey;
+pub(crate) use routes::{document, router};

@@ -1,0 +1,94 @@
+//! Reads the path, the query and the headers of a request, with a clear error for what is wrong there.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, OptionalFromRequestParts, Path, Query};
+use axum::http::HeaderName;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+use crate::holds::id::HoldId;
+
+/// The one part of the path that is not fixed, decoded.
+async fn path<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, PathRejection> {
+    let path = <Path<String> as FromRequestParts<S>>::from_request_parts(parts, state).await;
+    path.map(|Path(text)| text)
+}
+
+/// The name of a lock in the path, decoded.
+pub(crate) struct Name(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match path(parts, state).await {
+            Ok(name) => Ok(Self(name)),
+            Err(_) => Err(ApiError::invalid(
+                "name: the path is not percent-encoded UTF-8",
+                "encode every byte of the name but letters, digits and -._~ as %XX",
+            )),
+        }
+    }
+}
+
+/// The id of a hold in the path.
+pub(crate) struct Id(pub(crate) HoldId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        // What is no id is no hold.
+        path(parts, state)
+            .await
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .map(Self)
+            .ok_or_else(ApiError::no_hold)
+    }
+}
+
+/// The query.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(error) => {
+                let message = format!("query: {}", error.body_text());
+                Err(ApiError::invalid(message, "correct the part after the question mark"))
+            }
+        }
+    }
+}
+
+/// The header `Idempotency-Key`.
+pub(crate) struct IdempotencyKey(pub(crate) String);
+
+const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The most characters of a key.
+const LONGEST: usize = 255;
+
+impl<S: Send + Sync> OptionalFromRequestParts<S> for IdempotencyKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, ApiError> {
+        let mut values = parts.headers.get_all(HEADER).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let key = value.to_str().ok().filter(|key| (1..=LONGEST).contains(&key.len()));
+        match (key, values.next()) {
+            (Some(key), None) => Ok(Some(Self(key.to_owned()))),
+            _ => Err(ApiError::invalid(
+                format!(
+                    "Idempotency-Key: one value of 1 to {LONGEST} visible ASCII characters is needed"
+                ),
+                "use a random UUID",
+            )),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The id of a hold: 128 random bits, which only its client knows.
+
+use std::fmt;
+use std::str::FromStr;
+
+use latchwork::store::random_u128;
+
+/// The id of a hold. Whoever has it can renew and release the hold, so it is in no log and no event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct HoldId(u128);
+
+impl HoldId {
+    pub(crate) fn random() -> Self {
+        Self(random_u128())
+    }
+}
+
+/// The smallest, to begin a search with.
+pub(crate) const FIRST: HoldId = HoldId(0);
+
+impl fmt::Display for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for HoldId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HoldId(..)")
+    }
+}
+
+impl FromStr for HoldId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let is_plain = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 32 || !text.bytes().all(is_plain) {
+            return Err(());
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_was_written() {
+        let id = HoldId::random();
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in ["", "0", "+0000000000000000000000000000000", "g0000000000000000000000000000000"]
+        {
+            assert_eq!(bad.parse::<HoldId>(), Err(()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_log_shows_an_id() {
+        assert_eq!(format!("{:?}", HoldId(7)), "HoldId(..)");
+    }
+}

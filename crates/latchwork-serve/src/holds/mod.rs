@@ -1,0 +1,9 @@
+//! The holds of clients: how long each may be relied on, and when it ends.
+
+pub(crate) mod claims;
+pub(crate) mod ended;
+pub(crate) mod held;
+pub(crate) mod id;
+pub(crate) mod queue;
+pub(crate) mod registry;
+pub(crate) mod validity;

@@ -1,0 +1,404 @@
+//! All holds of the service, and the moment at which each one ends if its client does not renew it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use latchwork::store::{Clock, Key, Moment};
+use latchwork::{FencingToken, HoldState};
+use tokio::sync::Notify;
+
+use super::ended::{Ended, Ending, Epitaph};
+use super::held::Held;
+use super::id::{FIRST, HoldId};
+use super::validity::{keep_until, valid_for};
+use crate::api::error::ApiError;
+use crate::api::holds::{HoldView, PeriodView, TokenView};
+use crate::api::views::millis;
+use crate::events::observer::reason_word;
+use crate::names::Names;
+
+/// How many locks and waiting requests one token may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) holds: usize,
+    pub(crate) waiters: usize,
+}
+
+/// A hold of a client.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// The name of the token that made it.
+    pub(crate) owner: Arc<str>,
+    pub(crate) held: Held,
+    pub(crate) ttl: Duration,
+    /// When the service lets go of it: never before its client has stopped relying on it.
+    end: Moment,
+    pub(crate) since: Moment,
+}
+
+/// Keeps the holds.
+pub(crate) struct Registry {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    names: Names,
+    /// Told when a hold ends earlier than all others.
+    pub(crate) sooner: Notify,
+    /// Told when a hold has ended.
+    pub(crate) fewer: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    holds: HashMap<HoldId, Hold>,
+    by_end: BTreeSet<(Moment, HoldId)>,
+    by_lock: HashMap<(Key, FencingToken), HoldId>,
+    ended: Ended,
+    counts: HashMap<Arc<str>, Counts>,
+    is_closing: bool,
+}
+
+/// What one token has.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    locks: usize,
+    waiters: usize,
+}
+
+/// A request that may wait, counted until it is dropped.
+pub(crate) struct Waiting {
+    registry: Arc<Registry>,
+    owner: Arc<str>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.registry.lock().count(&self.owner, |counts| counts.waiters -= 1);
+    }
+}
+
+impl State {
+    /// Changes what a token has, and forgets a token that has nothing.
+    fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
+        let counts = self.counts.entry(owner.clone()).or_default();
+        change(counts);
+        if let Counts { locks: 0, waiters: 0 } = counts {
+            self.counts.remove(owner);
+        }
+    }
+
+    /// Takes a hold out, and keeps what became of it.
+    fn bury(&mut self, now: Moment, id: HoldId, ending: Ending, names: &Names) -> Option<Hold> {
+        let hold = self.holds.remove(&id)?;
+        self.by_end.remove(&(hold.end, id));
+        let mut name = None;
+        let mut locks = 0;
+        for (key, token) in hold.held.locks() {
+            self.by_lock.remove(&(key.clone(), token));
+            name.get_or_insert_with(|| names.name_of(key.as_str()));
+            locks += 1;
+        }
+        self.count(&hold.owner.clone(), |counts| counts.locks -= locks);
+        let name = name.unwrap_or_default().into();
+        self.ended.add(now, id, Epitaph { owner: hold.owner.clone(), name, ending });
+        Some(hold)
+    }
+
+    /// Why there is no such hold of this owner.
+    fn missing(&self, id: HoldId, owner: &str) -> ApiError {
+        match self.ended.find(id) {
+            Some(epitaph) if &*epitaph.owner == owner => epitaph.ending.error(&epitaph.name),
+            // Also for a hold of another token: nobody learns which ids there are.
+            _ => ApiError::no_hold(),
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn new(clock: Arc<dyn Clock>, limits: Limits, names: Names) -> Arc<Self> {
+        let (sooner, fewer) = (Notify::new(), Notify::new());
+        Arc::new(Self { state: Mutex::default(), clock, limits, names, sooner, fewer })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request for so many locks, which may wait.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` if the token has too many, `Closed` if the service stops.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        owner: &Arc<str>,
+        locks: usize,
+    ) -> Result<Waiting, ApiError> {
+        let mut state = self.lock();
+        if state.is_closing {
+            return Err(ApiError::closed());
+        }
+        let counts = state.counts.get(owner).copied().unwrap_or_default();
+        if counts.locks + locks > self.limits.holds {
+            let message = format!("holds: this token has {} locks, the most allowed", counts.locks);
+            return Err(ApiError::busy(message, "release locks that are no longer needed"));
+        }
+        if counts.waiters >= self.limits.waiters {
+            let message = format!(
+                "waiters: {} requests of this token wait, the most allowed",
+                counts.waiters
+            );
+            return Err(ApiError::busy(message, "wait in fewer requests at a time"));
+        }
+        state.count(owner, |counts| counts.waiters += 1);
+        Ok(Waiting { registry: self.clone(), owner: owner.clone() })
+    }
+
+    /// Takes what was granted to the request that arrived at `arrival`.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the service stops, and gives it back: no client knows of it yet.
+    pub(crate) fn insert(
+        &self,
+        owner: &Arc<str>,
+        held: Held,
+        ttl: Duration,
+        arrival: Moment,
+    ) -> Result<HoldId, ApiError> {
+        let (id, now) = (HoldId::random(), self.clock.now());
+        let end = keep_until(arrival, now, ttl);
+        let mut state = self.lock();
+        if state.is_closing {
+            // Not under the lock: it is released where it is dropped.
+            drop(state);
+            return Err(ApiError::closed());
+        }
+        let mut locks = 0;
+        for (key, token) in held.locks() {
+            state.by_lock.insert((key.clone(), token), id);
+            locks += 1;
+        }
+        state.count(owner, |counts| counts.locks += locks);
+        let is_first = state.by_end.first().is_none_or(|(first, _)| end < *first);
+        state.by_end.insert((end, id));
+        state.holds.insert(id, Hold { owner: owner.clone(), held, ttl, end, since: now });
+        drop(state);
+        if is_first {
+            self.sooner.notify_one();
+        }
+        Ok(id)
+    }
+
+    /// Shows a hold to the client whose request arrived at `arrival`, and renews it if asked to.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Lost` and `Released` for a hold that is not there any more, `Suspect` and
+    /// `Closed` for one that cannot be renewed now.
+    pub(crate) fn look(
+        &self,
+        id: HoldId,
+        owner: &str,
+        arrival: Moment,
+        renew: bool,
+    ) -> Result<HoldView, ApiError> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let is_closing = state.is_closing;
+        let Some(hold) = state.holds.get_mut(&id).filter(|hold| *hold.owner == *owner) else {
+            return Err(state.missing(id, owner));
+        };
+        let over = match hold.held.state() {
+            HoldState::Lost(lost) => Some(Ending::Lost(reason_word(lost.reason))),
+            _ if now >= hold.end => Some(Ending::NotRenewed),
+            HoldState::Suspect if renew => {
+                return Err(ApiError::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Suspect",
+                    "hold: in doubt until the store confirms it: a clock was set, or the machine paused",
+                )
+                .next_step("do not use the resource; renew again at once"));
+            }
+            _ => None,
+        };
+        if let Some(ending) = over {
+            // It is taken out, and told, by the one who watches the ends.
+            let name = hold.held.locks().next().map(|(key, _)| self.names.name_of(key.as_str()));
+            self.sooner.notify_one();
+            return Err(ending.error(&name.unwrap_or_default()));
+        }
+        if renew {
+            if is_closing {
+                return Err(ApiError::closed());
+            }
+            // Never earlier than what an answer before has promised.
+            let (before, end) = (hold.end, hold.end.max(keep_until(arrival, arrival, hold.ttl)));
+            hold.end = end;
+            let view = self.view(id, hold, arrival);
+            state.by_end.remove(&(before, id));
+            state.by_end.insert((end, id));
+            if view.valid_for_ms == 0 {
+                return Err(ApiError::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Unreachable",
+                    "hold: the store has not confirmed the lease in time",
+                )
+                .next_step(
+                    "stop before the validity of the last answer ends; renew again at once",
+                ));
+            }
+            return Ok(view);
+        }
+        Ok(self.view(id, hold, arrival))
+    }
+
+    fn view(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldView {
+        let now = self.clock.now();
+        let is_suspect = hold.held.state() != HoldState::Held;
+        let end = hold.end.min(hold.held.valid_until());
+        let valid = if is_suspect { Duration::ZERO } else { valid_for(arrival, end) };
+        // From now on, which is what a client can count that did not look at its clock.
+        let left = valid.saturating_sub(now.since(arrival));
+        let locks: Vec<_> = hold
+            .held
+            .locks()
+            .map(|(key, token)| TokenView {
+                name: self.names.name_of(key.as_str()),
+                token: token.to_string(),
+            })
+            .collect();
+        HoldView {
+            hold: id.to_string(),
+            token: locks.first().map(|lock| lock.token.clone()).unwrap_or_default(),
+            locks,
+            state: if is_suspect { "suspect" } else { "held" },
+            ttl_ms: millis(hold.ttl),
+            valid_for_ms: millis(valid),
+            renew_in_ms: millis(left / 3),
+            period: hold.held.period().map(|period| PeriodView {
+                start_ms: millis(period.start),
+                end_ms: millis(period.end),
+            }),
+        }
+    }
+
+    /// Takes a hold out because its client gives it up.
+    ///
+    /// # Errors
+    ///
+    /// As [`look`](Self::look).
+    pub(crate) fn take(&self, id: HoldId, owner: &str) -> Result<Hold, ApiError> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let Some(hold) = state.holds.get(&id).filter(|hold| *hold.owner == *owner) else {
+            return Err(state.missing(id, owner));
+        };
+        if now >= hold.end {
+            self.sooner.notify_one();
+            let name = hold.held.locks().next().map(|(key, _)| self.names.name_of(key.as_str()));
+            return Err(Ending::NotRenewed.error(&name.unwrap_or_default()));
+        }
+        let hold = state.bury(now, id, Ending::Released, &self.names);
+        drop(state);
+        self.fewer.notify_waiters();
+        hold.ok_or_else(ApiError::no_hold)
+    }
+
+    /// Whether this owner has released this hold before.
+    pub(crate) fn was_released(&self, id: HoldId, owner: &str) -> bool {
+        self.lock()
+            .ended
+            .find(id)
+            .is_some_and(|it| *it.owner == *owner && it.ending == Ending::Released)
+    }
+
+    /// Takes out a hold that its library guard has lost; `None` if it is not known.
+    pub(crate) fn lost(
+        &self,
+        key: &Key,
+        token: FencingToken,
+        reason: &'static str,
+    ) -> Option<Hold> {
+        self.end_of(key, token, Ending::Lost(reason))
+    }
+
+    fn end_of(&self, key: &Key, token: FencingToken, ending: Ending) -> Option<Hold> {
+        let mut state = self.lock();
+        let id = *state.by_lock.get(&(key.clone(), token))?;
+        let hold = state.bury(self.clock.now(), id, ending, &self.names);
+        drop(state);
+        self.fewer.notify_waiters();
+        hold
+    }
+
+    /// Takes out a hold that was lost before it was noted here.
+    pub(crate) fn lost_already(&self, id: HoldId) -> Option<(Hold, &'static str)> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let HoldState::Lost(lost) = state.holds.get(&id)?.held.state() else { return None };
+        let reason = reason_word(lost.reason);
+        state.bury(now, id, Ending::Lost(reason), &self.names).map(|hold| (hold, reason))
+    }
+
+    /// Takes out the holds of a key that was released by force.
+    pub(crate) fn evict(&self, key: &Key) -> Vec<Hold> {
+        let tokens: Vec<_> = {
+            let state = self.lock();
+            state.by_lock.keys().filter(|(held, _)| held == key).map(|(_, token)| *token).collect()
+        };
+        tokens.into_iter().filter_map(|token| self.end_of(key, token, Ending::Forced)).collect()
+    }
+
+    /// Takes out the holds that have ended, each with how; and when the next one ends.
+    pub(crate) fn over(&self) -> (Vec<(Hold, Ending)>, Moment) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let mut over = Vec::new();
+        let late: Vec<_> = state.by_end.range(..=(now, FIRST)).map(|(_, id)| *id).collect();
+        for id in late {
+            over.extend(
+                state
+                    .bury(now, id, Ending::NotRenewed, &self.names)
+                    .map(|hold| (hold, Ending::NotRenewed)),
+            );
+        }
+        let next = state.by_end.first().map_or(Moment::NEVER, |(end, _)| *end);
+        drop(state);
+        if !over.is_empty() {
+            self.fewer.notify_waiters();
+        }
+        (over, next)
+    }
+
+    /// Whether something is known of this hold.
+    pub(crate) fn knows(&self, id: HoldId) -> bool {
+        let state = self.lock();
+        state.holds.contains_key(&id) || state.ended.find(id).is_some()
+    }
+
+    /// From now on nothing is taken or renewed.
+    pub(crate) fn close(&self) {
+        self.lock().is_closing = true;
+    }
+
+    /// Leaves all holds to their leases: they end by their ttl at the store. Their clients may rely on
+    /// them yet, so they must not be released.
+    pub(crate) fn leave(&self) -> usize {
+        let mut state = self.lock();
+        let holds = std::mem::take(&mut state.holds);
+        state.by_end.clear();
+        state.by_lock.clear();
+        let count = holds.len();
+        // To drop a guard is to release it.
+        holds.into_values().for_each(std::mem::forget);
+        count
+    }
+
+    /// How many holds there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().holds.len()
+    }
+}

@@ -1,0 +1,128 @@
+//! How long a client may rely on a hold: arithmetic over two hops, without I/O.
+//!
+//! Three clocks are at work. The client counts from before it sent its request. The service counts
+//! from the arrival of that request, which is later. The store counts from the arrival of the
+//! service's request, which is later still. So whoever relies on a promise always stops before the
+//! one who gave it.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use latchwork::store::Moment;
+use latchwork::store::validity::drift;
+use latchwork::{Error, ErrorKind};
+
+/// The lease at the store is so many times as long as the client's ttl. The service renews it every
+/// third of its length, so what remains of it is never less than 1.3 times the client's ttl while the
+/// store answers: a renewal by the client can always give the whole ttl.
+const LEASE: u32 = 2;
+
+/// The longest time that a request may wait, in ttls of the client: the clocks of client and service
+/// may differ by a hundredth, and over so long a wait that takes no more than a fifth of the ttl.
+pub(crate) const LONGEST_WAIT: u32 = 20;
+
+/// The shortest ttl of a client.
+pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(100);
+
+/// Until when the service keeps a hold for a client whose request arrived at `arrival`, was granted or
+/// renewed at `now`, and asked for `ttl`. The client's clock may run slower by a hundredth.
+pub(crate) fn keep_until(arrival: Moment, now: Moment, ttl: Duration) -> Moment {
+    let counted = now.since(arrival).saturating_add(ttl);
+    arrival.plus(counted).plus(drift(counted))
+}
+
+/// For how long the client may rely on a hold that ends at `end`, counted from the arrival of its
+/// request, in whole milliseconds.
+pub(crate) fn valid_for(arrival: Moment, end: Moment) -> Duration {
+    let left = end.since(arrival).saturating_sub(drift(Duration::ZERO));
+    Duration::from_millis(
+        u64::try_from(left.as_nanos() * 100 / 101 / 1_000_000).unwrap_or(u64::MAX),
+    )
+}
+
+/// The ttl of the lease at a store that grants leases within `range`.
+///
+/// # Errors
+///
+/// `Invalid` if the ttl is too short, or so long that the store's longest lease is less than one and
+/// a half of it.
+pub(crate) fn lease(ttl: Duration, range: &RangeInclusive<Duration>) -> Result<Duration, Error> {
+    let longest = longest_ttl(range);
+    if ttl < SHORTEST_TTL || ttl > longest {
+        let message = format!(
+            "ttl_ms: {} is outside of what this service gives, {} to {}",
+            ttl.as_millis(),
+            SHORTEST_TTL.as_millis(),
+            longest.as_millis()
+        );
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .next_step("choose a ttl_ms within the range, or leave it out"));
+    }
+    Ok((ttl * LEASE).clamp(*range.start(), *range.end()))
+}
+
+/// The longest ttl of a client: the lease at the store must be at least one and a half of it.
+pub(crate) fn longest_ttl(range: &RangeInclusive<Duration>) -> Duration {
+    const MOST: Duration = Duration::from_secs(24 * 60 * 60);
+    (*range.end() / 3 * 2).min(MOST)
+}
+
+/// The ttl of a client that names none.
+pub(crate) fn default_ttl(default: Duration, range: &RangeInclusive<Duration>) -> Duration {
+    (default / LEASE).clamp(SHORTEST_TTL, longest_ttl(range).max(SHORTEST_TTL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn a_renewal_gives_the_whole_ttl() {
+        for ttl in [100, 1_000, 15_000, 3_600_000] {
+            let end = keep_until(at(5), at(5), ttl * MS);
+            assert_eq!(valid_for(at(5), end), ttl * MS, "{ttl}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_counted_from_the_arrival() {
+        let end = keep_until(at(0), at(60_000), 10_000 * MS);
+        assert_eq!(valid_for(at(0), end), 70_000 * MS);
+    }
+
+    /// The client's clock may be slower by a hundredth than the service's.
+    #[test]
+    fn a_slow_client_stops_before_the_service_lets_go() {
+        for (waited, ttl) in [(0, 100), (0, 15_000), (300_000, 15_000), (2_000, 100)] {
+            let end = keep_until(at(0), at(waited), ttl * MS);
+            let believed = valid_for(at(0), end).mul_f64(1.01);
+            assert!(at(0).plus(believed) <= end, "{waited} {ttl}");
+        }
+    }
+
+    #[test]
+    fn no_promise_exceeds_the_lease() {
+        for left in 0..5_000 {
+            let promised = valid_for(at(1_000), at(1_000 + left));
+            assert!(promised + drift(promised) <= (left as u32 * MS).max(2 * MS), "{left}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_one_and_a_half_ttls_at_least() {
+        let range = Duration::from_secs(2)..=Duration::from_secs(20);
+        assert_eq!(lease(8_000 * MS, &range).unwrap(), 16_000 * MS);
+        assert_eq!(lease(13_000 * MS, &range).unwrap(), 20_000 * MS);
+        assert_eq!(lease(500 * MS, &range).unwrap(), 2_000 * MS);
+        for bad in [0, 99, 13_334, 1_000_000] {
+            let error = lease(bad * MS, &range).unwrap_err();
+            assert!(error.message().starts_with("ttl_ms: "), "{error}");
+        }
+    }
+}

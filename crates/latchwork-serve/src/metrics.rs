@@ -1,0 +1,93 @@
+//! The metrics of the service, beside those of the library.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::http::{Method, StatusCode};
+use latchwork::observers::Metrics;
+use latchwork::{Error, ErrorKind};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::service::Service;
+
+/// The recorder of this process; there can be only one.
+static EXPORTER: OnceLock<Result<PrometheusHandle, String>> = OnceLock::new();
+
+/// Installs the recorder of this process, before the first lock.
+///
+/// # Errors
+///
+/// `Unsupported` if the program has a recorder of its own.
+pub(crate) fn install() -> Result<(), Error> {
+    let installed = EXPORTER.get_or_init(|| {
+        let ours = Matcher::Prefix("latchwork_".to_owned());
+        let builder = PrometheusBuilder::new()
+            .set_buckets_for_metric(ours, Metrics::BUCKETS)
+            .map_err(|error| error.to_string())?;
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        metrics::set_global_recorder(recorder).map_err(|error| error.to_string())?;
+        describe();
+        Ok(handle)
+    });
+    installed.as_ref().map(drop).map_err(|why| {
+        Error::new(ErrorKind::Unsupported, format!("metrics: {why}"))
+            .next_step("run the service in a process of its own")
+    })
+}
+
+fn describe() {
+    describe_counter!("latchwork_http_requests_total", "Requests by route, method and status");
+    describe_histogram!(
+        "latchwork_http_request_seconds",
+        Unit::Seconds,
+        "From the arrival of a request to its answer, waiting included"
+    );
+    describe_counter!(
+        "latchwork_not_renewed_total",
+        "Holds that were released because their clients did not renew them"
+    );
+    describe_gauge!("latchwork_client_holds", "Holds that clients have");
+    describe_gauge!("latchwork_connections", "Connections of clients");
+    describe_gauge!("latchwork_event_streams", "Streams of events of clients");
+}
+
+/// Notes one request.
+pub(crate) fn request(method: &Method, route: &str, status: StatusCode, took: Duration) {
+    // A method that HTTP does not know must not become a label.
+    let method = match method.as_str() {
+        known @ ("GET" | "POST" | "DELETE" | "PUT" | "PATCH" | "HEAD" | "OPTIONS") => known,
+        _ => "other",
+    };
+    let labels = [
+        ("route", route.to_owned()),
+        ("method", method.to_owned()),
+        ("status", status.as_u16().to_string()),
+    ];
+    counter!("latchwork_http_requests_total", &labels).increment(1);
+    let route = route.to_owned();
+    histogram!("latchwork_http_request_seconds", "route" => route).record(took.as_secs_f64());
+}
+
+/// Notes a hold whose client did not renew it.
+pub(crate) fn not_renewed() {
+    counter!("latchwork_not_renewed_total").increment(1);
+}
+
+/// Notes a connection that came or went.
+pub(crate) fn connections(change: f64) {
+    gauge!("latchwork_connections").increment(change);
+}
+
+/// All metrics, as Prometheus reads them.
+pub(crate) fn text(service: &Arc<Service>) -> String {
+    gauge!("latchwork_client_holds").set(service.registry.count() as f64);
+    gauge!("latchwork_event_streams").set(service.hub.listeners() as f64);
+    match EXPORTER.get() {
+        Some(Ok(handle)) => handle.render(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,145 @@
+//! The addresses to listen on, and whether it is safe to do so.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use latchwork::{Error, ErrorKind};
+use listenfd::ListenFd;
+
+use super::listener::Listener;
+use crate::settings::Settings;
+
+/// Where to listen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// A host and a port.
+    Tcp(String),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Where to listen if nothing is said.
+pub const DEFAULT: &str = "127.0.0.1:7117";
+
+impl FromStr for Listen {
+    type Err = String;
+
+    /// Reads `HOST:PORT` or `unix:PATH`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err("the path after unix: is missing".to_owned()),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None if text
+                .rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) =>
+            {
+                Ok(Self::Tcp(text.to_owned()))
+            }
+            None => Err(format!("write HOST:PORT, such as {DEFAULT}, or unix:PATH")),
+        }
+    }
+}
+
+fn failed(address: &str, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("listen: cannot listen on {address}: {error}"))
+        .next_step("choose another address, or end the process that uses this one")
+}
+
+/// Opens the sockets: those that systemd hands over, or those of the settings.
+pub(super) async fn open(settings: &Settings) -> Result<Vec<Listener>, Error> {
+    let mut listeners = inherited()?;
+    let usual = [Listen::Tcp(DEFAULT.to_owned())];
+    let named = match (&settings.listen[..], listeners.is_empty()) {
+        ([], true) => &usual[..],
+        (named, _) => named,
+    };
+    for address in named {
+        match address {
+            Listen::Unix(path) => {
+                let shown = format!("unix:{}", path.display());
+                listeners.push(Listener::unix(path).map_err(|error| failed(&shown, &error))?);
+            }
+            Listen::Tcp(text) => {
+                let found =
+                    tokio::net::lookup_host(text).await.map_err(|error| failed(text, &error))?;
+                // A name may have several addresses: all of them.
+                for address in found.collect::<std::collections::BTreeSet<SocketAddr>>() {
+                    // A socket is only opened if that is safe.
+                    check(settings, &address)?;
+                    let opened = Listener::tcp(address).await;
+                    listeners.push(opened.map_err(|error| failed(text, &error))?);
+                }
+            }
+        }
+    }
+    for listener in listeners.iter().filter(|it| it.is_remote()) {
+        if let Listener::Tcp(socket) = listener
+            && let Ok(address) = socket.local_addr()
+        {
+            check(settings, &address)?;
+        }
+    }
+    Ok(listeners)
+}
+
+/// Refuses an address that other hosts can reach, unless the service is protected there.
+fn check(settings: &Settings, address: &SocketAddr) -> Result<(), Error> {
+    if super::listener::is_loopback(address.ip()) {
+        return Ok(());
+    }
+    let refused = |what: &str, step: &str| {
+        let message = format!("listen: other hosts can reach {address}, and {what}");
+        Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+    };
+    if settings.tls.is_none() && !settings.insecure_plain_http {
+        return refused(
+            "there is no TLS, so anybody on the way can read and take the tokens",
+            "give --tls-cert and --tls-key; or --insecure-plain-http, if something in front of the service encrypts",
+        );
+    }
+    if settings.tokens.is_none() && !settings.insecure_no_tokens {
+        return refused(
+            "there are no tokens, so anybody may take locks",
+            "give --tokens FILE; or --insecure-no-tokens, if nobody else can reach this network",
+        );
+    }
+    Ok(())
+}
+
+/// The sockets of systemd (`LISTEN_FDS`).
+fn inherited() -> Result<Vec<Listener>, Error> {
+    let mut found = ListenFd::from_env();
+    let mut listeners = Vec::new();
+    for index in 0..found.len() {
+        let name = format!("inherited socket {index}");
+        let listener = if let Ok(Some(socket)) = found.take_tcp_listener(index) {
+            socket.set_nonblocking(true).map_err(|error| failed(&name, &error))?;
+            let socket = tokio::net::TcpListener::from_std(socket);
+            Listener::Tcp(socket.map_err(|error| failed(&name, &error))?)
+        } else if let Ok(Some(socket)) = found.take_unix_listener(index) {
+            socket.set_nonblocking(true).map_err(|error| failed(&name, &error))?;
+            let socket = tokio::net::UnixListener::from_std(socket);
+            Listener::Unix(socket.map_err(|error| failed(&name, &error))?, None)
+        } else {
+            let error = std::io::Error::other("it is no stream socket");
+            return Err(failed(&name, &error));
+        };
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!("[::1]:7117".parse(), Ok(Listen::Tcp("[::1]:7117".into())));
+        assert_eq!("unix:/run/l.sock".parse(), Ok(Listen::Unix("/run/l.sock".into())));
+        for bad in ["", "7117", ":7117", "host", "host:", "host:99999", "unix:"] {
+            assert!(bad.parse::<Listen>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The life of a service: from its settings to its stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork::observers::Metrics;
+use latchwork::{Driver, Error, ErrorKind, LockManager};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::connection;
+use super::listener::Listener;
+use super::tls::Tls;
+use super::{addresses, notify};
+use crate::access::tokens::Tokens;
+use crate::events::hub::{EventView, Hub};
+use crate::events::observer::Ear;
+use crate::holds::registry::{Limits, Registry};
+use crate::names::Names;
+use crate::service::{Access, Parts, Service};
+use crate::settings::Settings;
+use crate::time::{at_most, pause, spawn};
+
+/// How long connections may take to end after the last hold.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Runs the service of `locks` until a signal stops it.
+///
+/// Needs a tokio runtime with several threads. `SIGTERM` and `SIGINT` stop it: from then on no lock is taken
+/// or renewed, and it ends when all holds have ended, or after [`Settings::drain`] at the latest. What is held
+/// then is not released, because its client may rely on it yet: it ends by its ttl at the store. A second
+/// signal ends it at once. `SIGHUP` reads tokens and certificates again.
+///
+/// # Errors
+///
+/// `Invalid` for settings that cannot be used or are not safe, `Unreachable` for an address that cannot be
+/// listened on.
+///
+/// # Cancel safety
+///
+/// Dropping the future ends the service without a stop: its holds are released at once, also those that clients
+/// rely on. End the process instead.
+pub async fn serve(settings: Settings, locks: LockManager) -> Result<(), Error> {
+    crate::logs::begin(settings.detail, settings.json);
+    crate::metrics::install()?;
+    if settings.store.starts_with("mem:") {
+        let message = "store: mem: is the memory of one process; its locks end with the service, while clients rely on them";
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .next_step("leave --store out for a directory of this user, or name a server"));
+    }
+    let tokens = settings.tokens.as_deref().map(Tokens::read).transpose()?;
+    if settings.require_token && tokens.is_none() {
+        let message = "require-token: there are no tokens";
+        return Err(Error::new(ErrorKind::Invalid, message).next_step("give --tokens FILE"));
+    }
+    let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
+    let listeners = addresses::open(&settings).await?;
+    let mut signals = Signals::new()?;
+    let access = Access {
+        tokens,
+        always: settings.require_token,
+        nobody: settings.insecure_no_tokens && settings.tokens.is_none(),
+    };
+    let (service, _driver) = service(&settings, locks, access)?;
+    let router = crate::api::router(service.clone());
+    let places = Arc::new(Semaphore::new(settings.max_connections));
+    let shown: Vec<_> = listeners.iter().map(Listener::shown).collect();
+    for listener in listeners {
+        let accepting = Accepting {
+            listener,
+            tls: tls.clone(),
+            router: router.clone(),
+            places: places.clone(),
+            stopped: service.stopped.subscribe(),
+        };
+        spawn(accepting.run());
+    }
+    spawn(service.clone().watch());
+    let (shown, store) = (shown.join(" "), service.locks.capabilities().store.clone());
+    tracing::info!(listen = shown, store = &*store, version = env!("CARGO_PKG_VERSION"), "ready");
+    notify::ready(&shown);
+    notify::keep_alive();
+    while let Asked::Reload = signals.next().await {
+        reload(&service, tls.as_deref());
+    }
+    stop(&service, &settings, &places, &mut signals).await;
+    Ok(())
+}
+
+fn service(
+    settings: &Settings,
+    locks: LockManager,
+    access: Access,
+) -> Result<(Arc<Service>, Driver), Error> {
+    let names = Names::new(&settings.namespace);
+    let (losses, heard) = mpsc::unbounded_channel();
+    let hub = Arc::new(Hub::new());
+    let ear = Arc::new(Ear { hub: hub.clone(), names: names.clone(), losses });
+    let locks = locks.namespace(&*settings.namespace).observer(Arc::new((Metrics::new(), ear)));
+    // For its clock: it counts the time in which the machine sleeps.
+    let driver = Driver::start()?;
+    let clock = driver.io().clock().clone();
+    let limits = Limits { holds: settings.max_holds, waiters: settings.max_waiters };
+    let registry = Registry::new(clock.clone(), limits, names.clone());
+    let service = Service::new(Parts {
+        locks,
+        names,
+        namespace: settings.namespace.clone(),
+        store: settings.store.clone(),
+        registry,
+        hub,
+        clock,
+        access,
+        hosts: settings.allow_hosts.clone(),
+        losses: heard,
+    });
+    Ok((service, driver))
+}
+
+/// Accepts the connections of one socket.
+struct Accepting {
+    listener: Listener,
+    tls: Option<Arc<Tls>>,
+    router: axum::Router,
+    places: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Accepting {
+    async fn run(mut self) {
+        loop {
+            // The places are never closed.
+            let Ok(place) = self.places.clone().acquire_owned().await else { return };
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = connection::has_stopped(&mut self.stopped) => return,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    // No descriptors are left, mostly; others may be closed meanwhile.
+                    pause(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (tls, router) = (self.tls.clone(), self.router.clone());
+            let stopped = self.stopped.clone();
+            spawn(async move {
+                crate::metrics::connections(1.0);
+                connection::serve(stream, peer, tls, router, stopped).await;
+                crate::metrics::connections(-1.0);
+                drop(place);
+            });
+        }
+    }
+}
+
+fn reload(service: &Service, tls: Option<&Tls>) {
+    match service.reload_tokens() {
+        Ok(Some(count)) => tracing::info!(count, "the tokens were read again"),
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, "the tokens stay as they were"),
+    }
+    match tls.map(Tls::reload) {
+        Some(Ok(())) => tracing::info!("the certificate was read again"),
+        Some(Err(error)) => tracing::error!(%error, "the certificate stays as it was"),
+        None => {}
+    }
+}
+
+async fn stop(service: &Service, settings: &Settings, places: &Semaphore, signals: &mut Signals) {
+    notify::stopping();
+    service.registry.close();
+    service.stopping.send_replace(true);
+    service.hub.tell(EventView::new("closing", ""));
+    let holds = service.registry.count();
+    tracing::info!(holds, drain = ?settings.drain, "stopping: no lock is taken or renewed");
+    tokio::select! {
+        _ = at_most(settings.drain, drained(service)) => {}
+        () = signals.stop() => {}
+    }
+    service.stopped.send_replace(true);
+    let most = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
+    tokio::select! {
+        _ = at_most(GOODBYE, places.acquire_many(most)) => {}
+        () = signals.stop() => {}
+    }
+    let left = service.registry.leave();
+    if left > 0 {
+        tracing::warn!(left, "holds are left to their ttl: their clients may rely on them yet");
+        return;
+    }
+    // Releases that are under way.
+    let _ = at_most(GOODBYE, service.locks.close()).await;
+}
+
+/// Completes when no client holds anything.
+async fn drained(service: &Service) {
+    loop {
+        let fewer = service.registry.fewer.notified();
+        tokio::pin!(fewer);
+        // Enlist before looking, or an end in between would go unnoticed.
+        fewer.as_mut().enable();
+        if service.registry.count() == 0 {
+            return;
+        }
+        fewer.await;
+    }
+}
+
+/// What a signal asks for.
+enum Asked {
+    Stop,
+    Reload,
+}
+
+/// The signals that the service heeds.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Error> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| {
+                Error::new(ErrorKind::Unsupported, format!("signals: {error}"))
+                    .next_step("run the service in a tokio runtime with I/O enabled")
+            })
+        };
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.hang_up.recv() => Asked::Reload,
+        }
+    }
+
+    async fn stop(&mut self) {
+        while let Asked::Reload = self.next().await {}
+    }
+}

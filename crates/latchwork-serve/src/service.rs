@@ -1,0 +1,488 @@
+//! What all requests share: the store, the holds, the events, and who may do what.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use latchwork::once::Begun;
+use latchwork::store::{Clock, Key, Snapshot};
+use latchwork::{Error, ErrorKind, LockManager};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+
+use crate::access::origin::Hosts;
+use crate::access::principal::{Principal, Right};
+use crate::access::tokens::Tokens;
+use crate::api::Caller;
+use crate::api::error::ApiError;
+use crate::api::holds::HoldView;
+use crate::api::views::{LockView, millis};
+use crate::events::hub::{EventView, Hub};
+use crate::events::listeners::Listeners;
+use crate::events::observer::{Loss, reason_word};
+use crate::events::others::Others;
+use crate::holds::claims::{Claims, Outcome};
+use crate::holds::ended::Ending;
+use crate::holds::held::Held;
+use crate::holds::id::HoldId;
+use crate::holds::queue::Queue;
+use crate::holds::registry::{Hold, Registry};
+use crate::holds::validity;
+use crate::names::Names;
+use crate::server::listener::Peer;
+use crate::wish::{What, Wish};
+
+/// How often claims that are long over are forgotten.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// The state of the service.
+pub(crate) struct Service {
+    pub(crate) locks: LockManager,
+    pub(crate) names: Names,
+    namespace: String,
+    /// The address of the store, with its password.
+    pub(crate) store: String,
+    pub(crate) registry: Arc<Registry>,
+    claims: Arc<Claims>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) others: Others,
+    pub(crate) clock: Arc<dyn Clock>,
+    access: RwLock<Access>,
+    hosts: Vec<String>,
+    host: String,
+    numbers: AtomicU64,
+    losses: Mutex<Option<UnboundedReceiver<Loss>>>,
+    queue: Queue,
+    pub(crate) listeners: Listeners,
+    /// One examination of the store at a time.
+    pub(crate) examination: tokio::sync::Mutex<()>,
+    /// Set when the service begins to stop.
+    pub(crate) stopping: watch::Sender<bool>,
+    /// Set when no client has to be heard any more.
+    pub(crate) stopped: watch::Sender<bool>,
+}
+
+/// Who may do what.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    pub(crate) tokens: Option<Tokens>,
+    /// Whether loopback and Unix sockets need a token too.
+    pub(crate) always: bool,
+    /// Whether nobody needs a token.
+    pub(crate) nobody: bool,
+}
+
+/// What a service is made of.
+pub(crate) struct Parts {
+    pub(crate) locks: LockManager,
+    pub(crate) names: Names,
+    pub(crate) namespace: String,
+    pub(crate) store: String,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) access: Access,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) losses: UnboundedReceiver<Loss>,
+}
+
+/// What a request got.
+pub(crate) enum Got {
+    Hold(HoldView),
+    Skipped(Box<latchwork::once::Skipped>),
+}
+
+impl Got {
+    /// The hold; only a task is skipped.
+    pub(crate) fn into_hold(self) -> Result<HoldView, ApiError> {
+        match self {
+            Self::Hold(view) => Ok(view),
+            Self::Skipped(_) => Err(ApiError::no_hold()),
+        }
+    }
+}
+
+impl Service {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Arc::new(Self {
+            locks: parts.locks,
+            names: parts.names,
+            namespace: parts.namespace,
+            store: parts.store,
+            registry: parts.registry,
+            claims: Arc::default(),
+            hub: parts.hub,
+            others: Others::default(),
+            clock: parts.clock,
+            access: RwLock::new(parts.access),
+            hosts: parts.hosts,
+            host,
+            numbers: AtomicU64::new(0),
+            losses: Mutex::new(Some(parts.losses)),
+            queue: Queue::default(),
+            listeners: Listeners::default(),
+            examination: tokio::sync::Mutex::default(),
+            stopping: watch::channel(false).0,
+            stopped: watch::channel(false).0,
+        })
+    }
+
+    /// The names by which a client at this address may call the service.
+    pub(crate) fn hosts(&self, peer: &Peer) -> Hosts {
+        let needs_token = self.anonymous(peer).is_none();
+        if peer.is_unix() || (needs_token && !peer.is_loopback()) {
+            return Hosts::Any;
+        }
+        Hosts::loopback(&self.hosts)
+    }
+
+    /// Who somebody without a token is; `None` if a token is needed.
+    pub(crate) fn anonymous(&self, peer: &Peer) -> Option<Arc<Principal>> {
+        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
+        let rights: &[Right] = match peer {
+            _ if access.always => return None,
+            // Only this user, and root, can open it.
+            Peer::Unix => &[Right::Read, Right::Lock, Right::Admin],
+            // Any user of this machine.
+            peer if peer.is_loopback() => &[Right::Read, Right::Lock],
+            _ if access.nobody => &[Right::Read, Right::Lock],
+            _ => return None,
+        };
+        Some(Arc::new(Principal::local(rights)))
+    }
+
+    /// Who has this token.
+    pub(crate) fn principal(&self, token: &[u8]) -> Option<Arc<Principal>> {
+        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
+        access.tokens.as_ref()?.find(token)
+    }
+
+    /// Reads the file of tokens again; the old ones stay if it cannot be used.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokens::read`].
+    pub(crate) fn reload_tokens(&self) -> Result<Option<usize>, Error> {
+        let mut access = self.access.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(tokens) = &access.tokens else { return Ok(None) };
+        let new = tokens.again()?;
+        let count = new.count();
+        access.tokens = Some(new);
+        Ok(Some(count))
+    }
+
+    /// The ttl of a client that names none.
+    pub(crate) fn default_ttl(&self) -> Duration {
+        let capabilities = self.locks.capabilities();
+        validity::default_ttl(capabilities.default_ttl, &capabilities.ttl)
+    }
+
+    /// The key of a name.
+    pub(crate) fn key(&self, name: &str) -> Result<Key, Error> {
+        Key::new(name)?.in_namespace(&self.namespace)
+    }
+
+    /// Acquires what a client wants, joined with other requests of the same `Idempotency-Key`.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        wish: Wish,
+        caller: &Caller,
+        key: Option<crate::api::IdempotencyKey>,
+    ) -> Result<Got, ApiError> {
+        for name in wish.names() {
+            caller.principal.check(Right::Lock, name)?;
+        }
+        let owner = caller.principal.name.clone();
+        let Some(crate::api::IdempotencyKey(key)) = key else {
+            let outcome = self.take(&wish, caller).await?;
+            return self.answer(outcome, caller);
+        };
+        let (service, of, print) = (self.clone(), caller.clone(), wish.print());
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let acquire = || async move { service.take(&wish, &of).await };
+        let (service, of) = (self.clone(), owner.clone());
+        let undo = move |id| {
+            drop(
+                service
+                    .registry
+                    .take(id, &of)
+                    .map(|hold| service.told_end(&hold, Ending::Released)),
+            )
+        };
+        let mut ticket = self.claims.join((owner, key), print, number, acquire, undo)?;
+        let outcome = ticket.outcome().await?;
+        self.answer(outcome, caller)
+    }
+
+    fn answer(&self, outcome: Outcome, caller: &Caller) -> Result<Got, ApiError> {
+        match outcome {
+            Outcome::Hold(id) => self.look(id, caller, false).map(Got::Hold),
+            Outcome::Skipped(why) => Ok(Got::Skipped(why)),
+        }
+    }
+
+    /// Acquires at the store, and notes the hold. Dropping the future leaves nothing held.
+    async fn take(&self, wish: &Wish, caller: &Caller) -> Result<Outcome, ApiError> {
+        let place = self.registry.enter(&caller.principal.name, wish.names().len())?;
+        let mut stopping = self.stopping.subscribe();
+        let holder: Arc<str> = match &wish.holder {
+            Some(text) => text.as_str().into(),
+            None => {
+                format!("{} at {} through {}", caller.principal.name, caller.peer.host(), self.host)
+                    .into()
+            }
+        };
+        let manager = wish.manager(&self.locks, &holder);
+        let queued = (!wish.wait.is_zero()).then(|| {
+            let locks = wish.names().into_iter().map(|name| (name, wish.mode_of(name)));
+            self.queue.enter(locks, &holder, self.clock.now())
+        });
+        let acquired = tokio::select! {
+            acquired = self.held(wish, &manager) => acquired,
+            _ = stopping.wait_for(|it| *it) => return Err(ApiError::closed()),
+        };
+        drop(queued);
+        let held = match acquired {
+            Ok(Ok(held)) => held,
+            Ok(Err(skipped)) => return Ok(Outcome::Skipped(Box::new(skipped))),
+            Err(error) => return Err(self.refused(wish, &error).await),
+        };
+        drop(place);
+        let locks: Vec<_> = held.locks().map(|(key, token)| (key.clone(), token)).collect();
+        let inserted = self.registry.insert(&caller.principal.name, held, wish.ttl, caller.arrival);
+        let id = inserted?;
+        for (key, token) in &locks {
+            let name = self.names.name_of(key.as_str());
+            let mut event = EventView::new("granted", name.clone());
+            event.mode = Some(wish.mode_of(&name));
+            event.token = Some(token.to_string());
+            event.holder = Some(holder.to_string());
+            event.ttl_ms = Some(millis(wish.ttl));
+            self.others.ours(key, *token);
+            self.hub.tell(event);
+        }
+        // What was lost before it was noted, nobody else finds.
+        if let Some((hold, reason)) = self.registry.lost_already(id) {
+            self.told_end(&hold, Ending::Lost(reason));
+        }
+        Ok(Outcome::Hold(id))
+    }
+
+    async fn held(
+        &self,
+        wish: &Wish,
+        manager: &LockManager,
+    ) -> Result<Result<Held, latchwork::once::Skipped>, Error> {
+        let tries_once = wish.wait.is_zero();
+        let held = match &wish.what {
+            What::Locks(wishes) => match Wish::one_or_several(wishes, manager) {
+                Ok(lock) if tries_once => lock.try_acquire().await?.map(Held::One),
+                Ok(lock) => Some(Held::One(lock.acquire_within(wish.wait).await?)),
+                Err(several) if tries_once => several.try_acquire().await?.map(Held::Several),
+                Err(several) => Some(Held::Several(several.acquire_within(wish.wait).await?)),
+            },
+            What::Leadership { name, candidate } => {
+                let mut election = manager.election(name);
+                if let Some(candidate) = candidate {
+                    election = election.candidate(candidate.as_str());
+                }
+                match tries_once {
+                    true => election.try_campaign().await?.map(|it| Held::One(it.into())),
+                    false => Some(Held::One(election.campaign_within(wish.wait).await?.into())),
+                }
+            }
+            What::Task { name, every, .. } => {
+                let once = manager.once(name, every.clone());
+                let begun = match tries_once {
+                    true => once.try_begin().await?,
+                    false => once.begin_within(wish.wait).await?,
+                };
+                match begun {
+                    Begun::Run(run) => Some(Held::Task(run)),
+                    Begun::Skipped(why) => return Ok(Err(why)),
+                }
+            }
+        };
+        held.map(Ok).ok_or_else(|| Error::new(ErrorKind::TimedOut, "the lock is not free"))
+    }
+
+    /// The error of an acquire, with the lock as it is now if it was not free.
+    async fn refused(&self, wish: &Wish, error: &Error) -> ApiError {
+        let named = self.key_in(error);
+        let names = wish.names();
+        let name = named.as_deref().or(names.first().copied());
+        let mut refused = ApiError::of(error, name);
+        if error.kind() != ErrorKind::TimedOut {
+            return refused;
+        }
+        // Of several, the first that somebody has.
+        let asked = names.iter().take(if named.is_some() { 0 } else { 8 });
+        for name in named.as_deref().iter().chain(asked) {
+            let Ok(lock) = self.show(name).await else { break };
+            if lock.held || !lock.waiters.is_empty() || lock.linger_ms.is_some() {
+                refused = refused.key(*name).lock(Some(lock));
+                break;
+            }
+        }
+        refused
+    }
+
+    /// The name of the lock that an error is about.
+    fn key_in(&self, error: &Error) -> Option<String> {
+        let form = serde_json::to_value(error).ok()?;
+        Some(self.names.name_of(form.get("key")?.as_str()?))
+    }
+
+    /// Shows a hold, and renews it if asked to.
+    pub(crate) fn look(
+        &self,
+        id: HoldId,
+        caller: &Caller,
+        renew: bool,
+    ) -> Result<HoldView, ApiError> {
+        caller.principal.check_right(Right::Lock)?;
+        self.registry.look(id, &caller.principal.name, caller.arrival, renew)
+    }
+
+    /// Releases a hold; also again.
+    pub(crate) async fn release(&self, id: HoldId, caller: &Caller) -> Result<(), ApiError> {
+        let owner = &caller.principal.name;
+        if self.registry.was_released(id, owner) {
+            return Ok(());
+        }
+        let hold = self.registry.take(id, owner)?;
+        self.told_end(&hold, Ending::Released);
+        let name = self.first_name(&hold);
+        // The release goes on if the client has gone.
+        let released = crate::time::spawn(hold.held.release()).await;
+        self.released(released, &name)
+    }
+
+    /// Ends a task with success.
+    pub(crate) async fn succeed(&self, id: HoldId, caller: &Caller) -> Result<(), ApiError> {
+        let owner = &caller.principal.name;
+        if self.registry.was_released(id, owner) {
+            return Ok(());
+        }
+        if self.registry.look(id, owner, caller.arrival, false)?.period.is_none() {
+            return Err(ApiError::invalid(
+                "hold: it is a lock, and no task of a period",
+                "release it with DELETE /v1/holds/{hold}",
+            ));
+        }
+        let hold = self.registry.take(id, owner)?;
+        self.told_end(&hold, Ending::Released);
+        let name = self.first_name(&hold);
+        let Held::Task(run) = hold.held else { return Err(ApiError::no_hold()) };
+        let released = crate::time::spawn(run.succeed()).await;
+        self.released(released, &name)
+    }
+
+    fn first_name(&self, hold: &Hold) -> String {
+        let first = hold.held.locks().next();
+        first.map(|(key, _)| self.names.name_of(key.as_str())).unwrap_or_default()
+    }
+
+    fn released(
+        &self,
+        released: Result<Result<(), Error>, tokio::task::JoinError>,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        match released {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                let refused = ApiError::of(&error, Some(name));
+                Err(match error.lost() {
+                    Some(lost) => refused.reason(reason_word(lost.reason)),
+                    None => refused,
+                })
+            }
+            Err(_) => Err(ApiError::closed()),
+        }
+    }
+
+    /// Tells listeners that a hold has ended.
+    pub(crate) fn told_end(&self, hold: &Hold, ending: Ending) {
+        for (key, token) in hold.held.locks() {
+            let word = if ending == Ending::Released { "released" } else { "lost" };
+            let mut event = EventView::new(word, self.names.name_of(key.as_str()));
+            event.token = Some(token.to_string());
+            event.reason = ending.reason();
+            event.lasted_ms = Some(millis(self.clock.now().since(hold.since)));
+            self.others.not_ours(key, token, self.clock.now());
+            self.hub.tell(event);
+        }
+    }
+
+    /// Shows a lock.
+    pub(crate) async fn show(&self, name: &str) -> Result<LockView, ApiError> {
+        let seen = self.locks.inspect(name).await;
+        let seen = seen.map_err(|error| ApiError::of(&error, Some(name)))?;
+        Ok(self.lock_view(name, &seen))
+    }
+
+    /// Lists locks, sorted by their names.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockView>, ApiError> {
+        let seen = self.locks.list(prefix).await.map_err(|error| ApiError::of(&error, None))?;
+        let view = |seen: &Snapshot| self.lock_view(&self.names.name_of(seen.key.as_str()), seen);
+        Ok(seen.iter().map(view).collect())
+    }
+
+    fn lock_view(&self, name: &str, seen: &Snapshot) -> LockView {
+        let mut view = LockView::new(name, seen);
+        self.queue.complete(&mut view, self.clock.now());
+        view
+    }
+
+    /// Ends the holds whose clients do not renew them, and those that the library has lost, until the
+    /// service stops.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut losses) = losses else { return };
+        let mut swept = self.clock.now();
+        loop {
+            let (over, next) = self.registry.over();
+            for (hold, ending) in over {
+                self.told_end(&hold, ending);
+                crate::metrics::not_renewed();
+                // Released in the background.
+                drop(hold);
+            }
+            let now = self.clock.now();
+            if now.since(swept) >= SWEEP {
+                swept = now;
+                self.claims.forget(|id| self.registry.knows(id));
+            }
+            let wake = next.min(now.plus(SWEEP));
+            tokio::select! {
+                () = self.clock.sleep_until(wake) => {}
+                () = self.registry.sooner.notified() => {}
+                loss = losses.recv() => match loss {
+                    Some(loss) => self.lost(&loss),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn lost(&self, loss: &Loss) {
+        let reason = reason_word(loss.reason);
+        if let Some(hold) = self.registry.lost(&loss.key, loss.token, reason) {
+            tracing::warn!(name = self.names.name_of(loss.key.as_str()), token = %loss.token, reason, "a hold was lost");
+            self.told_end(&hold, Ending::Lost(reason));
+        }
+    }
+
+    /// The holds of a key have ended by force.
+    pub(crate) fn evicted(&self, key: &Key) {
+        for hold in self.registry.evict(key) {
+            self.told_end(&hold, Ending::Forced);
+        }
+    }
+
+    /// Whether the service stops.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+}
