@@ -139,13 +139,9 @@ mod tests {
         let hosts = Hosts::loopback(&[]);
         let with = |name, value| is_let_in(&hosts, &[("host", "localhost:7117"), (name, value)]);
         assert!(with("origin", "http://localhost:7117"));
-        for origin in [
-            "http://evil.example",
-            "null",
-            "http://localhost:8080",
-            "http://localhost",
-            "",
-        ] {
+        for origin in
+            ["http://evil.example", "null", "http://localhost:8080", "http://localhost", ""]
+        {
             assert!(!with("origin", origin), "{origin}");
         }
         assert!(with("sec-fetch-site", "same-origin") && with("sec-fetch-site", "none"));

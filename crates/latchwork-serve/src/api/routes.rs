@@ -12,7 +12,8 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::ApiError;
+use super::error::{ApiError, ErrorBody};
+use super::views::{LockView, PartyView};
 use super::{admin, elections, events, gate, holds, locks, once, operation};
 use crate::service::Service;
 
@@ -26,6 +27,7 @@ use crate::service::Service;
                        answer that is not a success has the form {error, kind, key, next_step}.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
+    components(schemas(ErrorBody, LockView, PartyView)),
     modifiers(&Bearer),
     security((), ("token" = []))
 )]
