@@ -28,6 +28,7 @@ mod error;
 mod fork;
 #[cfg(feature = "serde")]
 pub mod forms;
+mod held;
 mod holder;
 mod io;
 mod key;
@@ -62,6 +63,7 @@ pub use error::{
 #[cfg(target_os = "linux")]
 pub use fork::CloseOnFork;
 pub use fork::Origin;
+pub use held::Held;
 pub use holder::Holder;
 pub use io::{Io, Task};
 pub use key::Key;

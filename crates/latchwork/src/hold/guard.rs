@@ -16,7 +16,7 @@ use crate::rules::observe::Event;
 use crate::runtime::call::Unpolled;
 use crate::runtime::own::Forked;
 use latchwork_store::{
-    Error, ErrorKind, FencingToken, Key, Lost, LostReason, Moment, NotHeld, Released,
+    Error, ErrorKind, FencingToken, Held, Key, Lost, LostReason, Moment, NotHeld, Released,
 };
 
 /// A lock that is held, until it is released, dropped or lost.
@@ -333,6 +333,16 @@ impl Guard {
     /// Forgets a guard that was made for a waiter who had gone: the hold is still the maker's.
     pub(crate) fn disarm(mut self) {
         self.done = true;
+    }
+}
+
+impl Held for Guard {
+    fn key(&self) -> &Key {
+        self.key()
+    }
+
+    fn token(&self) -> FencingToken {
+        self.token
     }
 }
 
