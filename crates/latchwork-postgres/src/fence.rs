@@ -1,8 +1,9 @@
 //! The check of a fencing token in the transaction that writes the data.
 //!
-//! A lock cannot stop a process that is paused between its check and its write. The database can: [`Fence::check`]
-//! admits a token in your transaction unless a larger one was admitted for the resource, and keeps it. Call it before
-//! the transaction reads or writes anything else.
+//! A lock cannot stop a process that is paused between its check and its write. The database can: [`fence()`] admits the
+//! token of a guard in your transaction unless a larger one was admitted for its key, and keeps it. Call it before the
+//! transaction reads or writes anything else. [`Fence`] does the same for a table with another name, and for a resource
+//! that is not called like the lock.
 //!
 //! The row of the resource stays locked until the transaction ends, so the transaction of the next holder waits in its
 //! own check. If the process of this one stops meanwhile, the server ends the transaction after a while
@@ -12,12 +13,9 @@
 //! in order to decide checks first: then it reads what the one before has committed, or supersedes it.
 //!
 //! ```no_run
-//! use latchwork_postgres::{PostgresConfig, fence::Fence};
-//!
 //! # async fn sell(client: &mut tokio_postgres::Client, guard: &latchwork::Guard) -> Result<(), Box<dyn std::error::Error>> {
-//! let fence = Fence::new(&PostgresConfig::parse("postgres://db/shop")?);
 //! let mut transaction = client.transaction().await?;
-//! fence.check(&mut transaction, "stock/42", guard.token()).await?; // dropping the transaction rolls back
+//! latchwork_postgres::fence(&mut transaction, guard).await?; // dropping the transaction rolls back
 //! transaction.execute("UPDATE stock SET amount = amount - 1 WHERE id = 42", &[]).await?;
 //! transaction.commit().await?;
 //! # Ok(())
@@ -31,7 +29,7 @@ mod tokio_postgres;
 use std::time::Duration;
 
 pub use latchwork_store::CheckError;
-use latchwork_store::{Fenced, FencingToken, Key};
+use latchwork_store::{Fenced, FencingToken, Held, Key};
 
 use crate::config::PostgresConfig;
 use crate::names::stored;
@@ -81,10 +79,40 @@ pub struct Fence {
     idle_limit: Duration,
 }
 
+impl Default for Fence {
+    /// The fences beside the table `latchwork` in the schema `public`.
+    fn default() -> Self {
+        Self::of(&Statements::of_tables("public", "latchwork"))
+    }
+}
+
+/// Admits the token of a guard in this transaction unless a larger one was admitted for its key, and keeps it. One
+/// round trip.
+///
+/// The fences are those beside the table `latchwork` in the schema `public`. For another one use
+/// [`Fence::check_guard`], and for a resource with a name of its own [`Fence::check`].
+///
+/// # Errors
+///
+/// As for [`Fence::check`].
+///
+/// # Cancel safety
+///
+/// The database may still run the statement: drop the transaction too, which rolls it back.
+pub async fn fence<T: Transaction>(
+    transaction: &mut T,
+    guard: &(impl Held + Sync),
+) -> Result<(), CheckError<T::Error>> {
+    Fence::default().check_guard(transaction, guard).await
+}
+
 impl Fence {
     /// The fences beside the table of locks that the address names. The data is in the same database.
     pub fn new(config: &PostgresConfig) -> Self {
-        let statements = Statements::new(config);
+        Self::of(&Statements::new(config))
+    }
+
+    fn of(statements: &Statements) -> Self {
         Self {
             admit: statements.fill(include_str!("sql/fence.sql")),
             newest: statements.fill("SELECT token FROM @fence@ WHERE k = $1"),
@@ -96,6 +124,23 @@ impl Fence {
     #[must_use]
     pub fn idle_limit(self, idle_limit: Duration) -> Self {
         Self { idle_limit, ..self }
+    }
+
+    /// As [`check`](Self::check), with the key and the token of a guard.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check`](Self::check).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`check`](Self::check).
+    pub async fn check_guard<T: Transaction>(
+        &self,
+        transaction: &mut T,
+        guard: &(impl Held + Sync),
+    ) -> Result<(), CheckError<T::Error>> {
+        self.admit(transaction, guard.key(), guard.token()).await
     }
 
     /// Admits a token in this transaction unless a larger one was admitted for the resource, and keeps it. One round trip.
@@ -121,7 +166,16 @@ impl Fence {
         token: FencingToken,
     ) -> Result<(), CheckError<T::Error>> {
         let key = Key::new(resource).map_err(CheckError::Invalid)?;
-        let (key, _) = stored(&key);
+        self.admit(transaction, &key, token).await
+    }
+
+    async fn admit<T: Transaction>(
+        &self,
+        transaction: &mut T,
+        key: &Key,
+        token: FencingToken,
+    ) -> Result<(), CheckError<T::Error>> {
+        let (key, _) = stored(key);
         let number = token.to_bigint().map_err(CheckError::Invalid)?;
         let limit = format!("{}ms", self.idle_limit.as_millis().clamp(1, 2_147_483_647));
         let admitted = transaction.admit(&self.admit, &key, number, &limit).await;

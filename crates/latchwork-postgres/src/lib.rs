@@ -29,6 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use backend::PostgresBackend;
 pub use config::PostgresConfig;
 pub use doctor::doctor;
+pub use fence::fence;
 pub use init::init;
 
 /// A mutex that a panic does not close: the other threads go on with what is inside.

@@ -51,12 +51,21 @@ struct Names {
 
 impl Statements {
     pub(crate) fn new(config: &PostgresConfig) -> Self {
-        let names = Names {
+        Self::with(Names {
             schema: config.schema.clone(),
             table: config.table.clone(),
             guarded: config.guard,
             fast: config.fast,
-        };
+        })
+    }
+
+    /// Those of a table that is not guarded.
+    pub(crate) fn of_tables(schema: &str, table: &str) -> Self {
+        let (schema, table) = (schema.to_owned(), table.to_owned());
+        Self::with(Names { schema, table, guarded: false, fast: false })
+    }
+
+    fn with(names: Names) -> Self {
         let list = ALL.iter().map(|ask| {
             let (text, types) = ask.template();
             let text = text.replace("@which@", ask.which());
@@ -101,6 +110,11 @@ impl Statements {
     }
 }
 
+/// How the functions plan. A short table without statistics is read by bitmaps or as a whole, and that does not mark
+/// the entries of dead rows in the index: on a busy key they pile up until the next vacuum, and each call reads them.
+/// A table without a fitting index then looks so dear that the plan would be compiled (`jit`).
+const PLANS: &str = "SET enable_bitmapscan = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off";
+
 impl Names {
     fn object(&self, suffix: &str) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{suffix}", self.table)))
@@ -133,6 +147,7 @@ impl Names {
         }
         text.replace("@locks@", &self.object(""))
             .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint")
+            .replace("@plans@", PLANS)
             .replace("@durable@", self.durable())
             .replace("@class@", &class(&self.schema, &self.table).to_string())
     }

@@ -156,21 +156,43 @@ fn a_smaller_token_is_refused_and_an_equal_one_admitted() {
     });
 }
 
-/// The token of a guard, from the store beside the data.
+/// The short form, from the store beside the data: the key and the token are those of the guard.
 #[test]
 fn a_guard_that_was_superseded_writes_nothing() {
     let server = shop();
     run(async {
         let store = bare(&server.url()).await;
-        let (mut client, fence) = (client(server.port()).await, fence(server.port()));
-        let at = IsolationLevel::ReadCommitted;
-        let old = store.locks().mutex("stock").acquire().await.unwrap();
-        let old_token = old.token();
+        let (mut client, mut other) = (client(server.port()).await, client(server.port()).await);
+        let locks = store.locks().clone().namespace("shop");
+        let old = locks.mutex("stock").ttl(300 * MS).acquire().await.unwrap();
+        let stale = Shown(old.key().clone(), old.token());
         old.release().await.unwrap();
-        let new = store.locks().mutex("stock").acquire().await.unwrap();
-        assert_eq!(sell(&mut client, &fence, at, new.token(), async || {}).await.unwrap(), 9);
-        sell(&mut client, &fence, at, old_token, async || {}).await.expect_err("it is stale");
-        assert_eq!(sell(&mut client, &fence, at, new.token(), async || {}).await.unwrap(), 8);
+        let new = locks.mutex("stock").acquire().await.unwrap();
+        let mut transaction = client.transaction().await.unwrap();
+        latchwork_postgres::fence(&mut transaction, &new).await.unwrap();
+        transaction.commit().await.unwrap();
+        let mut transaction = other.transaction().await.unwrap();
+        let error = latchwork_postgres::fence(&mut transaction, &stale).await.unwrap_err();
+        assert_eq!(error.refused().expect("it is stale").newest, new.token());
+        drop(transaction);
+        let mut transaction = client.transaction().await.unwrap();
+        fence(server.port()).check_guard(&mut transaction, &new).await.unwrap();
+        transaction.commit().await.unwrap();
+        let kept = server.psql("SELECT convert_from(k, 'UTF8') FROM latchwork_fence").unwrap();
+        assert_eq!(kept, "shop:stock");
         new.release().await.unwrap();
     });
+}
+
+/// What a guard of before has shown.
+struct Shown(latchwork_store::Key, FencingToken);
+
+impl latchwork_store::Held for Shown {
+    fn key(&self) -> &latchwork_store::Key {
+        &self.0
+    }
+
+    fn token(&self) -> FencingToken {
+        self.1
+    }
 }
