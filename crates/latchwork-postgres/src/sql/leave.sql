@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION @leave@(
   a_k bytea, a_name bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_bury bigint,
   a_durable text,
   OUT released boolean, OUT now_us bigint, OUT tell text[]
-) LANGUAGE plpgsql AS $leave$
+) LANGUAGE plpgsql @plans@ AS $leave$
 DECLARE
   r @locks@;
   old @locks@;
@@ -22,10 +22,14 @@ DECLARE
   a_serves boolean := true;
   durable boolean := false;
   heard integer[] := '{}';
+  lined bigint;
+  ended boolean;
+  emptied boolean;
+  ignored text;
 BEGIN
   tell := '{}'; released := false;
   -- Behind a pooler no session has a limit of its own.
-  PERFORM set_config('lock_timeout', '2s', true);
+  ignored := set_config('lock_timeout', '2s', true);
   IF a_nonce IS NOT NULL THEN
     a_serves := EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND g.opens <= clock_timestamp()
       AND s.k = '' AND s.claim = a_nonce);
@@ -43,6 +47,7 @@ BEGIN
   END IF;
   old := r;
 @sweep@
+  a_serves := a_serves AND NOT emptied;
   IF a_linger < 0 THEN
     IF r.claim IS NULL AND members = 0 AND r.closed > t THEN
       -- Patience with the first in line is counted from now on.
@@ -52,8 +57,11 @@ BEGIN
   ELSIF r.claim = a_me THEN
     r.claim := NULL; r.holder := NULL;
     was_held := true;
-  ELSE
+  ELSIF lined > 0 THEN
     DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me AND p.mode <> 9 RETURNING p.* INTO gone;
+    IF gone.pos IS NOT NULL THEN
+      lined := lined - 1;
+    END IF;
     IF gone.held IS NOT NULL THEN
       was_held := true;
       members := members - 1; taken := taken - gone.take;
@@ -82,14 +90,12 @@ BEGIN
     INSERT INTO @line@
     SELECT a_k, coalesce(max(p.pos) + 1, 1), a_me, 9, 0, 0, false, NULL, t + a_bury * interval '1 microsecond', t, t,
       a_bury, 0, NULL, NULL, true, '' FROM @line@ p WHERE p.k = a_k;
-    r.crowd := true;
+    lined := lined + 1;
   END IF;
-  IF r.crowd THEN
-    r.crowd := EXISTS (SELECT FROM @line@ p WHERE p.k = a_k);
-  END IF;
+  r.crowd := lined > 0;
   IF r IS DISTINCT FROM old THEN
     UPDATE @locks@ l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,
       crowd = r.crowd, open = r.open, holder = r.holder, closed = r.closed, closed_by = r.closed_by WHERE l.k = a_k;
   END IF;
-  PERFORM set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
+  ignored := set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
 END $leave$;

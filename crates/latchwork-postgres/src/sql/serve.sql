@@ -22,6 +22,7 @@
       r.open := greatest(r.open, t);
       IF w.mode < 2 THEN
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = w.pos;
+        lined := lined - 1;
         r.claim := w.claim; r.mode := w.mode; r.holder := w.holder; r.asked := w.asked;
         r.ends := t + w.probation * interval '1 microsecond';
       ELSE
@@ -33,18 +34,20 @@
       tell := tell || w.process::text || concat_ws(' ', 'g', w.claim, r.token, w.probation, w.word,
         greatest(0, (date_part('epoch', t - w.tried) * 1000000)::bigint));
     END LOOP;
-    SELECT count(*), count(*) FILTER (WHERE p.mode <> 2) INTO seen, others
-    FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo;
-    -- Those who only left a mark look when nobody in line is in their way.
-    IF others = 0 AND r.claim IS NULL THEN
-      FOR w IN SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND NOT p.fifo AND NOT p.told ORDER BY p.pos LOOP
-        IF w.claim <> a_me AND (w.mode = 2 OR seen = 0) AND (@fits:w.mode,w.take,w.lim@) THEN
-          UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
-          IF w.process IS NOT NULL THEN
-            tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, 0);
+    IF r.claim IS NULL AND lined > members THEN
+      SELECT count(*), count(*) FILTER (WHERE p.mode <> 2) INTO seen, others
+      FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo;
+      -- Those who only left a mark look when nobody in line is in their way.
+      IF others = 0 THEN
+        FOR w IN SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND NOT p.fifo AND NOT p.told ORDER BY p.pos LOOP
+          IF w.claim <> a_me AND (w.mode = 2 OR seen = 0) AND (@fits:w.mode,w.take,w.lim@) THEN
+            UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
+            IF w.process IS NOT NULL THEN
+              tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, 0);
+            END IF;
           END IF;
-        END IF;
-      END LOOP;
+        END LOOP;
+      END IF;
     END IF;
   END IF;
   -- If those in front do not come, and nobody can tell them, the next one does.
@@ -58,10 +61,11 @@
     END IF;
   END IF;
   -- If who was given the key has stopped, the next one comes when its probation is over.
-  IF durable AND r.claim IS NOT NULL AND r.claim <> a_me THEN
-    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL ORDER BY p.pos LIMIT 1;
-    IF FOUND AND NOT w.told THEN
-      UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
+  IF durable AND r.claim IS NOT NULL AND r.claim <> a_me AND lined > members THEN
+    UPDATE @line@ p SET told = true WHERE p.k = a_k AND NOT p.told AND p.pos = (
+      SELECT q.pos FROM @line@ q WHERE q.k = a_k AND q.held IS NULL AND q.fifo AND q.process IS NOT NULL ORDER BY q.pos LIMIT 1)
+    RETURNING p.* INTO w;
+    IF FOUND THEN
       tell := tell || w.process::text || concat_ws(' ', 'l', w.claim,
         (date_part('epoch', r.ends - t) * 1000000)::bigint + 1000);
     END IF;

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION @stand@(
   a_process integer, a_nonce uuid, a_durable text,
   OUT what text, OUT given bigint, OUT retry bigint, OUT ahead integer, OUT whom bytea, OUT now_us bigint,
   OUT tell text[]
-) LANGUAGE plpgsql AS $stand$
+) LANGUAGE plpgsql @plans@ AS $stand$
 DECLARE
   r @locks@;
   old @locks@;
@@ -26,14 +26,17 @@ DECLARE
   way bigint;
   fits boolean;
   others_fit boolean;
-  first_way bytea;
   a_serves boolean := true;
   durable boolean := false;
   heard integer[] := '{}';
+  lined bigint;
+  ended boolean;
+  emptied boolean;
+  ignored text;
 BEGIN
   tell := '{}';
   -- Behind a pooler no session has a limit of its own.
-  PERFORM set_config('lock_timeout', '2s', true);
+  ignored := set_config('lock_timeout', '2s', true);
   IF a_nonce IS NOT NULL THEN
     SELECT g.opens INTO opens FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND s.k = '' AND s.claim = a_nonce;
     IF NOT FOUND THEN
@@ -62,26 +65,31 @@ BEGIN
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
 @sweep@
-  IF r.crowd AND EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.claim = a_me AND p.mode = 9) THEN
-    what := 'e'; given := 0;
+  IF emptied THEN
+    what := 'n';
     RETURN;
+  END IF;
+  IF lined > 0 THEN
+    SELECT * INTO mine FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
+    IF mine.mode = 9 THEN
+      what := 'e'; given := 0;
+      RETURN;
+    END IF;
   END IF;
   -- What is held already keeps its token and starts its ttl anew.
   IF r.claim = a_me THEN
     r.ends := t + a_ttl * interval '1 microsecond';
     what := 'g'; given := r.token;
-  ELSIF members > 0 THEN
-    UPDATE @line@ p SET ends = t + a_ttl * interval '1 microsecond'
-    WHERE p.k = a_k AND p.claim = a_me AND p.held IS NOT NULL RETURNING p.held INTO given;
-    IF FOUND THEN
-      what := 'g';
-    END IF;
+  ELSIF mine.held IS NOT NULL THEN
+    UPDATE @line@ p SET ends = t + a_ttl * interval '1 microsecond' WHERE p.k = a_k AND p.pos = mine.pos;
+    what := 'g'; given := mine.held;
   END IF;
   IF what IS NULL THEN
     -- One kind of lock and one limit for a key.
-    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 ORDER BY p.held IS NULL, p.pos LIMIT 1;
     IF r.claim IS NOT NULL THEN
       w.claim := r.claim; w.mode := r.mode; w.lim := 0;
+    ELSIF lined > 0 THEN
+      SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 ORDER BY p.held IS NULL, p.pos LIMIT 1;
     END IF;
     IF w.claim IS NOT NULL AND (CASE WHEN w.mode = 2 THEN 1 ELSE w.mode END, w.lim)
       <> (CASE WHEN a_mode = 2 THEN 1 ELSE a_mode END, a_lim) THEN
@@ -89,12 +97,13 @@ BEGIN
     END IF;
   END IF;
   IF what IS NULL THEN
-    SELECT * INTO mine FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
     fits := @fits:a_mode,a_take,a_lim@;
-    SELECT count(*), coalesce(bool_and(@fits:p.mode,p.take,p.lim@), true), (array_agg(p.holder ORDER BY p.pos))[1]
-    INTO way, others_fit, first_way
-    FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.claim <> a_me
-      AND NOT (p.mode = 2 AND a_mode = 2) AND (NOT a_fifo OR mine.pos IS NULL OR p.pos < mine.pos);
+    way := 0; others_fit := true;
+    IF lined > members THEN
+      SELECT count(*), coalesce(bool_and(@fits:p.mode,p.take,p.lim@), true) INTO way, others_fit
+      FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.claim <> a_me
+        AND NOT (p.mode = 2 AND a_mode = 2) AND (NOT a_fifo OR mine.pos IS NULL OR p.pos < mine.pos);
+    END IF;
     since := CASE WHEN r.closed > t THEN t ELSE greatest(r.open, r.closed) END;
     IF opens > t THEN
       a_serves := false;
@@ -111,6 +120,7 @@ BEGIN
       r.token := given;
       IF mine.pos IS NOT NULL THEN
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos;
+        lined := lined - 1;
       END IF;
       IF a_mode < 2 THEN
         r.claim := a_me; r.mode := a_mode; r.holder := a_holder; r.asked := coalesce(mine.asked, t);
@@ -120,12 +130,13 @@ BEGIN
         SELECT a_k, coalesce(mine.pos, max(p.pos) + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, given,
           t + a_ttl * interval '1 microsecond', coalesce(mine.asked, t), t, a_ttl, a_probation, NULL, NULL, false, a_holder
         FROM @line@ p WHERE p.k = a_k;
-        members := members + 1; taken := taken + a_take; kind := a_mode; r.crowd := true;
+        members := members + 1; taken := taken + a_take; kind := a_mode; lined := lined + 1; r.crowd := true;
       END IF;
     ELSIF fits AND others_fit THEN
       what := 'q';
       retry := (date_part('epoch', since + way * interval '2 seconds' - t) * 1000000)::bigint;
-      whom := first_way;
+      SELECT p.holder INTO whom FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.claim <> a_me
+        AND NOT (p.mode = 2 AND a_mode = 2) AND (NOT a_fifo OR mine.pos IS NULL OR p.pos < mine.pos) ORDER BY p.pos LIMIT 1;
     ELSE
       what := 'h'; whom := r.holder; first_end := r.ends;
       IF r.claim IS NULL THEN
@@ -148,26 +159,25 @@ BEGIN
         SELECT a_k, coalesce(max(p.pos) + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, NULL,
           t + a_ttl * interval '1 microsecond', t, t, a_ttl, a_probation, a_word, a_process, false, a_holder
         FROM @line@ p WHERE p.k = a_k;
-        r.crowd := true;
+        lined := lined + 1; r.crowd := true;
       ELSIF mine.pos IS NOT NULL THEN
         IF mine.fifo AND NOT EXISTS (
           SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < mine.pos) THEN
           r.open := greatest(r.open, t);
         END IF;
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos;
+        lined := lined - 1;
       END IF;
     END IF;
 @serve@
   ELSIF what = 'g' THEN
     durable := true;
   END IF;
-  IF r.crowd THEN
-    r.crowd := EXISTS (SELECT FROM @line@ p WHERE p.k = a_k);
-  END IF;
+  r.crowd := lined > 0;
   IF r IS DISTINCT FROM old THEN
     UPDATE @locks@ l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,
       crowd = r.crowd, open = r.open, holder = r.holder, closed_by = r.closed_by WHERE l.k = a_k;
   END IF;
   -- A blocked look, a place in line and a mark that a crash loses do no harm.
-  PERFORM set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
+  ignored := set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
 END $stand$;
