@@ -10,7 +10,7 @@ use crate::config::PostgresConfig;
 use crate::connect::{Access, For, Opened};
 use crate::guard;
 use crate::lane::Seat;
-use crate::schema::{VERSION, check};
+use crate::schema::{STEPS, VERSION, can_be_migrated, comment, version_of};
 use crate::values::column;
 
 /// Prepares a database for its first locks, and says what was done.
@@ -60,23 +60,32 @@ async fn make_tables(
     prepared: &mut Prepared,
 ) -> Result<(), BackendError> {
     let (schema, table) = (&access.config.schema, &access.config.table);
-    match opened.table.as_deref() {
-        None => {
+    let version = opened.table.as_deref().and_then(version_of);
+    let mut migrations = String::new();
+    match (opened.table.as_deref(), version) {
+        (None, _) => {
             prepared.steps.push(format!("made the table {schema}.{table} and what belongs to it"))
         }
-        Some(VERSION) => {
+        (_, Some(VERSION)) => {
             prepared
                 .steps
                 .push(format!("the table {schema}.{table} is there; its functions were replaced"));
         }
-        Some(other) => check(Some(other), &access.config)?,
+        (other, _) => {
+            can_be_migrated(other, &access.config)?;
+            let older = version.unwrap_or_default();
+            migrations = access.statements.fill(&STEPS[older as usize..].join("\n"));
+            prepared.steps.push(format!(
+                "brought the table {schema}.{table} from version {older} to {VERSION}"
+            ));
+        }
     }
     let [tables, stand, leave, keep, heal] = access.statements.schema();
     // One text is one transaction. Two that are sent at the same time wait for each other.
     let text = format!(
-        "SELECT pg_advisory_xact_lock({}, 1);\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
+        "SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
         access.statements.class(),
-        access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{VERSION}';")),
+        access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",
     );
     let lane = &opened.lane;

@@ -21,7 +21,7 @@ pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
             .remedy(error.next_step.unwrap_or_default());
         return (vec![found], false);
     }
-    let mut findings = vec![Finding::ok("tables", schema::VERSION)];
+    let mut findings = vec![Finding::ok("tables", format!("version {}", schema::VERSION))];
     let mut missing = Vec::new();
     for (table, rights) in RIGHTS {
         for right in *rights {

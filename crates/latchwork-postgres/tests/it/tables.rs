@@ -21,7 +21,10 @@ fn a_missing_or_foreign_table_is_a_clear_error() {
         bare(&other).await.granted(&claim("k")).await;
         server.psql("COMMENT ON TABLE \"locks \"\"of\"\" ours\" IS 'latchwork 999'").unwrap();
         let error = connect(&other).await.err().expect("it is of a later version");
-        assert!(error.to_string().contains("latchwork 999"), "{error}");
+        assert!(error.to_string().contains("version 999"), "{error}");
+        assert!(error.hint().unwrap().contains("newer client"), "{error}");
+        let error = prepare(&other).await.expect_err("it cannot be brought back");
+        assert!(error.to_string().contains("version 999"), "{error}");
     });
 }
 
@@ -43,6 +46,39 @@ fn init_repairs_what_is_missing_and_keeps_the_locks() {
         prepare(&server.url()).await.unwrap();
         assert!(bare(&server.url()).await.held(&held).await);
         client.blocked(&like(&held)).await;
+    });
+}
+
+/// The table of the prototype, with a lock that is held and one that is not.
+#[test]
+fn init_migrates_an_older_table_and_keeps_held_locks() {
+    let server = latchwork_services::PostgresServer::start().unwrap();
+    let older = "CREATE TABLE latchwork (k bytea PRIMARY KEY, token bigint NOT NULL, claim uuid, ends timestamptz NOT NULL, \
+         crowd boolean NOT NULL DEFAULT false, closed timestamptz, holder bytea); \
+         COMMENT ON TABLE latchwork IS 'latchwork 0'; CREATE TABLE latchwork_line (k bytea); \
+         INSERT INTO latchwork_line VALUES ('held')";
+    server.psql(older).unwrap();
+    let held = claim("held").with(|it| it.ttl = 60 * SEC);
+    let id = format!("{:032x}", held.id.as_u128());
+    let token = 9_000_000_000_000_000_u64;
+    let rows = format!(
+        "INSERT INTO latchwork VALUES ('held', {token}, '{id}', now() + interval '1 hour', true), \
+         ('free', {token}, NULL, now(), false)"
+    );
+    server.psql(&rows).unwrap();
+    run(async {
+        let error = connect(&server.url()).await.err().expect("it is of an older version");
+        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        let (one, two) = (prepare(&server.url()).await, prepare(&server.url()).await);
+        assert!(one.unwrap().iter().any(|step| step.contains("from version 0 to 1")));
+        assert!(two.unwrap().iter().any(|step| step.contains("is there")));
+        let client = bare(&server.url()).await;
+        assert!(client.held(&held).await);
+        let waits = like(&held);
+        client.blocked(&waits).await;
+        assert!(client.granted(&claim("free")).await.token > token);
+        client.released(&held).await;
+        assert!(client.acquired(&waits).await.token > token);
     });
 }
 
