@@ -18,7 +18,9 @@ pub(crate) enum SslMode {
 /// Where a PostgreSQL store is, and how to use it.
 ///
 /// `postgres://[user[:password]@]host[:port][,host..][/database][?options]`, also with `postgresql`. `%XX` stands
-/// for a byte in each part. Of several hosts the first that takes writes is used.
+/// for a byte in each part. Of several hosts the first that takes writes is used. As for psql, `host`, `port`, `user`,
+/// `password` and `dbname` may be options as well. Other options of libpq are refused with what to do instead; the
+/// environment (`PGHOST`, `PGSSLROOTCERT`), `.pgpass` and service files are not read.
 ///
 /// | option | meaning |
 /// | --- | --- |
@@ -72,6 +74,13 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All options of an address.
 const OPTIONS: &[&str] = &[
+    "host",
+    "port",
+    "user",
+    "password",
+    "dbname",
+    "target_session_attrs",
+    "channel_binding",
     "table",
     "schema",
     "sslmode",
@@ -111,20 +120,13 @@ impl PostgresConfig {
             None => (login, None),
         };
         let user = decode(user, "user")?;
-        if user.is_empty() && password.is_some() {
-            return Err(invalid("store: a password without a user"));
-        }
-        let user = if user.is_empty() { "postgres".to_owned() } else { user };
-        let hosts = hosts.split(',').map(endpoint).collect::<Result<Vec<_>, _>>()?;
-        let database = match decode(path, "database")? {
-            name if name.is_empty() => user.clone(),
-            name => name,
-        };
+        let mut place = Place { hosts: hosts.into(), user, ..Place::default() };
+        place.database = decode(path, "database")?;
         let mut config = Self {
-            hosts,
-            user,
+            hosts: Vec::new(),
+            user: String::new(),
             password,
-            database,
+            database: String::new(),
             ssl_mode: SslMode::Prefer,
             tls: Tls { insecure: true, ..Tls::default() },
             table: "latchwork".into(),
@@ -140,8 +142,17 @@ impl PostgresConfig {
         let mut verifies = false;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            config.set(name, decode(value, name)?, &mut verifies)?;
+            let value = decode(value, name)?;
+            match name {
+                "host" => place.hosts = value,
+                "port" => place.ports = value,
+                "user" => place.user = value,
+                "dbname" => place.database = value,
+                "password" => config.password = Some(Secret(value)),
+                _ => config.set(name, value, &mut verifies)?,
+            }
         }
+        place.settle(&mut config)?;
         config.check(verifies)?;
         Ok(config)
     }
@@ -207,12 +218,25 @@ impl PostgresConfig {
                 Some(length) if length <= DAY => self.max_ttl = Some(length),
                 _ => return bad("a duration such as 60s or 500ms"),
             },
+            // A server that takes writes is looked for in any case.
+            "target_session_attrs" => match &*value {
+                "any" | "read-write" | "primary" => {}
+                _ => {
+                    return bad(
+                        "any, read-write or primary: locks need a server that takes writes",
+                    );
+                }
+            },
+            "channel_binding" => match &*value {
+                "disable" | "prefer" => {}
+                _ => return bad("disable or prefer: use sslmode=verify-full"),
+            },
             "durability" => match &*value {
                 "fast" => self.fast = true,
                 "full" => self.fast = false,
                 _ => return bad("full or fast"),
             },
-            _ => return Err(unknown_option(name, OPTIONS)),
+            _ => return Err(refused(name)),
         }
         Ok(())
     }
@@ -233,12 +257,85 @@ impl PostgresConfig {
     }
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, Error> {
-    if text.starts_with("%2F") || text.starts_with("%2f") {
-        return Err(invalid("store: a socket in the file system cannot be used")
-            .next_step("let the server listen on an address, for example 127.0.0.1"));
+/// Where the database is, as the address and its options say it.
+#[derive(Default)]
+struct Place {
+    hosts: String,
+    ports: String,
+    user: String,
+    database: String,
+}
+
+impl Place {
+    fn settle(self, config: &mut PostgresConfig) -> Result<(), Error> {
+        if self.user.is_empty() && config.password.is_some() {
+            return Err(invalid("store: a password without a user"));
+        }
+        config.user = if self.user.is_empty() { "postgres".to_owned() } else { self.user };
+        config.database =
+            if self.database.is_empty() { config.user.clone() } else { self.database };
+        let ports: Vec<&str> = self.ports.split(',').collect();
+        let hosts: Vec<&str> = self.hosts.split(',').collect();
+        if ports.len() > 1 && ports.len() != hosts.len() {
+            return Err(invalid("store: port has not as many numbers as there are hosts"));
+        }
+        for (n, host) in hosts.iter().enumerate() {
+            let port = ports.get(n).or_else(|| ports.first()).copied().unwrap_or_default();
+            config.hosts.push(endpoint(host, port)?);
+        }
+        Ok(())
     }
-    Endpoint::parse(text, 5_432).map_err(|error| error.next_step(NEXT))
+}
+
+fn endpoint(text: &str, port: &str) -> Result<Endpoint, Error> {
+    let is_path = ["/", "@", "%2F", "%2f"].iter().any(|start| text.starts_with(start));
+    if is_path {
+        return Err(invalid("store: host is a socket in the file system, which cannot be used")
+            .next_step("let the server listen on an address, for example host=127.0.0.1"));
+    }
+    let usual = match port {
+        "" => 5_432,
+        port => match port.parse() {
+            Ok(port @ 1..) => port,
+            _ => return Err(invalid("store: port is not a number from 1 to 65535")),
+        },
+    };
+    Endpoint::parse(text, usual).map_err(|error| error.next_step(NEXT))
+}
+
+/// An option that is none of ours: of libpq, or unknown.
+fn refused(name: &str) -> Error {
+    let step = match name {
+        "service" | "servicefile" => {
+            "write the host, the user and the database of the service into the address"
+        }
+        "passfile" | "sslpassword" => {
+            "give the password in the address, and keep the address in a file: latchwork --store-file"
+        }
+        "hostaddr" => "give the numbers as the host",
+        "options" => "set it by ALTER ROLE .. SET for the user of the address",
+        "sslcrl"
+        | "sslcrldir"
+        | "sslsni"
+        | "sslcompression"
+        | "ssl_min_protocol_version"
+        | "ssl_max_protocol_version"
+        | "sslnegotiation"
+        | "sslcertmode"
+        | "requiressl" => "leave it out; use sslmode=verify-full with sslrootcert=",
+        "gssencmode" | "krbsrvname" | "gsslib" | "gssdelegation" | "require_auth"
+        | "requirepeer" => "leave it out: a user logs in by a password or a certificate",
+        "keepalives"
+        | "keepalives_idle"
+        | "keepalives_interval"
+        | "keepalives_count"
+        | "tcp_user_timeout" => "leave it out: each connection without a sign of life is replaced",
+        "client_encoding" | "replication" | "fallback_application_name" | "load_balance_hosts" => {
+            "leave it out"
+        }
+        _ => return unknown_option(name, OPTIONS),
+    };
+    invalid(format!("store: {name} is an option of libpq that is not supported")).next_step(step)
 }
 
 fn decode(text: &str, what: &str) -> Result<String, Error> {
@@ -265,6 +362,14 @@ mod tests {
         let least = PostgresConfig::parse("postgres://h").unwrap();
         assert_eq!((&*least.user, &*least.database), ("postgres", "postgres"));
         assert_eq!((least.ssl_mode, least.tls.insecure), (SslMode::Prefer, true));
+        let apart = PostgresConfig::parse(
+            "postgresql:///?host=h1,h2&port=7,8&user=app&password=p%26w&dbname=shop&target_session_attrs=read-write",
+        );
+        let apart = apart.unwrap();
+        assert_eq!(apart.shown(), "postgres://h1:7,h2:8/shop");
+        assert_eq!((&*apart.user, apart.password), ("app", Some(Secret("p&w".into()))));
+        let one_port = PostgresConfig::parse("postgres://h1,h2/d?port=9").unwrap();
+        assert_eq!(one_port.shown(), "postgres://h1:9,h2:9/d");
         let named =
             PostgresConfig::parse("postgres://u@h?sslmode=require&sslrootcert=/ca").unwrap();
         assert!(!named.tls.insecure, "an authority that is named is checked");
@@ -280,6 +385,15 @@ mod tests {
             ("postgres://h:0", "port"),
             ("postgres://:pw@h", "without a user"),
             ("postgres://%2Frun%2Fpostgresql/db", "socket"),
+            ("postgres:///db?host=/run/postgresql", "socket"),
+            ("postgres://h?port=0", "port"),
+            ("postgres:///d?host=a,b&port=1,2,3", "port"),
+            ("postgres://h?service=shop", "service"),
+            ("postgres://h?passfile=/home/app/.pgpass", "passfile"),
+            ("postgres://h?options=-csearch_path%3Dx", "options"),
+            ("postgres://h?target_session_attrs=standby", "target_session_attrs"),
+            ("postgres://h?channel_binding=require", "channel_binding"),
+            ("postgres://h?password=x", "without a user"),
             ("postgres://h?sslmode=maybe", "sslmode"),
             ("postgres://h?max_ttl=5s", "guard"),
             ("postgres://h?durability=fast", "guard"),

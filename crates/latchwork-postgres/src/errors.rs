@@ -45,7 +45,7 @@ pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
              authority (sslrootcert=/path)"
         }
         false if why.contains("password missing") => {
-            "give a password: postgres://user:password@host/database"
+            "give a password: postgres://user:password@host/database (PGPASSWORD and .pgpass are not read)"
         }
         false => "check that the server is running and the address is correct",
     };
@@ -94,6 +94,8 @@ fn refusal(said: &DbError) -> BackendError {
         )
     } else if is(&[&SqlState::LOCK_NOT_AVAILABLE]) {
         (Unreachable, "another transaction keeps the row or the table locked: end it, or try again")
+    } else if is(&[&SqlState::QUERY_CANCELED]) {
+        (Unreachable, "try again; statement_timeout of the role or the database is too short")
     } else if starts("40") {
         (Unreachable, "try again; latchwork doctor checks the isolation level")
     } else if is(&[&SqlState::DISK_FULL]) {
