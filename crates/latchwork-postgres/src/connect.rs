@@ -79,10 +79,7 @@ impl Access {
             };
             let _ = told.send(opened);
         });
-        opened.await.unwrap_or_else(|_| {
-            let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
-            Err(BackendError::new(kind, effect, "the driver was shut down"))
-        })
+        opened.await.unwrap_or_else(|_| Err(driver_gone()))
     }
 
     async fn first_of_all(&self, purpose: For, sink: Option<Sink>) -> Result<Opened, BackendError> {
@@ -210,6 +207,12 @@ impl Access {
     pub(crate) fn invalid(&self, message: String) -> Error {
         Error::new(ErrorKind::Invalid, message).store(self.config.shown().into())
     }
+}
+
+/// What runs connections has ended, and they with it.
+pub(crate) fn driver_gone() -> BackendError {
+    let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
+    BackendError::new(kind, effect, "the driver was shut down")
 }
 
 /// Which server process the other end of the connection says it is. A pooler says a number of its own, and the

@@ -2,13 +2,20 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
-use latchwork_store::{BackendError, ClaimId};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use latchwork_store::{BackendError, ClaimId, Moment};
+use tokio::sync::oneshot;
 
-use crate::connect::{Access, For};
+use crate::connect::{Access, For, driver_gone};
 use crate::guard::Guard;
 use crate::lane::{Lane, Seat};
 use crate::lock;
+
+/// How long no more connections are asked for after the server has refused one.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Connections that are made when they are needed.
 ///
@@ -22,8 +29,21 @@ pub(crate) struct Pool {
     /// Renewals wait behind no other request.
     renewals: Mutex<Option<Arc<Lane>>>,
     opening: AtomicUsize,
-    /// One caller alone connects if there is no connection at all.
-    gate: tokio::sync::Mutex<()>,
+    /// When one more connection could not be made: the server may have none left.
+    refused: Mutex<Option<Moment>>,
+    /// The first connection that is being made for requests, and the one for renewals.
+    pending: [Mutex<Option<Pending>>; 2],
+}
+
+/// A connection that is being made, for all callers that wait for it. It goes on if they are gone: a caller with
+/// little time must not begin anew each time, or a far server would never be reached.
+type Pending = Shared<BoxFuture<'static, Result<Arc<Lane>, BackendError>>>;
+
+/// What a connection is made for.
+#[derive(Clone, Copy)]
+enum Use {
+    Requests,
+    Renewals,
 }
 
 impl Pool {
@@ -34,7 +54,8 @@ impl Pool {
             lanes: Mutex::default(),
             renewals: Mutex::default(),
             opening: AtomicUsize::new(0),
-            gate: tokio::sync::Mutex::default(),
+            refused: Mutex::default(),
+            pending: Default::default(),
         })
     }
 
@@ -43,13 +64,7 @@ impl Pool {
         if let Some(seat) = self.present() {
             return Ok(seat);
         }
-        let _gate = self.gate.lock().await;
-        if let Some(seat) = self.present() {
-            return Ok(seat);
-        }
-        let lane = self.open().await?;
-        lock(&self.lanes).push(lane.clone());
-        Ok(Seat::on(lane))
+        Ok(Seat::on(self.make(Use::Requests).await?))
     }
 
     /// A connection on which what ends this claim comes after its tries. If there is none, any other, and
@@ -67,20 +82,37 @@ impl Pool {
 
     /// The connection for renewals.
     pub(crate) async fn seat_for_renewals(self: &Arc<Self>) -> Result<Seat, BackendError> {
-        let present = || {
-            let lane = lock(&self.renewals).clone();
-            lane.filter(|lane| lane.is_open() && !lane.is_doubted()).map(Seat::on)
-        };
-        if let Some(seat) = present() {
-            return Ok(seat);
+        let lane = lock(&self.renewals).clone();
+        if let Some(lane) = lane.filter(|lane| lane.is_open() && !lane.is_doubted()) {
+            return Ok(Seat::on(lane));
         }
-        let _gate = self.gate.lock().await;
-        if let Some(seat) = present() {
-            return Ok(seat);
+        Ok(Seat::on(self.make(Use::Renewals).await?))
+    }
+
+    /// Makes a connection in the background, unless one for the same use is being made.
+    fn make(self: &Arc<Self>, purpose: Use) -> Pending {
+        let mut pending = lock(&self.pending[purpose as usize]);
+        if let Some(pending) = &*pending {
+            return pending.clone();
         }
-        let lane = self.open().await?;
-        *lock(&self.renewals) = Some(lane.clone());
-        Ok(Seat::on(lane))
+        let (tell, told) = oneshot::channel();
+        let made = async { told.await.unwrap_or_else(|_| Err(driver_gone())) }.boxed().shared();
+        *pending = Some(made.clone());
+        let (pool, access, guard) = (Arc::downgrade(self), self.access.clone(), self.guard.clone());
+        self.access.io.spawn(async move {
+            let opened = open(&access, guard.as_ref()).await;
+            let Some(pool) = pool.upgrade() else { return };
+            if let Ok(lane) = &opened {
+                match purpose {
+                    Use::Requests => lock(&pool.lanes).push(lane.clone()),
+                    Use::Renewals => *lock(&pool.renewals) = Some(lane.clone()),
+                }
+            }
+            // First: whoever asks from now on must not get an answer of before.
+            *lock(&pool.pending[purpose as usize]) = None;
+            let _ = tell.send(opened);
+        });
+        made
     }
 
     fn present(self: &Arc<Self>) -> Option<Seat> {
@@ -100,21 +132,22 @@ impl Pool {
 
     /// Makes one more connection, in the background.
     fn add(self: &Arc<Self>) {
+        let now = self.access.io.now();
+        if lock(&self.refused).is_some_and(|at| now.since(at) < PAUSE) {
+            return;
+        }
         self.opening.fetch_add(1, Ordering::Relaxed);
         let opening = Opening(Arc::downgrade(self));
         let access = self.access.clone();
         let guard = self.guard.clone();
         self.access.io.spawn(async move {
-            if let Ok(lane) = open(&access, guard.as_ref()).await
-                && let Some(pool) = opening.0.upgrade()
-            {
-                lock(&pool.lanes).push(lane);
+            let opened = open(&access, guard.as_ref()).await;
+            let Some(pool) = opening.0.upgrade() else { return };
+            match opened {
+                Ok(lane) => lock(&pool.lanes).push(lane),
+                Err(_) => *lock(&pool.refused) = Some(access.io.now()),
             }
         });
-    }
-
-    async fn open(&self) -> Result<Arc<Lane>, BackendError> {
-        open(&self.access, self.guard.as_ref()).await
     }
 
     /// Takes in a connection that was made before.

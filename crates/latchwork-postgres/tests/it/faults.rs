@@ -148,6 +148,47 @@ fn h140_cut_connections_leave_one_holder_and_then_none() {
     });
 }
 
+/// Far clients: each trip takes 100 ms, and nothing is lost by that.
+#[test]
+fn delayed_connections_cost_time_and_no_lock() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        proxy.delay(direction, 50 * MS);
+    }
+    run(async {
+        let (one, two) = (bare(&through(&proxy)).await, bare(&through(&proxy)).await);
+        let (mut last, mut waited) = (0, Vec::new());
+        for round in 0..6 {
+            let (from, to) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+            let held = from.locks().mutex("k").ttl(2 * SEC).acquire().await.unwrap();
+            let (next, released) = tokio::join!(
+                async {
+                    let next = to.locks().mutex("k").ttl(2 * SEC).acquire().await.unwrap();
+                    (next, Instant::now())
+                },
+                async {
+                    // Longer than the ttl: it is renewed over the slow way.
+                    tokio::time::sleep(3 * SEC).await;
+                    held.ensure_held().expect("it was renewed in time");
+                    let released = Instant::now();
+                    held.release().await.unwrap();
+                    released
+                }
+            );
+            let (next, acquired) = next;
+            waited.push(acquired.duration_since(released));
+            assert!(next.token().get() > last);
+            last = next.token().get();
+            // The short lease of a pushed grant is renewed as well.
+            tokio::time::sleep(500 * MS).await;
+            next.release().await.unwrap();
+        }
+        waited.sort();
+        assert!(waited[2] < 800 * MS, "no timer had to wake it: {waited:?}");
+    });
+}
+
 /// H141: the server stands still; nothing hangs for ever.
 #[test]
 fn h141_a_stopped_server_costs_the_lock_by_the_holders_clock() {
@@ -201,6 +242,36 @@ fn signal(pids: &[i32], signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(*pid).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
     }
+}
+
+/// The server has no more connections: those that there are do the work, and it is not asked again and again.
+#[test]
+fn a_full_server_is_not_stormed_with_connections() {
+    let options = PostgresOptions::new()
+        .setting("max_connections=6")
+        .setting("superuser_reserved_connections=3");
+    let server = server_with(&options, "");
+    server.psql("CREATE ROLE app LOGIN; GRANT pg_monitor TO app").unwrap();
+    server.psql("GRANT ALL ON ALL TABLES IN SCHEMA public TO app").unwrap();
+    run(async {
+        let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
+        let client = bare(&url).await;
+        let start = Instant::now();
+        let users = (0..32).map(|n| {
+            let client = &client;
+            async move {
+                while start.elapsed() < 2 * SEC {
+                    let claim = claim(&format!("k{n}"));
+                    client.granted(&claim).await;
+                    client.released(&claim).await;
+                }
+            }
+        });
+        futures_util::future::join_all(users).await;
+        let log = std::fs::read_to_string(server.folder().join("log")).unwrap();
+        let refused = log.matches("connection slots").count();
+        assert!((1..=24).contains(&refused), "{refused} connections were refused");
+    });
 }
 
 /// H142: somebody's transaction keeps a key's row locked.
