@@ -269,6 +269,35 @@ impl PostgresServer {
         log_tail(&self.folder.path().join("log"))
     }
 
+    /// What `pg_dump` writes of its database: statements for [`load`](Self::load).
+    ///
+    /// # Errors
+    ///
+    /// If it fails; the text is the program's.
+    pub fn dump(&self) -> Result<String> {
+        let mut dump = Command::new(self.programs.join("pg_dump"));
+        done(dump.args(["--dbname", &self.conninfo()]), "pg_dump")
+    }
+
+    /// Runs statements of a file, as a restore does.
+    ///
+    /// # Errors
+    ///
+    /// If one of them fails; the text is the server's.
+    pub fn load(&self, statements: &str) -> Result<()> {
+        let file = self.folder.path().join("statements");
+        fs::write(&file, statements)?;
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args([
+            "--no-psqlrc",
+            "--quiet",
+            "--set=ON_ERROR_STOP=1",
+            "--dbname",
+            &self.conninfo(),
+        ]);
+        done(psql.arg("--file").arg(file), "psql").map(drop)
+    }
+
     /// What `psql` prints for a statement: rows in lines, columns separated by `|`.
     ///
     /// # Errors

@@ -140,6 +140,28 @@ fn a_thousand_holds_are_renewed_by_two_statements() {
     });
 }
 
+/// Counted at the proxy, with all that belongs to the protocol.
+#[test]
+fn a_renewal_sends_64_bytes_and_the_key_for_each_claim() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let bare = bare(&through(&proxy)).await;
+        let claims: Vec<_> = (0..1_000).map(|n| claim(&format!("stock/{n:06}"))).collect();
+        for claim in &claims {
+            bare.granted(claim).await;
+        }
+        assert!(bare.held(&claims[0]).await);
+        proxy.reset_counts();
+        let renewed = bare.renew_all(&claims).await;
+        assert!(renewed.iter().all(|it| matches!(it, Ok(Renewal::Held { .. }))));
+        let [sent, _] = proxy.counts().bytes;
+        let keys: usize = claims.iter().map(|claim| claim.key.as_str().len()).sum();
+        let most = 64 * claims.len() + keys;
+        assert!((keys..=most).contains(&(sent as usize)), "{sent} bytes, {most} at most");
+    });
+}
+
 /// A look at a held key that leaves nothing waits for no disk and locks nothing.
 #[test]
 fn a_blocked_look_writes_nothing() {

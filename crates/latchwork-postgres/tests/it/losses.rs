@@ -205,3 +205,68 @@ fn init_takes_the_quarantine_off_unless_locks_are_in_use() {
         assert!(client.try_acquire(&too_long).await.is_err());
     });
 }
+
+/// H147: a dump from before the lock is restored into a new server.
+#[test]
+fn h147_a_restored_dump_raises_tokens_and_the_guard_notices() {
+    let server = server_with(&PostgresOptions::new(), GUARDED);
+    let url = |server: &PostgresServer| format!("{}{GUARDED}", server.url());
+    let held = claim("k").with(|it| it.ttl = 3 * SEC);
+    let (dump, last) = run(async {
+        let client = bare(&url(&server)).await;
+        let first = like(&held);
+        client.granted(&first).await;
+        client.released(&first).await;
+        let dump = server.dump().unwrap();
+        (dump, client.granted(&held).await.token)
+    });
+    let other = PostgresServer::start().unwrap();
+    other.load(&dump).unwrap();
+    run(async {
+        let plain = bare(&other.url()).await;
+        let unguarded = claim("x");
+        assert!(plain.granted(&unguarded).await.token > last, "tokens follow the clock");
+        let client = bare(&url(&other)).await;
+        let next = like(&held);
+        let blocked = client.blocked(&next.clone().with(|it| it.waits = false)).await;
+        assert_eq!(blocked.cause, Cause::Quarantine, "another server: {blocked:?}");
+        assert!(client.acquired(&next).await.token > last);
+    });
+}
+
+/// H148: only the table of those that share and wait is emptied. Who holds a permit or reads is in it.
+#[test]
+fn h148_an_emptied_line_with_the_guard_gives_no_second_holder() {
+    use latchwork_store::Mode;
+    let server = server_with(&PostgresOptions::new(), GUARDED);
+    let url = format!("{}{GUARDED}", server.url());
+    run(async {
+        let client = bare(&url).await;
+        let reads = |key: &str| {
+            claim(key).with(|it| {
+                it.mode = Mode::Read;
+                it.ttl = 3 * SEC;
+            })
+        };
+        for (key, ends_first) in [("k", false), ("l", true)] {
+            let (reader, other) = (reads(key), reads(key));
+            client.acquired(&reader).await;
+            client.granted(&other).await;
+            server.psql("TRUNCATE latchwork_line").unwrap();
+            if ends_first {
+                // The release must not hide what was lost.
+                client.release(&other, latchwork_store::Linger::None).await.unwrap();
+            }
+            let writer = reads(key).with(|it| {
+                it.mode = Mode::Write;
+                it.waits = false;
+            });
+            let blocked = client.blocked(&writer).await;
+            assert_eq!(blocked.cause, Cause::Quarantine, "{key}: {blocked:?}");
+            let start = std::time::Instant::now();
+            client.acquired(&writer.clone().with(|it| it.waits = true)).await;
+            assert!(start.elapsed() < 10 * SEC, "{:?}", start.elapsed());
+            client.released(&writer).await;
+        }
+    });
+}

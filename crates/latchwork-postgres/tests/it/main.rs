@@ -19,5 +19,6 @@ mod fence_sqlx;
 mod losses;
 mod pooler;
 mod quiet;
+mod settings;
 mod tables;
 mod waiting;

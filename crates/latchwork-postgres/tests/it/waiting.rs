@@ -169,3 +169,50 @@ fn waiters_that_give_up_at_any_moment_leave_nothing() {
         }
     });
 }
+
+/// A long queue: the last try is not slower than the first by much, and all are served in order.
+#[test]
+fn a_thousand_waiters_are_served_in_order_and_in_time() {
+    const WAITERS: usize = 1_000;
+    let server = server();
+    run(async {
+        let holder = bare(&server.url()).await;
+        let held = claim("k").with(|it| it.ttl = 120 * SEC);
+        holder.granted(&held).await;
+        let waiting = bare(&server.url()).await;
+        let claims: Vec<_> = (0..WAITERS).map(|_| like(&held)).collect();
+        let mut tries = Vec::new();
+        for claim in &claims {
+            let start = Instant::now();
+            waiting.blocked(claim).await;
+            tries.push(start.elapsed());
+        }
+        let middle = |some: &[Duration]| {
+            let mut some = some.to_vec();
+            some.sort();
+            some[some.len() / 2]
+        };
+        let (first, last) = (middle(&tries[..100]), middle(&tries[WAITERS - 100..]));
+        let served = std::sync::Mutex::new(Vec::new());
+        let waits = claims.iter().enumerate().map(|(n, claim)| {
+            let (waiting, served) = (&waiting, &served);
+            async move {
+                waiting.acquired(claim).await;
+                served.lock().unwrap().push(n);
+                waiting.released(claim).await;
+            }
+        });
+        let release = async {
+            tokio::time::sleep(SEC).await;
+            holder.released(&held).await;
+            Instant::now()
+        };
+        let (_, released) = tokio::join!(futures_util::future::join_all(waits), release);
+        let drained = released.elapsed();
+        println!("a try: {first:?} with few, {last:?} with {WAITERS}; drained in {drained:?}");
+        let served = served.into_inner().unwrap();
+        assert!(served.is_sorted(), "first come, first served: {served:?}");
+        assert!(last < 20 * first + 20 * MS, "{last:?} after {first:?}");
+        assert!(drained < 60 * SEC, "{drained:?}");
+    });
+}
