@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::free_cycles::{Sample, Work, latchwork_cycles, sample, sample_of_threads};
 use crate::roles::Outcome;
-use crate::{etcd_bare, redis_free, redlock_free, zookeeper};
+use crate::{etcd_bare, postgres_bare, redis_free, redlock_free, zookeeper};
 
 /// What such a process can do: the word for it, and whether its connection is moved by the caller's
 /// thread.
@@ -21,6 +21,9 @@ pub(crate) const TOKEN_REDIS_NEAR: (&str, bool) = ("token-redis-near", true);
 pub(crate) const BARE_FIVE: (&str, bool) = ("bare-five", false);
 pub(crate) const BARE_ETCD: (&str, bool) = ("bare-etcd", false);
 pub(crate) const BARE_ZOOKEEPER: (&str, bool) = ("bare-zookeeper", true);
+pub(crate) const BARE_POSTGRES: (&str, bool) = ("bare-postgres", true);
+pub(crate) const BARE_POSTGRES_ASYNC: (&str, bool) = ("bare-postgres-async", true);
+pub(crate) const ADVISORY: (&str, bool) = ("advisory", true);
 pub(crate) const LATCHWORK: (&str, bool) = ("latchwork", true);
 pub(crate) const LATCHWORK_THREADS: (&str, bool) = ("latchwork-threads", true);
 
@@ -52,6 +55,12 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         let driver = latchwork::Driver::start()?;
         let bare = here.block_on(latchwork_zookeeper::bare::Bare::connect(url, driver.io()))?;
         serve_on(&here, |work| zookeeper::bare_work(bare.clone(), work))
+    } else if is(BARE_POSTGRES) || is(BARE_POSTGRES_ASYNC) {
+        let bare = postgres_bare::Rows::connect(url, is(BARE_POSTGRES))?;
+        serve_on(&here, |work| bare.clone().cycles(work))
+    } else if is(ADVISORY) {
+        let locks = postgres_bare::Sessions::connect(url, false)?;
+        serve_on(&here, |work| locks.clone().cycles(work))
     } else {
         let mut locks = here.block_on(latchwork::connect(url))?;
         if let [namespace] = namespace {

@@ -7,7 +7,18 @@ use std::process::{Command, Stdio};
 const CURATOR_JAR: &str = "/usr/share/java/curator-recipes.jar";
 const LOGGER_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
-const PYTHON_REDIS_LOCK: &str = "python-redis-lock==4.0.1";
+/// Packages for Python in a folder of their own.
+#[derive(Clone, Copy)]
+pub(crate) struct Venv {
+    folder: &'static str,
+    packages: &'static [&'static str],
+}
+pub(crate) const REDIS_LOCKS: Venv =
+    Venv { folder: "venv", packages: &["python-redis-lock==4.0.1"] };
+pub(crate) const PALS: Venv = Venv {
+    folder: "venv-pals",
+    packages: &["PALs==0.4.0", "SQLAlchemy==2.1.9", "psycopg2-binary==2.9.13"],
+};
 const NODE_PACKAGES: &str = r#"{
   "private": true,
   "dependencies": { "ioredis": "5.9.3", "redlock": "5.0.0-beta.2", "redis-semaphore": "5.8.0" }
@@ -84,14 +95,20 @@ fn maven() -> Result<(), String> {
     })
 }
 
-pub(crate) fn venv() -> Result<(), String> {
-    let venv = folder().join("venv");
-    once(&venv.join("installed"), PYTHON_REDIS_LOCK, || {
-        // Both Python locks use the redis-py of the system.
-        ran(Command::new(PYTHON).args(["-m", "venv", "--system-site-packages"]).arg(&venv))?;
-        let mut pip = Command::new(venv.join("bin/python"));
-        ran(pip.args(["-m", "pip", "install", "--quiet", PYTHON_REDIS_LOCK]))
-    })
+impl Venv {
+    pub(crate) fn python(&self) -> PathBuf {
+        folder().join(self.folder).join("bin/python")
+    }
+
+    pub(crate) fn install(&self) -> Result<(), String> {
+        let venv = folder().join(self.folder);
+        once(&venv.join("installed"), &self.packages.join(" "), || {
+            // Both locks on Redis use the redis-py of the system.
+            ran(Command::new(PYTHON).args(["-m", "venv", "--system-site-packages"]).arg(&venv))?;
+            let mut pip = Command::new(self.python());
+            ran(pip.args(["-m", "pip", "install", "--quiet"]).args(self.packages))
+        })
+    }
 }
 
 pub(crate) fn node_packages() -> Result<(), String> {

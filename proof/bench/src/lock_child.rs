@@ -1,4 +1,5 @@
-//! Latchwork on a server, and a client that spins on `SET NX`, in the roles of the measurements.
+//! Latchwork on a server, and bare ways to wait (a client that spins on `SET NX`, advisory locks), in the
+//! roles of the measurements.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::Builder;
 
 use crate::faults_child;
+use crate::postgres_bare::Sessions;
 use crate::push_and_pop::PushAndPop;
 use crate::roles::{self, Lock, Outcome};
 use crate::watch_and_put::Ring;
@@ -34,6 +36,10 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         if kind == "watch-and-put" {
             let [_, number] = &role[..] else { return Err("a number in the ring".into()) };
             return roles::handoff(Ring::join(url, number.parse()?).await?).await;
+        }
+        if kind == "pg_advisory_lock" || kind == "DistributedLock's way" {
+            let sessions = Sessions::connect(url, kind != "pg_advisory_lock")?;
+            return roles::run(&role, |key| sessions.on(key)).await;
         }
         let mut locks = latchwork::connect(url).await?;
         if kind != "latchwork-handover" {

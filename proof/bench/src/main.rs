@@ -30,6 +30,9 @@ mod lock_child;
 mod machine;
 mod one_store;
 mod peers;
+mod postgres;
+mod postgres_bare;
+mod postgres_waiters;
 mod push_and_pop;
 mod quantiles;
 mod record;
@@ -238,6 +241,36 @@ const BENCHES: &[Bench] = &[
         "ZooKeeper: 1,000 held locks",
         "1,000 held locks on ZooKeeper, and other locks",
         zookeeper::held,
+    ),
+    bench(
+        "postgres-free",
+        "PostgreSQL: free locks",
+        "free locks on PostgreSQL, against the bare statements, advisory locks, and other locks",
+        postgres::free,
+    ),
+    bench(
+        "postgres-contend",
+        "PostgreSQL: contention between processes",
+        "8 processes that want one key on PostgreSQL, and other locks",
+        postgres::contend,
+    ),
+    bench(
+        "postgres-handoff",
+        "PostgreSQL: hand-off when the holder takes 200 ms",
+        "from one process to another on PostgreSQL when the holder takes 200 ms, and other locks",
+        postgres::handoff,
+    ),
+    bench(
+        "postgres-waiters",
+        "PostgreSQL: what 64 waiters cost",
+        "64 waiters on one key of PostgreSQL: statements, notifications and the server's processor time",
+        postgres_waiters::run,
+    ),
+    bench(
+        "postgres-held",
+        "PostgreSQL: 10,000 held locks",
+        "10,000 held locks on PostgreSQL, and ShedLock's that are kept alive",
+        postgres::held,
     ),
     bench(
         "slow-link",

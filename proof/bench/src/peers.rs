@@ -7,7 +7,7 @@ use latchwork_services::RedisServer;
 
 use crate::child::Worker;
 use crate::goals::Goal;
-use crate::installing::{self, PYTHON, folder, libraries, with_script};
+use crate::installing::{self, PYTHON, Venv, folder, libraries, with_script};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -32,7 +32,7 @@ enum Program {
     /// Python with what the system has: a script, and the module that it needs; or with the packages
     /// of `target/peers/venv`.
     System(&'static str, &'static str),
-    Venv(&'static str),
+    Venv(&'static str, Venv),
     Node(&'static str),
 }
 
@@ -118,7 +118,7 @@ pub(crate) const REDIS_PY: Kind = Kind {
 };
 pub(crate) const PYTHON_REDIS_LOCK_KIND: Kind = Kind {
     name: "python-redis-lock",
-    program: Program::Venv("python_redis_lock.py"),
+    program: Program::Venv("python_redis_lock.py", installing::REDIS_LOCKS),
     waits: Waits::Told,
     own_thread: false,
     sends: &["set", "get", "blpop"],
@@ -221,6 +221,38 @@ pub(crate) const ASYNC_REDIS_LOCK: Kind = Kind {
     own_thread: false,
     sends: SCRIPTS,
 };
+/// A session's advisory lock, which blocks in the server and has no lease.
+pub(crate) const ADVISORY: Kind = Kind {
+    name: "pg_advisory_lock, no lease",
+    program: Program::Own,
+    waits: Waits::Rod,
+    own_thread: false,
+    sends: &[],
+};
+/// The same by the statements of DistributedLock for .NET, see [`crate::postgres_bare`].
+pub(crate) const DISTRIBUTED_LOCK: Kind = Kind {
+    name: "DistributedLock's way",
+    program: Program::Own,
+    waits: Waits::Told,
+    own_thread: false,
+    sends: &[],
+};
+/// Its JDBC provider. It does not wait: its driver asks again every 50 ms.
+pub(crate) const SHEDLOCK: Kind = Kind {
+    name: "ShedLock JDBC",
+    program: Program::Java("ShedLock"),
+    waits: Waits::Polls,
+    own_thread: false,
+    sends: &[],
+};
+/// It waits in `pg_advisory_lock`.
+pub(crate) const PALS: Kind = Kind {
+    name: "pals",
+    program: Program::Venv("pals_lock.py", installing::PALS),
+    waits: Waits::Told,
+    own_thread: false,
+    sends: &[],
+};
 
 /// The floor has no lock's name in tables; in a command line it has no blanks.
 fn word(name: &str) -> &str {
@@ -300,7 +332,7 @@ impl Kind {
         match self.program {
             Program::Own => Ok(()),
             Program::System(_, module) => installing::python_has(module),
-            Program::Venv(_) => installing::python_has("redis").and_then(|()| installing::venv()),
+            Program::Venv(_, packages) => packages.install(),
             Program::Java(class) => installing::java(class),
             Program::Node(_) => installing::node_packages(),
             Program::Rust => installing::rust_peers(),
@@ -347,7 +379,7 @@ impl Kind {
                 command
             }
             Program::System(script, _) => with_script(Path::new(PYTHON), script),
-            Program::Venv(script) => with_script(&folder().join("venv/bin/python"), script),
+            Program::Venv(script, packages) => with_script(&packages.python(), script),
             Program::Node(script) => {
                 let mut command = with_script(Path::new("node"), script);
                 command.env("NODE_PATH", folder().join("node/node_modules"));
