@@ -45,6 +45,8 @@ const NEEDED: &[(Need, &str)] = &[
     (Postgres, "postgresql"),
     (Program("pgbouncer"), "pgbouncer"),
     (Program("mariadbd"), "mariadb-server"),
+    (Program("chromium"), "chromium"),
+    (Program("chromedriver"), "chromium-driver"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {

@@ -158,6 +158,12 @@ impl Service {
         access.tokens.as_ref()?.find(token)
     }
 
+    /// Whether it was started with tokens.
+    pub(crate) fn has_tokens(&self) -> bool {
+        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
+        access.tokens.is_some()
+    }
+
     /// Reads the file of tokens again; the old ones stay if it cannot be used.
     ///
     /// # Errors

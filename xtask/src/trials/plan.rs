@@ -91,6 +91,11 @@ const CROWDS: &[(Named, Needs)] = &[
         ),
         Needs { threads: 1, weight: 2, rank: 8 },
     ),
+    // Browsers: each is several processes that draw.
+    (
+        ("latchwork-cli", "it", &["serve::page::", "top::ten_thousand_locks"]),
+        Needs { threads: 2, weight: 3, rank: 8 },
+    ),
     (
         ("latchwork", "it", &["many_waiters::", "h97_a_busy_child"]),
         Needs { threads: 1, weight: 4, rank: 8 },

@@ -19,7 +19,7 @@ pub(crate) enum Right {
 }
 
 impl Right {
-    fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Lock => "lock",

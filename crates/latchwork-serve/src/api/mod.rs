@@ -13,6 +13,7 @@ mod operation;
 mod parts;
 mod routes;
 pub(crate) mod views;
+mod whoami;
 
 pub(crate) use gate::Caller;
 pub(crate) use parts::IdempotencyKey;

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 
 use super::error::{ApiError, ErrorBody};
 use super::views::{LockView, PartyView};
-use super::{admin, elections, events, gate, holds, locks, once, operation};
+use super::{admin, elections, events, gate, holds, locks, once, operation, whoami};
 use crate::service::Service;
 
 /// The description of the API.
@@ -59,6 +59,7 @@ fn described() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(elections::follow))
         .routes(routes!(events::follow))
         .routes(routes!(admin::doctor))
+        .routes(routes!(whoami::whoami))
         .routes(routes!(operation::healthz))
         .routes(routes!(operation::readyz))
         .routes(routes!(operation::metrics))

@@ -1,0 +1,98 @@
+// Requests to the service. The token is in a header and never in an address.
+
+const KEY = 'latchwork-token';
+let token = sessionStorage.getItem(KEY) ?? '';
+
+export const hasToken = () => token !== '';
+
+/** Uses this token from now on; kept for this tab only if so asked, else until the page is left. */
+export function setToken(text, keep) {
+  token = text;
+  sessionStorage.removeItem(KEY);
+  if (keep && text) sessionStorage.setItem(KEY, text);
+}
+
+/** What the service answers instead of a success. */
+export class Refused extends Error {
+  constructor(status, body) {
+    super(body?.error ?? `the service answered with ${status}`);
+    this.status = status;
+    this.kind = body?.kind ?? '';
+    this.step = body?.next_step ?? '';
+  }
+}
+
+async function send(path, options = {}) {
+  const headers = { Accept: 'application/json', ...options.headers };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const answer = await fetch(path, { cache: 'no-store', credentials: 'omit', redirect: 'error', ...options, headers });
+  if (answer.ok) return answer;
+  let body = null;
+  try { body = await answer.json(); } catch { /* not ours */ }
+  throw new Refused(answer.status, body);
+}
+
+export async function get(path, signal) {
+  return (await send(path, { signal })).json();
+}
+
+export async function post(path, body) {
+  const headers = { 'Content-Type': 'application/json' };
+  return (await send(path, { method: 'POST', headers, body: JSON.stringify(body) })).json();
+}
+
+export const path = (name) => `/v1/locks/${encodeURIComponent(name)}`;
+
+/** Everything that is held, waited for or closed, and the number of the last event before. */
+export async function allLocks() {
+  const locks = [];
+  let after = null;
+  let last = null;
+  do {
+    const more = after === null ? '' : `&after=${encodeURIComponent(after)}`;
+    const part = await get(`/v1/locks?limit=10000${more}`);
+    locks.push(...part.locks);
+    last ??= part.last_event;
+    after = part.next;
+  } while (after !== null && after !== undefined);
+  return { locks, last };
+}
+
+// The service writes a comment every 10 s.
+const SILENCE = 25_000;
+
+/** Follows the events behind this number until the stream ends. EventSource cannot send a token in a header. */
+export async function follow(after, hear, signal) {
+  const inner = new AbortController();
+  const stop = () => inner.abort();
+  signal.addEventListener('abort', stop);
+  let watch = setTimeout(stop, SILENCE);
+  try {
+    const answer = await send(`/v1/events?after=${after}`, { signal: inner.signal, headers: { Accept: 'text/event-stream' } });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      clearTimeout(watch);
+      watch = setTimeout(stop, SILENCE);
+      const blocks = (rest + value).split('\n\n');
+      rest = blocks.pop();
+      for (const block of blocks) hearBlock(block, hear);
+    }
+  } finally {
+    clearTimeout(watch);
+    signal.removeEventListener('abort', stop);
+    inner.abort();
+  }
+}
+
+function hearBlock(block, hear) {
+  let type = 'message';
+  const data = [];
+  for (const line of block.split('\n')) {
+    if (line.startsWith('event:')) type = line.slice(6).trim();
+    else if (line.startsWith('data:')) data.push(line.slice(5).trimStart());
+  }
+  if (data.length > 0) hear(type, JSON.parse(data.join('\n')));
+}

@@ -1,0 +1,176 @@
+// What is known of the locks: read once as a list, then kept up to date by events and by reading single locks.
+
+import * as api from './api.js';
+import * as history from './history.js';
+
+/** Locks by name. `at` is when one was read, `full` the longest time left that was seen of its hold. */
+export const locks = new Map();
+
+/** Those to read again, because an event told less than is shown. */
+const dirty = new Set();
+
+let changed = () => {};
+/** Calls this after a change, with the name, or with null after all were read. */
+export function onChange(call) { changed = call; }
+
+/** The hold that ends first. */
+export function first(view) {
+  let found = null;
+  for (const holder of view.holders) {
+    if (!found || (holder.remaining_ms ?? Infinity) < (found.remaining_ms ?? Infinity)) found = holder;
+  }
+  return found;
+}
+
+const leftWhenRead = (view) => (view.holders.length > 0 ? first(view).remaining_ms : view.linger_ms);
+
+/** The time left now, and its part of the whole. */
+export function left(lock, now = performance.now()) {
+  const ms = leftWhenRead(lock.view);
+  if (ms === null || ms === undefined) return { ms: null, part: 0 };
+  const rest = Math.max(0, ms - (now - lock.at));
+  return { ms: rest, part: lock.full > 0 ? Math.min(1, rest / lock.full) : 0 };
+}
+
+/** How long a claim has held or waited now. */
+export const age = (lock, party, now = performance.now()) =>
+  (party.age_ms === null || party.age_ms === undefined ? null : party.age_ms + (now - lock.at));
+
+export const heldFor = (lock, now) => {
+  const ages = lock.view.holders.map((holder) => age(lock, holder, now)).filter((one) => one !== null);
+  return ages.length > 0 ? Math.max(...ages) : null;
+};
+
+export const isElection = (view) => [...view.holders, ...view.waiters].some((party) => party.candidate !== null && party.candidate !== undefined);
+
+export function kind(view) {
+  if (view.holders.length === 0 && view.linger_ms !== null) return 'done';
+  if (isElection(view)) return 'election';
+  if (view.kind === 'semaphore') {
+    const taken = view.holders.reduce((sum, holder) => sum + (holder.permits ?? 1), 0);
+    return `permits ${taken}/${view.permits}`;
+  }
+  if (view.kind === 'read-write' && view.holders.length > 0) {
+    return view.holders[0].mode === 'write' ? 'write' : `read ×${view.holders.length}`;
+  }
+  return view.kind ?? '–';
+}
+
+export const shownHolder = (party) => (party.candidate ? `${party.candidate} (${party.holder})` : party.holder);
+
+const isFree = (view) => view.holders.length === 0 && view.waiters.length === 0 && view.linger_ms === null;
+
+function keep(view) {
+  const before = locks.get(view.name);
+  const now = performance.now();
+  const ms = leftWhenRead(view) ?? 0;
+  const tokens = new Set(view.holders.map((holder) => holder.token));
+  const same = before && (view.holders.length === 0 ? before.view.holders.length === 0
+    : before.view.holders.some((holder) => tokens.has(holder.token)));
+  const lock = {
+    view, at: now, full: same ? Math.max(before.full, ms) : ms, waiting: view.waiters.length,
+    text: [view.name, kind(view), ...view.holders.map(shownHolder)].join('\n').toLowerCase(),
+  };
+  locks.set(view.name, lock);
+  return lock;
+}
+
+/** Takes the whole list. */
+export function readAll(list) {
+  const names = new Set(list.map((view) => view.name));
+  for (const name of locks.keys()) if (!names.has(name)) locks.delete(name);
+  for (const view of list) keep(view);
+  dirty.clear();
+  changed(null);
+}
+
+/** Takes one lock as it was read. */
+export function readOne(view) {
+  dirty.delete(view.name);
+  history.look(view);
+  if (isFree(view)) locks.delete(view.name);
+  else keep(view);
+  changed(view.name);
+}
+
+const FREE = (name) => ({ name, key: name, held: false, kind: null, permits: null, token: null, holders: [], waiters: [], linger_ms: null, closed_by: null, notes: [] });
+
+/** Takes an event: what it tells is shown at once, and the lock is read for the rest. */
+export function hear(event) {
+  const { name } = event;
+  const lock = locks.get(name) ?? keep(FREE(name));
+  const view = { ...lock.view, holders: [...lock.view.holders] };
+  const without = (token) => { view.holders = view.holders.filter((holder) => holder.token !== token); };
+  const add = () => {
+    if (view.holders.some((holder) => holder.token === event.token)) return;
+    view.holders.push({
+      holder: event.holder ?? '', candidate: null, mode: event.mode ?? 'exclusive', permits: null, token: event.token ?? null,
+      age_ms: 0, remaining_ms: event.ttl_ms ?? null, latchwork: true,
+    });
+    view.kind ??= { exclusive: 'mutex', permits: 'semaphore' }[event.mode] ?? (event.mode ? 'read-write' : null);
+    view.token = event.token ?? view.token;
+    view.linger_ms = null;
+  };
+  let { waiting } = lock;
+  switch (event.event) {
+    case 'granted': add(); break;
+    case 'handed_over': without(event.from); add(); break;
+    case 'released': case 'lost': without(event.token); break;
+    case 'waiting': waiting = event.waiters ?? waiting + 1; break;
+    case 'withdrawn': waiting = event.waiters ?? Math.max(0, waiting - 1); break;
+    default: break;
+  }
+  // Holds that were read before have grown older since.
+  const passed = performance.now() - lock.at;
+  for (const holder of view.holders) {
+    const old = lock.view.holders.includes(holder);
+    if (!old) continue;
+    const at = view.holders.indexOf(holder);
+    view.holders[at] = {
+      ...holder,
+      age_ms: holder.age_ms === null ? null : holder.age_ms + passed,
+      remaining_ms: holder.remaining_ms === null ? null : Math.max(0, holder.remaining_ms - passed),
+    };
+  }
+  view.held = view.holders.length > 0;
+  const next = keep(view);
+  next.waiting = waiting;
+  dirty.add(name);
+  changed(name);
+}
+
+const AT_ONCE = 6;
+// At most so many locks are read between two calls of `refresh`, a quarter of a second.
+const BUDGET = 25;
+const MANY = 1_000;
+let reading = 0;
+let budget = 0;
+let queue = [];
+
+/** Whether so many locks have to be read again that a new list costs less. */
+export const isFarBehind = () => dirty.size > MANY;
+
+/** Reads locks that changed, those that are looked at first; also those whose bar may be out of date. */
+export function refresh(shown, failed) {
+  const now = performance.now();
+  const isOld = (name) => {
+    const lock = locks.get(name);
+    return lock && now - lock.at > Math.min(30_000, Math.max(1_500, lock.full / 3));
+  };
+  queue = [...new Set([...shown.filter((name) => dirty.has(name) || isOld(name)), ...dirty])];
+  budget = BUDGET;
+  next(failed);
+}
+
+function next(failed) {
+  while (reading < AT_ONCE && budget > 0 && queue.length > 0) {
+    const name = queue.shift();
+    dirty.delete(name);
+    reading += 1;
+    budget -= 1;
+    api.get(api.path(name)).then(readOne, failed).finally(() => {
+      reading -= 1;
+      next(failed);
+    });
+  }
+}

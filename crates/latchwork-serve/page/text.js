@@ -1,0 +1,85 @@
+// Texts of others are data: they become text nodes, isolated from the writing direction around them, and the
+// characters that show nothing or turn other text round are shown as escapes.
+
+const HIDDEN = /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\p{Cs}/gu;
+
+const NAMES = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
+
+export const escaped = (c) => NAMES[c] ?? `\\u{${c.codePointAt(0).toString(16)}}`;
+
+/** The text with its hidden characters as escapes: for titles, labels and announcements. */
+export const plain = (text) => String(text ?? '').replace(HIDDEN, escaped);
+
+/** Puts a text of others into an element, in place of what is there. */
+export function put(element, text) {
+  const all = String(text ?? '');
+  const parts = [];
+  let from = 0;
+  for (const found of all.matchAll(HIDDEN)) {
+    if (found.index > from) parts.push(all.slice(from, found.index));
+    const mark = document.createElement('span');
+    mark.className = 'esc';
+    mark.textContent = escaped(found[0]);
+    parts.push(mark);
+    from = found.index + found[0].length;
+  }
+  if (from < all.length) parts.push(all.slice(from));
+  element.replaceChildren(...parts);
+}
+
+/** An element with a text of others. */
+export function bdi(text, className) {
+  const element = document.createElement('bdi');
+  element.dir = 'auto';
+  if (className) element.className = className;
+  put(element, text);
+  return element;
+}
+
+/** An element: its name, its class, and what is in it. Strings become text. */
+export function el(name, className, ...inside) {
+  const element = document.createElement(name);
+  if (className) element.className = className;
+  element.append(...inside.filter((one) => one !== null && one !== undefined && one !== false));
+  return element;
+}
+
+const UNITS = [['d', 86400], ['h', 3600], ['m', 60], ['s', 1]];
+
+/** A length of time by its two largest units: 2h 5m. */
+export function length(ms) {
+  if (ms === null || ms === undefined || Number.isNaN(ms)) return '–';
+  let left = Math.max(0, Math.floor(ms / 1000));
+  if (left === 0) return '0s';
+  const words = [];
+  for (const [unit, seconds] of UNITS) {
+    const count = Math.floor(left / seconds);
+    left -= count * seconds;
+    if (count > 0) words.push(count + unit);
+    else if (words.length > 0) break;
+    if (words.length === 2) break;
+  }
+  return words.join(' ');
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+const day = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric' });
+
+/** A time of day, with its date unless that is today. */
+export function moment(ms) {
+  const at = new Date(ms);
+  if (Number.isNaN(at.getTime())) return '–';
+  const isToday = at.toDateString() === new Date().toDateString();
+  return isToday ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
+}
+
+export const count = (number, one, many) => `${number.toLocaleString()} ${number === 1 ? one : many}`;
+
+let timer;
+/** Tells a person who listens instead of looking. */
+export function say(text) {
+  const live = document.getElementById('say');
+  clearTimeout(timer);
+  live.textContent = '';
+  timer = setTimeout(() => { live.textContent = text; }, 60);
+}

@@ -1,0 +1,81 @@
+// Elections, the newest events, and the doctor's findings.
+
+import * as api from './api.js';
+import * as history from './history.js';
+import { locks, age, isElection, left } from './locks.js';
+import { word, fact } from './timeline.js';
+import { bdi, count, el, length, moment, plain, say } from './text.js';
+
+const $ = (id) => document.getElementById(id);
+
+const link = (name) => {
+  const one = el('a', '', bdi(name));
+  one.href = `#/locks/${encodeURIComponent(name)}`;
+  return one;
+};
+
+/** Who leads each election, for how long, and who campaigns. */
+export function drawElections() {
+  const now = performance.now();
+  const cards = [];
+  for (const lock of [...locks.values()].filter((one) => isElection(one.view)).sort((a, b) => (a.view.name < b.view.name ? -1 : 1))) {
+    const [leader] = lock.view.holders;
+    const rest = left(lock, now);
+    const candidates = el('ol', 'parties queue', ...lock.view.waiters.slice(0, 20).map((one) => el('li', '',
+      bdi(one.candidate ?? one.holder, 'name'), el('span', 'faint', `waiting for ${length(age(lock, one, now))}`))));
+    cards.push(el('article', 'card', el('h2', '', link(lock.view.name)),
+      leader
+        ? el('p', 'leader', bdi(leader.candidate ?? leader.holder), el('span', 'faint', `leads for ${length(age(lock, leader, now))} · term ${leader.token ?? '–'} · ${length(rest.ms)} left unless renewed`))
+        : el('p', 'leader nobody', 'Nobody leads'),
+      el('h3', '', lock.view.waiters.length > 0 ? count(lock.view.waiters.length, 'candidate waits', 'candidates wait') : 'No other candidate'), candidates));
+  }
+  $('elections').replaceChildren(el('h1', '', 'Elections'),
+    cards.length > 0 ? el('div', 'cards', ...cards) : el('p', 'empty', 'Nobody leads and nobody campaigns.'));
+}
+
+let drawn = -1;
+/** The newest events of all locks. */
+export function drawActivity(anyway = false) {
+  const newest = history.events[0]?.id ?? 0;
+  if (!anyway && newest === drawn) return;
+  drawn = newest;
+  const list = el('ol', 'story wide');
+  for (const event of history.events.slice(0, 200)) {
+    const time = el('time', '', moment(event.at_ms));
+    time.dateTime = new Date(event.at_ms).toISOString();
+    list.append(el('li', event.event, time, el('span', 'what', word(event)), event.name ? link(event.name) : el('span'),
+      event.holder ? bdi(event.holder, 'by') : el('span', 'by', fact(event))));
+  }
+  $('activity').replaceChildren(el('h1', '', 'Activity'),
+    el('p', 'faint', 'The newest events. Those of locks that other programs hold are noticed in the store some seconds later.'),
+    history.events.length > 0 ? list : el('p', 'empty', 'Nothing has happened yet.'));
+}
+
+const ORDER = ['critical', 'warning', 'info', 'ok'];
+
+/** Examines the store and shows what was found. */
+export async function examine() {
+  const view = $('doctor');
+  const again = el('button', 'primary', 'Examine the store again');
+  again.type = 'button';
+  again.addEventListener('click', examine);
+  view.replaceChildren(el('h1', '', 'Doctor'), el('p', 'faint', 'Examining the store…'));
+  view.setAttribute('aria-busy', 'true');
+  try {
+    const report = await api.get('/v1/doctor');
+    const findings = [...report.findings].sort((a, b) => ORDER.indexOf(a.severity) - ORDER.indexOf(b.severity));
+    const list = findings.map((one) => el('li', one.severity,
+      el('span', `badge ${one.severity}`, one.severity),
+      el('div', '', el('p', '', el('span', 'code', one.code), one.part ? bdi(` ${one.part}`, 'faint') : null), el('p', '', bdi(one.found)),
+        one.consequence ? el('p', '', el('b', '', 'Then: '), bdi(one.consequence)) : null,
+        one.remedy ? el('p', '', el('b', '', 'Do: '), bdi(one.remedy)) : null)));
+    const verdict = report.fit ? 'Locks in this store are safe, as far as can be seen.' : 'Locks in this store are not safe: see the critical findings.';
+    view.replaceChildren(el('h1', '', 'Doctor'), el('p', `verdict ${report.fit ? 'fit' : 'unfit'}`, verdict),
+      el('p', 'faint', bdi(report.store), ` · examined ${moment(Date.now())}`), el('ul', 'findings', ...list), again);
+    say(verdict);
+  } catch (error) {
+    view.replaceChildren(el('h1', '', 'Doctor'), el('p', 'error', plain(error.message)), el('p', 'faint', plain(error.step)), again);
+  } finally {
+    view.removeAttribute('aria-busy');
+  }
+}
