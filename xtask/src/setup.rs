@@ -47,6 +47,10 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("mariadbd"), "mariadb-server"),
     (Program("chromium"), "chromium"),
     (Program("chromedriver"), "chromium-driver"),
+    (PythonModule("ensurepip"), "python3-venv"),
+    (Program("curl"), "curl"),
+    (Program("go"), "golang-go"),
+    (Program("node"), "nodejs"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {

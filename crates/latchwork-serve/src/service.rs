@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use latchwork::once::Begun;
-use latchwork::store::{Clock, Key, Snapshot};
+use latchwork::store::{Clock, Key, Moment, Snapshot};
 use latchwork::{Error, ErrorKind, LockManager};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -54,6 +54,8 @@ pub(crate) struct Service {
     losses: Mutex<Option<UnboundedReceiver<Loss>>>,
     queue: Queue,
     pub(crate) listeners: Listeners,
+    /// When the store has last answered for `/readyz`, asked by one request at a time.
+    pub(crate) answered: tokio::sync::Mutex<Option<Moment>>,
     /// One examination of the store at a time.
     pub(crate) examination: tokio::sync::Mutex<()>,
     /// Set when the service begins to stop.
@@ -122,6 +124,7 @@ impl Service {
             losses: Mutex::new(Some(parts.losses)),
             queue: Queue::default(),
             listeners: Listeners::default(),
+            answered: tokio::sync::Mutex::default(),
             examination: tokio::sync::Mutex::default(),
             stopping: watch::channel(false).0,
             stopped: watch::channel(false).0,
@@ -254,7 +257,6 @@ impl Service {
             Ok(Err(skipped)) => return Ok(Outcome::Skipped(Box::new(skipped))),
             Err(error) => return Err(self.refused(wish, &error).await),
         };
-        drop(place);
         let locks: Vec<_> = held.locks().map(|(key, token)| (key.clone(), token)).collect();
         let inserted = self.registry.insert(&caller.principal.name, held, wish.ttl, caller.arrival);
         let id = inserted?;
@@ -268,6 +270,7 @@ impl Service {
             self.others.ours(key, *token);
             self.hub.tell(event);
         }
+        drop(place);
         // What was lost before it was noted, nobody else finds.
         if let Some((hold, reason)) = self.registry.lost_already(id) {
             self.told_end(&hold, Ending::Lost(reason));

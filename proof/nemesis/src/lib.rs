@@ -84,6 +84,12 @@
 //! assert!(outcome.passed(), "{outcome}");
 //! ```
 //!
+//! # Clients of the service
+//!
+//! With `--service`, the workers do not use the library: they speak HTTP to a `latchwork serve`
+//! between them and the store ([`service`]), which is killed, stopped and restarted, and whose
+//! connections are cut. What is judged then is what its clients may rely on.
+//!
 //! # Limits
 //!
 //! One machine: stamps of two machines cannot be compared. A seed repeats the choices of a run and
@@ -106,6 +112,7 @@ pub mod redis;
 pub mod resource;
 pub mod run;
 pub mod schedule;
+pub mod service;
 pub mod slow;
 #[cfg(test)]
 mod story;

@@ -13,6 +13,7 @@ use latchwork_nemesis::flags::Flags;
 use latchwork_nemesis::redis::Servers;
 use latchwork_nemesis::run::Plan;
 use latchwork_nemesis::schedule::Schedule;
+use latchwork_nemesis::service::{self, Fault};
 use latchwork_nemesis::worker::{Orders, work};
 
 const HELP: &str = "\
@@ -34,6 +35,8 @@ latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
   --processes 3     worker processes
   --tasks 10        tasks in each; of every ten, three are on the hot keys
   --keys 1          keys of each kind: hot, long, fair, read and write, permits, several, entered
+  --service LIST    the workers speak HTTP to a service, which is broken so: service-kill,service-stop,
+                    service-restart,service-cut,service-lost-answers; calm for none of these
   --slow 0ms        holds back answers of a file store for up to this long
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let flags = Flags::read(args);
     let done = match command.as_deref() {
         Some("run") => flags.map_err(Into::into).and_then(run),
+        Some("serve") => flags.map_err(Into::into).and_then(serve),
         Some("worker") => {
             flags.and_then(Orders::read).map_err(Into::into).and_then(work).map(|()| true)
         }
@@ -64,6 +68,14 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn serve(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
+    let (store, namespace) = (flags.needed("store")?, flags.needed("namespace")?);
+    let listen = flags.needed("listen")?.parse()?;
+    flags.done()?;
+    service::serve(&store, &namespace, listen)?;
+    Ok(true)
 }
 
 fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
@@ -105,6 +117,7 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let faults = flags.text("faults").unwrap_or_default();
     let faults: Vec<&str> = faults.split(',').filter(|name| !name.is_empty()).collect();
     let ttl = flags.duration("ttl", plan.ttl)?;
+    let service = flags.text("service");
     flags.done()?;
     if ttl < Duration::from_millis(100) {
         return Err("--ttl: at least 100ms, or scheduling alone breaks the bounds".into());
@@ -113,6 +126,12 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     match &servers {
         Some(servers) => servers.arm(&mut plan, &faults)?,
         None => plan.faults = faults.iter().map(|f| f.parse()).collect::<Result<_, _>>()?,
+    }
+    if let Some(names) = service {
+        let named =
+            |name| Fault::named(name).ok_or_else(|| format!("--service: {name:?} is unknown"));
+        let faults = names.split(',').filter(|name| *name != "calm").map(named);
+        plan = plan.serve(&faults.collect::<Result<Vec<_>, _>>()?)?;
     }
     println!("seed {seed}, logs in {}", plan.folder.display());
     let began = latchwork::store::clock::boot_time();

@@ -19,6 +19,7 @@ use crate::luck::Luck;
 use crate::pause::pause;
 use crate::resource::Resource;
 use crate::schedule::{EVICT, Schedule, Stage};
+use crate::service::{CHECKS, Fault, Service};
 use crate::survey::Survey;
 use crate::sweep::sweep;
 use crate::worker::Orders;
@@ -58,6 +59,8 @@ pub struct Plan {
     pub nemeses: Vec<Box<dyn Nemesis>>,
     /// Looks for what `inspect` cannot see.
     pub lister: Option<Box<dyn Lister>>,
+    /// The service that the workers use instead of the library, if there is one.
+    pub service: Option<Service>,
     /// What the run is judged by.
     pub bounds: Bounds,
 }
@@ -82,8 +85,26 @@ impl Plan {
             faults: Vec::new(),
             nemeses: Vec::new(),
             lister: None,
+            service: None,
             bounds: Bounds::of_store(store, ttl, processes),
         }
+    }
+
+    /// The namespace of all keys of the run.
+    pub fn namespace(&self) -> String {
+        format!("nemesis-{}-{}", std::process::id(), self.seed)
+    }
+
+    /// Puts a service between the workers and the store, and breaks it in these ways.
+    ///
+    /// # Errors
+    ///
+    /// If it does not start.
+    pub fn serve(mut self, faults: &[Fault]) -> io::Result<Self> {
+        let service = Service::start(&self.program, &self.store, &self.namespace(), &self.folder)?;
+        self.nemeses.extend(faults.iter().map(|fault| service.nemesis(*fault)));
+        self.service = Some(service);
+        Ok(self)
     }
 
     /// Sets the ttl, and the bounds that follow from it.
@@ -116,7 +137,7 @@ impl Plan {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let namespace = format!("nemesis-{}-{}", std::process::id(), self.seed);
+        let namespace = self.namespace();
         let locks = runtime.block_on(latchwork::connect(&self.store)).map_err(io::Error::other)?;
         let locks = locks.namespace(&namespace);
         let fair = locks.capabilities().fifo;
@@ -137,6 +158,7 @@ impl Plan {
             longest: self.longest,
             slow: self.slow,
             fair,
+            service: self.service.as_ref().map(Service::address),
             sweeps: one_process,
         };
         let prefix = format!("{}:", orders.namespace);
@@ -168,7 +190,9 @@ impl Plan {
         let trouble = crew.finish(limit).err().map(|error| error.to_string());
         if !one_process {
             progress("looking for ghosts");
-            pause(self.ttl + self.ttl / 4);
+            // The lease behind a hold of the service is twice as long.
+            let leases = if self.service.is_some() { self.ttl * 3 } else { self.ttl };
+            pause(leases + self.ttl / 4);
             runtime.block_on(sweep(&locks, &log)).map_err(io::Error::other)?;
         }
         if let Some(lister) = &mut self.lister {
@@ -178,8 +202,10 @@ impl Plan {
         }
         let history = History::read(&self.folder)?;
         let expected = self.expected(fair);
+        let judges = |check: &&Check| self.service.is_none() || CHECKS.contains(&check.name);
         let verdicts = ALL
             .iter()
+            .filter(judges)
             .map(|check| Judged {
                 check: *check,
                 expected: expected.contains(&check.name),
@@ -191,6 +217,9 @@ impl Plan {
 
     /// The checks that must have something to look at in this run.
     fn expected(&self, fair: bool) -> Vec<&'static str> {
+        if self.service.is_some() {
+            return CHECKS.to_vec();
+        }
         let mut expected = vec![
             "exclusion",
             "fence_order",

@@ -65,17 +65,23 @@ struct State {
 struct Counts {
     locks: usize,
     waiters: usize,
+    /// The locks that its waiting requests may get.
+    wanted: usize,
 }
 
 /// A request that may wait, counted until it is dropped.
 pub(crate) struct Waiting {
     registry: Arc<Registry>,
     owner: Arc<str>,
+    locks: usize,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.registry.lock().count(&self.owner, |counts| counts.waiters -= 1);
+        self.registry.lock().count(&self.owner, |counts| {
+            counts.waiters -= 1;
+            counts.wanted -= self.locks;
+        });
     }
 }
 
@@ -84,7 +90,7 @@ impl State {
     fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
         let counts = self.counts.entry(owner.clone()).or_default();
         change(counts);
-        if let Counts { locks: 0, waiters: 0 } = counts {
+        if let Counts { locks: 0, waiters: 0, .. } = counts {
             self.counts.remove(owner);
         }
     }
@@ -141,7 +147,7 @@ impl Registry {
             return Err(ApiError::closed());
         }
         let counts = state.counts.get(owner).copied().unwrap_or_default();
-        if counts.locks + locks > self.limits.holds {
+        if counts.locks + counts.wanted + locks > self.limits.holds {
             let message = format!("holds: this token has {} locks, the most allowed", counts.locks);
             return Err(ApiError::busy(message, "release locks that are no longer needed"));
         }
@@ -152,8 +158,11 @@ impl Registry {
             );
             return Err(ApiError::busy(message, "wait in fewer requests at a time"));
         }
-        state.count(owner, |counts| counts.waiters += 1);
-        Ok(Waiting { registry: self.clone(), owner: owner.clone() })
+        state.count(owner, |counts| {
+            counts.waiters += 1;
+            counts.wanted += locks;
+        });
+        Ok(Waiting { registry: self.clone(), owner: owner.clone(), locks })
     }
 
     /// Takes what was granted to the request that arrived at `arrival`.

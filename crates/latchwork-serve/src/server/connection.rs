@@ -21,7 +21,7 @@ use crate::time::at_most;
 
 /// How long the head of a request, or a TLS handshake, may take. A connection that is kept alive may be
 /// idle for as long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The most bytes of a request's head: the name in its path can have some 20,000 characters of any script.
 const LARGEST_HEAD: usize = 64 * 1024;

@@ -115,7 +115,8 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                watch_peer(&stream)?;
+                // A peer that has gone already is noticed at the first read.
+                let _ = watch_peer(&stream);
                 Ok((Stream::Tcp(stream), Peer::Tcp(address)))
             }
             Self::Unix(listener, _) => Ok((Stream::Unix(listener.accept().await?.0), Peer::Unix)),

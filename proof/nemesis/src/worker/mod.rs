@@ -1,5 +1,6 @@
 //! The worker process: tasks that lock, write and unlock, and note down what they were told.
 
+mod http;
 mod orders;
 mod task;
 mod watch;
@@ -76,7 +77,10 @@ async fn run(
     });
     let mut tasks = JoinSet::new();
     for task in 0..shop.orders.tasks {
-        tasks.spawn(task::life(shop.clone(), task));
+        match shop.orders.service.clone() {
+            Some(address) => tasks.spawn(http::life(shop.clone(), task, address)),
+            None => tasks.spawn(task::life(shop.clone(), task)),
+        };
     }
     while let Some(ended) = tasks.join_next().await {
         ended?.map_err(|trouble| -> Box<dyn Error> { trouble })?;

@@ -32,6 +32,8 @@ pub struct Orders {
     pub slow: Duration,
     /// Whether the store has a line, so that locks can be fair.
     pub fair: bool,
+    /// The address of the service that it uses instead of the library, if there is one.
+    pub service: Option<String>,
     /// Whether it looks for ghosts at its end: nobody else can, in a store of one process.
     pub sweeps: bool,
 }
@@ -56,6 +58,7 @@ impl Orders {
             longest: flags.parsed("longest", 2.0)?,
             slow: flags.duration("slow", Duration::ZERO)?,
             fair: flags.parsed("fair", true)?,
+            service: flags.text("service").filter(|address| address != "none"),
             sweeps: flags.parsed("sweeps", false)?,
         };
         flags.done()?;
@@ -79,6 +82,7 @@ impl Orders {
             ("longest", self.longest.to_string()),
             ("slow", millis(self.slow)),
             ("fair", self.fair.to_string()),
+            ("service", self.service.clone().unwrap_or_else(|| "none".into())),
             ("sweeps", self.sweeps.to_string()),
         ]
         .into_iter()
@@ -106,6 +110,7 @@ mod tests {
             longest: 2.5,
             slow: Duration::from_millis(20),
             fair: false,
+            service: Some("127.0.0.1:1".into()),
             sweeps: true,
         };
         assert_eq!(Orders::read(Flags::read(orders.to_flags()).unwrap()), Ok(orders));

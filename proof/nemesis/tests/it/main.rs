@@ -10,6 +10,7 @@
 
 #[cfg(target_os = "linux")]
 mod file;
+mod http;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]

@@ -100,7 +100,7 @@ fn a_cut_request_that_waits_leaves_nothing() {
 }
 
 #[test]
-fn a_lock_outlives_the_service_that_is_killed() {
+fn h156_a_lock_outlives_the_service_that_is_killed() {
     let service = Service::start(&[]);
     let start = Instant::now();
     let answer = service.lock("x", r#"{"ttl_ms": 4000}"#);

@@ -2,9 +2,12 @@
 
 mod browser;
 mod client;
+mod clients;
+mod described;
 mod events;
 mod holds;
 mod kinds;
+mod operation;
 mod page;
 mod repeated;
 mod security;

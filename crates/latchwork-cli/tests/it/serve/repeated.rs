@@ -13,7 +13,7 @@ fn lock(service: &Service, headers: &[(&str, &str)], body: &str) -> Answer {
 }
 
 #[test]
-fn the_same_key_is_the_same_claim() {
+fn h157_the_same_key_is_the_same_claim() {
     let service = Service::start(&[]);
     let body = r#"{"ttl_ms": 5000}"#;
     let first = lock(&service, KEY, body);

@@ -1,0 +1,79 @@
+//! The examples of clients in other languages, each with a running service.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::Service;
+use super::client::Address;
+use crate::common::Running;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/clients")
+}
+
+/// A client holds a lock for longer than its ttl and its lease, releases it, and learns of a loss.
+fn holds_releases_and_learns_of_a_loss(program: &str, words: &[&str], file: &Path) {
+    let service = Service::start(&[]);
+    let Address::Tcp(port) = service.address else { unreachable!() };
+    let start = || {
+        let mut command = Command::new(program);
+        command.args(words).arg(file).arg(format!("http://localhost:{port}")).arg("x y/1");
+        command.env("TTL_MS", "2000");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut client = Running::start(command);
+        let held = client.stdout.until("held ");
+        assert!(held.trim_start_matches("held ").parse::<u64>().is_ok(), "{held}");
+        let input = client.child.stdin.take();
+        (client, input)
+    };
+    let (client, input) = start();
+    sleep(Duration::from_secs(5));
+    assert!(service.is_held("x%20y%2F1"), "not kept alive");
+    drop(input);
+    let done = client.finish();
+    assert_eq!((done.code(), done.stdout.trim()), (0, "released"), "{done:?}");
+    assert!(!service.is_held("x%20y%2F1"));
+    let (client, _input) = start();
+    assert_eq!(service.store.output(&["release", "--force", "x y/1"]).code(), 0);
+    let done = client.finish();
+    assert_eq!((done.code(), done.stdout.trim()), (73, "lost"), "{done:?}");
+}
+
+#[test]
+fn a_client_in_bash() {
+    // A shell has no encoder for names: this one takes the name as it stands in the path.
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("encoded.sh");
+    let client = folder().join("lock.sh");
+    std::fs::write(&script, format!("exec bash {} \"$1\" x%20y%2F1", client.display())).unwrap();
+    holds_releases_and_learns_of_a_loss("bash", &[], &script);
+}
+
+#[test]
+fn a_client_in_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("lock");
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(folder().join("lock.go"))
+        .env("GOFLAGS", "-mod=mod")
+        .status();
+    assert!(built.unwrap().success());
+    holds_releases_and_learns_of_a_loss("env", &[], &program);
+}
+
+#[test]
+fn a_client_in_java() {
+    holds_releases_and_learns_of_a_loss("java", &[], &folder().join("Lock.java"));
+}
+
+#[test]
+fn a_client_in_typescript() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("lock.mjs");
+    std::fs::copy(folder().join("lock.mts"), &script).unwrap();
+    holds_releases_and_learns_of_a_loss("node", &[], &script);
+}

@@ -1,0 +1,152 @@
+//! Running the service: its stop, TLS, what systemd hands over, health and metrics.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use latchwork_services::{Certificates, Port};
+use rustix::process::Signal;
+
+use super::Service;
+use super::client::{AT_ONCE, Address, Events};
+use crate::common::{Running, Store};
+
+#[test]
+fn a_clean_stop_ends_when_all_holds_have_ended() {
+    let service = Service::start(&[]);
+    let held = service.hold("a", r#"{"ttl_ms": 60000}"#);
+    service.hold("b", r#"{"ttl_ms": 2000}"#);
+    let waiting = service.wait_for("a", &[], r#"{"wait_ms": 60000}"#);
+    let mut events = Events::follow(&service.address, "/v1/events", &[]);
+    service.process.signal(Signal::TERM);
+    events.until("closing");
+    waiting.answer().is(503).kind("Closed");
+    service.renew(&held).is(503).kind("Closed");
+    service.lock("c", "").is(503).kind("Closed");
+    service.ask("GET /readyz", "").is(503).kind("Closed");
+    assert_eq!(service.ask("GET /healthz", "").status, 200);
+    // Its client relies on b for as long as the last answer said.
+    assert!(service.is_held("b"));
+    assert_eq!(events.until("lost")["name"], "b");
+    let start = Instant::now();
+    service.release(&held).is(200);
+    while events.next().is_some() {}
+    let Service { process, store, .. } = service;
+    assert_eq!(process.finish().code(), 0);
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    for name in ["a", "b", "c"] {
+        assert_eq!(store.output(&["status", name]).code(), 1, "{name} is held");
+    }
+}
+
+/// The client may rely on it yet.
+#[test]
+fn h158_a_stop_with_a_bound_releases_no_hold() {
+    let service = Service::start(&["--drain", "500ms"]);
+    let start = Instant::now();
+    service.hold("a", r#"{"ttl_ms": 6000}"#);
+    service.process.signal(Signal::TERM);
+    let Service { process, store, .. } = service;
+    let done = process.finish();
+    assert_eq!(done.code(), 0);
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    assert!(done.stderr.contains("left to their ttl"), "{done:?}");
+    assert_eq!(store.output(&["status", "a"]).code(), 0, "released while its client relies on it");
+}
+
+#[test]
+fn a_second_signal_ends_the_service_at_once() {
+    let service = Service::start(&[]);
+    service.hold("a", r#"{"ttl_ms": 60000}"#);
+    service.process.signal(Signal::TERM);
+    service.process.stderr.until("stopping");
+    let start = Instant::now();
+    service.process.signal(Signal::INT);
+    let Service { process, store, .. } = service;
+    assert_eq!(process.finish().code(), 0);
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    assert_eq!(store.output(&["status", "a"]).code(), 0);
+}
+
+#[test]
+fn a_certificate_is_served_and_reloaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    for path in [&old, &new] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let (first, second) = (Certificates::make(&old).unwrap(), Certificates::make(&new).unwrap());
+    let (cert, key) = (old.join("serve.crt"), old.join("serve.key"));
+    std::fs::copy(&first.server_cert, &cert).unwrap();
+    std::fs::copy(&first.server_key, &key).unwrap();
+    let (cert_arg, key_arg) = (cert.display().to_string(), key.display().to_string());
+    let service = Service::start(&["--tls-cert", &cert_arg, "--tls-key", &key_arg]);
+    let Address::Tcp(port) = service.address else { unreachable!() };
+    let curl = |authority: &std::path::Path| {
+        let url = format!("https://localhost:{port}/v1/locks");
+        let done = Command::new("curl").args(["-sS", "--cacert"]).arg(authority).arg(url).output();
+        done.unwrap().status.success()
+    };
+    assert!(curl(&first.ca_cert) && !curl(&second.ca_cert));
+    std::fs::copy(&second.server_cert, &cert).unwrap();
+    std::fs::copy(&second.server_key, &key).unwrap();
+    service.process.signal(Signal::HUP);
+    service.process.stderr.until("the certificate was read again");
+    assert!(curl(&second.ca_cert) && !curl(&first.ca_cert));
+    // No plain text where TLS is spoken.
+    let plain = Command::new("curl").args(["-sS", &format!("http://localhost:{port}/")]).output();
+    assert!(!plain.unwrap().status.success());
+}
+
+/// As systemd does it: the socket is descriptor 3, and the word goes to `NOTIFY_SOCKET`.
+#[test]
+fn systemd_hands_over_a_socket_and_is_notified() {
+    let (store, port) = (Store::new(), Port::reserve().unwrap());
+    let notify = store.file("notify");
+    let heard = UnixDatagram::bind(&notify).unwrap();
+    heard.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let script = format!(
+        "import os, socket, sys\n\
+         s = socket.create_server(('127.0.0.1', {}))\n\
+         os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n\
+         os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()), NOTIFY_SOCKET=sys.argv[1])\n\
+         os.execv(sys.argv[2], ['latchwork', 'serve'])\n",
+        port.number()
+    );
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", &script]).arg(&notify).arg(env!("CARGO_BIN_EXE_latchwork"));
+    let process = Running::start(store.at_this_store(command));
+    let told = || {
+        let mut bytes = [0; 1_000];
+        let length = heard.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    assert!(told().contains("READY=1"));
+    Address::Tcp(port.number()).ask("POST /v1/locks/x", &[], r#"{"ttl_ms": 500}"#).is(200);
+    process.signal(Signal::TERM);
+    assert!(told().contains("STOPPING=1"));
+    assert_eq!(process.finish().code(), 0);
+}
+
+#[test]
+fn metrics_count_waits_holds_and_renewals() {
+    let service = Service::start(&[]);
+    let hold = service.hold("x", r#"{"ttl_ms": 600}"#);
+    for _ in 0..4 {
+        sleep(Duration::from_millis(200));
+        service.renew(&hold).is(200);
+    }
+    service.release(&hold).is(200);
+    let metrics = service.ask("GET /metrics", "");
+    assert_eq!(metrics.status, 200);
+    for line in [
+        "latchwork_wait_seconds_bucket{le=",
+        "latchwork_hold_seconds_count 1",
+        "latchwork_renewal_seconds_bucket{le=",
+        "latchwork_http_requests_total{route=\"/v1/holds/{hold}/renew\",method=\"POST\",status=\"200\"} 4",
+        "latchwork_client_holds 0",
+    ] {
+        assert!(metrics.text.contains(line), "{line}: {}", metrics.text);
+    }
+}

@@ -1,0 +1,110 @@
+// Holds a lock of `latchwork serve` while standard input is open, and prints held, lost or released.
+//
+//	go run lock.go http://localhost:7117 nightly
+//
+// Exit code 73: the lock was lost, and the work may have overlapped with that of another holder.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+)
+
+type hold struct {
+	Hold       string `json:"hold"`
+	Token      string `json:"token"` // text: it exceeds 2^53
+	ValidForMs int64  `json:"valid_for_ms"`
+	RenewInMs  int64  `json:"renew_in_ms"`
+	Kind       string `json:"kind"`
+	Error      string `json:"error"`
+}
+
+// ask sends a request. The time that it returns is from before it was sent: valid_for_ms counts from there.
+//
+// Go's clock stands still while the machine sleeps. Use CLOCK_BOOTTIME (golang.org/x/sys/unix) on a machine that does.
+func ask(ctx context.Context, method, address, key string, body any) (int, hold, time.Time, error) {
+	var answer hold
+	sent := time.Now()
+	text, _ := json.Marshal(body)
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(text))
+	if err != nil {
+		return 0, answer, sent, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		request.Header.Set("Idempotency-Key", key)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, answer, sent, err
+	}
+	defer response.Body.Close()
+	return response.StatusCode, answer, sent, json.NewDecoder(response.Body).Decode(&answer)
+}
+
+func lost() {
+	fmt.Println("lost")
+	os.Exit(73)
+}
+
+func main() {
+	base, name := os.Args[1], url.PathEscape(os.Args[2])
+	ttl, _ := strconv.ParseInt(os.Getenv("TTL_MS"), 10, 64)
+	if ttl == 0 {
+		ttl = 15000
+	}
+	ctx := context.Background()
+	wish := map[string]any{"ttl_ms": ttl, "wait_ms": ttl * 10}
+
+	// The same key is the same claim: a retry after a lost answer gets the same hold.
+	key := rand.Text()
+	status, held, sent, err := ask(ctx, "POST", base+"/v1/locks/"+name, key, wish)
+	for try := 0; err != nil && try < 3; try++ {
+		status, held, sent, err = ask(ctx, "POST", base+"/v1/locks/"+name, key, wish)
+	}
+	if err != nil || status != 200 {
+		fmt.Fprintln(os.Stderr, "not acquired:", held.Error, err)
+		os.Exit(75)
+	}
+	until := sent.Add(time.Duration(held.ValidForMs) * time.Millisecond)
+	renew := time.After(time.Duration(held.RenewInMs) * time.Millisecond)
+	fmt.Println("held", held.Token) // give the token to the resource
+
+	done := make(chan struct{}) // the work: here, until standard input ends
+	go func() { io.Copy(io.Discard, os.Stdin); close(done) }()
+	mine := base + "/v1/holds/" + held.Hold
+	for working := true; working; {
+		select {
+		case <-done:
+			working = false
+		case <-time.After(time.Until(until)):
+			lost()
+		case <-renew:
+			limit, cancel := context.WithDeadline(ctx, until)
+			status, next, sent, err := ask(limit, "POST", mine+"/renew", "", nil)
+			cancel()
+			switch {
+			case err == nil && status == 200:
+				until = sent.Add(time.Duration(next.ValidForMs) * time.Millisecond)
+				renew = time.After(time.Duration(next.RenewInMs) * time.Millisecond)
+			case err == nil && (status == 404 || status == 410):
+				lost()
+			default: // try again, for as long as it is valid
+				renew = time.After(100 * time.Millisecond)
+			}
+		}
+	}
+	if status, _, _, err := ask(ctx, "DELETE", mine, "", nil); err == nil && status != 200 {
+		lost()
+	}
+	fmt.Println("released")
+}

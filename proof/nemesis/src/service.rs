@@ -1,0 +1,208 @@
+//! The service between the workers and the store, and what is done to it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use latchwork_serve::{Listen, Settings};
+use latchwork_services::{Cut, Port, Process, Proxy};
+
+use crate::faults::Nemesis;
+use crate::luck::Luck;
+use crate::pause::pause;
+
+/// The checks that are made of clients of the service.
+pub const CHECKS: &[&str] = &[
+    "exclusion",
+    "fence_order",
+    "token_order",
+    "forgotten_claim",
+    "told_in_time",
+    "held_is_valid",
+    "ghost_free",
+];
+
+/// What is done to the service, and to the way to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL, and a new service after a while.
+    Kill,
+    /// SIGSTOP, and SIGCONT after a while.
+    Stop,
+    /// SIGTERM; a new service when it has ended.
+    Restart,
+    /// All connections of clients are cut, again and again.
+    Cut,
+    /// Answers are lost on their way to the clients.
+    LoseAnswers,
+}
+
+impl Fault {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "service-kill",
+            Self::Stop => "service-stop",
+            Self::Restart => "service-restart",
+            Self::Cut => "service-cut",
+            Self::LoseAnswers => "service-lost-answers",
+        }
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Kill, Self::Stop, Self::Restart, Self::Cut, Self::LoseAnswers];
+
+    /// The fault of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| fault.name() == name)
+    }
+}
+
+/// A service of a store, and the way that its clients take.
+#[derive(Debug, Clone)]
+pub struct Service(Arc<Mutex<Inner>>, Arc<Proxy>);
+
+#[derive(Debug)]
+struct Inner {
+    process: Process,
+    program: PathBuf,
+    args: Vec<String>,
+    log: PathBuf,
+    port: Port,
+}
+
+impl Service {
+    /// Starts the service with this crate's program.
+    ///
+    /// # Errors
+    ///
+    /// If the program does not start, or does not listen in time.
+    pub fn start(program: &Path, store: &str, namespace: &str, folder: &Path) -> io::Result<Self> {
+        let port = Port::reserve().map_err(io::Error::other)?;
+        let proxy = Proxy::plain(port.number()).map_err(io::Error::other)?;
+        let args = [
+            "serve",
+            "--store",
+            store,
+            "--namespace",
+            namespace,
+            "--listen",
+            &format!("127.0.0.1:{}", port.number()),
+        ];
+        let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
+        let log = folder.join("service.txt");
+        let process = start(program, &args, &log)?;
+        let inner = Inner { process, program: program.into(), args, log, port };
+        await_port(&inner)?;
+        Ok(Self(Arc::new(Mutex::new(inner)), Arc::new(proxy)))
+    }
+
+    /// The address that clients use.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.1.port())
+    }
+
+    /// A fault of it, for a plan.
+    pub fn nemesis(&self, fault: Fault) -> Box<dyn Nemesis> {
+        Box::new(Breaks { service: self.clone(), fault })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn start(program: &Path, args: &[String], log: &Path) -> io::Result<Process> {
+    let mut command = Command::new(program);
+    command.args(args);
+    Process::start(&command, log).map_err(io::Error::other)
+}
+
+/// Waits until the service accepts connections.
+fn await_port(inner: &Inner) -> io::Result<()> {
+    for _ in 0..1_000 {
+        if std::net::TcpStream::connect(("127.0.0.1", inner.port.number())).is_ok() {
+            return Ok(());
+        }
+        pause(Duration::from_millis(10));
+    }
+    Err(io::Error::other(format!("the service does not listen: {}", inner.process.log_tail())))
+}
+
+struct Breaks {
+    service: Service,
+    fault: Fault,
+}
+
+impl Nemesis for Breaks {
+    fn name(&self) -> &str {
+        self.fault.name()
+    }
+
+    fn strike(&mut self, luck: &mut Luck) -> io::Result<()> {
+        let Service(_, proxy) = &self.service;
+        let mut inner = self.service.lock();
+        match self.fault {
+            Fault::Kill => inner.process.kill(),
+            Fault::Stop => inner.process.stop().map_err(io::Error::other)?,
+            Fault::Restart => {
+                let ended = inner.process.terminate(Duration::from_secs(20));
+                let status = ended.map_err(io::Error::other)?;
+                if !status.success() {
+                    return Err(io::Error::other(format!("the service ended with {status}")));
+                }
+            }
+            Fault::Cut => {
+                for _ in 0..5 {
+                    proxy.cut(Cut::Reset).map_err(io::Error::other)?;
+                    pause(luck.times(Duration::from_millis(100), 0.1..2.0));
+                }
+            }
+            Fault::LoseAnswers => proxy.lose_answers(true),
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self) -> io::Result<()> {
+        let Service(_, proxy) = &self.service;
+        let mut inner = self.service.lock();
+        match self.fault {
+            Fault::Kill | Fault::Restart => {
+                inner.process = start(&inner.program, &inner.args, &inner.log)?;
+                await_port(&inner)?;
+            }
+            Fault::Stop => inner.process.cont().map_err(io::Error::other)?,
+            Fault::LoseAnswers => {
+                proxy.lose_answers(false);
+                // A connection that has lost something never gets its answer.
+                proxy.cut(Cut::Reset).map_err(io::Error::other)?;
+            }
+            Fault::Cut => {}
+        }
+        Ok(())
+    }
+}
+
+/// Runs the service in this process.
+///
+/// # Errors
+///
+/// As [`latchwork_serve::serve`].
+pub fn serve(store: &str, namespace: &str, listen: Listen) -> Result<(), latchwork::Error> {
+    let mut settings = Settings::new(store);
+    settings.namespace = namespace.to_owned();
+    settings.listen = vec![listen];
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        latchwork::Error::new(latchwork::ErrorKind::Unsupported, format!("no runtime: {error}"))
+    })?;
+    let done = runtime.block_on(async {
+        latchwork_serve::serve(settings, latchwork::connect(store).await?).await
+    });
+    // What is held yet must not be released.
+    std::mem::forget(runtime);
+    done
+}

@@ -1,0 +1,73 @@
+//! Clients of `latchwork serve`: killed and stopped, their service killed, stopped and restarted, their
+//! connections cut, the store away. No two believe at once, and each loss is told in time.
+
+use std::fs;
+use std::time::Duration;
+
+use latchwork_nemesis::faults::ClientFault;
+use latchwork_nemesis::redis::{Kind, Servers};
+use latchwork_nemesis::run::{Outcome, Plan};
+use latchwork_nemesis::schedule::Schedule;
+use latchwork_nemesis::service::Fault;
+
+const TTL: Duration = Duration::from_secs(1);
+
+fn plan(store: &str, folder: &tempfile::TempDir) -> Plan {
+    let logs = folder.path().join("logs");
+    fs::create_dir(&logs).unwrap();
+    let program = env!("CARGO_BIN_EXE_latchwork-nemesis").into();
+    let plan = Plan::new(store, program, logs).ttl(TTL);
+    let (fault, calm) = (Duration::from_millis(2_500), Duration::from_millis(1_500));
+    Plan { schedule: Schedule { length: Duration::from_secs(6), fault, calm }, keys: 2, ..plan }
+}
+
+fn on_files(folder: &tempfile::TempDir) -> Plan {
+    plan(&format!("file://{}", folder.path().join("store").display()), folder)
+}
+
+/// Plays the run; where a check failed, the logs stay.
+fn play(folder: tempfile::TempDir, mut plan: Plan) -> Outcome {
+    // The witness sees one thread's delays, and telling takes two of them one after the other.
+    plan.bounds.told = Duration::from_millis(150);
+    let outcome = plan.run(&mut |_| {}).unwrap();
+    if !outcome.passed() {
+        let kept = folder.keep();
+        panic!("{outcome}\nlogs in {}", kept.display());
+    }
+    outcome
+}
+
+#[test]
+fn clients_of_the_service_are_killed_and_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan { faults: vec![ClientFault::Kill, ClientFault::Stop], ..on_files(&folder) };
+    let outcome = play(folder, plan.serve(&[]).unwrap());
+    assert!(outcome.verdict("exclusion").unwrap().checked > 50, "{outcome}");
+}
+
+/// A hold outlives the service that took it, for as long as its client relies on it.
+#[test]
+fn h156_the_service_is_killed_stopped_and_restarted() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = on_files(&folder);
+    let plan = plan.serve(&[Fault::Kill, Fault::Stop, Fault::Restart]).unwrap();
+    let outcome = play(folder, plan);
+    assert!(outcome.verdict("told_in_time").unwrap().checked > 0, "{outcome}");
+}
+
+#[test]
+fn connections_to_the_service_are_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = on_files(&folder).serve(&[Fault::Cut, Fault::LoseAnswers]).unwrap();
+    play(folder, plan);
+}
+
+#[test]
+fn the_store_of_the_service_is_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = Servers::start(Kind::Single, "").unwrap();
+    let mut plan = plan(&servers.url(), &folder);
+    servers.arm(&mut plan, &["freeze", "cuts"]).unwrap();
+    let outcome = play(folder, plan.serve(&[Fault::Kill]).unwrap());
+    assert!(outcome.verdict("told_in_time").unwrap().checked > 0, "{outcome}");
+}
