@@ -201,15 +201,13 @@ impl Error {
         &self.0.message
     }
 
-    /// The key that it is about, where there is one.
-    #[cfg(feature = "serde")]
-    pub(crate) fn on_key(&self) -> Option<&Key> {
+    /// Returns the key that the error concerns, if there is one.
+    pub fn on_key(&self) -> Option<&Key> {
         self.0.key.as_ref()
     }
 
-    /// The store that it is about, where there is one.
-    #[cfg(feature = "serde")]
-    pub(crate) fn at_store(&self) -> Option<&str> {
+    /// Returns the name of the store that the error concerns, if there is one.
+    pub fn at_store(&self) -> Option<&str> {
         self.0.store.as_deref()
     }
 

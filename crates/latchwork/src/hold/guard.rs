@@ -155,13 +155,26 @@ impl Guard {
     ///
     /// May be dropped and called again; nothing is missed.
     pub async fn lost(&self) -> Lost {
-        let lease = &self.watched.lease;
-        let judge = || match self.state() {
-            HoldState::Lost(lost) => Some(lost),
-            HoldState::Held | HoldState::Suspect => None,
-        };
-        let lost = lease.until(self.engine.io.clock().as_ref(), judge);
-        self.engine.native(lost).await.unwrap_or_else(|Forked| self.engine.left_behind())
+        self.watch_loss().await
+    }
+
+    /// Completes as [`lost`](Guard::lost) does, and does not borrow the guard: for a caller that
+    /// cannot, such as another language. Once the guard is released or dropped, the result says
+    /// nothing about the hold.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again; nothing is missed.
+    pub fn watch_loss(&self) -> impl Future<Output = Lost> + Send + use<> {
+        let (engine, watched) = (self.engine.clone(), self.watched.clone());
+        async move {
+            let judge = || match engine.judge(&watched) {
+                HoldState::Lost(lost) => Some(lost),
+                HoldState::Held | HoldState::Suspect => None,
+            };
+            let lost = watched.lease.until(engine.io.clock().as_ref(), judge);
+            engine.native(lost).await.unwrap_or_else(|Forked| engine.left_behind())
+        }
     }
 
     /// Completes when [`ensure_held`](Guard::ensure_held) would fail: the hold is in doubt or lost.

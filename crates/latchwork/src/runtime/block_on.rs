@@ -1,8 +1,10 @@
 //! Blocks a thread on a future, and lets it receive the store's notifications directly.
 
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use latchwork_store::{Doorbell, Origin};
 
@@ -28,6 +30,17 @@ use latchwork_store::{Doorbell, Origin};
 /// # }
 /// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    match blocked(None, || Ok::<(), Infallible>(()), future) {
+        Ok(output) => output,
+        Err(never) => match never {},
+    }
+}
+
+fn blocked<F: Future, E>(
+    every: Option<Duration>,
+    mut check: impl FnMut() -> Result<(), E>,
+    future: F,
+) -> Result<F::Output, E> {
     let mut future = pin!(future);
     loop {
         let origin = Origin::here();
@@ -38,13 +51,22 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             // The polled future offers its bell again, if it waits at one.
             let visit = imp::Visit::begin(parker.can_listen());
             if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-                return output;
+                return Ok(output);
             }
             if !origin.is_here() {
                 // The future forked this process. What wakes the parent is the parent's.
                 break;
             }
-            parker.park(visit.bell().as_ref());
+            let Some(every) = every else {
+                parker.park(visit.bell().as_ref());
+                continue;
+            };
+            let woken = parker.park_for(visit.bell().as_ref(), every);
+            // The check may block on another future, which has a visit of its own.
+            drop(visit);
+            if !woken {
+                check()?;
+            }
         }
     }
 }
@@ -66,6 +88,48 @@ pub trait BlockOn: Future + Sized {
     /// Runs the future on this thread until it ends, as [`block_on`] does.
     fn block_on(self) -> Self::Output {
         block_on(self)
+    }
+
+    /// Blocks this thread until the future ends or `check` fails: [`block_on`](BlockOn::block_on) for
+    /// a language whose runtime has signals to handle.
+    ///
+    /// While the thread waits, `check` is called whenever a signal handler has interrupted the wait, and
+    /// at least once in `every`. If it fails, the future is dropped, and its error is returned. `check`
+    /// may block, and may call `block_on` itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of `check`.
+    ///
+    /// # Cancel safety
+    ///
+    /// If `check` fails, the future is dropped: an acquire leaves no claim behind, and a release
+    /// continues in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use latchwork::BlockOn;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = latchwork::connect("mem:").block_on()?;
+    /// let _held = locks.mutex("nightly").acquire().block_on()?;
+    /// let start = Instant::now();
+    /// let give_up = || if start.elapsed().as_millis() > 50 { Err("interrupted") } else { Ok(()) };
+    /// let lock = locks.mutex("nightly");
+    /// let tick = Duration::from_millis(20);
+    /// let ended = lock.acquire().block_on_interruptible(tick, give_up);
+    /// assert_eq!(ended.unwrap_err(), "interrupted");
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn block_on_interruptible<E>(
+        self,
+        every: Duration,
+        check: impl FnMut() -> Result<(), E>,
+    ) -> Result<Self::Output, E> {
+        blocked(Some(every), check, self)
     }
 }
 
@@ -95,10 +159,11 @@ mod imp {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Wake, Waker};
     use std::thread::Thread;
+    use std::time::Duration;
 
     pub(super) use latchwork_store::Visit;
     use latchwork_store::{Doorbell, Origin};
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
     thread_local! {
         /// The parker of this thread while nobody uses it: one that blocks inside another has its
@@ -164,30 +229,63 @@ mod imp {
             let (Some(event), Some(bell)) = (&self.event, bell) else {
                 return std::thread::park();
             };
+            self.sleep(event, Some(bell), None);
+        }
+
+        /// As [`park`](Parker::park), for so long at the most; tells whether it was woken, and not
+        /// interrupted by a signal or by the end of the time.
+        pub(super) fn park_for(&self, bell: Option<&Doorbell>, longest: Duration) -> bool {
+            match &self.event {
+                Some(event) => self.sleep(event, bell, Some(longest)),
+                None => {
+                    std::thread::park_timeout(longest);
+                    self.woken.swap(false, Ordering::SeqCst)
+                }
+            }
+        }
+
+        fn sleep(
+            &self,
+            event: &OwnedFd,
+            bell: Option<&Doorbell>,
+            longest: Option<Duration>,
+        ) -> bool {
             // Said before looking: a waker either sees it or is seen.
             self.listening.store(true, Ordering::SeqCst);
-            let rung = !self.woken.load(Ordering::SeqCst) && listen(event, bell);
+            let rung = !self.woken.load(Ordering::SeqCst) && listen(event, bell, longest);
             self.listening.store(false, Ordering::SeqCst);
-            if rung {
+            if let Some(bell) = bell.filter(|_| rung) {
                 bell.answer();
             }
             // Taken, not overwritten: what was done before the call is seen by the poll after it.
-            self.woken.swap(false, Ordering::SeqCst);
+            self.woken.swap(false, Ordering::SeqCst) || rung
         }
     }
 
     /// Sleeps until there is a wake-up or the bell has rung; tells whether it has.
-    fn listen(event: &OwnedFd, bell: &Doorbell) -> bool {
-        let mut fds = [PollFd::new(event, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+    fn listen(event: &OwnedFd, bell: Option<&Doorbell>, longest: Option<Duration>) -> bool {
+        let longest = longest.map(|it| Timespec {
+            tv_sec: it.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: it.subsec_nanos().into(),
+        });
+        let woken = PollFd::new(event, PollFlags::IN);
+        let mut alone = [woken.clone()];
+        let mut both;
+        let fds: &mut [PollFd<'_>] = match bell {
+            Some(bell) => {
+                both = [woken, PollFd::new(bell, PollFlags::IN)];
+                &mut both
+            }
+            None => &mut alone,
+        };
         // An interrupted sleep is an early look, which is free.
-        if poll(&mut fds, None).is_err() {
+        if poll(fds, longest.as_ref()).is_err() {
             return false;
         }
-        let [woken, rung] = fds.map(|fd| !fd.revents().is_empty());
-        if woken {
+        if !fds[0].revents().is_empty() {
             let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
-        rung
+        fds.get(1).is_some_and(|bell| !bell.revents().is_empty())
     }
 
     impl Wake for Parker {
@@ -213,6 +311,7 @@ mod imp {
     use std::sync::Arc;
     use std::task::Wake;
     use std::thread::Thread;
+    use std::time::Duration;
 
     use latchwork_store::Doorbell;
 
@@ -245,6 +344,11 @@ mod imp {
 
         pub(super) fn park(&self, _: Option<&Doorbell>) {
             std::thread::park();
+        }
+
+        pub(super) fn park_for(&self, _: Option<&Doorbell>, longest: Duration) -> bool {
+            std::thread::park_timeout(longest);
+            false
         }
     }
 
@@ -331,5 +435,53 @@ mod tests {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         thread::spawn(move || sender.send(8).unwrap());
         assert_eq!(block_on(receiver).unwrap(), 8);
+    }
+
+    #[test]
+    fn a_check_is_called_in_time_and_ends_the_wait() {
+        let start = std::time::Instant::now();
+        let mut checks = 0;
+        let check = || {
+            checks += 1;
+            // A check may block by itself.
+            assert_eq!(block_on(async { 7 }), 7);
+            if checks < 3 { Ok(()) } else { Err("ended") }
+        };
+        let tick = Duration::from_millis(20);
+        let ended = std::future::pending::<()>().block_on_interruptible(tick, check);
+        assert_eq!((ended, checks), (Err("ended"), 3));
+        assert!(start.elapsed() >= tick * 3);
+    }
+
+    #[test]
+    fn a_wait_with_a_check_wakes_by_bell_and_waker() {
+        let fd = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap());
+        let rung = Arc::new(AtomicU32::new(0));
+        let bell = bell(&fd, &rung);
+        for by_waker in [false, true] {
+            let (door, mut polls) = (fd.clone(), 0);
+            let future = poll_fn(|cx| {
+                polls += 1;
+                if polls > 1 {
+                    return Poll::Ready(());
+                }
+                let (waker, door) = (cx.waker().clone(), door.clone());
+                thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(30));
+                    if by_waker {
+                        waker.wake();
+                    } else {
+                        rustix::io::write(&door, &1u64.to_ne_bytes()).unwrap();
+                    }
+                });
+                Poll::Pending
+            });
+            // It is never called: nothing but the wake-up ends the first sleep.
+            let hour = Duration::from_secs(3_600);
+            let check = || Err("not woken");
+            let woken = listening(Some(&bell), future).block_on_interruptible(hour, check);
+            assert_eq!(woken, Ok(()));
+        }
+        assert_eq!(rung.load(Ordering::SeqCst), 1);
     }
 }
