@@ -11,6 +11,7 @@ mod licences;
 mod mutations;
 mod package;
 mod picture;
+mod python;
 mod readme;
 #[cfg(test)]
 mod readmes;
@@ -40,6 +41,9 @@ cargo xtask COMMAND
                      there in two versions without a reason
   book               makes the guide as a book of HTML, by mdBook
   readme             makes the library's README from that of the repository
+  python             builds the Python package and tests it in an environment of
+                     its own, which it makes
+  wheel              builds the wheel as it is published, and tries it
   release --dry-run  tries a release up to the publishing; docs/releasing.md
                      has the rest
   trials             writes the list of all trials anew, from the last run
@@ -63,6 +67,10 @@ fn main() -> ExitCode {
         Some("licences") => licences::run(),
         Some("book") => book::write(),
         Some("readme") => readme::write(),
+        Some("python") => python::run(),
+        // A part of `test`.
+        Some("python-prepare") => python::prepare(),
+        Some("wheel") => python::wheel(),
         Some("release") => release::run(&rest),
         Some("trials") => trials::names::write(),
         Some("mutations") => mutations::run(&rest),

@@ -1,0 +1,160 @@
+"""A distributed lock that tells you whether you still hold it, with a token that the resource can check.
+
+>>> import latchwork
+>>> with latchwork.connect("mem:") as locks:     # or redis://host, etcd://a,b,c, postgres://user@host/db ...
+...     with locks.lock("stock/42", ttl=30).acquire(timeout=5) as guard:
+...         token = guard.ensure_held()          # before each step that needs the lock
+...         token == guard.token                 # pass it to the resource, which refuses smaller ones
+True
+
+What differs from ``threading.Lock`` and ``redis.lock.Lock``:
+
+- A lock can be **lost**: the store may have given it to another client while this process was paused or cut off.
+  ``guard.ensure_held()`` tells, ``guard.lost`` notifies, and a release after a loss raises :class:`Lost`.
+- It is renewed in the background for as long as the guard lives. ``ttl`` is not a limit of the hold.
+- It is not reentrant: see :meth:`Locks.reentrant`.
+- ``acquire`` returns a guard, and raises :class:`TimedOut`. ``try_acquire`` returns ``None`` if the lock is not free.
+
+For asyncio see :mod:`latchwork.aio`.
+"""
+
+from __future__ import annotations
+
+import atexit as _atexit
+import os as _os
+import socket as _socket
+import sys as _sys
+from typing import Optional as _Optional
+
+from . import _native
+from ._elections import Election, Leader
+from ._errors import (
+    Busy,
+    Closed,
+    Corrupt,
+    Denied,
+    Fenced,
+    Forked,
+    Invalid,
+    LatchworkError,
+    Lost,
+    Mismatch,
+    NotHeld,
+    Suspect,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
+from ._guards import AsyncGuard, Guard, Loss
+from ._locks import Lock, Locks, ReentrantLock, RWLock
+from ._once import Once, Outcome, Run, Skipped
+from ._times import Duration
+from ._views import Finding, ForceReleased, LockView, Party, Report
+
+_native.refuse_subinterpreters()
+
+__version__: str = _native.VERSION
+
+__all__ = [
+    "AsyncGuard", "Busy", "Closed", "Corrupt", "Denied", "Duration", "Election", "Fenced", "Finding", "ForceReleased",
+    "Forked", "Guard", "Invalid", "LatchworkError", "Leader", "Lock", "LockView", "Locks", "Loss", "Lost", "Mismatch",
+    "NotHeld", "Once", "Outcome", "Party", "RWLock", "ReentrantLock", "Report", "Run", "Skipped", "Suspect", "TimedOut",
+    "Unreachable", "Unsupported", "connect", "default_store", "doctor", "ls",
+]
+
+
+def _script() -> str:
+    """The script of this process, for people."""
+    main = _sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and getattr(spec, "name", None) not in (None, "__main__"):
+        name: str = spec.name
+        return f"python -m {name[:-9] if name.endswith('.__main__') else name}"
+    path = getattr(main, "__file__", None) or (_sys.argv[0] if _sys.argv and _sys.argv[0] not in ("", "-c") else None)
+    return _os.path.basename(path) if path else "python"
+
+
+def _configured(
+    native: _native.Manager,
+    namespace: _Optional[str],
+    ttl: _Optional[Duration],
+    holder: _Optional[str],
+    max_hold: _Optional[Duration],
+    lock_delay: _Optional[Duration],
+    op_timeout: _Optional[Duration],
+    renew_every: _Optional[Duration],
+) -> _native.Manager:
+    from ._times import seconds
+
+    if holder is None:
+        holder = f"{_socket.gethostname()} {_native.this_process()} ({_script()})"
+    native = native.set_text("holder", holder)
+    if namespace is not None:
+        native = native.set_text("namespace", namespace)
+    for name, value in (
+        ("ttl", ttl), ("max_hold", max_hold), ("lock_delay", lock_delay), ("op_timeout", op_timeout),
+        ("renew_every", renew_every),
+    ):
+        if value is not None:
+            native = native.set_seconds(name, seconds(value, name))
+    return native
+
+
+def connect(
+    url: _Optional[str] = None,
+    *,
+    namespace: _Optional[str] = None,
+    ttl: _Optional[Duration] = None,
+    holder: _Optional[str] = None,
+    max_hold: _Optional[Duration] = None,
+    lock_delay: _Optional[Duration] = None,
+    op_timeout: _Optional[Duration] = None,
+    renew_every: _Optional[Duration] = None,
+) -> Locks:
+    """Connects to a store, and returns what hands out locks. Durations are seconds or timedeltas.
+
+    :param url: ``mem:`` (this process), ``file:///path`` (this machine), ``redis://host``, ``redlock://a,b,c``,
+        ``etcd://a,b,c``, ``zookeeper://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
+    :param namespace: Puts all keys into a namespace: ``namespace:name``.
+    :param ttl: How long the store keeps a lock without a renewal.
+    :param holder: What others see of the holder. Default: host, process and script.
+    :param op_timeout: The time limit of one request to the store.
+
+    Connect after a fork, not before it: a forked child cannot use the connection of its parent, and every call raises
+    :class:`Forked` there.
+    """
+    native = _native.connect(default_store() if url is None else url).wait()
+    return Locks(_configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every))
+
+
+def default_store() -> str:
+    """Returns the store to use if none is named: ``LATCHWORK_STORE``, or a directory of the user.
+
+    >>> import os, latchwork
+    >>> os.environ["LATCHWORK_STORE"] = "mem:"
+    >>> latchwork.default_store()
+    'mem:'
+    """
+    return _os.environ.get("LATCHWORK_STORE") or _native.default_store()
+
+
+def doctor(url: _Optional[str] = None) -> Report:
+    """Reports whether a store is fit for locks.
+
+    >>> import latchwork
+    >>> latchwork.doctor("mem:").is_fit
+    True
+    """
+    store, findings = _native.doctor(default_store() if url is None else url).wait()
+    return Report(store, tuple(Finding(**finding) for finding in findings))
+
+
+def ls(prefix: str = "", url: _Optional[str] = None) -> "list[LockView]":
+    """Lists the locks of a store. With a connection, use :meth:`Locks.ls`."""
+    with connect(url) as locks:
+        return locks.ls(prefix)
+
+
+# One hook for all connections of the process. It runs before the interpreter ends, so waiters are refused first and
+# then every lock is released: those of guards in globals and in frames, too.
+_atexit.register(_native.close_all)

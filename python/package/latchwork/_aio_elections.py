@@ -1,0 +1,80 @@
+"""Elections for tasks."""
+
+from __future__ import annotations
+
+from typing import Any, AsyncIterator, Awaitable, Callable, Coroutine, Optional, TypeVar
+
+from . import _errors, _loops, _native
+from ._elections import Leader, leader_of
+from ._guards import AsyncGuard
+from ._loops import Acquiring
+from ._times import Duration, maybe
+
+T = TypeVar("T")
+
+
+class Election:
+    """One of the candidates leads. A leadership is a guard whose token is the number of the term.
+
+    >>> import asyncio, latchwork.aio
+    >>> async def main():
+    ...     async with await latchwork.aio.connect("mem:") as locks:
+    ...         election = locks.election("scheduler", candidate="10.0.0.7:8080")
+    ...         async with election.campaign(timeout=5) as leadership:
+    ...             async for leader in election.observe():
+    ...                 return leader.candidate, leader.term == leadership.token
+    >>> asyncio.run(main())
+    ('10.0.0.7:8080', True)
+    """
+
+    __slots__ = ("_native", "_name")
+
+    def __init__(self, native: _native.Election, name: str) -> None:
+        self._native = native
+        self._name = name
+
+    def campaign(self, timeout: Optional[Duration] = None) -> Acquiring[AsyncGuard]:
+        """Waits until this candidate leads.
+
+        :raises TimedOut: Another candidate leads after ``timeout``.
+        """
+        return Acquiring(self._campaign(maybe(timeout, "timeout")))
+
+    async def _campaign(self, timeout: Optional[float]) -> AsyncGuard:
+        return AsyncGuard(await self._native.acquire(timeout).on(_loops.bridge()))
+
+    async def try_campaign(self) -> Optional[AsyncGuard]:
+        """Leads if nobody else does, and returns ``None`` otherwise."""
+        hold = await self._native.try_acquire().on(_loops.bridge())
+        return None if hold is None else AsyncGuard(hold)
+
+    async def lead(self, work: Callable[[AsyncGuard], Coroutine[Any, Any, T]]) -> T:
+        """Waits until this candidate leads, runs ``work(leadership)``, resigns, and returns its result.
+
+        If the leadership is lost, ``work`` is cancelled, and the candidate campaigns again.
+        """
+        while True:
+            leadership = await self._campaign(None)
+            async with leadership:
+                try:
+                    return await leadership.run(work(leadership))
+                except _errors.Lost:
+                    if leadership.state != "lost":
+                        raise
+                    leadership._forget()
+
+    async def leader(self) -> Optional[Leader]:
+        """Returns the current leader, or ``None``."""
+        return leader_of(await self._native.leader().on(_loops.bridge()))
+
+    async def observe(self) -> AsyncIterator[Optional[Leader]]:
+        """Yields the current leader and every change; ``None`` while there is no leader."""
+        observing = self._native.observe()
+        while True:
+            said: Any = await observing.next().on(_loops.bridge())
+            if said is ...:
+                return
+            yield leader_of(said)
+
+    def __repr__(self) -> str:
+        return f"<aio.Election {self._name!r}>"

@@ -1,0 +1,121 @@
+"""Tasks that run once in each period, for asyncio."""
+
+from __future__ import annotations
+
+import functools
+from types import TracebackType
+from typing import Any, Callable, Coroutine, Optional, Tuple, Type, TypeVar, Union
+
+from . import _errors, _loops, _native
+from ._guards import AsyncGuard, _note
+from ._locks import Stacks
+from ._once import Outcome, Skipped
+from ._times import Duration, maybe
+
+T = TypeVar("T")
+
+
+class Run(AsyncGuard):
+    """A task that has begun: a guard. Success closes the period; an exception opens the task for others."""
+
+    __slots__ = ()
+
+    @property
+    def period(self) -> Optional[Tuple[float, float]]:
+        """Begin and end of the period, in seconds since 1970."""
+        return self._hold.period
+
+    async def succeed(self) -> None:
+        """Closes the period, so that no host runs the task again before it ends."""
+        await self._hold.succeed().on(_loops.bridge())
+
+    async def fail(self) -> None:
+        """Opens the task for others, as after a failure."""
+        await self._hold.release().on(_loops.bridge())
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self._hold.is_released:
+            return
+        if raised is None:
+            await self.succeed()
+            return
+        try:
+            await self.fail()
+        except _errors.LatchworkError as error:
+            _note(raised, error)
+
+
+class Once:
+    """A task that runs once in each period, on one of the callers: a decorator for coroutines, and a context.
+
+    >>> import asyncio, latchwork.aio
+    >>> async def main():
+    ...     async with await latchwork.aio.connect("mem:") as locks:
+    ...         @locks.once("report", every="1d")
+    ...         async def report():
+    ...             return "sent"
+    ...         return [bool(await report()), bool(await report())]
+    >>> asyncio.run(main())
+    [True, False]
+    """
+
+    __slots__ = ("_native", "_name", "_stacks")
+
+    def __init__(self, native: _native.Once, name: str) -> None:
+        self._native = native
+        self._name = name
+        self._stacks = Stacks()
+
+    async def begin(self, timeout: Optional[Duration] = None) -> Union[Run, Skipped]:
+        """Begins the task unless it was done in this period. If it is running elsewhere, waits up to ``timeout``."""
+        begun = await self._native.begin(maybe(timeout, "timeout")).on(_loops.bridge())
+        return Run(begun) if isinstance(begun, _native.Hold) else Skipped(**begun)
+
+    async def reset(self) -> str:
+        """Opens the task again in this period: ``"opened"``, ``"not_closed"`` or ``"running"``."""
+        said: str = (await self._native.reset().on(_loops.bridge()))[0]
+        return said
+
+    def __call__(
+        self, work: Callable[..., Coroutine[Any, Any, T]]
+    ) -> Callable[..., Coroutine[Any, Any, Outcome[T]]]:
+        @functools.wraps(work)
+        async def task(*args: Any, **kwargs: Any) -> Outcome[T]:
+            run = await self.begin()
+            if isinstance(run, Skipped):
+                return Outcome(False, skipped=run)
+            try:
+                value = await run.run(work(*args, **kwargs))
+            except BaseException as raised:
+                await run.__aexit__(type(raised), raised, None)
+                raise
+            try:
+                await run.succeed()
+            except _errors.LatchworkError as error:
+                return Outcome(True, value, not_closed=error)
+            return Outcome(True, value)
+
+        return task
+
+    async def __aenter__(self) -> Union[Run, Skipped]:
+        run = await self.begin()
+        self._stacks.push(_loops.task(), run)
+        return run
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        run = self._stacks.pop(_loops.task())
+        if isinstance(run, Run):
+            await run.__aexit__(kind, raised, trace)
+
+    def __repr__(self) -> str:
+        return f"<aio.Once {self._name!r}>"

@@ -1,0 +1,94 @@
+"""Elections for threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
+
+from . import _errors, _native
+from ._guards import Guard
+from ._times import Duration, maybe
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The leader as others see it."""
+
+    #: What the leader says of itself, usually an address.
+    candidate: str
+    #: The number of its term: its fencing token.
+    term: int
+
+
+def leader_of(said: Optional[Tuple[str, int]]) -> Optional[Leader]:
+    return None if said is None else Leader(*said)
+
+
+class Election:
+    """One of the candidates leads. A leadership is a guard whose token is the number of the term.
+
+    >>> import latchwork
+    >>> with latchwork.connect("mem:") as locks:
+    ...     election = locks.election("scheduler", candidate="10.0.0.7:8080")
+    ...     with election.campaign(timeout=5) as leadership:
+    ...         election.leader().candidate
+    '10.0.0.7:8080'
+    """
+
+    __slots__ = ("_native", "_name")
+
+    def __init__(self, native: _native.Election, name: str) -> None:
+        self._native = native
+        self._name = name
+
+    def campaign(self, timeout: Optional[Duration] = None) -> Guard:
+        """Waits until this candidate leads.
+
+        :raises TimedOut: Another candidate leads after ``timeout``.
+        """
+        return Guard(self._native.acquire(maybe(timeout, "timeout")).wait())
+
+    def try_campaign(self) -> Optional[Guard]:
+        """Leads if nobody else does, and returns ``None`` otherwise."""
+        hold = self._native.try_acquire().wait()
+        return None if hold is None else Guard(hold)
+
+    def lead(self, work: Callable[[Guard], T]) -> T:
+        """Waits until this candidate leads, calls ``work(leadership)``, resigns, and returns its result.
+
+        A thread cannot be stopped from outside: ``work`` has to check ``leadership.ensure_held()`` before each step.
+        If that raises :class:`Lost`, the candidate campaigns again.
+        """
+        while True:
+            leadership = self.campaign()
+            try:
+                result = work(leadership)
+            except _errors.Lost:
+                if leadership.state != "lost":
+                    leadership.release()
+                    raise
+                leadership._forget()
+                continue
+            except BaseException as raised:
+                leadership.__exit__(type(raised), raised, None)
+                raise
+            leadership.release()
+            return result
+
+    def leader(self) -> Optional[Leader]:
+        """Returns the current leader, or ``None``."""
+        return leader_of(self._native.leader().wait())
+
+    def observe(self) -> Iterator[Optional[Leader]]:
+        """Yields the current leader and every change; ``None`` while there is no leader."""
+        observing = self._native.observe()
+        while True:
+            said: Any = observing.next().wait()
+            if said is ...:
+                return
+            yield leader_of(said)
+
+    def __repr__(self) -> str:
+        return f"<Election {self._name!r}>"

@@ -1,0 +1,229 @@
+"""Guards: locks that are held."""
+
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import Any, Coroutine, Dict, Generator, Optional, Tuple, Type, TypeVar
+
+from . import _errors, _loops, _native
+from ._times import Duration, maybe
+
+T = TypeVar("T")
+_G = TypeVar("_G", bound="Guard")
+_A = TypeVar("_A", bound="AsyncGuard")
+
+
+class Loss:
+    """Whether and why a lock was lost: an event for threads, and an awaitable for tasks.
+
+    ``guard.lost.wait(timeout)`` blocks a thread, ``await guard.lost`` a task. Both end with the reason when the lock
+    is lost, and with ``None`` when it is released first.
+    """
+
+    __slots__ = ("_hold",)
+
+    def __init__(self, hold: _native.Hold) -> None:
+        self._hold = hold
+
+    def is_set(self) -> bool:
+        """Returns whether the lock is lost."""
+        return self._hold.loss is not None
+
+    __bool__ = is_set
+
+    @property
+    def reason(self) -> Optional[str]:
+        """``"expired"``, ``"taken"``, ``"session_ended"``, ``"max_hold"`` or ``"forked"``; ``None`` while it is held."""
+        loss = self._hold.loss
+        return None if loss is None else loss[0]
+
+    def wait(self, timeout: Optional[Duration] = None) -> Optional[str]:
+        """Blocks until the lock is lost, and returns the reason. Returns ``None`` if it was released first, or when
+        ``timeout`` has ended."""
+        said: Optional[Tuple[str, str]] = self._hold.lost().wait(maybe(timeout, "timeout"))
+        return None if said is None else said[0]
+
+    def __await__(self) -> Generator[Any, None, Optional[str]]:
+        said = yield from self._hold.lost().on(_loops.bridge()).__await__()
+        return None if said is None else said[0]
+
+    def __repr__(self) -> str:
+        return f"<Loss {self.reason or 'no'}>"
+
+
+class _Held:
+    """What guards of threads and of tasks have in common."""
+
+    __slots__ = ("_hold", "_warns")
+
+    def __init__(self, hold: _native.Hold) -> None:
+        self._hold = hold
+        self._warns = True
+
+    @property
+    def key(self) -> str:
+        """The key of the lock, with its namespace. Of several locks, the first key."""
+        return self._hold.key
+
+    @property
+    def token(self) -> int:
+        """The fencing token: larger than every earlier holder's. Pass it to the resource, and let that refuse
+        smaller ones. It exceeds 2^53: send it as text through JSON. Of several locks, the first one's."""
+        return self._hold.token
+
+    @property
+    def tokens(self) -> Dict[str, int]:
+        """The token of each key."""
+        return dict(self._hold.tokens)
+
+    @property
+    def remaining(self) -> float:
+        """How many seconds the lock remains valid without another renewal."""
+        return self._hold.remaining
+
+    @property
+    def ttl(self) -> float:
+        """The ttl in seconds that the store granted last."""
+        return self._hold.ttl
+
+    @property
+    def state(self) -> str:
+        """``"held"``, ``"suspect"``, ``"lost"`` or ``"released"``."""
+        return self._hold.state
+
+    @property
+    def lost(self) -> Loss:
+        """Whether the lock is lost: an event, and an awaitable."""
+        return Loss(self._hold)
+
+    def ensure_held(self) -> int:
+        """Returns the token if the lock is held for sure. Call it before each step that must not be done without.
+
+        It reads the clock and does no I/O. A process can be paused right after it; only a resource that checks the
+        token closes that gap.
+
+        :raises Lost: The lock was lost, which is final.
+        :raises Suspect: The hold is in doubt until a renewal confirms it.
+        """
+        return self._hold.ensure_held()
+
+    def _forget(self) -> None:
+        """Ends a hold whose loss was handled."""
+        self._hold.abandon()
+
+    def __del__(self) -> None:
+        hold: Optional[_native.Hold] = getattr(self, "_hold", None)
+        if hold is None or not self._warns or hold.state in ("released", "lost"):
+            return
+        hold.abandon()
+        warnings.warn(
+            f"the lock {hold.key!r} was never released: its guard was collected, and the lock is released now. "
+            "Use `with`, or call release()",
+            ResourceWarning,
+            source=self,
+            stacklevel=2,
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key!r} token={self.token} {self.state}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a guard belongs to its process and cannot be pickled: pass guard.token instead")
+
+
+def _note(body: BaseException, error: BaseException) -> None:
+    """The body's own exception is raised; that the release failed is added to it."""
+    text = f"and the release of the lock failed: {error}"
+    if hasattr(body, "add_note"):
+        body.add_note(text)
+    else:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+class Guard(_Held):
+    """A lock that is held: until it is released, collected or lost.
+
+    It is renewed in the background, also while no thread of Python runs. It belongs to the owner of the object, not
+    to a thread.
+
+    >>> import latchwork
+    >>> with latchwork.connect("mem:") as locks:
+    ...     with locks.lock("stock/42").acquire(timeout=5) as guard:
+    ...         guard.ensure_held() == guard.token
+    True
+    """
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """Releases the lock. If it returns, the lock was held until now.
+
+        :raises Lost: The lock was lost before: what was done since may have overlapped with another holder's work.
+        :raises Unreachable: The store did not answer. The lock was held until now, and Latchwork repeats the release
+            in the background until the ttl is over.
+        """
+        self._hold.release().wait()
+
+    def __enter__(self: _G) -> _G:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self._hold.is_released:
+            return
+        try:
+            self.release()
+        except _errors.LatchworkError as error:
+            if raised is None:
+                raise
+            _note(raised, error)
+
+
+class AsyncGuard(_Held):
+    """A lock that is held, for tasks of asyncio.
+
+    >>> import asyncio, latchwork.aio
+    >>> async def main():
+    ...     async with await latchwork.aio.connect("mem:") as locks:
+    ...         async with locks.lock("stock/42") as guard:
+    ...             return guard.ensure_held() == guard.token
+    >>> asyncio.run(main())
+    True
+    """
+
+    __slots__ = ()
+
+    async def release(self) -> None:
+        """Releases the lock, as :meth:`Guard.release`. If the task is cancelled meanwhile, the release continues in
+        the background."""
+        await self._hold.release().on(_loops.bridge())
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine for as long as the lock is held.
+
+        :raises Lost: The lock was lost first: ``work`` was cancelled.
+        """
+        return await _loops.run_while(work, self.lost, self._hold)
+
+    async def __aenter__(self: _A) -> _A:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self._hold.is_released:
+            return
+        try:
+            await self.release()
+        except _errors.LatchworkError as error:
+            if raised is None:
+                raise
+            _note(raised, error)

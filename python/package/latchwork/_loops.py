@@ -1,0 +1,156 @@
+"""Event loops: the bridge of each, and what needs asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Coroutine, Generator, Generic, List, Optional, Tuple, TypeVar
+from collections.abc import Coroutine as AbstractCoroutine
+from types import TracebackType
+from typing import Type
+
+from . import _errors, _native
+
+if TYPE_CHECKING:
+    from ._guards import AsyncGuard, Loss
+
+T = TypeVar("T")
+_A = TypeVar("_A", bound="AsyncGuard")
+
+
+class _Local(threading.local):
+    event_loop: Optional[asyncio.AbstractEventLoop] = None
+    bridge: Optional[_native.Bridge] = None
+
+
+_local = _Local()
+# Weak on both sides: a bridge knows its loop, and the loop keeps it for as long as it watches it.
+_bridges: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_native.Bridge]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def bridge() -> _native.Bridge:
+    """Returns the bridge of the running loop."""
+    try:
+        event_loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise _no_loop() from None
+    if _local.event_loop is event_loop and _local.bridge is not None:
+        return _local.bridge
+    return _new(event_loop)
+
+
+def _new(event_loop: asyncio.AbstractEventLoop) -> _native.Bridge:
+    known = _bridges.get(event_loop)
+    found = None if known is None else known()
+    if found is None:
+        found = _native.Bridge(event_loop)
+        try:
+            event_loop.add_reader(found.fileno(), found.on_ready)
+        except NotImplementedError:
+            error = _errors.Unsupported(
+                f"{type(event_loop).__name__} has no add_reader(); run Latchwork on a selector event loop or on uvloop"
+            )
+            raise error from None
+        _bridges[event_loop] = weakref.ref(found)
+    _local.event_loop, _local.bridge = event_loop, found
+    return found
+
+
+def _no_loop() -> BaseException:
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        return _errors.Unsupported(
+            "trio is not supported: it has no way to watch Latchwork's descriptor from an awaitable; "
+            "use asyncio (also through anyio), or latchwork.connect() in trio.to_thread.run_sync()"
+        )
+    return RuntimeError("no event loop is running: await this inside asyncio, or use latchwork.connect()")
+
+
+async def run_while(work: Coroutine[Any, Any, T], lost: "Loss", hold: _native.Hold) -> T:
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_awaited(lost))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        if watch.result() is None:
+            # Released meanwhile: the work goes on by itself.
+            return await task
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        hold.ensure_held()
+        raise AssertionError("a lost hold is not held")
+    finally:
+        for one in (task, watch):
+            if not one.done():
+                one.cancel()
+                await asyncio.gather(one, return_exceptions=True)
+
+
+async def _awaited(lost: "Loss") -> Optional[str]:
+    return await lost
+
+
+def task() -> "asyncio.Task[Any]":
+    """The task that runs."""
+    running = asyncio.current_task()
+    if running is None:
+        raise RuntimeError("`async with` on a lock needs a task; use `async with await lock.acquire()`")
+    return running
+
+
+_numbers: "weakref.WeakKeyDictionary[asyncio.Task[Any], int]" = weakref.WeakKeyDictionary()
+_last = 0
+
+
+def task_owner() -> str:
+    """The owner of a reentrant lock that this task is: a number that no other task of the process gets."""
+    global _last
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a reentrant lock needs a task, or a name: acquire(owner=...)")
+    number = _numbers.get(task)
+    if number is None:
+        _last += 1
+        number = _numbers[task] = _last
+    return f"asyncio task {number}"
+
+
+class Acquiring(AbstractCoroutine, Generic[_A]):  # type: ignore[type-arg]
+    """An acquire under way: await it for the guard, or use it in ``async with``."""
+
+    __slots__ = ("_coroutine", "_guard")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _A]) -> None:
+        self._coroutine = coroutine
+        self._guard: Optional[_A] = None
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        return self._coroutine.throw(*args)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, None, _A]:
+        return self._coroutine.__await__()
+
+    async def __aenter__(self) -> _A:
+        self._guard = await self._coroutine
+        return await self._guard.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await guard.__aexit__(kind, raised, trace)

@@ -1,0 +1,177 @@
+"""Tasks that run once in each period, for threads."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, Type, TypeVar, Union
+
+from . import _errors, _native
+from ._guards import Guard, _Held, _note
+from ._times import Duration, maybe
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Why there was nothing to do. It is false, as ``if run:`` expects."""
+
+    #: ``"done"``, ``"running"`` or ``"quarantine"``.
+    why: str
+    #: The same for people: ``done by web-2 pid 812 (report.py)``.
+    text: str
+    #: The holder that did it or is running it, if the store knows.
+    holder: Optional[str] = None
+    #: The seconds for which it stays so, if the store knows.
+    closed_for: Optional[float] = None
+    #: When it was done, in seconds since 1970 by the clock of that host.
+    at: Optional[float] = None
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """The result of a decorated task."""
+
+    #: Whether it ran here and succeeded.
+    ran: bool
+    #: What the function returned, if it ran.
+    value: Optional[T] = None
+    #: Why it did not run.
+    skipped: Optional[Skipped] = None
+    #: The task ran, but its period could not be closed: another host may run it again.
+    not_closed: Optional[_errors.LatchworkError] = None
+
+    def __bool__(self) -> bool:
+        return self.ran
+
+
+class Run(Guard):
+    """A task that has begun: a guard. Success closes the period; an exception opens the task for others."""
+
+    __slots__ = ()
+
+    @property
+    def period(self) -> Optional[Tuple[float, float]]:
+        """Begin and end of the period, in seconds since 1970."""
+        return self._hold.period
+
+    def succeed(self) -> None:
+        """Closes the period, so that no host runs the task again before it ends."""
+        self._hold.succeed().wait()
+
+    def fail(self) -> None:
+        """Opens the task for others, as after a failure."""
+        self._hold.release().wait()
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self._hold.is_released:
+            return
+        if raised is None:
+            self.succeed()
+            return
+        try:
+            self.fail()
+        except _errors.LatchworkError as error:
+            _note(raised, error)
+
+
+class Once:
+    """A task that runs once in each period, on one of the callers.
+
+    As a decorator:
+
+    >>> import latchwork
+    >>> locks = latchwork.connect("mem:")
+    >>> @locks.once("report", every="1d", tz="Europe/Berlin")
+    ... def report(day):
+    ...     return f"report of {day}"
+    >>> report("Monday").value
+    'report of Monday'
+    >>> report("Monday").skipped.why
+    'done'
+
+    As a context, whose value is false if there is nothing to do:
+
+    >>> with locks.once("mail", every="1h") as run:
+    ...     if run:
+    ...         run.token > 0
+    True
+    >>> locks.close()
+    """
+
+    __slots__ = ("_native", "_name", "_runs")
+
+    def __init__(self, native: _native.Once, name: str) -> None:
+        self._native = native
+        self._name = name
+        self._runs: Dict[int, List[Union[Run, Skipped]]] = {}
+
+    def begin(self, timeout: Optional[Duration] = None) -> Union[Run, Skipped]:
+        """Begins the task unless it was done in this period. If it is running elsewhere, waits up to ``timeout``.
+
+        Without ``timeout`` it returns :class:`Skipped` at once if the task is running elsewhere.
+        """
+        begun = self._native.begin(maybe(timeout, "timeout")).wait()
+        return Run(begun) if isinstance(begun, _native.Hold) else Skipped(**begun)
+
+    def reset(self) -> str:
+        """Opens the task again in this period: ``"opened"``, ``"not_closed"`` or ``"running"``."""
+        said: str = self._native.reset().wait()[0]
+        return said
+
+    def __call__(self, work: Callable[..., T]) -> Callable[..., Outcome[T]]:
+        @functools.wraps(work)
+        def task(*args: Any, **kwargs: Any) -> Outcome[T]:
+            run = self.begin()
+            if isinstance(run, Skipped):
+                return Outcome(False, skipped=run)
+            try:
+                value = work(*args, **kwargs)
+            except BaseException as raised:
+                run.__exit__(type(raised), raised, None)
+                raise
+            try:
+                run.succeed()
+            except _errors.LatchworkError as error:
+                return Outcome(True, value, not_closed=error)
+            return Outcome(True, value)
+
+        return task
+
+    def __enter__(self) -> Union[Run, Skipped]:
+        from threading import get_ident
+
+        run = self.begin()
+        self._runs.setdefault(get_ident(), []).append(run)
+        return run
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        from threading import get_ident
+
+        runs = self._runs[get_ident()]
+        run = runs.pop()
+        if not runs:
+            del self._runs[get_ident()]
+        if isinstance(run, Run):
+            run.__exit__(kind, raised, trace)
+
+    def __repr__(self) -> str:
+        return f"<Once {self._name!r}>"

@@ -1,0 +1,41 @@
+//! The native half of the Python package: the engine's verbs as operations that a thread or an event loop waits for.
+//!
+//! What users see is written in Python, in `latchwork/`; this module has no API that is promised.
+
+mod bridge;
+mod errors;
+mod holds;
+mod locks;
+mod managers;
+mod operation;
+mod outcomes;
+mod stores;
+mod waiting;
+
+use pyo3::prelude::*;
+
+/// The native half of `latchwork`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<bridge::Bridge>()?;
+    module.add_class::<operation::Operation>()?;
+    module.add_class::<managers::Manager>()?;
+    module.add_class::<locks::Lock>()?;
+    module.add_class::<locks::Reentrant>()?;
+    module.add_class::<locks::Multi>()?;
+    module.add_class::<locks::Election>()?;
+    module.add_class::<locks::Observing>()?;
+    module.add_class::<locks::Once>()?;
+    module.add_class::<holds::Hold>()?;
+    module.add_function(wrap_pyfunction!(managers::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(managers::close_all, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::doctor, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::init, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::default_store, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::refuse_subinterpreters, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::this_process, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::fence_statements, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::fence_check, module)?)?;
+    Ok(())
+}

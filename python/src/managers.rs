@@ -1,0 +1,276 @@
+//! Connections to stores, all of which are closed when the process ends.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use latchwork::store::clock::boot_time;
+use latchwork::{Handover, LockManager, Period};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::locks::{Election, Lock, Multi, Once, Reentrant};
+use crate::operation::Operation;
+use crate::outcomes::Outcome;
+use crate::waiting::{are_inside, wait};
+
+/// How long the end of the process waits for threads that were waiting for a lock.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// A manager that is in the list of those to close.
+pub(crate) struct Shared {
+    pub(crate) locks: LockManager,
+}
+
+fn open() -> &'static Mutex<Vec<Weak<Shared>>> {
+    static OPEN: OnceLock<Mutex<Vec<Weak<Shared>>>> = OnceLock::new();
+    OPEN.get_or_init(Mutex::default)
+}
+
+impl Shared {
+    fn enlisted(locks: LockManager) -> Arc<Self> {
+        let shared = Arc::new(Self { locks });
+        let mut open = open().lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|other| other.strong_count() != 0);
+        open.push(Arc::downgrade(&shared));
+        shared
+    }
+}
+
+/// Seconds as a duration; a bad number names its field.
+pub(crate) fn duration(seconds: f64, field: &str) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!("{field}: {seconds} is not a number of seconds from 0 up"))
+    })
+}
+
+/// Connects to a store.
+#[pyfunction]
+pub(crate) fn connect(url: String) -> Operation {
+    Operation::new(async move {
+        let locks = latchwork::connect(&url).await?;
+        Ok(Outcome::Manager(Shared::enlisted(locks)))
+    })
+}
+
+/// Closes all managers of the process: first their waiters are refused, then their holds are released. Then waits
+/// a moment for the threads that were waiting to return.
+#[pyfunction]
+pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
+    let open: Vec<_> = {
+        let open = open().lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().filter_map(Weak::upgrade).collect()
+    };
+    let closing = futures_util::future::join_all(open.iter().map(|shared| shared.locks.close()));
+    wait(py, closing, None)?;
+    py.detach(|| {
+        let end = boot_time().plus(LEAVING);
+        while are_inside() && boot_time() < end {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the process ends; no lock depends on it"
+            )]
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    Ok(())
+}
+
+/// A connection to one store, with the settings of its locks.
+#[pyclass(frozen, module = "latchwork._native")]
+pub(crate) struct Manager {
+    shared: Arc<Shared>,
+    locks: LockManager,
+}
+
+impl Manager {
+    pub(crate) fn of(shared: Arc<Shared>) -> Self {
+        let locks = shared.locks.clone();
+        Self { shared, locks }
+    }
+
+    fn with(&self, locks: LockManager) -> Self {
+        Self { shared: self.shared.clone(), locks }
+    }
+}
+
+/// What a lock may have of its own.
+type Options = (Option<f64>, bool, Option<String>, Option<f64>, Option<f64>);
+
+#[pymethods]
+impl Manager {
+    #[getter]
+    fn store(&self) -> &str {
+        &self.locks.capabilities().store
+    }
+
+    fn set_text(&self, name: &str, value: String) -> PyResult<Self> {
+        let locks = self.locks.clone();
+        Ok(self.with(match name {
+            "namespace" => locks.namespace(value),
+            "holder" => locks.holder(value),
+            _ => return Err(PyValueError::new_err(format!("no setting is called {name}"))),
+        }))
+    }
+
+    fn set_seconds(&self, name: &str, value: f64) -> PyResult<Self> {
+        let (locks, value) = (self.locks.clone(), duration(value, name)?);
+        Ok(self.with(match name {
+            "ttl" => locks.ttl(value),
+            "max_ttl" => locks.max_ttl(value),
+            "max_hold" => locks.max_hold(value),
+            "lock_delay" => locks.lock_delay(value),
+            "renew_every" => locks.renew_every(value),
+            "op_timeout" => locks.op_timeout(value),
+            _ => return Err(PyValueError::new_err(format!("no setting is called {name}"))),
+        }))
+    }
+
+    fn set_handover(&self, slice: f64, times: u32) -> PyResult<Self> {
+        let slice = duration(slice, "handover")?;
+        Ok(self.with(self.locks.clone().handover(Handover { slice, times })))
+    }
+
+    fn lock(&self, name: &str, options: Options) -> PyResult<Lock> {
+        let lock = self.locks.mutex(name);
+        Ok(Lock::new(configured(lock, options)?, self.shared.clone()))
+    }
+
+    fn rwlock(&self, name: &str, options: Options) -> PyResult<(Lock, Lock)> {
+        let rwlock = self.locks.rwlock(name);
+        let side = |lock| {
+            Ok::<_, PyErr>(Lock::new(configured(lock, options.clone())?, self.shared.clone()))
+        };
+        Ok((side(rwlock.read())?, side(rwlock.write())?))
+    }
+
+    fn semaphore(&self, name: &str, of: u32, permits: u32, options: Options) -> PyResult<Lock> {
+        let lock = self.locks.semaphore(name, of).permits(permits);
+        Ok(Lock::new(configured(lock, options)?, self.shared.clone()))
+    }
+
+    fn reentrant(&self, name: &str, options: Options) -> PyResult<Reentrant> {
+        let mut lock = self.locks.reentrant(name);
+        let (ttl, fair, holder, max_hold, lock_delay) = options;
+        if let Some(ttl) = ttl {
+            lock = lock.ttl(duration(ttl, "ttl")?);
+        }
+        if fair {
+            lock = lock.fair();
+        }
+        if let Some(holder) = holder {
+            lock = lock.holder(holder);
+        }
+        if let Some(longest) = max_hold {
+            lock = lock.max_hold(duration(longest, "max_hold")?);
+        }
+        if let Some(delay) = lock_delay {
+            lock = lock.lock_delay(duration(delay, "lock_delay")?);
+        }
+        Ok(Reentrant::new(lock, self.shared.clone()))
+    }
+
+    fn multi(&self, names: Vec<String>, options: Options) -> PyResult<Multi> {
+        let locks = names.iter().map(|name| configured(self.locks.mutex(name), options.clone()));
+        let locks = locks.collect::<PyResult<Vec<_>>>()?;
+        Ok(Multi::new(latchwork::MultiLock::of(locks), self.shared.clone()))
+    }
+
+    #[pyo3(signature = (name, candidate, ttl, max_hold, lock_delay, look_every))]
+    fn election(
+        &self,
+        name: &str,
+        candidate: Option<String>,
+        ttl: Option<f64>,
+        max_hold: Option<f64>,
+        lock_delay: Option<f64>,
+        look_every: Option<f64>,
+    ) -> PyResult<Election> {
+        let mut election = self.locks.election(name);
+        if let Some(candidate) = candidate {
+            election = election.candidate(candidate);
+        }
+        if let Some(ttl) = ttl {
+            election = election.ttl(duration(ttl, "ttl")?);
+        }
+        if let Some(longest) = max_hold {
+            election = election.max_hold(duration(longest, "max_hold")?);
+        }
+        if let Some(delay) = lock_delay {
+            election = election.lock_delay(duration(delay, "lock_delay")?);
+        }
+        if let Some(pause) = look_every {
+            election = election.look_every(duration(pause, "look_every")?);
+        }
+        Ok(Election::new(election, self.shared.clone()))
+    }
+
+    #[pyo3(signature = (name, every, tz, options))]
+    fn once(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        every: &str,
+        tz: Option<&str>,
+        options: Options,
+    ) -> PyResult<Once> {
+        let every = Period::parse(every, tz).map_err(|error| crate::errors::raised(py, &error))?;
+        let mut once = self.locks.once(name, every);
+        let (ttl, _, holder, max_hold, lock_delay) = options;
+        if let Some(ttl) = ttl {
+            once = once.ttl(duration(ttl, "ttl")?);
+        }
+        if let Some(holder) = holder {
+            once = once.holder(holder);
+        }
+        if let Some(longest) = max_hold {
+            once = once.max_hold(duration(longest, "max_hold")?);
+        }
+        if let Some(delay) = lock_delay {
+            once = once.lock_delay(duration(delay, "lock_delay")?);
+        }
+        Ok(Once::new(once, self.shared.clone()))
+    }
+
+    fn inspect(&self, name: String) -> Operation {
+        let locks = self.locks.clone();
+        Operation::new(async move { Ok(Outcome::Snapshots(vec![locks.inspect(name).await?])) })
+    }
+
+    fn list(&self, prefix: String) -> Operation {
+        let locks = self.locks.clone();
+        Operation::new(async move { Ok(Outcome::Snapshots(locks.list(prefix).await?)) })
+    }
+
+    fn force_release(&self, name: String) -> Operation {
+        let locks = self.locks.clone();
+        Operation::new(async move { Ok(Outcome::Forced(locks.force_release(name).await?)) })
+    }
+
+    fn close(&self) -> Operation {
+        let locks = self.locks.clone();
+        Operation::new(async move {
+            locks.close().await;
+            Ok(Outcome::Nothing)
+        })
+    }
+}
+
+fn configured(mut lock: latchwork::Lock, options: Options) -> PyResult<latchwork::Lock> {
+    let (ttl, fair, holder, max_hold, lock_delay) = options;
+    if let Some(ttl) = ttl {
+        lock = lock.ttl(duration(ttl, "ttl")?);
+    }
+    if fair {
+        lock = lock.fair();
+    }
+    if let Some(holder) = holder {
+        lock = lock.holder(holder);
+    }
+    if let Some(longest) = max_hold {
+        lock = lock.max_hold(duration(longest, "max_hold")?);
+    }
+    if let Some(delay) = lock_delay {
+        lock = lock.lock_delay(duration(delay, "lock_delay")?);
+    }
+    Ok(lock)
+}

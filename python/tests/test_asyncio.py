@@ -1,0 +1,317 @@
+"""asyncio: the same promises, and cancellation that leaves nothing."""
+
+import asyncio
+import gc
+import random
+import threading
+import time
+
+import pytest
+
+import latchwork
+from latchwork import aio
+
+from conftest import Stalls, run, wait_until
+
+
+def in_loop(work, runner=asyncio.run):
+    return runner(work)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def runner(request):
+    if request.param == "asyncio":
+        return asyncio.run
+    import uvloop
+
+    return uvloop.run
+
+
+def test_one_task_at_a_time(url, runner):
+    async def main():
+        inside, most, done = 0, 0, 0
+        async with await aio.connect(url, namespace="tasks") as locks:
+            lock = locks.lock("stock")
+
+            async def work():
+                nonlocal inside, most, done
+                for _ in range(5):
+                    async with lock as guard:
+                        assert guard.ensure_held() == guard.token
+                        inside += 1
+                        most = max(most, inside)
+                        await asyncio.sleep(0)
+                        inside -= 1
+                        done += 1
+
+            await asyncio.gather(*(work() for _ in range(16)))
+        return most, done
+
+    assert runner(main()) == (1, 80)
+
+
+def test_all_ways_to_acquire(url, runner):
+    async def main():
+        async with await aio.connect(url, namespace="ways") as locks:
+            lock = locks.lock("stock", ttl=5)
+            guard = await lock.acquire()
+            assert await lock.try_acquire() is None
+            with pytest.raises(latchwork.TimedOut):
+                async with lock.acquire(timeout=0.05):
+                    raise AssertionError("it is held")
+            await guard.release()
+            async with lock.acquire(timeout=5) as guard:
+                assert guard.state == "held"
+            assert guard.state == "released"
+            async with await lock.try_acquire() as guard:
+                pass
+            task = asyncio.create_task(lock.acquire())
+            async with await task:
+                assert [view.key for view in await locks.ls("stock")] == ["ways:stock"]
+            # `with` and `async with` of the same connection for threads.
+            with latchwork.connect("mem:") as other:
+                both = other.lock("both")
+                async with both as guard:
+                    assert both.try_acquire() is None
+                with both:
+                    pass
+
+    runner(main())
+
+
+def test_a_loss_is_awaitable_and_stops_the_work(url, runner):
+    async def main():
+        async with await aio.connect(url, namespace="losses") as locks:
+            guard = await locks.lock("stock", ttl=1).acquire()
+            stopped = []
+
+            async def work():
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    stopped.append(True)
+
+            running = asyncio.ensure_future(guard.run(work()))
+            await asyncio.sleep(0.05)
+            await locks.force_release("stock")
+            assert await guard.lost == "taken"
+            with pytest.raises(latchwork.Lost):
+                await running
+            assert stopped == [True]
+            with pytest.raises(latchwork.Lost):
+                await guard.release()
+            async with locks.lock("other") as guard:
+                assert await guard.run(asyncio.sleep(0, "done")) == "done"
+                watch = asyncio.ensure_future(asyncio.wait_for(asyncio.shield(asyncio.ensure_future(lost(guard))), 10))
+                await asyncio.sleep(0.01)
+            assert await watch is None
+
+    async def lost(guard):
+        return await guard.lost
+
+    runner(main())
+
+
+def test_ten_thousand_cancels_leave_nothing(redis_server, runner):
+    choose = random.Random(17)
+
+    async def main():
+        cancelled = held = 0
+        async with await aio.connect(redis_server, namespace="cancels", ttl=60) as locks:
+            names = [f"stock/{n}" for n in range(4)]
+
+            async def once():
+                name = choose.choice(names)
+                kind = choose.randrange(4)
+                if kind == 0:
+                    async with locks.lock(name) as guard:
+                        await asyncio.sleep(choose.random() * 0.002)
+                elif kind == 1:
+                    async with locks.lock(name, fair=True).acquire(timeout=5):
+                        await asyncio.sleep(0)
+                elif kind == 2:
+                    guard = await locks.lock(name).try_acquire()
+                    if guard is not None:
+                        await guard.release()
+                else:
+                    async with locks.multi(names[:2]):
+                        await asyncio.sleep(0)
+
+            async def cancelled_at_random():
+                nonlocal cancelled, held
+                task = asyncio.ensure_future(once())
+                for _ in range(choose.randrange(6)):
+                    await asyncio.sleep(0)
+                if choose.random() < 0.5:
+                    await asyncio.sleep(choose.random() * 0.003)
+                task.cancel()
+                try:
+                    await task
+                    held += 1
+                except asyncio.CancelledError:
+                    cancelled += 1
+
+            for _ in range(10_000 // 50):
+                await asyncio.gather(*(cancelled_at_random() for _ in range(50)))
+            # Their ttl is a minute, so a claim that was left would be in the way.
+            async with locks.multi(names).acquire(timeout=5):
+                pass
+            end = time.monotonic() + 5
+            while await locks.ls():
+                assert time.monotonic() < end, await locks.ls()
+                await asyncio.sleep(0.01)
+        return cancelled, held
+
+    cancelled, held = runner(main())
+    assert cancelled + held == 10_000 and cancelled > 5_000
+
+
+def test_a_cancelled_release_goes_on(redis_server):
+    async def main():
+        async with await aio.connect(redis_server, namespace="released", ttl=60) as locks:
+            for _ in range(50):
+                guard = await locks.lock("stock").acquire(timeout=5)
+                task = asyncio.ensure_future(guard.release())
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_collected_guard_of_a_task_warns(redis_server):
+    async def main():
+        async with await aio.connect(redis_server, namespace="collected", ttl=60) as locks:
+            guard = await locks.lock("stock").acquire()
+            with pytest.warns(ResourceWarning, match="never released"):
+                del guard
+                gc.collect()
+            await (await locks.lock("stock").acquire(timeout=5)).release()
+
+    asyncio.run(main())
+
+
+def test_a_loop_is_never_blocked_by_the_store(url):
+    async def main():
+        longest = 0.0
+
+        async def tick():
+            nonlocal longest
+            while True:
+                before = time.monotonic()
+                await asyncio.sleep(0.001)
+                longest = max(longest, time.monotonic() - before)
+
+        async with await aio.connect(url, namespace="ticks") as locks:
+            ticking = asyncio.ensure_future(tick())
+
+            async def work(n):
+                for _ in range(40):
+                    async with locks.lock(f"stock/{n % 4}"):
+                        await asyncio.sleep(0)
+
+            with Stalls() as stalls:
+                await asyncio.gather(*(work(n) for n in range(16)))
+            ticking.cancel()
+        return longest, stalls.longest
+
+    longest, stalled = asyncio.run(main())
+    assert longest < 0.25 + stalled, (longest, stalled)
+
+
+def test_holds_outlive_a_blocked_loop(redis_server):
+    async def main():
+        async with await aio.connect(redis_server, namespace="blocked") as locks:
+            guards = [await locks.lock(f"stock/{n}", ttl=1).acquire() for n in range(100)]
+            time.sleep(2.5)
+            assert all(guard.ensure_held() for guard in guards)
+            for guard in guards:
+                await guard.release()
+
+    asyncio.run(main())
+
+
+def test_many_loops_one_after_another_and_side_by_side(redis_server):
+    import os
+
+    with latchwork.connect(redis_server, namespace="loops") as locks:
+        lock = locks.lock("stock")
+
+        async def main():
+            async with lock:
+                await asyncio.sleep(0)
+
+        for _ in range(3):
+            asyncio.run(main())
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(30):
+            asyncio.run(main())
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before + 2
+        threads = [threading.Thread(target=lambda: asyncio.run(main())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert locks.show("stock").is_free
+
+
+def test_anyio_works_on_asyncio(redis_server):
+    import anyio
+
+    async def main():
+        async with await aio.connect(redis_server, namespace="anyio", ttl=60) as locks:
+            lock = locks.lock("stock")
+            async with lock:
+                with anyio.move_on_after(0.05) as scope:
+                    await lock.acquire()
+                assert scope.cancelled_caught
+            order = []
+
+            async def work(n):
+                async with lock:
+                    order.append(n)
+
+            async with anyio.create_task_group() as group:
+                for n in range(5):
+                    group.start_soon(work, n)
+            assert sorted(order) == [0, 1, 2, 3, 4]
+            assert (await locks.show("stock")).is_free
+
+    anyio.run(main)
+
+
+def test_trio_is_refused_with_the_reason():
+    import trio
+
+    async def main():
+        with pytest.raises(latchwork.Unsupported, match="trio"):
+            await aio.connect("mem:")
+
+    trio.run(main)
+
+
+def test_outside_of_a_loop_the_error_says_so():
+    operation = aio.connect("mem:")
+    with pytest.raises(RuntimeError, match="no event loop is running"):
+        operation.send(None)
+
+
+def test_latchworks_threads_never_take_the_gil(redis_server):
+    said = run(
+        """
+        import sys, time, latchwork
+        locks = latchwork.connect(sys.argv[1], namespace="no-gil", ttl=1)
+        guards = [locks.lock(f"stock/{n}").acquire() for n in range(200)]
+        # One call that keeps the GIL for seconds: nothing of Python can run meanwhile.
+        start, n = time.monotonic(), 0
+        import re
+        sys.setswitchinterval(3600)
+        while time.monotonic() - start < 3:
+            n += 1
+        assert all(guard.state == "held" for guard in guards)
+        print("held")
+        """,
+        redis_server,
+    )
+    assert said.stdout == "held\n", said

@@ -1,0 +1,189 @@
+"""Forks, and the end of the process."""
+
+import os
+import signal
+import time
+
+import pytest
+
+import latchwork
+
+from conftest import Stalls, run, start, wait_until
+
+
+def test_a_forked_child_is_refused_with_the_next_step(url):
+    said = run(
+        """
+        import os, sys, latchwork
+        locks = latchwork.connect(sys.argv[1])
+        lock = locks.lock("forked")
+        guard = lock.acquire()
+        child = os.fork()
+        if child == 0:
+            try:
+                lock.acquire()
+            except latchwork.Forked as error:
+                print("refused:", error, flush=True)
+            assert guard.state == "lost" and guard.lost.reason == "forked"
+            try:
+                guard.ensure_held()
+            except latchwork.Lost as error:
+                print("lost:", error.reason, flush=True)
+            # It connects by itself, and ends without touching what is its parent's.
+            with latchwork.connect(sys.argv[1]) as own, own.lock("own"):
+                print("own", flush=True)
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert guard.ensure_held() == guard.token
+        guard.release()
+        print("parent", flush=True)
+        """,
+        url,
+    )
+    lines = said.stdout.splitlines()
+    assert said.returncode == 0, said
+    assert lines[0].startswith("refused:") and "connect" in lines[0], said
+    assert lines[1:] == ["lost: forked", "own", "parent"], said
+
+
+def test_multiprocessing_connects_in_its_workers(redis_server):
+    said = run(
+        """
+        import multiprocessing, os, sys, latchwork
+        url = sys.argv[1]
+        parent = latchwork.connect(url)      # a worker must not use it
+
+        def begin():
+            global locks
+            locks = latchwork.connect(url)
+
+        def count(path):
+            with locks.lock("counter"):
+                value = int(open(path).read())
+                open(path, "w").write(str(value + 1))
+
+        path = sys.argv[2]
+        open(path, "w").write("0")
+        with multiprocessing.get_context("fork").Pool(3, initializer=begin) as pool:
+            pool.map(count, [path] * 60)
+        print(open(path).read())
+        """,
+        redis_server,
+        os.path.join(os.environ.get("TMPDIR", "/tmp"), f"counter-{os.getpid()}"),
+    )
+    assert said.stdout == "60\n", said
+
+
+GLOBAL = "guard = locks.lock('at-exit', ttl=60).acquire()"
+FRAME = """
+def work():
+    guard = locks.lock('at-exit', ttl=60).acquire()
+    sys.exit(3)
+work()
+"""
+WAITING = """
+import threading
+guard = locks.lock('at-exit', ttl=60).acquire()
+def wait():
+    try:
+        locks.lock('at-exit').acquire()
+    except latchwork.Closed:
+        print("refused", flush=True)
+threading.Thread(target=wait, daemon=True).start()
+while not locks.show('at-exit').waiters and not threading.active_count() > 1: pass
+import time; time.sleep(0.2)
+"""
+RAISED = """
+guard = locks.lock('at-exit', ttl=60).acquire()
+raise SystemExit(4)
+"""
+
+
+@pytest.mark.parametrize(
+    "body, code", [(GLOBAL, 0), (FRAME, 3), (WAITING, 0), (RAISED, 4)], ids=["global", "frame", "daemon", "raised"]
+)
+def test_the_end_of_the_process_releases_everything(redis_server, tmp_path, body, code):
+    for url in (redis_server, f"file://{tmp_path}/locks"):
+        start_code = f"import sys, latchwork\nlocks = latchwork.connect(sys.argv[1])\n{body}"
+        said = run(start_code, url)
+        assert said.returncode == code, said
+        if body is WAITING:
+            assert "refused" in said.stdout, said
+        with latchwork.connect(url) as locks:
+            # Its ttl is a minute: without the release it would still be held.
+            locks.lock("at-exit").acquire(timeout=2).release()
+
+
+def test_an_exit_with_a_thread_that_retries_for_ever(redis_server):
+    said = run(
+        """
+        import sys, threading, time, latchwork
+        locks = latchwork.connect(sys.argv[1])
+        guard = locks.lock("for-ever", ttl=60).acquire()
+        def wait():
+            while True:
+                try:
+                    locks.lock("for-ever").acquire(timeout=0.01)
+                except latchwork.LatchworkError:
+                    pass
+        for _ in range(4):
+            threading.Thread(target=wait, daemon=True).start()
+        time.sleep(0.1)
+        """,
+        redis_server,
+        limit=30,
+    )
+    assert said.returncode == 0, said
+
+
+def test_a_killed_process_is_freed_by_its_ttl(redis_server):
+    holder = start(
+        """
+        import sys, time, latchwork
+        guard = latchwork.connect(sys.argv[1]).lock("killed", ttl=1).acquire()
+        print("holds", flush=True)
+        time.sleep(60)
+        """,
+        redis_server,
+    )
+    assert holder.stdout.readline() == "holds\n"
+    with latchwork.connect(redis_server) as locks:
+        assert locks.lock("killed").try_acquire() is None
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        locks.lock("killed").acquire(timeout=10).release()
+    holder.communicate()
+
+
+def test_a_subinterpreter_is_refused():
+    said = run(
+        """
+        import latchwork
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            import _interpreters as interpreters
+        try:
+            id = interpreters.create()
+            failed = interpreters.run_string(id, "import latchwork")
+            if failed is not None: raise RuntimeError(failed.formatted)
+        except Exception as error:
+            print("refused:", error)
+        interpreters.destroy(id)
+        """
+    )
+    assert "refused:" in said.stdout and "subinterpreter" in said.stdout, said
+
+
+def test_the_command_is_in_the_wheel(redis_server):
+    import subprocess
+    import sys
+
+    for command in ([sys.executable, "-m", "latchwork"], [os.path.join(os.path.dirname(sys.executable), "latchwork")]):
+        said = subprocess.run([*command, "--version"], capture_output=True, text=True)
+        assert said.stdout == f"latchwork {latchwork.__version__}\n", said
+    run_ = subprocess.run(
+        [sys.executable, "-m", "latchwork", "--store", redis_server, "run", "by-command", "--", "echo", "done"],
+        capture_output=True, text=True,
+    )
+    assert run_.stdout == "done\n", run_

@@ -1,0 +1,210 @@
+//! The Python package: built, installed into a virtual environment of its own, and tested.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::stages::{cargo_command, root};
+
+const PACKAGE: &str = "python";
+const REQUIREMENTS: &str = "tests/requirements.txt";
+
+/// How a wheel is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// For tests, without optimization.
+    Test,
+    /// As it is published.
+    Release,
+}
+
+impl Build {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Test => &[],
+            Self::Release => &["--release"],
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Test => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// A wheel that is larger than this is not published.
+const LARGEST: u64 = 12 * 1024 * 1024;
+
+/// Builds the wheel and the environment of the tests.
+pub(crate) fn prepare() -> Result<(), String> {
+    lints()?;
+    let tools = environment()?;
+    let wheel = build(&tools, Build::Test)?;
+    install(&tools, &wheel)
+}
+
+/// Tests what `prepare` has installed.
+pub(crate) fn test() -> Result<(), String> {
+    let start = Instant::now();
+    let mut pytest = Command::new(folder().join("venv/bin/python"));
+    pytest.args(["-m", "pytest"]).current_dir(root().join(PACKAGE));
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]);
+    ran(&mut pytest)?;
+    println!("the Python package: tested in {:.0?}", start.elapsed());
+    Ok(())
+}
+
+/// All of it, for `cargo xtask python`.
+pub(crate) fn run() -> Result<(), String> {
+    prepare()?;
+    test()
+}
+
+/// Builds the wheel as it is published, and tries it in an environment with nothing else.
+pub(crate) fn wheel() -> Result<(), String> {
+    let wheel = build(&environment()?, Build::Release)?;
+    let size = fs::metadata(&wheel).map_err(|e| format!("{}: {e}", wheel.display()))?.len();
+    println!("{}: {:.1} MB", wheel.display(), size as f64 / 1e6);
+    if size > LARGEST {
+        return Err(format!("the wheel has {size} bytes: more than {LARGEST}"));
+    }
+    bare(&wheel)
+}
+
+/// Installs the wheel into an environment that has nothing else, and uses it.
+fn bare(wheel: &Path) -> Result<(), String> {
+    let venv = folder().join("bare");
+    ran(Command::new(python()?).args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let python = venv.join("bin/python");
+    ran(pip(&python).args(["--no-deps", "--no-index"]).arg(wheel))?;
+    ran(Command::new(&python).args([
+        "-c",
+        "import latchwork\nwith latchwork.connect('mem:') as locks, locks.lock('a') as guard: guard.ensure_held()",
+    ]))?;
+    ran(Command::new(&python).args(["-m", "latchwork", "--version"]))
+}
+
+/// Formatting and lints of the native half, which is no member of the workspace.
+fn lints() -> Result<(), String> {
+    let manifest = manifest();
+    let manifest = manifest.to_string_lossy();
+    let target = target();
+    let target = target.to_string_lossy();
+    ran(cargo_command().args(["fmt", "--check", "--manifest-path", &manifest]))?;
+    let clippy = ["clippy", "--quiet", "--locked", "--manifest-path", &manifest];
+    ran(cargo_command().args(clippy).args(["--target-dir", &target, "--", "-D", "warnings"]))
+}
+
+fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
+    let mut command = cargo_command();
+    command.args(["build", "--quiet", "--package", "latchwork-cli", "--target-dir"]).arg(target());
+    ran(command.args(build.arguments()))?;
+    // What is there is installed beside Python as it is.
+    let scripts = root().join(PACKAGE).join("latchwork.data/scripts");
+    let said = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
+    fs::create_dir_all(&scripts).map_err(|error| said(&scripts, error))?;
+    let command = target().join(build.folder()).join("latchwork");
+    let copy = scripts.join("latchwork");
+    ran(Command::new("strip").arg("-o").arg(&copy).arg(&command))?;
+    let wheels = folder().join(build.folder());
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels).map_err(|error| said(&wheels, error))?;
+    }
+    let mut maturin = Command::new(tools.with_file_name("maturin"));
+    maturin.args(["build", "--quiet", "--locked"]).args(build.arguments());
+    maturin.arg("--manifest-path").arg(manifest()).arg("--target-dir").arg(target());
+    ran(maturin.arg("--out").arg(&wheels).arg("--interpreter").arg(tools))?;
+    let made = fs::read_dir(&wheels).map_err(|error| said(&wheels, error))?;
+    let made = made.flatten().map(|entry| entry.path()).next();
+    made.ok_or(format!("{}: maturin has made no wheel", wheels.display()))
+}
+
+/// An environment with what the tests need; its Python.
+fn environment() -> Result<PathBuf, String> {
+    let venv = folder().join("venv");
+    let python = venv.join("bin/python");
+    let requirements = root().join(PACKAGE).join(REQUIREMENTS);
+    let text = fs::read_to_string(&requirements).map_err(|e| format!("{REQUIREMENTS}: {e}"))?;
+    let stamp = venv.join("installed");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == text) {
+        return Ok(python);
+    }
+    ran(Command::new(self::python()?).args(["-m", "venv", "--clear"]).arg(&venv))?;
+    ran(pip(&python).arg("--requirement").arg(&requirements))?;
+    fs::write(&stamp, text).map_err(|e| format!("{}: {e}", stamp.display()))?;
+    Ok(python)
+}
+
+fn install(python: &Path, wheel: &Path) -> Result<(), String> {
+    ran(pip(python).args(["--no-deps", "--no-index", "--force-reinstall"]).arg(wheel))
+}
+
+fn pip(python: &Path) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip
+}
+
+/// A Python from 3.9 on that can make environments.
+fn python() -> Result<&'static str, String> {
+    let new_enough = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))";
+    let found = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let mut try_it = Command::new(python);
+        try_it.args(["-c", new_enough]).status().is_ok_and(|status| status.success())
+    });
+    found.ok_or_else(|| "install python3 (3.9 or later) and python3-venv".to_owned())
+}
+
+fn folder() -> PathBuf {
+    target().join("python")
+}
+
+fn target() -> PathBuf {
+    root().join("target")
+}
+
+fn manifest() -> PathBuf {
+    root().join(PACKAGE).join("Cargo.toml")
+}
+
+fn ran(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(text: &str, name: &str) -> String {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name} = ")));
+        line.unwrap_or_else(|| panic!("no {name}")).split('"').nth(1).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn the_python_package_has_the_version_of_the_crates() {
+        let own = fs::read_to_string(manifest()).unwrap();
+        let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        for name in ["version", "edition", "rust-version", "license"] {
+            assert_eq!(field(&own, name), field(&workspace, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_file_of_the_python_package_is_long() {
+        let mut long = Vec::new();
+        for folder in ["src", "package", "tests"] {
+            let folder = root().join(PACKAGE).join(folder);
+            for file in crate::house::files(&folder, &["rs", "py", "pyi"]).unwrap() {
+                let lines = fs::read_to_string(&file).unwrap().lines().count();
+                if lines > 500 {
+                    long.push(format!("{}: {lines} lines", file.display()));
+                }
+            }
+        }
+        assert_eq!(long, Vec::<String>::new());
+    }
+}
