@@ -1,0 +1,238 @@
+"""Fences: the resource's side, which refuses the token of a holder that was superseded.
+
+A process can be paused right after ``guard.ensure_held()``. Only the resource can close that gap: it keeps the largest
+token that it has seen, and refuses smaller ones. This module has the check for memory, for SQL databases and for Redis;
+pass the connection of the library that you use.
+
+In memory:
+
+>>> from latchwork import fence
+>>> stock = fence.Fence()
+>>> stock.check_write(7)
+>>> stock.check_write(5)
+Traceback (most recent call last):
+latchwork._errors.Fenced: token 5 was superseded by 7: stop working
+
+In a database, in the transaction that writes:
+
+>>> import sqlite3
+>>> fences = fence.SqlFence("sqlite", table="fences")
+>>> db = sqlite3.connect(":memory:")
+>>> fences.create(db.cursor())
+>>> fences.check(db.cursor(), "stock/42", token=7)
+>>> fences.check(db.cursor(), "stock/42", token=5)
+Traceback (most recent call last):
+latchwork._errors.Fenced: stock/42: token 5 was superseded by 7: roll back and stop working
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+from . import _native
+from ._errors import Fenced
+from ._guards import _Held
+
+__all__ = ["Fence", "Fenced", "RedisFence", "SqlFence", "condition"]
+
+Token = Union[int, _Held]
+
+
+def _number(token: Token) -> int:
+    return token.token if isinstance(token, _Held) else token
+
+
+class Fence:
+    """A fence in the memory of the resource's process."""
+
+    def __init__(self, starting_at: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._written = starting_at
+        self._read = 0
+
+    def check_write(self, token: Token) -> None:
+        """Admits a write, unless a larger token has written or read.
+
+        :raises Fenced: The holder was superseded.
+        """
+        number = _number(token)
+        with self._lock:
+            newest = max(self._written, self._read)
+            if number < newest:
+                raise Fenced(f"token {number} was superseded by {newest}: stop working", number, newest)
+            self._written = number
+
+    def check_read(self, token: Token) -> None:
+        """Admits a read, unless a larger token has written; afterwards no smaller one may write.
+
+        :raises Fenced: The holder was superseded.
+        """
+        number = _number(token)
+        with self._lock:
+            if number < self._written:
+                raise Fenced(f"token {number} was superseded by {self._written}: stop working", number, self._written)
+            self._read = max(self._read, number)
+
+    @property
+    def newest(self) -> int:
+        """The largest token that has written."""
+        return self._written
+
+
+#: How a database's drivers write a parameter.
+_STYLES = {"postgresql": "%s", "mysql": "%s", "sqlite": "?"}
+
+
+class SqlFence:
+    """A table of a database with the largest token of each resource.
+
+    Call :meth:`check` inside of the transaction that writes, before the write, and roll back if it raises. It works
+    with every cursor of the DB-API: psycopg, psycopg2, mysqlclient, PyMySQL, sqlite3; and with a connection or a session of
+    SQLAlchemy by :meth:`check_sqlalchemy`, and with asyncio by :meth:`check_async`.
+
+    :param dialect: ``"postgresql"``, ``"mysql"`` or ``"sqlite"``.
+    """
+
+    def __init__(self, dialect: str, table: str = "fences") -> None:
+        create, register, admit, newest = _native.fence_statements(dialect, table)
+        self._dialect = dialect
+        self._create = create[0]
+        self._register, self._admit, self._newest = register, admit, newest
+
+    def create(self, cursor: Any) -> None:
+        """Creates the table, if it does not exist."""
+        cursor.execute(self._create)
+
+    @property
+    def create_table(self) -> str:
+        """The statement that creates the table, for a migration."""
+        return self._create
+
+    def check(self, cursor: Any, resource: str, token: Token) -> None:
+        """Admits the token, unless a larger one was admitted for the resource, and keeps it.
+
+        :raises Fenced: The holder was superseded: roll back.
+        """
+        number = _number(token)
+        if self._dialect == "mysql":
+            cursor.execute(*self._positional(self._register, resource, number))
+        cursor.execute(*self._positional(self._admit, resource, number))
+        if cursor.rowcount == 1:
+            return
+        cursor.execute(*self._positional(self._newest, resource, number))
+        raise self._refused(resource, number, cursor.fetchone())
+
+    async def check_async(self, cursor: Any, resource: str, token: Token) -> None:
+        """As :meth:`check`, for cursors whose methods are awaited: psycopg's ``AsyncCursor``, aiomysql."""
+        number = _number(token)
+        if self._dialect == "mysql":
+            await cursor.execute(*self._positional(self._register, resource, number))
+        await cursor.execute(*self._positional(self._admit, resource, number))
+        if cursor.rowcount == 1:
+            return
+        await cursor.execute(*self._positional(self._newest, resource, number))
+        raise self._refused(resource, number, await cursor.fetchone())
+
+    def check_sqlalchemy(self, connection: Any, resource: str, token: Token) -> None:
+        """As :meth:`check`, for a ``Connection`` or a ``Session`` of SQLAlchemy."""
+        from sqlalchemy import text
+
+        number = _number(token)
+        values = {"resource": resource, "token": number}
+        if self._dialect == "mysql":
+            connection.execute(text(self._named(self._register)), values)
+        if connection.execute(text(self._named(self._admit)), values).rowcount == 1:
+            return
+        row = connection.execute(text(self._named(self._newest)), {"resource": resource}).fetchone()
+        raise self._refused(resource, number, row)
+
+    def _refused(self, resource: str, token: int, row: Any) -> Fenced:
+        newest = int(row[0]) if row else 0
+        message = f"{resource}: token {token} was superseded by {newest}: roll back and stop working"
+        return Fenced(message, token, newest)
+
+    def _positional(
+        self, statement: Tuple[str, List[str]], resource: str, token: int
+    ) -> Tuple[str, Tuple[Any, ...]]:
+        text, names = statement
+        values: Dict[str, Any] = {"resource": resource, "token": token}
+        # Each parameter is used once, in the order of its number.
+        return _PARAMETER.sub(_STYLES[self._dialect], text), tuple(values[name] for name in names)
+
+    def _named(self, statement: Tuple[str, List[str]]) -> str:
+        text, names = statement
+        left = iter(names)
+        return _PARAMETER.sub(lambda _: f":{next(left)}", text)
+
+
+_PARAMETER = re.compile(r"\$\d+|\?\d*")
+
+
+def condition(column: str = "token") -> str:
+    """The condition for a row with a column of its own for the token: ``UPDATE ... SET token = %s WHERE ... AND
+    token <= %s``. If no row changed, the holder was superseded, or there is no such row.
+
+    >>> condition("token")
+    'token <= %s'
+    """
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column):
+        raise ValueError(f"column: {column!r} is not a plain name")
+    return f"{column} <= %s"
+
+
+class RedisFence:
+    """A fence in Redis, for data in the same server: the check and the write are one script.
+
+    :param client: A client of redis-py; with ``redis.asyncio``, await what the methods return.
+    :param key: The key that keeps the largest token. On a Cluster, with the same hash tag as the data.
+    """
+
+    def __init__(self, client: Any, key: str) -> None:
+        self._client = client
+        self._key = key
+
+    def set(self, token: Token, key: str, value: Union[str, bytes, int, float]) -> Any:
+        """``SET key value`` under the fence.
+
+        :raises Fenced: The holder was superseded; nothing was written.
+        """
+        return self.eval(token, "return redis.call('SET', KEYS[2], ARGV[2])", [key], [value])
+
+    def eval(
+        self,
+        token: Token,
+        script: str,
+        keys: Optional[List[str]] = None,
+        args: Optional[List[Union[str, bytes, int, float]]] = None,
+    ) -> Any:
+        """Runs a script of your own under the fence. Its keys begin at ``KEYS[2]``, its arguments at ``ARGV[2]``.
+
+        :raises Fenced: The holder was superseded; nothing was written.
+        """
+        keys, args = [self._key, *(keys or [])], [str(_number(token)), *(args or [])]
+        try:
+            answer = self._client.eval(_native.fence_check() + script, len(keys), *keys, *args)
+        except Exception as error:
+            raise _refusal(error) or error from None
+        return _awaited(answer) if hasattr(answer, "__await__") else answer
+
+
+async def _awaited(answer: Any) -> Any:
+    try:
+        return await answer
+    except Exception as error:
+        raise _refusal(error) or error from None
+
+
+_REFUSED = re.compile(r"FENCED\W.*?token (\d+) was superseded by (\d+)")
+
+
+def _refusal(error: Exception) -> Optional[Fenced]:
+    """The refusal that an error of the client's is, if it is one."""
+    found = _REFUSED.search(f"{type(error).__name__} {error}")
+    if found is None:
+        return None
+    token, newest = int(found[1]), int(found[2])
+    return Fenced(f"token {token} was superseded by {newest}: stop working", token, newest)
