@@ -37,6 +37,19 @@ def test_the_types_are_complete():
     assert said.returncode == 0, said.stdout
 
 
+def test_a_typed_program_is_accepted_and_runs():
+    recipe = Path(__file__).parent.parent / "recipes" / "typed_stock.py"
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.9", "--cache-dir", "/dev/null"]
+    said = subprocess.run([*command, recipe.name], cwd=recipe.parent, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout
+    said = subprocess.run([sys.executable, recipe], capture_output=True, text=True)
+    assert said.stdout == "['19', 'catalogue', 'gpu', 'a', 'b', 'account', 'me', 'Monday', '7']\n", said
+    # A mistake is found: the check does check.
+    wrong = "import latchwork\nlatchwork.connect('mem:').lock('a').acquire(timeout='5')\n"
+    said = subprocess.run([*command, "-c", wrong], cwd=recipe.parent, capture_output=True, text=True)
+    assert said.returncode == 1 and "timeout" in said.stdout, said
+
+
 def test_everything_public_has_a_docstring():
     import inspect
 
