@@ -236,7 +236,9 @@ fn ten_thousand_locks_cost_a_bounded_number_of_commands() {
     let rate = (processed() - before) as f64 / begun.elapsed().as_secs_f64();
     println!("{rate:.0} commands a second for {LOCKS} locks");
     // All locks of a reading, which comes every 10 s at most and may have come twice; its steps; a screen each second.
-    assert!(rate <= 2.0 * LOCKS as f64 / reading.as_secs_f64() + 60.0, "{rate} commands a second");
+    let looks = 2.0 * LOCKS as f64 / reading.as_secs_f64() + 60.0;
+    // The server counts a script and each of the 12 commands in it.
+    assert!(rate <= 13.0 * looks, "{rate} commands a second");
     // A lock on the screen that ends is gone long before all are read again.
     latchwork::block_on(async {
         let mut held = held;
