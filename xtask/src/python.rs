@@ -94,7 +94,7 @@ fn lints() -> Result<(), String> {
     let target = target();
     let target = target.to_string_lossy();
     ran(cargo_command().args(["fmt", "--check", "--manifest-path", &manifest]))?;
-    let clippy = ["clippy", "--quiet", "--locked", "--manifest-path", &manifest];
+    let clippy = ["clippy", "--quiet", "--manifest-path", &manifest];
     ran(cargo_command().args(clippy).args(["--target-dir", &target, "--", "-D", "warnings"]))
 }
 
@@ -114,7 +114,7 @@ fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
         fs::remove_dir_all(&wheels).map_err(|error| said(&wheels, error))?;
     }
     let mut maturin = Command::new(tools.with_file_name("maturin"));
-    maturin.args(["build", "--quiet", "--locked"]).args(build.arguments());
+    maturin.args(["build", "--quiet"]).args(build.arguments());
     maturin.arg("--manifest-path").arg(manifest()).arg("--target-dir").arg(target());
     ran(maturin.arg("--out").arg(&wheels).arg("--interpreter").arg(tools))?;
     let made = fs::read_dir(&wheels).map_err(|error| said(&wheels, error))?;
