@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use latchwork::store::random_u128;
+use latchwork_nemesis::checks::{ALL, Bounds};
 use latchwork_nemesis::flags::Flags;
 use latchwork_nemesis::redis::Servers;
-use latchwork_nemesis::run::Plan;
+use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::service::{self, Fault};
 use latchwork_nemesis::worker::{Orders, work};
@@ -19,6 +20,7 @@ use latchwork_nemesis::worker::{Orders, work};
 const HELP: &str = "\
 latchwork-nemesis run --store URL [options]
 latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
+latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--processes 3] [--slow 0ms] [--told 50ms]
 
   --store URL       file:///DIR, a server's URL, or mem: (with --processes 1)
   --redis KIND      starts Redis servers for the run, and breaks them
@@ -41,6 +43,9 @@ latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given
 
+judge checks the history that a run has left in DIR. Of the URL, only the kind of the store
+matters. Two holders are excused for a ttl after an eviction.
+
 Prints what each check looked at and found. Exits 1 if one of them found something wrong, or had
 nothing to look at where the run should have given it something.
 ";
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
     let done = match command.as_deref() {
         Some("run") => flags.map_err(Into::into).and_then(run),
         Some("serve") => flags.map_err(Into::into).and_then(serve),
+        Some("judge") => flags.map_err(Into::into).and_then(judge),
         Some("worker") => {
             flags.and_then(Orders::read).map_err(Into::into).and_then(work).map(|()| true)
         }
@@ -76,6 +82,20 @@ fn serve(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     flags.done()?;
     service::serve(&store, &namespace, listen)?;
     Ok(true)
+}
+
+fn judge(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
+    let folder = PathBuf::from(flags.needed("folder")?);
+    let store = flags.needed("store")?;
+    let ttl = flags.duration("ttl", Duration::from_secs(2))?;
+    let mut bounds = Bounds::of_store(&store, ttl, flags.parsed("processes", 3)?);
+    bounds.travel = flags.duration("slow", bounds.travel)?;
+    bounds.told = flags.duration("told", bounds.told)?;
+    bounds.allow_evictions();
+    flags.done()?;
+    let outcome = Outcome::judge(folder, &bounds, ALL, &[])?;
+    print!("{outcome}");
+    Ok(outcome.passed())
 }
 
 fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use latchwork::LockManager;
 
-use crate::checks::{ALL, Allowed, Bounds, Check, Verdict};
+use crate::checks::{ALL, Bounds, Check, Verdict};
 use crate::crew::Crew;
 use crate::event::What;
 use crate::evict::evict;
@@ -18,7 +18,7 @@ use crate::log::Log;
 use crate::luck::Luck;
 use crate::pause::pause;
 use crate::resource::Resource;
-use crate::schedule::{EVICT, Schedule, Stage};
+use crate::schedule::{Schedule, Stage};
 use crate::service::{CHECKS, Fault, Service};
 use crate::survey::Survey;
 use crate::sweep::sweep;
@@ -125,11 +125,7 @@ impl Plan {
     pub fn run(mut self, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
         self.bounds.travel = self.bounds.travel.max(self.slow);
         if self.faults.contains(&ClientFault::Evict) {
-            // The holder is told at its next renewal, and another may hold the key by then.
-            for check in ["exclusion", "forgotten_claim"] {
-                let (check, fault) = (check.into(), EVICT.into());
-                self.bounds.allowed.push(Allowed { check, fault, after: self.ttl });
-            }
+            self.bounds.allow_evictions();
         }
         let one_process = self.store == "mem:";
         if one_process && (self.processes > 1 || !self.faults.is_empty()) {
@@ -200,19 +196,11 @@ impl Plan {
                 log.note(None, What::Ghost { name: name.into(), what: "leftover".into() });
             }
         }
-        let history = History::read(&self.folder)?;
         let expected = self.expected(fair);
-        let judges = |check: &&Check| self.service.is_none() || CHECKS.contains(&check.name);
-        let verdicts = ALL
-            .iter()
-            .filter(judges)
-            .map(|check| Judged {
-                check: *check,
-                expected: expected.contains(&check.name),
-                verdict: check.look(&history, &self.bounds),
-            })
-            .collect();
-        Ok(Outcome { history, verdicts, trouble, folder: self.folder })
+        let judges = |check: &Check| self.service.is_none() || CHECKS.contains(&check.name);
+        let checks: Vec<Check> = ALL.iter().copied().filter(judges).collect();
+        let outcome = Outcome::judge(self.folder, &self.bounds, &checks, &expected)?;
+        Ok(Outcome { trouble, ..outcome })
     }
 
     /// The checks that must have something to look at in this run.
@@ -299,6 +287,30 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Judges the history in a folder by some checks. The `expected` ones must have something to
+    /// look at.
+    ///
+    /// # Errors
+    ///
+    /// A log that cannot be read.
+    pub fn judge(
+        folder: PathBuf,
+        bounds: &Bounds,
+        checks: &[Check],
+        expected: &[&str],
+    ) -> io::Result<Self> {
+        let history = History::read(&folder)?;
+        let verdicts = checks
+            .iter()
+            .map(|check| Judged {
+                check: *check,
+                expected: expected.contains(&check.name),
+                verdict: check.look(&history, bounds),
+            })
+            .collect();
+        Ok(Self { history, verdicts, trouble: None, folder })
+    }
+
     /// Whether every worker came to its end and every check passed.
     pub fn passed(&self) -> bool {
         self.trouble.is_none() && self.verdicts.iter().all(Judged::passed)

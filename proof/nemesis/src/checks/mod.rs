@@ -29,6 +29,7 @@ use latchwork::store::Moment;
 
 use crate::flags::duration;
 use crate::history::{History, Span};
+use crate::schedule::EVICT;
 
 /// What a store and a run are judged by.
 #[derive(Debug, Clone)]
@@ -79,6 +80,15 @@ impl Bounds {
             travel: Duration::ZERO,
             slack: Duration::from_millis(300),
             allowed: Vec::new(),
+        }
+    }
+
+    /// Excuses two holders for a ttl after an eviction: a holder is told at its next renewal, and
+    /// another may hold the key by then.
+    pub fn allow_evictions(&mut self) {
+        for check in ["exclusion", "forgotten_claim"] {
+            let (check, fault) = (check.into(), EVICT.into());
+            self.allowed.push(Allowed { check, fault, after: self.ttl });
         }
     }
 

@@ -9,6 +9,8 @@
 )]
 
 #[cfg(target_os = "linux")]
+mod eye;
+#[cfg(target_os = "linux")]
 mod file;
 mod http;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,1 @@
+"""Judges lock histories by docs/history.md, without any code of Latchwork."""

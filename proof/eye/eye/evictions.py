@@ -1,0 +1,35 @@
+"""Holds that were ended by force: their holders learn it at their next renewal."""
+
+from collections import defaultdict
+
+
+class Evictions:
+    def __init__(self, story):
+        self.story = story
+        self.of = {(e.values["key"], e.values["grant"]): e for e in story.evictions}
+        self.several = defaultdict(list)
+        for hold in story.all_holds():
+            if hold.first.values["several"]:
+                self.several[(hold.process, hold.first.task)].append(hold)
+
+    def find(self, hold):
+        """The line that says that this hold was ended."""
+        return self.of.get((hold.key, hold.grant))
+
+    def find_of_all(self, hold):
+        """As find. A hold of several keys is lost with any of them."""
+        found = self.find(hold)
+        if found is None and hold.first.values["several"]:
+            for other in self.several[(hold.process, hold.first.task)]:
+                # A task does one thing at a time, so acquires that overlap are one.
+                if other.first.time <= hold.granted.time and hold.first.time <= other.granted.time:
+                    found = found or self.find(other)
+        return found
+
+    def excuse(self, hold, time, bounds):
+        """Whether this holder, ended by force, may not know it yet."""
+        event = self.find(hold)
+        if event is None or time < event.values["asked"]:
+            return False
+        paused = self.story.paused(hold.process, event.values["asked"], time)
+        return time <= event.time + bounds.learns + paused

@@ -1,0 +1,52 @@
+"""Lies about releases, leftovers and alarms."""
+
+from .history import MS, NoMaterial, any_of
+
+
+def release_denied(history, number):
+    """A healthy hold is answered that it was not held."""
+    hold = any_of((h for h in history.released("exclusive")
+                   if (h.key, h.grant) not in {(e.values["key"], e.values["grant"]) for e in history.story.evictions}), number)
+    hold.released.values["answer"] = "not_held"
+
+
+def release_confirmed_too_late(history, number):
+    """The release of a hold that has expired is answered yes."""
+    hold = any_of(history.lost("expired", "max_hold"), number)
+    index = hold.lines.index(hold.lost)
+    history.remove(*hold.lines[index:])
+    history.add(hold.lost, "releasing", hold.valid_until + MS, attempt=hold.number, how="release")
+    history.add(hold.lost, "released", hold.valid_until + 2 * MS, attempt=hold.number, answer="yes")
+
+
+def release_of_an_evicted_hold_confirmed(history, number):
+    grants = {(e.values["key"], e.values["grant"]): e for e in history.story.evictions}
+    holds = (h for h in history.holds(several=True) if h.lost and h.lost.values["reason"] == "taken" and (h.key, h.grant) in grants)
+    hold = any_of(holds, number)
+    end = grants[(hold.key, hold.grant)].time
+    history.remove(*hold.lines[hold.lines.index(hold.lost) :])
+    history.add(hold.lost, "releasing", max(end, hold.lines[0].time) + 1, attempt=hold.number, how="release")
+    history.add(hold.lost, "released", max(end, hold.lines[0].time) + 2, attempt=hold.number, answer="yes")
+    history.remove(*[e for e in hold.lines if e.name in ("held", "renewed", "wrote") and e.time > end])
+
+
+def ghost(history, number):
+    if not history.story.inspected:
+        raise NoMaterial
+    event = history.story.inspected[-1]
+    history.add(event, "ghost", event.time, what="a holder").values["name"] = "hot0"
+
+
+def false_alarm(history, number):
+    """The observer of a calm process is notified of an end."""
+    started = any_of((e for e in history.events if e.name == "started"), 0)
+    history.add(started, "alarm", started.time + 100 * MS, key="hot0", kind="expired")
+
+
+LIES = {
+    release_denied: "release",
+    release_confirmed_too_late: "release",
+    release_of_an_evicted_hold_confirmed: "release",
+    ghost: "ghost",
+    false_alarm: "calm",
+}

@@ -1,0 +1,67 @@
+"""Lies that make two holders."""
+
+from .history import MS, any_of
+
+
+def granted_too_early(history, number):
+    """The successor is granted before its predecessor gives up."""
+    one, two = any_of((pair for pair in history.pairs() if pair[1].first.time < pair[0].granted.time
+                       and pair[0].releasing.time - pair[0].granted.time > MS), number)
+    two.granted.time = (one.granted.time + one.releasing.time) // 2
+
+
+def released_too_late(history, number):
+    one, two = any_of((pair for pair in history.pairs() if pair[1].releasing.time - pair[1].granted.time > MS), number)
+    later = (two.granted.time + two.releasing.time) // 2 - one.releasing.time
+    one.releasing.time += later
+    one.released.time += later
+
+
+def release_not_told(history, number):
+    one, _ = any_of(history.pairs(), number)
+    history.remove(one.releasing, one.released)
+
+
+def reader_was_writer(history, number):
+    one, _ = any_of(_overlapping(history, "read"), number)
+    one.first.values["mode"] = "write"
+
+
+def permit_took_all(history, number):
+    one, _ = any_of(_overlapping(history, "permits"), number)
+    one.first.values["mode"] = f"permits:{one.mode.limit}/{one.mode.limit}"
+
+
+def permit_of_another_limit(history, number):
+    one, _ = any_of(_overlapping(history, "permits"), number)
+    one.first.values["mode"] = f"permits:{one.mode.take}/{one.mode.limit + 7}"
+
+
+def hold_of_another_key(history, number):
+    """A hold, with all that it wrote, was on a key that somebody else held."""
+    holds = history.released("exclusive")
+    pairs = ((a, b) for i, a in enumerate(holds) for b in holds[i + 1 : i + 12]
+             if a.key != b.key and a.process != b.process and b.granted.time + MS < a.releasing.time)
+    one, two = any_of(pairs, number)
+    two.first.values["key"] = one.key
+    for event in two.judged:
+        event.values["key"] = one.key
+
+
+def _overlapping(history, mode):
+    holds = history.released(mode)
+    for index, one in enumerate(holds):
+        for two in holds[index + 1 : index + 8]:
+            if one.key == two.key and one.process != two.process and two.granted.time + MS < min(one.releasing.time, two.releasing.time):
+                yield one, two
+
+
+LIES = {
+    granted_too_early: "exclusion",
+    released_too_late: "exclusion",
+    release_not_told: "exclusion",
+    reader_was_writer: "exclusion",
+    permit_took_all: "exclusion",
+    permit_of_another_limit: "exclusion",
+    hold_of_another_key: "exclusion",
+}

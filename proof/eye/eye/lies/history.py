@@ -1,0 +1,95 @@
+"""A history that can be changed and written again."""
+
+import os
+
+from ..reading import Event, read_folder
+from ..story import MS, Story
+
+SECOND = 1000 * MS
+
+
+class NoMaterial(Exception):
+    """The history has nothing that this lie could be told about."""
+
+
+class History:
+    def __init__(self, events):
+        self.events = events
+        self.story = Story(events)
+        self.ttl = self.story.ttl
+
+    @classmethod
+    def read(cls, folder):
+        return cls(read_folder(folder))
+
+    @classmethod
+    def copy(cls, events):
+        """A history of its own: its changes do not reach these events."""
+        return cls([Event(e.time, e.process, e.task, e.name, dict(e.values), e.file, e.number, e.text) for e in events])
+
+    def in_order(self):
+        return sorted(self.events, key=lambda event: event.time)
+
+    def holds(self, *, several=False, wanted=lambda hold: True):
+        """The holds of which the whole life is known, in order of their grants."""
+        found = [hold for hold in self.story.all_holds()
+                 if (several or not hold.first.values["several"]) and wanted(hold)]
+        return sorted(found, key=lambda hold: hold.granted.time)
+
+    def released(self, mode=None):
+        """Holds in their calm middle years: alive, released with an answer of yes."""
+        return self.holds(wanted=lambda hold: hold.released and hold.released.values["answer"] == "yes"
+                          and not hold.lost and (mode is None or hold.mode.word.startswith(mode)))
+
+    def pairs(self, mode="exclusive"):
+        """Released holds and their successors on the same key, in different processes."""
+        for key, holds in self.story.holds.items():
+            for one, two in zip(holds, holds[1:]):
+                if (one.released and two.released and one.mode.word == two.mode.word == mode
+                        and not one.first.values["several"] and one.process != two.process
+                        and one.releasing.time < two.granted.time):
+                    yield one, two
+
+    def lost(self, *reasons):
+        return self.holds(several=True, wanted=lambda hold: hold.lost and hold.lost.values["reason"] in reasons)
+
+    def remove(self, *events):
+        gone = {id(event) for event in events}
+        self.events = [event for event in self.events if id(event) not in gone]
+
+    def add(self, like, name, time, **values):
+        """A line of the same process and file as another one."""
+        added = Event(time, like.process, like.task, name, values, like.file, 0, "")
+        self.events.append(added)
+        return added
+
+    def write(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        files = {}
+        for event in self.in_order():
+            files.setdefault(event.file, []).append(render(event))
+        for name, lines in files.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write("\n".join(lines) + "\n")
+
+
+def any_of(found, number):
+    """One of what was found: the number chooses."""
+    found = list(found)
+    if not found:
+        raise NoMaterial
+    return found[number % len(found)]
+
+
+def word(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return "".join(chr(byte) if 33 <= byte < 127 and byte not in b"%=" else f"%{byte:02X}"
+                   for byte in value.encode("utf-8", "surrogateescape"))
+
+
+def render(event):
+    words = [str(event.time), word(event.process), event.task, event.name]
+    return " ".join(words + [f"{name}={word(value)}" for name, value in event.values.items()])

@@ -1,0 +1,87 @@
+"""Lies about losses."""
+
+from .history import MS, SECOND, any_of
+
+BY_TIME = ("expired", "max_hold")
+
+
+def loss_not_told(history, number):
+    hold = any_of(history.lost(*BY_TIME), number)
+    index = hold.lines.index(hold.lost)
+    history.remove(*hold.lines[index:])
+
+
+def loss_told_late(history, number):
+    hold = any_of(history.lost(*BY_TIME), number)
+    for event in hold.lines[hold.lines.index(hold.lost) :] + hold.judged[-1:]:
+        event.time += SECOND
+    hold.lost.values["since"] += SECOND
+
+
+def lost_before_the_end(history, number):
+    hold = any_of(history.lost(*BY_TIME), number)
+    hold.lost.values["since"] = hold.valid_until - 100 * MS
+
+
+def lost_in_the_future(history, number):
+    hold = any_of(history.lost(*BY_TIME, "taken"), number)
+    hold.lost.values["since"] = hold.lost.time + 100 * MS
+
+
+def taken_by_nobody(history, number):
+    """A healthy hold is lost, and nobody has ended it."""
+    hold = any_of(_calm(history), number)
+    time = hold.releasing.time
+    history.remove(hold.releasing, hold.released)
+    history.add(hold.granted, "lost", time, attempt=hold.number, since=time, reason="taken")
+
+
+def eviction_not_told(history, number):
+    """The store has ended holds by itself."""
+    taken = {(hold.key, hold.grant) for hold in history.lost("taken")}
+    event = any_of((e for e in history.story.evictions if (e.values["key"], e.values["grant"]) in taken), number)
+    history.remove(event)
+
+
+def held_after_loss(history, number):
+    hold = any_of(history.lost(*BY_TIME, "taken"), number)
+    history.add(hold.lost, "held", hold.lost.time + 1, attempt=hold.number, valid_until=hold.lost.time + SECOND)
+
+
+def renewed_after_loss(history, number):
+    hold = any_of(history.lost(*BY_TIME, "taken"), number)
+    history.add(hold.lost, "renewed", hold.lost.time + 1, attempt=hold.number, valid_until=hold.lost.time + SECOND // 2)
+
+
+def released_after_loss(history, number):
+    hold = any_of(history.lost(*BY_TIME), number)
+    time = hold.lines[-1].time
+    history.add(hold.lost, "releasing", time + 1, attempt=hold.number, how="release")
+    history.add(hold.lost, "released", time + 2, attempt=hold.number, answer="yes")
+
+
+def kill_not_told(history, number):
+    """Holders of a killed process are never told that their validity has passed."""
+    dead = {hold.process for hold in history.holds(several=True, wanted=lambda h: h.killed and h.over() == h.killed)}
+    event = any_of((e for e in history.events if e.name == "killed" and e.values["whom"] in dead), number)
+    history.remove(event)
+
+
+def _calm(history):
+    """Holds that were released while nothing was wrong, a while before and after."""
+    ends = [(e.values["key"], e.values["grant"]) for e in history.story.evictions]
+    return (hold for hold in history.released("exclusive") if (hold.key, hold.grant) not in ends)
+
+
+LIES = {
+    loss_not_told: "told",
+    loss_told_late: "told",
+    lost_before_the_end: "loss-reason",
+    lost_in_the_future: "loss-reason",
+    taken_by_nobody: "loss-reason",
+    eviction_not_told: "loss-reason",
+    held_after_loss: "lost-is-final",
+    renewed_after_loss: "lost-is-final",
+    released_after_loss: "lost-is-final",
+    kill_not_told: "told",
+}

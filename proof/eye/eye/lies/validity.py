@@ -1,0 +1,68 @@
+"""Lies about how long a holder may rely on its hold."""
+
+from .history import SECOND, any_of
+
+
+def validity_extended(history, number):
+    hold = any_of(history.released(), number)
+    for event in hold.lines:
+        if "valid_until" in event.values:
+            event.values["valid_until"] += history.ttl
+
+
+def drift_forgotten(history, number):
+    """The whole ttl counts, from after the request."""
+    hold = any_of(history.released(), number)
+    hold.granted.values["valid_until"] = hold.granted.time + history.ttl
+
+
+def renewal_extended(history, number):
+    hold = any_of(history.holds(wanted=lambda hold: any(e.name == "renewed" for e in hold.lines)), number)
+    last = [event for event in hold.lines if event.name == "renewed"][-1]
+    last.values["valid_until"] = last.time + history.ttl
+
+
+def ttl_doubled(history, number):
+    """A hold is granted for longer than was asked, and relies on it."""
+    hold = any_of(history.released(), number)
+    hold.granted.values["ttl"] *= 2
+    for event in hold.lines:
+        if "valid_until" in event.values:
+            event.values["valid_until"] += history.ttl
+
+
+def held_when_over(history, number):
+    hold = any_of(history.released(), number)
+    event = any_of((e for e in hold.lines if e.name == "held"), number)
+    event.values["valid_until"] = event.time - 1
+
+
+def store_keeps_less(history, number):
+    """The store ends the lease while its holder relies on it."""
+    event, hold = any_of(_kept(history), number)
+    event.values["remaining"] = 1
+    event.time = min(event.time, hold.valid_until - history.ttl // 10)
+
+
+def store_keeps_more(history, number):
+    event, _ = any_of(_kept(history), number)
+    event.values["remaining"] = history.ttl + SECOND
+
+
+def _kept(history):
+    grants = {(hold.key, hold.grant): hold for hold in history.released()}
+    for event in history.story.kept:
+        hold = grants.get((event.values["key"], event.values["grant"]))
+        if hold and hold.granted.time < event.values["asked"] and event.time < hold.releasing.time:
+            yield event, hold
+
+
+LIES = {
+    validity_extended: "validity",
+    drift_forgotten: "validity",
+    renewal_extended: "validity",
+    ttl_doubled: "validity",
+    held_when_over: "held",
+    store_keeps_less: "kept",
+    store_keeps_more: "kept",
+}

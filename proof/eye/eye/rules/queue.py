@@ -1,0 +1,98 @@
+"""`fair` and `handed-on`: contract.md, B3 and B7; time.md, "Trying and waiting" and "The patience of the record"."""
+
+from collections import defaultdict
+
+
+def fair(book, story, bounds):
+    """A fair attempt that has a place is not overtaken by one that was tried after that."""
+    for key, holds in story.holds.items():
+        places = sorted((a for a in story.attempts.values() if a.blocked and a.key == key),
+                        key=lambda a: a.blocked.time)
+        for hold in holds:
+            if not hold.first.values["fair"] or hold.is_handover:
+                continue
+            for waiter in places:
+                if waiter.blocked.time >= hold.first.time:
+                    break
+                if waiter.process == hold.process or not _waited(waiter, hold.granted.time, bounds, story):
+                    continue
+                book.look()
+                if not _disturbed(story, waiter.blocked.time, hold.granted.time, bounds):
+                    book.find(hold.granted, f"{hold} overtook {waiter}, which had its place before it tried", hold, waiter)
+            book.look()
+
+
+def _waited(waiter, time, bounds, story):
+    """Whether it waited until then and for longer: an end at about this time may have come first."""
+    if waiter.granted:
+        return waiter.granted.time > time
+    end = waiter.over() or story.last_time
+    return end > time + bounds.slack
+
+
+def _disturbed(story, begin, end, bounds):
+    """Places end with their owners, and a waiter that does not come is passed by. An eviction moves no place."""
+    before = begin - bounds.ttl
+    return (any(first < end and until + bounds.ttl > begin for fault, first, until in story.faults if fault != "evict")
+            or any(first < end and until + bounds.ttl > begin for _, first, until in story.stops)
+            or any(before < time < end for time in story.kills.values())
+            or any(spans.within(begin, end) > bounds.slack for spans in story.pauses.values()))
+
+
+def handed_on(book, story, bounds):
+    """A key that nobody holds is granted in bounded time, if somebody waits for it."""
+    waiters = defaultdict(list)
+    for attempt in story.attempts.values():
+        if attempt.first.values["waits"] and not attempt.first.values["several"]:
+            waiters[attempt.key].append(attempt)
+    for key, waiting in waiters.items():
+        _gaps(book, story, bounds, story.holds.get(key, []), waiting)
+
+
+def _gaps(book, story, bounds, holds, waiting):
+    free, last = story.first_time, None
+    waiting.sort(key=lambda attempt: attempt.first.time)
+    for hold in holds + [None]:
+        granted = hold.granted.time if hold else story.last_time
+        # While the store did what a fault made it do, nothing is promised.
+        bound = _bound(story, bounds, free, last)
+        if granted > free and granted - free > bounds.slack or hold is None:
+            waiter = _waits_through(story, waiting, free, granted, bound)
+            if waiter:
+                book.find(waiter.lines[-1], f"{waiter} waits for {waiter.key}, which nobody holds, "
+                          f"for {(granted - free) / 1e6:.0f} ms", waiter, *([last] if last else []), time=free)
+        book.look()
+        if hold:
+            end = hold.belief_end()
+            if end > free or last is None:
+                free, last = max(end, free), hold
+
+
+def _bound(story, bounds, free, last):
+    bound = bounds.patience + bounds.check_every + bounds.op_timeout + bounds.slack
+    if last and not (last.released and last.released.values["answer"] == "yes"):
+        bound += bounds.ttl  # nobody has told the store: the lease ends by itself
+    ends = [until for _, _, until in story.faults if until + bounds.ttl > free]
+    return bound, ends
+
+
+def _waits_through(story, waiting, free, granted, bound):
+    length, fault_ends = bound
+    for attempt in waiting:
+        begin = max(free, attempt.first.time)
+        end = attempt.granted.time if attempt.granted else attempt.over() or story.last_time
+        end = min(end, granted)
+        if end - begin <= length:
+            continue
+        for _, first, until in story.faults:
+            if first < end and until > begin:
+                begin = until
+        for _, first, until in story.stops:
+            if first < end and until > begin:
+                begin = until  # a stopped waiter may have been the next one
+        for time in story.kills.values():
+            if begin - length < time < end:
+                begin = max(begin, time + length)
+        if end - begin - story.paused(attempt.process, begin, end) > length:
+            return attempt
+    return None

@@ -1,0 +1,72 @@
+"""`token-unique` and `token-order`: contract.md, B8, and docs/history.md, "Tokens"."""
+
+from collections import defaultdict
+
+from ..evictions import Evictions
+
+
+def unique(book, story, bounds):
+    for holds in story.holds.values():
+        first = {}
+        for hold in holds:
+            book.look()
+            if hold.token // 1024 >= 2**53:
+                book.find(hold.granted, f"the number of {hold} is not below 2^53", hold)
+            other = first.setdefault(hold.token, hold)
+            if other is not hold and not _same_moment(hold, other):
+                book.find(hold.granted, f"{hold} has the token of {other}", hold, other)
+
+
+def _same_moment(one, other):
+    """Two readers whose acquires overlap may be admitted by a majority of stores at the same moment."""
+    return (one.mode.word == other.mode.word == "read"
+            and one.first.time < other.granted.time and other.first.time < one.granted.time)
+
+
+def order(book, story, bounds):
+    evictions = Evictions(story)
+    for holds in story.holds.values():
+        _excluding(book, holds, evictions)
+        _ended_before(book, holds)
+
+
+def _excluding(book, holds, evictions):
+    """Of holds that exclude each other, the later grant has the larger token."""
+    largest = {}
+    for hold in holds:
+        if hold.granted.time > hold.granted.values["valid_until"] or evictions.find(hold):
+            continue  # over before its line was written: the order of the lines is not that of the grants
+        book.look()
+        for mode, other in largest.values():
+            # Equal times have no order; equal tokens are for token-unique to find.
+            if other.token > hold.token and mode.excludes(hold.mode) and other.granted.time < hold.granted.time:
+                book.find(hold.granted, f"{hold} was granted after {other} and has the smaller token", hold, other)
+        seen = largest.get(hold.mode.word)
+        if seen is None or seen[1].token < hold.token:
+            largest[hold.mode.word] = (hold.mode, hold)
+
+
+def _ended_before(book, holds):
+    """B8: if one grant on a key ended before another began, the later token is greater."""
+    begun = sorted(holds, key=lambda hold: hold.first.time)
+    ended = sorted((hold for hold in holds if hold.releasing), key=lambda hold: hold.releasing.time)
+    largest, index = None, 0
+    for hold in begun:
+        while index < len(ended) and ended[index].releasing.time < hold.first.time:
+            if largest is None or ended[index].token > largest.token:
+                largest = ended[index]
+            index += 1
+        if largest is not None:
+            book.look()
+            if largest.token > hold.token and not largest.mode.excludes(hold.mode):
+                book.find(hold.granted, f"{hold} began after {largest} ended and has the smaller token", hold, largest)
+
+
+def by_grant(story):
+    """The holds of each (key, number of the store), in order of their handovers."""
+    found = defaultdict(list)
+    for hold in story.all_holds():
+        found[(hold.key, hold.grant)].append(hold)
+    for holds in found.values():
+        holds.sort(key=lambda hold: hold.token)
+    return found

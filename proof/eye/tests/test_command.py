@@ -1,0 +1,96 @@
+import io
+import os
+import tempfile
+import time
+import unittest
+
+import check
+import corrupt
+from eye.lies import LIES
+from eye.lies.history import History
+from eye.reading import Unreadable, read_folder, read_text
+from eye.rules import RULES
+from tests.histories import history, hold, recorded
+
+
+def run(folder, *words):
+    out = io.StringIO()
+    return check.main([folder, *words], out), out.getvalue()
+
+
+def written(folder, text):
+    with open(os.path.join(folder, "a.log"), "w", encoding="utf-8") as file:
+        file.writelines(event.text + "\n" for event in history(text))
+
+
+class Reading(unittest.TestCase):
+    def test_a_torn_last_line_is_left_out(self):
+        self.assertEqual(len(read_text("1 w0.0 - ended\n2 w0.0 - en", "a.log")), 1)
+
+    def test_a_bad_line_is_named(self):
+        for line in ("1 w0.0 -", "x w0.0 - ended", "1 w0.0 - danced", "1 w0.0 1 blocked", "1 w0.0 1 blocked attempt=-1",
+                     "1 w0.0 1 blocked attempt=1 attempt=1", f"{2**64} w0.0 - ended", "1 w0.0 - waiting key=%4"):
+            with self.assertRaisesRegex(Unreadable, "a.log:1"):
+                read_text(line + "\n", "a.log")
+
+    def test_bytes_of_a_word(self):
+        (event,) = read_text("1 w0.0 - waiting key=a%20b%3Dc\n", "a.log")
+        self.assertEqual(event.values["key"], "a b=c")
+
+
+class Command(unittest.TestCase):
+    def test_exits(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(run(folder)[0], 2)
+            written(folder, hold("w0.0", 10, 20, 1) + hold("w1.0", 30, 40, 2))
+            self.assertEqual(run(folder)[0], 0)
+            self.assertEqual(run(folder, "--require", "exclusion")[0], 0)
+            self.assertEqual(run(folder, "--require", "kept")[0], 3)
+            written(folder, hold("w0.0", 10, 20, 1) + hold("w1.0", 15, 40, 2))
+            code, out = run(folder)
+            self.assertEqual(code, 1)
+            self.assertIn("a.log:", out)
+
+    def test_what_a_fault_is_allowed(self):
+        two = hold("w0.0", 10, 60, 1) + hold("w1.0", 50, 70, 2) + "40 run struck fault=lose-data\n45 run healed fault=lose-data\n"
+        with tempfile.TemporaryDirectory() as folder:
+            written(folder, two)
+            self.assertEqual(run(folder)[0], 1)
+            self.assertEqual(run(folder, "--allow", "exclusion:lose-data:0.01")[0], 0)
+            self.assertEqual(run(folder, "--allow", "exclusion:lose-data:0.001")[0], 1)
+            self.assertEqual(run(folder, "--allow", "exclusion:freeze:9")[0], 1)
+
+
+class Recorded(unittest.TestCase):
+    def test_the_recorded_history_is_accepted_by_every_rule(self):
+        with recorded() as folder:
+            required = [word for rule in RULES for word in ("--require", rule)]
+            code, out = run(folder, *required)
+            self.assertEqual(code, 0, out)
+
+    def test_every_lie_is_found_by_its_rule(self):
+        with recorded() as folder:
+            events = read_folder(folder)
+            for name, (_, rule) in LIES.items():
+                with self.subTest(lie=name):
+                    _, books = check.judge(corrupt.corrupt(events, name, 7).in_order(), check.arguments([folder]))
+                    self.assertIn(rule, [book.rule for book in books if book.findings])
+
+    def test_lies_are_many_and_of_every_rule(self):
+        self.assertGreaterEqual(len(LIES), 30)
+        self.assertEqual({rule for _, rule in LIES.values()}, set(RULES))
+
+    def test_a_history_that_is_written_again_is_the_same(self):
+        with recorded() as folder, tempfile.TemporaryDirectory() as copy:
+            history_ = History.read(folder)
+            history_.write(copy)
+            for name in os.listdir(copy):
+                with open(os.path.join(folder, name)) as one, open(os.path.join(copy, name)) as two:
+                    self.assertEqual(sorted(one), sorted(two))
+
+    def test_many_lines_are_judged_in_seconds(self):
+        with recorded() as folder:
+            events = read_folder(folder)
+            began = time.process_time()
+            check.judge(events, check.arguments([folder]))
+            self.assertLess((time.process_time() - began) * 100_000 / len(events), 5)

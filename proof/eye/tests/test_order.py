@@ -1,0 +1,81 @@
+from tests.histories import TRY, RuleCase, hold
+
+BLOCKED = f"10 w0.0 {TRY.format(1, 'k', 'exclusive', 'true')}\n12 w0.0 blocked attempt=1\n"
+WAITS = f"12 w0.0 {TRY.format(1, 'k', 'exclusive', 'false')}\n"
+
+
+class Fair(RuleCase):
+    rule = "fair"
+
+    def test_in_order(self):
+        later = f"20 w1.0 {TRY.format(1, 'k', 'exclusive', 'true')}\n"
+        self.accepts(BLOCKED + later + "30 w0.0 granted attempt=1 token=1024 ttl=1000 valid_until=1000\n"
+                     "40 w0.0 releasing attempt=1 how=drop\n50 w1.0 granted attempt=1 token=2048 ttl=1000 valid_until=1000\n")
+
+    def test_overtaken(self):
+        self.refuses(BLOCKED + hold("w1.0", 30, 40, 1, fair="true")
+                     + "50 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=1000\n", "overtook")
+
+    def test_tried_before_the_place(self):
+        early = f"11 w1.0 {TRY.format(1, 'k', 'exclusive', 'true')}\n30 w1.0 granted attempt=1 token=1024 ttl=1000 valid_until=990\n"
+        self.accepts(BLOCKED + early + "50 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=1000\n")
+
+    def test_handed_over_inside_a_process(self):
+        inside = hold("w1.0", 30, 40, 1, fair="true").replace("token=1024", "token=1025")
+        book = self.judge(BLOCKED + inside + "50 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=1000\n")
+        self.assertEqual(book.findings, [])
+
+    def test_a_stopped_waiter_is_passed_by(self):
+        self.accepts(BLOCKED + "13 run stopped whom=w0.0\n45 run continued whom=w0.0\n" + hold("w1.0", 30, 40, 1, fair="true")
+                     + "50 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=1000\n")
+
+
+class HandedOn(RuleCase):
+    rule = "handed-on"
+
+    def test_soon(self):
+        self.accepts(hold("w1.0", 10, 20, 1) + WAITS + "40 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=1000\n")
+
+    def test_never(self):
+        self.refuses(hold("w1.0", 10, 20, 1) + WAITS + "9000 w1.0 ended\n", "nobody holds")
+
+    def test_late(self):
+        self.refuses(hold("w1.0", 10, 20, 1) + WAITS + "6000 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=6900\n", "nobody holds")
+
+    def test_without_a_waiter(self):
+        self.accepts(hold("w1.0", 10, 20, 1) + hold("w0.0", 8000, 8001, 2))
+
+    def test_a_fault_excuses_the_time_that_it_takes(self):
+        self.accepts(hold("w1.0", 10, 20, 1) + WAITS + "25 run struck fault=freeze\n5900 run healed fault=freeze\n"
+                     "6000 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=6900\n")
+
+    def test_after_a_kill(self):
+        dead = f"9 w1.0 {TRY.format(1, 'k', 'exclusive', 'false')}\n10 w1.0 granted attempt=1 token=1024 ttl=1000 valid_until=990\n20 run killed whom=w1.0\n"
+        self.accepts(dead + WAITS + "1200 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=2100\n")
+        self.refuses(dead + WAITS + "15000 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=15900\n", "nobody holds")
+
+
+class Ghost(RuleCase):
+    rule = "ghost"
+
+    def test_nothing(self):
+        self.accepts(hold("w0.0", 10, 20, 1) + "1100 run inspected entries=0\n")
+
+    def test_something(self):
+        self.refuses(hold("w0.0", 10, 20, 1) + "1100 run inspected entries=1\n1100 run ghost name=k what=holder\n", "left over")
+
+    def test_searched_too_early(self):
+        self.refuses(hold("w0.0", 10, 20, 1) + "900 run inspected entries=0\n", "before a ttl")
+
+
+class Calm(RuleCase):
+    rule = "calm"
+
+    def test_with_a_cause(self):
+        self.accepts("10 run struck fault=freeze\n20 run healed fault=freeze\n900 w0.0 alarm key=k kind=expired\n")
+
+    def test_without(self):
+        self.refuses("900 w0.0 alarm key=k kind=expired\n", "without a cause")
+
+    def test_max_hold_needs_none(self):
+        self.accepts("900 w0.0 alarm key=k kind=max_hold\n")
