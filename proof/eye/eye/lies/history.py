@@ -31,13 +31,13 @@ class History:
         return sorted(self.events, key=lambda event: event.time)
 
     def holds(self, *, several=False, wanted=lambda hold: True):
-        """The holds of which the whole life is known, in order of their grants."""
+        """Holds in order of their grants; those of several keys only if wanted."""
         found = [hold for hold in self.story.all_holds()
                  if (several or not hold.first.values["several"]) and wanted(hold)]
         return sorted(found, key=lambda hold: hold.granted.time)
 
     def released(self, mode=None):
-        """Holds in their calm middle years: alive, released with an answer of yes."""
+        """Holds that were released, with an answer of yes."""
         return self.holds(wanted=lambda hold: hold.released and hold.released.values["answer"] == "yes"
                           and not hold.lost and (mode is None or hold.mode.word.startswith(mode)))
 

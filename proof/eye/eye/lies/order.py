@@ -1,6 +1,6 @@
 """Lies about whose turn it was."""
 
-from .history import SECOND, MS, NoMaterial, any_of
+from .history import MS, SECOND, any_of
 
 
 def fair_waiter_overtaken(history, number):

@@ -5,8 +5,6 @@ HOWS = {"release", "drop"}
 ANSWERS = {"yes", "not_held", "failed"}
 REASONS = {"expired", "taken", "session_ended", "max_hold"}
 NEEDS_HOLD = {"renewed", "held", "suspect", "lost", "releasing", "wrote"}
-AFTER_RELEASING = {"released", "lost"}
-AFTER_LOST = {"wrote", "releasing", "released", "held", "renewed"}
 
 
 def attempts(book, story, bounds):
@@ -52,7 +50,7 @@ def _walk(book, attempt):
             elif attempt.releasing.values["how"] == "drop":
                 book.find(event, f"{attempt} was dropped, and nobody waits for an answer", attempt)
             state = "released"
-        elif name in NEEDS_HOLD and state not in ("granted",):
+        elif name in NEEDS_HOLD and state != "granted":
             book.find(event, f"{name} of {attempt} after it was {state}", attempt)
         _words(book, attempt, event)
 

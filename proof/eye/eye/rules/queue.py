@@ -54,9 +54,8 @@ def _gaps(book, story, bounds, holds, waiting):
     waiting.sort(key=lambda attempt: attempt.first.time)
     for hold in holds + [None]:
         granted = hold.granted.time if hold else story.last_time
-        # While the store did what a fault made it do, nothing is promised.
-        bound = _bound(story, bounds, free, last)
-        if granted > free and granted - free > bounds.slack or hold is None:
+        bound = _bound(bounds, last)
+        if granted - free > bounds.slack:
             waiter = _waits_through(story, waiting, free, granted, bound)
             if waiter:
                 book.find(waiter.lines[-1], f"{waiter} waits for {waiter.key}, which nobody holds, "
@@ -68,21 +67,20 @@ def _gaps(book, story, bounds, holds, waiting):
                 free, last = max(end, free), hold
 
 
-def _bound(story, bounds, free, last):
+def _bound(bounds, last):
     bound = bounds.patience + bounds.check_every + bounds.op_timeout + bounds.slack
     if last and not (last.released and last.released.values["answer"] == "yes"):
         bound += bounds.ttl  # nobody has told the store: the lease ends by itself
-    ends = [until for _, _, until in story.faults if until + bounds.ttl > free]
-    return bound, ends
+    return bound
 
 
 def _waits_through(story, waiting, free, granted, bound):
-    length, fault_ends = bound
+    """A waiter that was kept waiting for longer than the bound, faults, stops and stalls apart."""
     for attempt in waiting:
         begin = max(free, attempt.first.time)
         end = attempt.granted.time if attempt.granted else attempt.over() or story.last_time
         end = min(end, granted)
-        if end - begin <= length:
+        if end - begin <= bound:
             continue
         for _, first, until in story.faults:
             if first < end and until > begin:
@@ -91,8 +89,8 @@ def _waits_through(story, waiting, free, granted, bound):
             if first < end and until > begin:
                 begin = until  # a stopped waiter may have been the next one
         for time in story.kills.values():
-            if begin - length < time < end:
-                begin = max(begin, time + length)
-        if end - begin - story.paused(attempt.process, begin, end) > length:
+            if begin - bound < time < end:
+                begin = max(begin, time + bound)
+        if end - begin - story.paused(attempt.process, begin, end) > bound:
             return attempt
     return None

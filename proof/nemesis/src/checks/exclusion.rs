@@ -42,7 +42,8 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
 fn fit(open: &[&Attempt], one: &Attempt, new: &Attempt) -> bool {
     match (one.mode, new.mode) {
         (Mode::Read, Mode::Read) => true,
-        (Mode::Permits { of, .. }, Mode::Permits { take, .. }) => {
+        // Semaphores of two limits are two kinds of lock.
+        (Mode::Permits { of, .. }, Mode::Permits { take, of: limit }) if of == limit => {
             let taken = open.iter().map(|other| match other.mode {
                 Mode::Permits { take, .. } => u64::from(take),
                 _ => u64::from(of),
@@ -124,6 +125,7 @@ mod tests {
             ([Mode::Write, Mode::Read, Mode::Read], 2),
             ([permits(1), permits(1), permits(1)], 0),
             ([permits(1), permits(1), permits(2)], 2),
+            ([permits(1), Mode::Permits { take: 1, of: 9 }, permits(1)], 2),
         ] {
             let attempts = modes.iter().enumerate().map(|(n, mode)| Attempt {
                 process: format!("p{n}").into(),
