@@ -121,7 +121,7 @@ impl Hold {
         seconds(guards.iter().map(|guard| guard.ttl()).min().unwrap_or_default())
     }
 
-    /// `held`, `suspect`, `released`, or the reason of the loss.
+    /// `held`, `suspect`, `lost` or `released`.
     #[getter]
     fn state(&self) -> &'static str {
         match self.lock().as_ref().map(Held::state) {

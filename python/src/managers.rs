@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use latchwork::store::clock::boot_time;
-use latchwork::{Handover, LockManager, Period};
+use latchwork::{LockManager, Period};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -93,6 +93,29 @@ impl Manager {
     }
 }
 
+/// Gives a builder of the engine those durations that are set: field, argument and method have one name.
+macro_rules! with_durations {
+    ($builder:ident: $($field:ident),+) => {
+        $(if let Some(seconds) = $field {
+            $builder = $builder.$field(duration(seconds, stringify!($field))?);
+        })+
+    };
+}
+
+/// Gives a builder of the engine what a lock may have of its own: the engine's builders share no trait.
+macro_rules! with_options {
+    ($builder:ident, $options:ident) => {
+        let (ttl, fair, holder, max_hold, lock_delay) = $options;
+        with_durations!($builder: ttl, max_hold, lock_delay);
+        if fair {
+            $builder = $builder.fair();
+        }
+        if let Some(holder) = holder {
+            $builder = $builder.holder(holder);
+        }
+    };
+}
+
 /// What a lock may have of its own.
 type Options = (Option<f64>, bool, Option<String>, Option<f64>, Option<f64>);
 
@@ -116,18 +139,12 @@ impl Manager {
         let (locks, value) = (self.locks.clone(), duration(value, name)?);
         Ok(self.with(match name {
             "ttl" => locks.ttl(value),
-            "max_ttl" => locks.max_ttl(value),
             "max_hold" => locks.max_hold(value),
             "lock_delay" => locks.lock_delay(value),
             "renew_every" => locks.renew_every(value),
             "op_timeout" => locks.op_timeout(value),
             _ => return Err(PyValueError::new_err(format!("no setting is called {name}"))),
         }))
-    }
-
-    fn set_handover(&self, slice: f64, times: u32) -> PyResult<Self> {
-        let slice = duration(slice, "handover")?;
-        Ok(self.with(self.locks.clone().handover(Handover { slice, times })))
     }
 
     fn lock(&self, name: &str, options: Options) -> PyResult<Lock> {
@@ -150,22 +167,7 @@ impl Manager {
 
     fn reentrant(&self, name: &str, options: Options) -> PyResult<Reentrant> {
         let mut lock = self.locks.reentrant(name);
-        let (ttl, fair, holder, max_hold, lock_delay) = options;
-        if let Some(ttl) = ttl {
-            lock = lock.ttl(duration(ttl, "ttl")?);
-        }
-        if fair {
-            lock = lock.fair();
-        }
-        if let Some(holder) = holder {
-            lock = lock.holder(holder);
-        }
-        if let Some(longest) = max_hold {
-            lock = lock.max_hold(duration(longest, "max_hold")?);
-        }
-        if let Some(delay) = lock_delay {
-            lock = lock.lock_delay(duration(delay, "lock_delay")?);
-        }
+        with_options!(lock, options);
         Ok(Reentrant::new(lock, self.shared.clone()))
     }
 
@@ -189,18 +191,7 @@ impl Manager {
         if let Some(candidate) = candidate {
             election = election.candidate(candidate);
         }
-        if let Some(ttl) = ttl {
-            election = election.ttl(duration(ttl, "ttl")?);
-        }
-        if let Some(longest) = max_hold {
-            election = election.max_hold(duration(longest, "max_hold")?);
-        }
-        if let Some(delay) = lock_delay {
-            election = election.lock_delay(duration(delay, "lock_delay")?);
-        }
-        if let Some(pause) = look_every {
-            election = election.look_every(duration(pause, "look_every")?);
-        }
+        with_durations!(election: ttl, max_hold, lock_delay, look_every);
         Ok(Election::new(election, self.shared.clone()))
     }
 
@@ -216,17 +207,9 @@ impl Manager {
         let every = Period::parse(every, tz).map_err(|error| crate::errors::raised(py, &error))?;
         let mut once = self.locks.once(name, every);
         let (ttl, _, holder, max_hold, lock_delay) = options;
-        if let Some(ttl) = ttl {
-            once = once.ttl(duration(ttl, "ttl")?);
-        }
+        with_durations!(once: ttl, max_hold, lock_delay);
         if let Some(holder) = holder {
             once = once.holder(holder);
-        }
-        if let Some(longest) = max_hold {
-            once = once.max_hold(duration(longest, "max_hold")?);
-        }
-        if let Some(delay) = lock_delay {
-            once = once.lock_delay(duration(delay, "lock_delay")?);
         }
         Ok(Once::new(once, self.shared.clone()))
     }
@@ -256,21 +239,6 @@ impl Manager {
 }
 
 fn configured(mut lock: latchwork::Lock, options: Options) -> PyResult<latchwork::Lock> {
-    let (ttl, fair, holder, max_hold, lock_delay) = options;
-    if let Some(ttl) = ttl {
-        lock = lock.ttl(duration(ttl, "ttl")?);
-    }
-    if fair {
-        lock = lock.fair();
-    }
-    if let Some(holder) = holder {
-        lock = lock.holder(holder);
-    }
-    if let Some(longest) = max_hold {
-        lock = lock.max_hold(duration(longest, "max_hold")?);
-    }
-    if let Some(delay) = lock_delay {
-        lock = lock.lock_delay(duration(delay, "lock_delay")?);
-    }
+    with_options!(lock, options);
     Ok(lock)
 }
