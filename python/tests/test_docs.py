@@ -62,7 +62,7 @@ def test_everything_public_has_a_docstring():
             if not inspect.getdoc(item):
                 missing.append(name)
             if inspect.isclass(item):
-                for member, value in vars(item).items():
+                for member, value in inspect.getmembers(item):
                     if not member.startswith("_") and callable(value) and not inspect.getdoc(value):
                         missing.append(f"{name}.{member}")
     assert missing == []

@@ -49,6 +49,7 @@ from ._guards import AsyncGuard, Guard, Loss
 from ._locks import Lock, Locks, ReentrantLock, RWLock
 from ._once import Once, Outcome, Run, Skipped
 from ._times import Duration
+from ._times import seconds as _seconds
 from ._views import Finding, ForceReleased, LockView, Party, Report
 
 _native.refuse_subinterpreters()
@@ -84,8 +85,6 @@ def _configured(
     op_timeout: _Optional[Duration],
     renew_every: _Optional[Duration],
 ) -> _native.Manager:
-    from ._times import seconds
-
     if holder is None:
         holder = f"{_socket.gethostname()} {_native.this_process()} ({_script()})"
     native = native.set_text("holder", holder)
@@ -96,7 +95,7 @@ def _configured(
         ("renew_every", renew_every),
     ):
         if value is not None:
-            native = native.set_seconds(name, seconds(value, name))
+            native = native.set_seconds(name, _seconds(value, name))
     return native
 
 
@@ -123,8 +122,12 @@ def connect(
     Connect after a fork, not before it: a forked child cannot use the connection of its parent, and every call raises
     :class:`Forked` there.
     """
-    native = _native.connect(default_store() if url is None else url).wait()
+    native = _native.connect(_address(url)).wait()
     return Locks(_configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every))
+
+
+def _address(url: _Optional[str]) -> str:
+    return default_store() if url is None else url
 
 
 def default_store() -> str:
@@ -145,8 +148,7 @@ def doctor(url: _Optional[str] = None) -> Report:
     >>> latchwork.doctor("mem:").is_fit
     True
     """
-    store, findings = _native.doctor(default_store() if url is None else url).wait()
-    return Report(store, tuple(Finding(**finding) for finding in findings))
+    return Report.of(_native.doctor(_address(url)).wait())
 
 
 def ls(prefix: str = "", url: _Optional[str] = None) -> "list[LockView]":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, AsyncIterator, Awaitable, Callable, Coroutine, Optional, TypeVar
 
 from . import _errors, _loops, _native
+from ._contexts import Named
 from ._elections import Leader, leader_of
 from ._guards import AsyncGuard
 from ._loops import Acquiring
@@ -13,7 +14,7 @@ from ._times import Duration, maybe
 T = TypeVar("T")
 
 
-class Election:
+class Election(Named[_native.Election]):
     """One of the candidates leads. A leadership is a guard whose token is the number of the term.
 
     >>> import asyncio, latchwork.aio
@@ -27,11 +28,9 @@ class Election:
     ('10.0.0.7:8080', True)
     """
 
-    __slots__ = ("_native", "_name")
+    __slots__ = ()
 
-    def __init__(self, native: _native.Election, name: str) -> None:
-        self._native = native
-        self._name = name
+    _module = "aio."
 
     def campaign(self, timeout: Optional[Duration] = None) -> Acquiring[AsyncGuard]:
         """Waits until this candidate leads.
@@ -75,6 +74,3 @@ class Election:
             if said is ...:
                 return
             yield leader_of(said)
-
-    def __repr__(self) -> str:
-        return f"<aio.Election {self._name!r}>"

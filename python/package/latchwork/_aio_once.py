@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from types import TracebackType
-from typing import Any, Callable, Coroutine, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Coroutine, Optional, Tuple, TypeVar, Union
 
 from . import _errors, _loops, _native
-from ._guards import AsyncGuard, _note
-from ._locks import Stacks
+from ._contexts import ByTasks
+from ._guards import AsyncGuard
 from ._once import Outcome, Skipped
 from ._times import Duration, maybe
 
@@ -31,26 +30,16 @@ class Run(AsyncGuard):
 
     async def fail(self) -> None:
         """Opens the task for others, as after a failure."""
-        await self._hold.release().on(_loops.bridge())
+        await self.release()
 
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        raised: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        if self._hold.is_released:
-            return
+    async def _leave(self, raised: Optional[BaseException]) -> None:
         if raised is None:
             await self.succeed()
-            return
-        try:
+        else:
             await self.fail()
-        except _errors.LatchworkError as error:
-            _note(raised, error)
 
 
-class Once:
+class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
     """A task that runs once in each period, on one of the callers: a decorator for coroutines, and a context.
 
     >>> import asyncio, latchwork.aio
@@ -64,12 +53,9 @@ class Once:
     [True, False]
     """
 
-    __slots__ = ("_native", "_name", "_stacks")
+    __slots__ = ()
 
-    def __init__(self, native: _native.Once, name: str) -> None:
-        self._native = native
-        self._name = name
-        self._stacks = Stacks()
+    _module = "aio."
 
     async def begin(self, timeout: Optional[Duration] = None) -> Union[Run, Skipped]:
         """Begins the task unless it was done in this period. If it is running elsewhere, waits up to ``timeout``."""
@@ -102,20 +88,5 @@ class Once:
 
         return task
 
-    async def __aenter__(self) -> Union[Run, Skipped]:
-        run = await self.begin()
-        self._stacks.push(_loops.task(), run)
-        return run
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        raised: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        run = self._stacks.pop(_loops.task())
-        if isinstance(run, Run):
-            await run.__aexit__(kind, raised, trace)
-
-    def __repr__(self) -> str:
-        return f"<aio.Once {self._name!r}>"
+    async def _aenter(self) -> Union[Run, Skipped]:
+        return await self.begin()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
 from . import _errors, _native
+from ._contexts import Named
 from ._guards import Guard
 from ._times import Duration, maybe
 
@@ -26,7 +27,7 @@ def leader_of(said: Optional[Tuple[str, int]]) -> Optional[Leader]:
     return None if said is None else Leader(*said)
 
 
-class Election:
+class Election(Named[_native.Election]):
     """One of the candidates leads. A leadership is a guard whose token is the number of the term.
 
     >>> import latchwork
@@ -37,11 +38,7 @@ class Election:
     '10.0.0.7:8080'
     """
 
-    __slots__ = ("_native", "_name")
-
-    def __init__(self, native: _native.Election, name: str) -> None:
-        self._native = native
-        self._name = name
+    __slots__ = ()
 
     def campaign(self, timeout: Optional[Duration] = None) -> Guard:
         """Waits until this candidate leads.
@@ -89,6 +86,3 @@ class Election:
             if said is ...:
                 return
             yield leader_of(said)
-
-    def __repr__(self) -> str:
-        return f"<Election {self._name!r}>"

@@ -177,11 +177,15 @@ class Guard(_Held):
         if self._hold.is_released:
             return
         try:
-            self.release()
+            self._leave(raised)
         except _errors.LatchworkError as error:
             if raised is None:
                 raise
             _note(raised, error)
+
+    def _leave(self, raised: Optional[BaseException]) -> None:
+        """Ends the hold when ``with`` ends."""
+        self.release()
 
 
 class AsyncGuard(_Held):
@@ -222,8 +226,12 @@ class AsyncGuard(_Held):
         if self._hold.is_released:
             return
         try:
-            await self.release()
+            await self._leave(raised)
         except _errors.LatchworkError as error:
             if raised is None:
                 raise
             _note(raised, error)
+
+    async def _leave(self, raised: Optional[BaseException]) -> None:
+        """Ends the hold when ``async with`` ends."""
+        await self.release()

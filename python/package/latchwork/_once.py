@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Generic, Optional, Tuple, TypeVar, Union
 
 from . import _errors, _native
-from ._guards import Guard, _Held, _note
+from ._contexts import ByThreads
+from ._guards import Guard
 from ._times import Duration, maybe
 
 T = TypeVar("T")
@@ -69,26 +69,16 @@ class Run(Guard):
 
     def fail(self) -> None:
         """Opens the task for others, as after a failure."""
-        self._hold.release().wait()
+        self.release()
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        raised: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        if self._hold.is_released:
-            return
+    def _leave(self, raised: Optional[BaseException]) -> None:
         if raised is None:
             self.succeed()
-            return
-        try:
+        else:
             self.fail()
-        except _errors.LatchworkError as error:
-            _note(raised, error)
 
 
-class Once:
+class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
     """A task that runs once in each period, on one of the callers.
 
     As a decorator:
@@ -112,12 +102,7 @@ class Once:
     >>> locks.close()
     """
 
-    __slots__ = ("_native", "_name", "_runs")
-
-    def __init__(self, native: _native.Once, name: str) -> None:
-        self._native = native
-        self._name = name
-        self._runs: Dict[int, List[Union[Run, Skipped]]] = {}
+    __slots__ = ()
 
     def begin(self, timeout: Optional[Duration] = None) -> Union[Run, Skipped]:
         """Begins the task unless it was done in this period. If it is running elsewhere, waits up to ``timeout``.
@@ -151,27 +136,5 @@ class Once:
 
         return task
 
-    def __enter__(self) -> Union[Run, Skipped]:
-        from threading import get_ident
-
-        run = self.begin()
-        self._runs.setdefault(get_ident(), []).append(run)
-        return run
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        raised: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        from threading import get_ident
-
-        runs = self._runs[get_ident()]
-        run = runs.pop()
-        if not runs:
-            del self._runs[get_ident()]
-        if isinstance(run, Run):
-            run.__exit__(kind, raised, trace)
-
-    def __repr__(self) -> str:
-        return f"<Once {self._name!r}>"
+    def _enter(self) -> Union[Run, Skipped]:
+        return self.begin()

@@ -47,6 +47,7 @@ class LockView:
 
     @classmethod
     def of(cls, view: Dict[str, Any]) -> "LockView":
+        """Makes it of what the engine returns."""
         return cls(
             view["key"], view["kind"], view["permits"],
             tuple(Party(**party) for party in view["holders"]),
@@ -66,6 +67,7 @@ class ForceReleased:
 
     @classmethod
     def of(cls, said: Tuple[List[Dict[str, Any]], Optional[int]]) -> "ForceReleased":
+        """Makes it of what the engine returns."""
         evicted, token = said
         return cls(tuple(Party(**party) for party in evicted), token)
 
@@ -94,3 +96,9 @@ class Report:
     def is_fit(self) -> bool:
         """Whether nothing critical was found."""
         return all(finding.severity != "critical" for finding in self.findings)
+
+    @classmethod
+    def of(cls, said: Tuple[str, List[Dict[str, Any]]]) -> "Report":
+        """Makes it of what the engine returns."""
+        store, findings = said
+        return cls(store, tuple(Finding(**finding) for finding in findings))

@@ -1,0 +1,106 @@
+"""What the things have in common that a manager hands out: a name, and ``with`` or ``async with``."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Dict, Generic, List, Optional, Type, TypeVar
+
+from . import _loops
+
+N = TypeVar("N")
+G = TypeVar("G")
+A = TypeVar("A")
+
+
+class Named(Generic[N]):
+    """A thing of the engine, and its name."""
+
+    __slots__ = ("_native", "_name")
+
+    #: What stands before the class in its text.
+    _module = ""
+
+    def __init__(self, native: N, name: str) -> None:
+        self._native = native
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name, without the namespace."""
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"<{self._module}{type(self).__name__} {self._name!r}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a lock belongs to its process and cannot be pickled: connect in the other process")
+
+
+class Entered(Named[N]):
+    """A thing that is entered, by several threads or tasks at a time: the innermost guard of each is the last."""
+
+    __slots__ = ("_guards",)
+
+    def __init__(self, native: N, name: str) -> None:
+        super().__init__(native, name)
+        self._guards: Dict[Any, List[Any]] = {}
+
+    def _push(self, who: Any, guard: Any) -> None:
+        self._guards.setdefault(who, []).append(guard)
+
+    def _pop(self, who: Any) -> Any:
+        stack = self._guards[who]
+        guard = stack.pop()
+        if not stack:
+            del self._guards[who]
+        return guard
+
+
+class ByThreads(Entered[N], Generic[N, G]):
+    """``with``, for threads."""
+
+    __slots__ = ()
+
+    def _enter(self) -> G:
+        raise NotImplementedError
+
+    def __enter__(self) -> G:
+        guard = self._enter()
+        self._push(threading.get_ident(), guard)
+        return guard
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        guard = self._pop(threading.get_ident())
+        # What was skipped is false, and has no end.
+        if guard:
+            guard.__exit__(kind, raised, trace)
+
+
+class ByTasks(Entered[N], Generic[N, A]):
+    """``async with``, for tasks."""
+
+    __slots__ = ()
+
+    async def _aenter(self) -> A:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> A:
+        guard = await self._aenter()
+        self._push(_loops.task(), guard)
+        return guard
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        raised: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        guard = self._pop(_loops.task())
+        if guard:
+            await guard.__aexit__(kind, raised, trace)

@@ -1,0 +1,250 @@
+"""What connections for threads and for tasks have in common: they hand out locks."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Iterable, List, Optional, Type, TypeVar, Union
+
+from . import _errors, _native
+from ._contexts import Named
+from ._times import Duration, maybe, seconds
+
+L = TypeVar("L", bound="Named[Any]")
+W = TypeVar("W", bound="Sides[Any]")
+R = TypeVar("R", bound="Named[Any]")
+E = TypeVar("E", bound="Named[Any]")
+O = TypeVar("O", bound="Named[Any]")
+_F = TypeVar("_F", bound="Factory[Any, Any, Any, Any, Any]")
+S = TypeVar("S")
+
+
+class Sides(Generic[S]):
+    """A read-write lock: many readers at a time, or one writer. Both sides are locks of their own."""
+
+    __slots__ = ("read", "write")
+
+    def __init__(self, read: S, write: S) -> None:
+        #: The lock of readers.
+        self.read = read
+        #: The lock of writers.
+        self.write = write
+
+
+class Factory(Generic[L, W, R, E, O]):
+    """A connection to a store, which hands out locks."""
+
+    __slots__ = ("_native",)
+
+    _lock: Type[L]
+    _rwlock: Type[W]
+    _reentrant: Type[R]
+    _election: Type[E]
+    _once: Type[O]
+
+    def __init__(self, native: _native.Manager) -> None:
+        self._native = native
+
+    @property
+    def store(self) -> str:
+        """The store's name."""
+        return self._native.store
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.store}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a connection belongs to its process and cannot be pickled: connect in the other process")
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: Optional[Duration] = None,
+        fair: bool = False,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> L:
+        """Returns a mutex: one holder at a time among all users of the store.
+
+        :param ttl: How long the store keeps the lock without a renewal: if the holder dies, the lock is free after
+            it. Default: the store's, usually 30 s. It is renewed in the background and is no limit of the hold.
+        :param fair: Serves the waiters in the order in which they came, also those of one process.
+        :param holder: What others see of the holder. Default: host, process and script.
+        :param max_hold: The longest hold; after it the lock is lost, even if the guard lives.
+        :param lock_delay: How long the key stays closed after a hold that ended without a release.
+        """
+        own = _options(ttl, fair, holder, max_hold, lock_delay)
+        return self._lock(self._native.lock(name, own), name)
+
+    def rwlock(
+        self,
+        name: str,
+        *,
+        ttl: Optional[Duration] = None,
+        fair: bool = False,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> W:
+        """Returns a read-write lock: ``with rw.read:`` and ``with rw.write:``, for tasks ``async with``.
+
+        >>> import latchwork
+        >>> with latchwork.connect("mem:") as locks:
+        ...     catalogue = locks.rwlock("catalogue")
+        ...     with catalogue.read, catalogue.read.acquire(timeout=1):
+        ...         catalogue.write.try_acquire() is None
+        True
+        """
+        own = _options(ttl, fair, holder, max_hold, lock_delay)
+        read, write = self._native.rwlock(name, own)
+        return self._rwlock(self._lock(read, name), self._lock(write, name))
+
+    def semaphore(
+        self,
+        name: str,
+        of: int,
+        permits: int = 1,
+        *,
+        ttl: Optional[Duration] = None,
+        fair: bool = False,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> L:
+        """Returns a lock that takes ``permits`` of the ``of`` permits of a semaphore.
+
+        All users of the name must use the same ``of``; another one raises :class:`Mismatch`.
+
+        >>> import latchwork
+        >>> with latchwork.connect("mem:") as locks:
+        ...     gpu = locks.semaphore("gpu", of=2)
+        ...     with gpu, gpu:
+        ...         gpu.try_acquire() is None
+        True
+        """
+        own = _options(ttl, fair, holder, max_hold, lock_delay)
+        _count(of, "of")
+        return self._lock(self._native.semaphore(name, of, _count(permits, "permits"), own), name)
+
+    def reentrant(
+        self,
+        name: str,
+        *,
+        ttl: Optional[Duration] = None,
+        fair: bool = False,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> R:
+        """Returns a mutex that its thread, or its task, may acquire again.
+
+        >>> import latchwork
+        >>> with latchwork.connect("mem:") as locks:
+        ...     lock = locks.reentrant("account/7")
+        ...     with lock as outer, lock as inner:
+        ...         outer.token == inner.token
+        True
+        """
+        own = _options(ttl, fair, holder, max_hold, lock_delay)
+        return self._reentrant(self._native.reentrant(name, own), name)
+
+    def multi(
+        self,
+        names: Iterable[str],
+        *,
+        ttl: Optional[Duration] = None,
+        fair: bool = False,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> L:
+        """Returns several mutexes that are acquired together: all or none, in an order that cannot deadlock.
+
+        >>> import latchwork
+        >>> with latchwork.connect("mem:") as locks:
+        ...     with locks.multi(["account/7", "account/9"]) as guard:
+        ...         sorted(guard.tokens)
+        ['account/7', 'account/9']
+        """
+        own = _options(ttl, fair, holder, max_hold, lock_delay)
+        every = _names(names)
+        return self._lock(self._native.multi(every, own), ", ".join(every))
+
+    def election(
+        self,
+        name: str,
+        *,
+        candidate: Optional[str] = None,
+        ttl: Optional[Duration] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+        look_every: Optional[Duration] = None,
+    ) -> E:
+        """Returns an election: one of the candidates leads.
+
+        :param candidate: How others reach this candidate, usually an address.
+        """
+        return self._election(
+            self._native.election(
+                name, candidate, maybe(ttl, "ttl"), maybe(max_hold, "max_hold"),
+                maybe(lock_delay, "lock_delay"), maybe(look_every, "look_every"),
+            ),
+            name,
+        )
+
+    def once(
+        self,
+        name: str,
+        every: Union[str, Duration],
+        *,
+        tz: Optional[str] = None,
+        ttl: Optional[Duration] = None,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> O:
+        """Returns a task that runs once in each period, on one of the callers: a decorator, and a context.
+
+        :param every: The period: ``"1d"``, ``"1h"``, ``"15m"``, ``"1mo"`` ..., or seconds, or a timedelta.
+        :param tz: The time zone of days, weeks and months, such as ``"Europe/Berlin"``. Default: UTC.
+        """
+        own = _options(ttl, False, holder, max_hold, lock_delay)
+        return self._once(self._native.once(name, _period(every), tz, own), name)
+
+    def namespace(self: _F, namespace: str) -> _F:
+        """Returns the same connection with all keys in a namespace: ``namespace:name``."""
+        return type(self)(self._native.set_text("namespace", namespace))
+
+
+def _options(
+    ttl: Optional[Duration],
+    fair: bool,
+    holder: Optional[str],
+    max_hold: Optional[Duration],
+    lock_delay: Optional[Duration],
+) -> _native.Options:
+    return (
+        maybe(ttl, "ttl"), fair, holder, maybe(max_hold, "max_hold"), maybe(lock_delay, "lock_delay")
+    )
+
+
+def _count(number: int, field: str) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 2**32:
+        raise _errors.invalid(field, f"{number!r} is not a number of permits from 1 up")
+    return number
+
+
+def _names(names: Iterable[str]) -> List[str]:
+    if isinstance(names, str):
+        raise _errors.invalid("names", f"{names!r} is one name; pass a list of names")
+    return list(names)
+
+
+def _period(every: Union[str, Duration]) -> str:
+    """The period as the engine reads it."""
+    if isinstance(every, str):
+        return every
+    length = seconds(every, "every")
+    if length < 1 or length != int(length):
+        raise _errors.invalid("every", f"{every!r} is not a whole number of seconds from 1 up")
+    return f"{int(length)}s"
