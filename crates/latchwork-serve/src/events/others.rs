@@ -1,6 +1,6 @@
 //! Looks at the store for what happens to locks that other processes hold, while somebody listens.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem::replace;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -34,7 +34,9 @@ struct State {
     is_looking: bool,
     /// The holds of this service. They are told by itself, at once.
     ours: HashSet<Id>,
-    ended: HashMap<Id, Moment>,
+    ended: HashSet<Id>,
+    /// The same, in the order of their ends.
+    in_order: VecDeque<(Moment, Id)>,
     seen: Option<Seen>,
 }
 
@@ -43,6 +45,19 @@ struct State {
 struct Seen {
     holds: HashMap<Id, String>,
     waiters: HashMap<String, usize>,
+}
+
+impl State {
+    /// Forgets the holds that ended long ago. Each release pays for as many as it finds.
+    fn forget(&mut self, now: Moment) {
+        while let Some((at, id)) = self.in_order.front() {
+            if now.since(*at) < REMEMBERED {
+                break;
+            }
+            self.ended.remove(id);
+            self.in_order.pop_front();
+        }
+    }
 }
 
 impl Others {
@@ -60,10 +75,9 @@ impl Others {
         let id = (key.as_str().to_owned(), token.to_string());
         let mut state = self.lock();
         state.ours.remove(&id);
-        state.ended.insert(id, now);
-        if state.ended.len() > 100_000 || !state.is_looking {
-            state.ended.retain(|_, at| now.since(*at) < REMEMBERED);
-        }
+        state.ended.insert(id.clone());
+        state.in_order.push_back((now, id));
+        state.forget(now);
     }
 
     /// Somebody listens: looks from now on, until nobody does.
@@ -76,7 +90,7 @@ impl Others {
     /// What has changed since the last look.
     fn changes(&self, locks: &[LockView], now: Moment) -> Vec<EventView> {
         let mut state = self.lock();
-        state.ended.retain(|_, at| now.since(*at) < REMEMBERED);
+        state.forget(now);
         let mut new = Seen::default();
         let mut changes = Vec::new();
         let before = state.seen.take();
@@ -84,7 +98,7 @@ impl Others {
             for holder in &lock.holders {
                 let token = holder.token.clone().unwrap_or_default();
                 let id = (lock.key.clone(), token.clone());
-                if state.ours.contains(&id) || state.ended.contains_key(&id) {
+                if state.ours.contains(&id) || state.ended.contains(&id) {
                     continue;
                 }
                 let is_new = before.as_ref().is_some_and(|seen| !seen.holds.contains_key(&id));
