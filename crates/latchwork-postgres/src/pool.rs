@@ -108,7 +108,7 @@ impl Pool {
                     Use::Renewals => *lock(&pool.renewals) = Some(lane.clone()),
                 }
             }
-            // First: whoever asks from now on must not get an answer of before.
+            // First, so that no later caller gets an earlier answer.
             *lock(&pool.pending[purpose as usize]) = None;
             let _ = tell.send(opened);
         });

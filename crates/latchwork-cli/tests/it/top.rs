@@ -66,7 +66,7 @@ fn top_shows_locks_as_they_come_and_go() {
         run.stderr.until("waiting for");
         run
     });
-    // Who waits, and in which order.
+    // The waiters, in their order.
     terminal.sees("the queue", |screen| {
         let text = screen.contents();
         let first = text.find("1 bob@web-2, waiting for ")?;

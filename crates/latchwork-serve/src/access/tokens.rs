@@ -122,7 +122,7 @@ impl Tokens {
         Self::read(&self.path)
     }
 
-    /// Who has this token. Takes the same time for every token of one length.
+    /// The owner of this token. Takes the same time for every token of one length.
     pub(crate) fn find(&self, token: &[u8]) -> Option<Arc<Principal>> {
         let given = hash(token);
         let mut found = 0_u32;

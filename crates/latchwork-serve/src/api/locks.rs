@@ -1,4 +1,4 @@
-//! Locks: taking one, and seeing who holds and who waits.
+//! Acquires locks, and shows their holders and waiters.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub(crate) struct LockList {
 
 /// Acquires a lock
 ///
-/// `409` with the kind `TimedOut` says that it was not free in time, by whom it is held and who waits.
+/// `409` with the kind `TimedOut` says that it was not free in time, and lists its holders and waiters.
 /// Cutting the connection of a waiting request withdraws it.
 #[utoipa::path(post, path = "/v1/locks/{name}", tag = "locks", request_body = OneLock,
     params(("name" = String, Path, description = "The name, percent-encoded"),

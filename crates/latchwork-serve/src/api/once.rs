@@ -46,7 +46,7 @@ pub(crate) struct BegunView {
     /// The hold, if it was begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     hold: Option<HoldView>,
-    /// Who has done it, or is at it.
+    /// The host that has done it, or is running it.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
     /// For how much longer it stays closed, or the quarantine lasts.
@@ -62,7 +62,7 @@ pub(crate) struct BegunView {
 pub(crate) struct ResetView {
     /// `opened`, `not_closed`, or `running`: a reset never ends a run.
     outcome: &'static str,
-    /// Who is at it.
+    /// The host that is running it.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
 }

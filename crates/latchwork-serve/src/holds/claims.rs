@@ -98,7 +98,7 @@ impl Claims {
             let entry = claims.get_mut(&of).filter(|entry| entry.number == number);
             match (entry, &ended) {
                 (Some(entry), Ok(Outcome::Hold(id))) => entry.hold = Some(*id),
-                // Whoever repeats it tries again.
+                // A repeated request tries again.
                 (Some(_), _) => drop(claims.remove(&of)),
                 (None, Ok(Outcome::Hold(id))) => {
                     drop(claims);

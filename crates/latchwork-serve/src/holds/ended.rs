@@ -1,4 +1,4 @@
-//! Holds that have ended, kept for a while: a client that asks again is told what became of its hold.
+//! Holds that have ended, kept for a while: a client that asks again learns how its hold ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Ending {
         }
     }
 
-    /// What a client is told that comes too late.
+    /// The answer to a client that comes too late.
     pub(crate) fn error(self, name: &str) -> ApiError {
         let gone = |kind, message: String| ApiError::new(StatusCode::GONE, kind, message).key(name);
         match self {

@@ -44,7 +44,7 @@ fn events_tell_of_locks_that_others_hold() {
     let service = Service::start(&[]);
     let mut events = Events::follow(&service.address, "/v1/events", &[]);
     events.until("hello");
-    // The first look has been made when a change is told, so there is one before.
+    // A change is reported only after the first look.
     let other =
         Running::start(service.store.latchwork(&["run", "warm", "--", "sh", "-c", "echo on; cat"]));
     other.stdout.next();
