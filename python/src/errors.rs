@@ -1,6 +1,6 @@
 //! Errors of the engine as exceptions of the package.
 
-use latchwork::{Error, ErrorKind, LostReason, NotHeld};
+use latchwork::{Error, ErrorKind, NotHeld};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -22,20 +22,9 @@ fn kind(kind: ErrorKind) -> &'static str {
     }
 }
 
-pub(crate) fn reason(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::Taken => "taken",
-        LostReason::SessionEnded => "session_ended",
-        LostReason::MaxHold => "max_hold",
-        LostReason::Forked => "forked",
-        _ => "other",
-    }
-}
-
 /// The exception of the package for an error.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
-    let lost = error.lost().map(|lost| reason(lost.reason));
+    let lost = error.lost().map(|lost| lost.reason.word());
     made(
         py,
         (
@@ -54,7 +43,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
 pub(crate) fn not_held(py: Python<'_>, why: NotHeld, key: &str) -> PyErr {
     let (kind, lost, hint) = match why {
         NotHeld::Lost(lost) => {
-            ("lost", Some(reason(lost.reason)), "stop working: another holder may have the lock")
+            ("lost", Some(lost.reason.word()), "stop working: another holder may have the lock")
         }
         _ => ("suspect", None, "wait until the store confirms the hold, then check again"),
     };

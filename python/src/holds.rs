@@ -137,7 +137,7 @@ impl Hold {
     fn loss(&self) -> Option<(&'static str, String)> {
         match self.lock().as_ref().map(Held::state) {
             Some(HoldState::Lost(lost)) => {
-                Some((crate::errors::reason(lost.reason), lost.to_string()))
+                Some((lost.reason.word(), lost.to_string()))
             }
             _ => None,
         }

@@ -10,7 +10,6 @@ use latchwork::{ForceReleased, Leader, Lost};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::errors::reason;
 use crate::holds::{Held, Hold};
 use crate::managers::{Manager, Shared};
 
@@ -55,7 +54,7 @@ impl Outcome {
             .into_any()
             .unbind(),
             Self::Lost(lost) => {
-                let said = lost.map(|lost| (reason(lost.reason), lost.to_string()));
+                let said = lost.map(|lost| (lost.reason.word(), lost.to_string()));
                 said.into_pyobject(py)?.into_any().unbind()
             }
             Self::Leader(leader) => {
@@ -154,13 +153,11 @@ fn view<'py>(py: Python<'py>, seen: &Snapshot) -> PyResult<Bound<'py, PyDict>> {
 
 fn party<'py>(py: Python<'py>, party: &Party) -> PyResult<Bound<'py, PyDict>> {
     let one = PyDict::new(py);
-    let (mode, permits) = match party.mode {
-        Mode::Exclusive => ("exclusive", None),
-        Mode::Read => ("read", None),
-        Mode::Write => ("write", None),
-        Mode::Permits { take, .. } => ("permits", Some(take)),
+    let permits = match party.mode {
+        Mode::Permits { take, .. } => Some(take),
+        _ => None,
     };
-    one.set_item("mode", mode)?;
+    one.set_item("mode", party.mode.word())?;
     one.set_item("permits", permits)?;
     one.set_item("holder", &*party.holder.text)?;
     one.set_item(

@@ -19,7 +19,7 @@ use crate::api::holds::HoldView;
 use crate::api::views::{LockView, millis};
 use crate::events::hub::{EventView, Hub};
 use crate::events::listeners::Listeners;
-use crate::events::observer::{Loss, reason_word};
+use crate::events::observer::Loss;
 use crate::events::others::Others;
 use crate::holds::claims::{Claims, Outcome};
 use crate::holds::ended::Ending;
@@ -155,7 +155,7 @@ impl Service {
         Some(Arc::new(Principal::local(rights)))
     }
 
-    /// Who has this token.
+    /// The owner of this token.
     pub(crate) fn principal(&self, token: &[u8]) -> Option<Arc<Principal>> {
         let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
         access.tokens.as_ref()?.find(token)
@@ -362,7 +362,7 @@ impl Service {
         }
         let hold = self.registry.take(id, owner)?;
         self.told_end(&hold, Ending::Released);
-        let name = self.first_name(&hold);
+        let name = hold.name(&self.names);
         // The release goes on if the client has gone.
         let released = crate::time::spawn(hold.held.release()).await;
         self.released(released, &name)
@@ -382,15 +382,10 @@ impl Service {
         }
         let hold = self.registry.take(id, owner)?;
         self.told_end(&hold, Ending::Released);
-        let name = self.first_name(&hold);
+        let name = hold.name(&self.names);
         let Held::Task(run) = hold.held else { return Err(ApiError::no_hold()) };
         let released = crate::time::spawn(run.succeed()).await;
         self.released(released, &name)
-    }
-
-    fn first_name(&self, hold: &Hold) -> String {
-        let first = hold.held.locks().next();
-        first.map(|(key, _)| self.names.name_of(key.as_str())).unwrap_or_default()
     }
 
     fn released(
@@ -403,7 +398,7 @@ impl Service {
             Ok(Err(error)) => {
                 let refused = ApiError::of(&error, Some(name));
                 Err(match error.lost() {
-                    Some(lost) => refused.reason(reason_word(lost.reason)),
+                    Some(lost) => refused.reason(lost.reason.word()),
                     None => refused,
                 })
             }
@@ -476,7 +471,7 @@ impl Service {
     }
 
     fn lost(&self, loss: &Loss) {
-        let reason = reason_word(loss.reason);
+        let reason = loss.reason.word();
         if let Some(hold) = self.registry.lost(&loss.key, loss.token, reason) {
             tracing::warn!(name = self.names.name_of(loss.key.as_str()), token = %loss.token, reason, "a hold was lost");
             self.told_end(&hold, Ending::Lost(reason));

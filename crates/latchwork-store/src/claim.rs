@@ -139,6 +139,16 @@ impl Mode {
         matches!(self, Mode::Exclusive | Mode::Write)
     }
 
+    /// Returns the mode as one word: `exclusive`, `read`, `write` or `permits`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "exclusive",
+            Mode::Read => "read",
+            Mode::Write => "write",
+            Mode::Permits { .. } => "permits",
+        }
+    }
+
     /// Returns the kind of lock that a claim of this mode makes of its key (B12).
     pub const fn shape(self) -> Shape {
         match self {

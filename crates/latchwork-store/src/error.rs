@@ -298,6 +298,19 @@ pub enum LostReason {
     Forked,
 }
 
+impl LostReason {
+    /// Returns the reason as one word, the same as its form in JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::SessionEnded => "session_ended",
+            Self::MaxHold => "max_hold",
+            Self::Forked => "forked",
+        }
+    }
+}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {

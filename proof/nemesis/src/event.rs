@@ -331,10 +331,8 @@ impl Event {
 
 fn mode_text(mode: Mode) -> String {
     match mode {
-        Mode::Exclusive => "exclusive".into(),
-        Mode::Read => "read".into(),
-        Mode::Write => "write".into(),
-        Mode::Permits { take, of } => format!("permits:{take}/{of}"),
+        Mode::Permits { take, of } => format!("{}:{take}/{of}", mode.word()),
+        _ => mode.word().into(),
     }
 }
 

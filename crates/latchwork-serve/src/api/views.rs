@@ -22,13 +22,13 @@ pub(crate) struct LockView {
     pub(crate) permits: Option<u32>,
     /// The last token that was given; a decimal number as text, because it exceeds 2^53.
     pub(crate) token: Option<String>,
-    /// Who holds it.
+    /// Its holders.
     pub(crate) holders: Vec<PartyView>,
-    /// Who waits for it, in the order of the queue if there is one.
+    /// Its waiters, in the order of the queue if there is one.
     pub(crate) waiters: Vec<PartyView>,
     /// For how much longer it stays closed after a release (a task that is done for its period).
     pub(crate) linger_ms: Option<u64>,
-    /// Who closed it.
+    /// The holder that closed it.
     pub(crate) closed_by: Option<String>,
     /// Remarks for people.
     pub(crate) notes: Vec<String>,
@@ -59,23 +59,16 @@ pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The word for a mode, and its number of permits.
-pub(crate) fn mode_word(mode: Mode) -> (&'static str, Option<u32>) {
-    match mode {
-        Mode::Exclusive => ("exclusive", None),
-        Mode::Read => ("read", None),
-        Mode::Write => ("write", None),
-        Mode::Permits { take, .. } => ("permits", Some(take)),
-    }
-}
-
 impl From<&Party> for PartyView {
     fn from(party: &Party) -> Self {
-        let (mode, permits) = mode_word(party.mode);
+        let permits = match party.mode {
+            Mode::Permits { take, .. } => Some(take),
+            _ => None,
+        };
         Self {
             holder: party.holder.text.to_string(),
             candidate: party.holder.candidate.as_deref().map(str::to_owned),
-            mode,
+            mode: party.mode.word(),
             permits,
             token: party.token.map(|grant| FencingToken::from_grant(grant).to_string()),
             age_ms: party.age.map(millis),

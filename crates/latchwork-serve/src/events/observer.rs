@@ -25,17 +25,6 @@ pub(crate) struct Ear {
     pub(crate) losses: UnboundedSender<Loss>,
 }
 
-/// The word for a reason of a loss.
-pub(crate) fn reason_word(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::Taken => "taken",
-        LostReason::SessionEnded => "session_ended",
-        LostReason::MaxHold => "max_hold",
-        _ => "lost",
-    }
-}
-
 impl Ear {
     fn event(&self, event: &'static str, key: &Key) -> EventView {
         EventView::new(event, self.names.name_of(key.as_str()))

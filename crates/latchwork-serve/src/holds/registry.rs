@@ -16,7 +16,6 @@ use super::validity::{keep_until, valid_for};
 use crate::api::error::ApiError;
 use crate::api::holds::{HoldView, PeriodView, TokenView};
 use crate::api::views::millis;
-use crate::events::observer::reason_word;
 use crate::names::Names;
 
 /// How many locks and waiting requests one token may have.
@@ -36,6 +35,14 @@ pub(crate) struct Hold {
     /// When the service lets go of it: never before its client has stopped relying on it.
     end: Moment,
     pub(crate) since: Moment,
+}
+
+impl Hold {
+    /// The name of its first lock.
+    pub(crate) fn name(&self, names: &Names) -> String {
+        let first = self.held.locks().next();
+        first.map(|(key, _)| names.name_of(key.as_str())).unwrap_or_default()
+    }
 }
 
 /// Keeps the holds.
@@ -99,15 +106,13 @@ impl State {
     fn bury(&mut self, now: Moment, id: HoldId, ending: Ending, names: &Names) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.by_end.remove(&(hold.end, id));
-        let mut name = None;
         let mut locks = 0;
         for (key, token) in hold.held.locks() {
             self.by_lock.remove(&(key.clone(), token));
-            name.get_or_insert_with(|| names.name_of(key.as_str()));
             locks += 1;
         }
         self.count(&hold.owner.clone(), |counts| counts.locks -= locks);
-        let name = name.unwrap_or_default().into();
+        let name = hold.name(names).into();
         self.ended.add(now, id, Epitaph { owner: hold.owner.clone(), name, ending });
         Some(hold)
     }
@@ -221,7 +226,7 @@ impl Registry {
             return Err(state.missing(id, owner));
         };
         let over = match hold.held.state() {
-            HoldState::Lost(lost) => Some(Ending::Lost(reason_word(lost.reason))),
+            HoldState::Lost(lost) => Some(Ending::Lost(lost.reason.word())),
             _ if now >= hold.end => Some(Ending::NotRenewed),
             HoldState::Suspect if renew => {
                 return Err(ApiError::new(
@@ -235,9 +240,8 @@ impl Registry {
         };
         if let Some(ending) = over {
             // It is taken out, and told, by the one who watches the ends.
-            let name = hold.held.locks().next().map(|(key, _)| self.names.name_of(key.as_str()));
             self.sooner.notify_one();
-            return Err(ending.error(&name.unwrap_or_default()));
+            return Err(ending.error(&hold.name(&self.names)));
         }
         if renew {
             if is_closing {
@@ -307,8 +311,7 @@ impl Registry {
         };
         if now >= hold.end {
             self.sooner.notify_one();
-            let name = hold.held.locks().next().map(|(key, _)| self.names.name_of(key.as_str()));
-            return Err(Ending::NotRenewed.error(&name.unwrap_or_default()));
+            return Err(Ending::NotRenewed.error(&hold.name(&self.names)));
         }
         let hold = state.bury(now, id, Ending::Released, &self.names);
         drop(state);
@@ -348,7 +351,7 @@ impl Registry {
         let now = self.clock.now();
         let mut state = self.lock();
         let HoldState::Lost(lost) = state.holds.get(&id)?.held.state() else { return None };
-        let reason = reason_word(lost.reason);
+        let reason = lost.reason.word();
         state.bury(now, id, Ending::Lost(reason), &self.names).map(|hold| (hold, reason))
     }
 

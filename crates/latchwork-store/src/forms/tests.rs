@@ -133,6 +133,7 @@ fn the_end_of_a_hold_has_its_form() {
         (LostReason::Forked, "forked"),
     ] {
         is_written(reason, &format!("{word:?}"));
+        assert_eq!(reason.word(), word);
         let lost = format!(r#"{{"reason":"{word}","at_ns":"9007199254740993"}}"#);
         is_written(Lost::new(reason, at), &lost);
         is_written(NotHeld::Lost(Lost::new(reason, at)), &format!(r#"{{"lost":{lost}}}"#));

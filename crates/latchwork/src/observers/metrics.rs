@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::rules::observe::{Event, Observer};
-use latchwork_store::{Key, LostReason};
+use latchwork_store::Key;
 use metrics::{
     Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
@@ -195,7 +195,7 @@ impl Observer for Metrics {
             }
             Event::Lost { key, lost, held, .. } => {
                 self.ended(key, held);
-                let labels = self.with(key, "reason", reason(lost.reason));
+                let labels = self.with(key, "reason", lost.reason.word());
                 counter!("latchwork_lost_total", labels).increment(1);
             }
             Event::Released { key, held, .. } => self.ended(key, held),
@@ -209,16 +209,6 @@ impl Observer for Metrics {
                 self.count("latchwork_release_failures_total", key);
             }
         }
-    }
-}
-
-fn reason(reason: LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::Taken => "taken",
-        LostReason::SessionEnded => "session_ended",
-        LostReason::MaxHold => "max_hold",
-        _ => "other",
     }
 }
 

@@ -11,7 +11,7 @@ use latchwork::store::clock::boot_time;
 use latchwork::{ErrorKind, Guard, LockManager, NotHeld};
 
 use super::Shop;
-use super::watch::{of_a_task, reason};
+use super::watch::of_a_task;
 use super::wish::{Held, Kind, Wish};
 use crate::event::{Answer, How, What};
 use crate::luck::Luck;
@@ -178,7 +178,7 @@ impl Tasker {
             let Lost { reason: why, at: since, .. } = lost;
             for (attempt, guard) in each(attempts, held.guards()) {
                 // Of several locks the loss of one is the loss of all.
-                self.note(What::Lost { attempt, since, reason: reason(why).into() });
+                self.note(What::Lost { attempt, since, reason: why.word().into() });
                 // What a holder does that was stopped between its check and its write.
                 self.write(attempt, guard).await?;
             }

@@ -64,21 +64,9 @@ impl Observer for Watch {
             Event::RenewFailed { key, .. } => (key, "renew_failed"),
             Event::Suspect { key, .. } => (key, "suspect"),
             Event::ReleaseFailed { key, .. } => (key, "release_failed"),
-            Event::Lost { key, lost, .. } => (key, reason(lost.reason)),
+            Event::Lost { key, lost, .. } => (key, lost.reason.word()),
             _ => return,
         };
         self.log.note(None, What::Alarm { key: name(key), kind: kind.into() });
-    }
-}
-
-/// The word for why a hold was lost.
-pub(crate) fn reason(reason: latchwork::LostReason) -> &'static str {
-    use latchwork::LostReason;
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::Taken => "taken",
-        LostReason::SessionEnded => "session_ended",
-        LostReason::MaxHold => "max_hold",
-        _ => "lost",
     }
 }
