@@ -26,6 +26,7 @@
 mod sqlx;
 mod tokio_postgres;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 pub use latchwork_store::CheckError;
@@ -103,7 +104,9 @@ pub async fn fence<T: Transaction>(
     transaction: &mut T,
     guard: &(impl Held + Sync),
 ) -> Result<(), CheckError<T::Error>> {
-    Fence::default().check_guard(transaction, guard).await
+    // Its statements are text: they are put together once.
+    static USUAL: LazyLock<Fence> = LazyLock::new(Fence::default);
+    USUAL.check_guard(transaction, guard).await
 }
 
 impl Fence {
