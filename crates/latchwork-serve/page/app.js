@@ -46,6 +46,8 @@ async function read(signal) {
   return last;
 }
 
+const readAgain = (name) => api.get(api.path(name)).then(locks.readOne, failed);
+
 const KEPT = 4_000;
 
 async function run() {
@@ -61,20 +63,17 @@ async function run() {
       let last = await read(signal);
       // What happened before belongs to the past only.
       const from = knows ? last : Math.max(0, last - KEPT);
-      let seen = from;
       live('live', 'live');
       notice('');
       await api.follow(from, (type, data) => {
         pause = 500;
         if (type === 'reset') {
-          seen = last;
           read(signal).then((next) => { last = next; }, failed);
         }
         if (typeof data.id !== 'number') return;
         history.hear(data);
         if (data.event === 'closing') notice('The service is stopping; this page connects again by itself.');
         if (data.name && data.id > last) locks.hear(data);
-        seen = Math.max(seen, data.id);
       }, signal);
       knows = true;
     } catch (error) {
@@ -156,7 +155,7 @@ function route() {
     detail.show(name);
     if (name !== null) {
       table.select(name, true);
-      api.get(api.path(name)).then(locks.readOne, failed);
+      readAgain(name);
       $('detail').focus({ preventScroll: true });
       say(`${plain(name)} is open`);
     } else if (before !== null) $('table').focus({ preventScroll: true });
@@ -176,7 +175,7 @@ function release(name) {
     notice('');
     say(text);
     toast(text);
-    api.get(api.path(name)).then(locks.readOne, failed);
+    readAgain(name);
   });
 }
 
@@ -217,13 +216,13 @@ document.addEventListener('visibilitychange', () => { if (!document.hidden) { ta
 detail.start({ release, close: closeDetail, isAdmin });
 table.start((name) => go(`#/locks/${encodeURIComponent(name)}`), (name) => {
   // A lock that is open follows the selection.
-  if (detail.shownName() !== null && detail.shownName() !== name) history_replace(name);
+  if (detail.shownName() !== null && detail.shownName() !== name) showInPlace(name);
 });
 
-function history_replace(name) {
+function showInPlace(name) {
   window.history.replaceState(null, '', `#/locks/${encodeURIComponent(name)}`);
   detail.show(name);
-  api.get(api.path(name)).then(locks.readOne, failed);
+  readAgain(name);
 }
 
 route();
