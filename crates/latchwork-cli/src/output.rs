@@ -79,12 +79,6 @@ impl Output {
         self.verbose
     }
 
-    /// Whether programs read what is printed.
-    #[cfg(feature = "top")]
-    pub(crate) fn is_json(&self) -> bool {
-        self.json
-    }
-
     /// An error of the library.
     pub(crate) fn error(&self, error: &Error) {
         self.fail(&format!("{:?}", error.kind()), &error.to_string());

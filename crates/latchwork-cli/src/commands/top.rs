@@ -58,7 +58,7 @@ pub(crate) async fn run(args: &TopArgs, place: &Place) -> Result<u8, Error> {
 
 /// Why nothing can be drawn here.
 fn unfit(place: &Place) -> Option<&'static str> {
-    if place.output.is_json() {
+    if place.output.json {
         return Some("`top` prints no JSON; use `latchwork --json ls --watch`");
     }
     if !io::stdout().is_terminal() {

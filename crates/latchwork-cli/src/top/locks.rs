@@ -99,7 +99,7 @@ impl Column {
     fn compare(self, a: &Lock, b: &Lock) -> Ordering {
         let (one, other) = (&a.seen, &b.seen);
         match self {
-            Self::Name => Ordering::Equal,
+            Self::Name => one.key.cmp(&other.key),
             Self::Kind => cells::kind(one).cmp(&cells::kind(other)),
             Self::Holder => holder_text(one).cmp(holder_text(other)),
             // Both are as of the same reading, or of one that is newer by less than a screen shows.
@@ -175,14 +175,12 @@ impl Locks {
                     .any(|text| text.to_lowercase().contains(&wanted))
         };
         let mut shown: Vec<_> = (0..all.len()).filter(|&at| is_wanted(&all[at].seen)).collect();
-        let is_down = sort.descends() != self.is_reversed;
+        let is_down = self.is_down();
         shown.sort_by(|&a, &b| {
             let (a, b) = (&all[a], &all[b]);
             let order = sort.compare(a, b);
             let order = if is_down { order.reverse() } else { order };
-            let names = a.seen.key.cmp(&b.seen.key);
-            let by_name_down = sort == Column::Name && is_down;
-            order.then(if by_name_down { names.reverse() } else { names })
+            order.then_with(|| a.seen.key.cmp(&b.seen.key))
         });
         self.shown = shown;
     }
@@ -216,9 +214,9 @@ impl Locks {
         self.arrange();
     }
 
-    /// The column that sorts, and whether its order is reversed.
-    pub(crate) fn sort(&self) -> (Column, bool) {
-        (self.sort, self.is_reversed)
+    /// The column that sorts.
+    pub(crate) fn sort(&self) -> Column {
+        self.sort
     }
 
     /// Sorts by a column; the other way round if it sorts already.

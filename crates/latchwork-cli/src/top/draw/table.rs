@@ -91,13 +91,10 @@ fn widths(rows: &[&Lock], room: usize) -> Widths {
 }
 
 fn head(view: &View, widths: &Widths, width: u16) -> String {
-    let title = |column: Column| {
-        let (sort, _) = view.locks.sort();
-        match (sort == column, view.locks.is_down()) {
-            (true, true) => format!("{} ▼", column.title()),
-            (true, false) => format!("{} ▲", column.title()),
-            _ => column.title().to_owned(),
-        }
+    let title = |column: Column| match (view.locks.sort() == column, view.locks.is_down()) {
+        (true, true) => format!("{} ▼", column.title()),
+        (true, false) => format!("{} ▲", column.title()),
+        _ => column.title().to_owned(),
     };
     let mut text = String::new();
     let mut add = |column: Column, width: usize, is_right: bool| {
