@@ -136,9 +136,7 @@ impl Hold {
     #[getter]
     fn loss(&self) -> Option<(&'static str, String)> {
         match self.lock().as_ref().map(Held::state) {
-            Some(HoldState::Lost(lost)) => {
-                Some((lost.reason.word(), lost.to_string()))
-            }
+            Some(HoldState::Lost(lost)) => Some((lost.reason.word(), lost.to_string())),
             _ => None,
         }
     }

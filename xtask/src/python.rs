@@ -87,13 +87,12 @@ fn bare(wheel: &Path) -> Result<(), String> {
     ran(Command::new(&python).args(["-m", "latchwork", "--version"]))
 }
 
-/// Formatting and lints of the native half, which is no member of the workspace.
+/// Lints of the native half, which is no member of the workspace.
 fn lints() -> Result<(), String> {
     let manifest = manifest();
     let manifest = manifest.to_string_lossy();
     let target = target();
     let target = target.to_string_lossy();
-    ran(cargo_command().args(["fmt", "--check", "--manifest-path", &manifest]))?;
     let clippy = ["clippy", "--quiet", "--manifest-path", &manifest];
     ran(cargo_command().args(clippy).args(["--target-dir", &target, "--", "-D", "warnings"]))
 }

@@ -48,7 +48,12 @@ const FIX: &[Stage] = &[
         &[],
     ),
     ("format", &["fmt", "--all"], &[]),
+    ("format of python", &["fmt", "--manifest-path", "python/Cargo.toml"], &[]),
 ];
+
+/// The native half of the Python package is no member of the workspace.
+const FORMAT_PYTHON: Stage =
+    ("format of python", &["fmt", "--check", "--manifest-path", "python/Cargo.toml"], &[]);
 
 pub(crate) fn check() -> Result<(), String> {
     crate::mutations::page(false)?;
@@ -56,7 +61,7 @@ pub(crate) fn check() -> Result<(), String> {
     crate::picture::draw(false)?;
     crate::recipes::pages(false)?;
     crate::words::check()?;
-    run(&[FORMAT, LINTS, DOCS]).map(drop)
+    run(&[FORMAT, FORMAT_PYTHON, LINTS, DOCS]).map(drop)
 }
 
 pub(crate) fn fix() -> Result<(), String> {
@@ -80,7 +85,10 @@ pub(crate) fn test() -> Result<(), String> {
         crate::recipes::pages(false)?;
         crate::words::check()
     })?;
-    timed(&mut table, "format", || cargo(FORMAT.0, FORMAT.1, FORMAT.2))?;
+    timed(&mut table, "format", || {
+        cargo(FORMAT.0, FORMAT.1, FORMAT.2)?;
+        cargo(FORMAT_PYTHON.0, FORMAT_PYTHON.1, FORMAT_PYTHON.2)
+    })?;
     let binaries = timed(&mut table, "build and lints", crate::trials::build)?;
     let logs = root().join("target").join("trials");
     let (tests, beside) = std::thread::scope(|scope| {
