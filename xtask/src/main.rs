@@ -47,6 +47,8 @@ cargo xtask COMMAND
   release --dry-run  tries a release up to the publishing; docs/releasing.md
                      has the rest
   trials             writes the list of all trials anew, from the last run
+  simulate [...]     runs the engine on a paused clock, a seed for each run;
+                     `simulate --help` tells of --seeds, --seed and --planted
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
 ";
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Some("wheel") => python::wheel(),
         Some("release") => release::run(&rest),
         Some("trials") => trials::names::write(),
+        Some("simulate") => stages::simulate(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

@@ -208,6 +208,15 @@ pub(crate) fn etcd(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// Runs the simulation as fast as it goes.
+pub(crate) fn simulate(args: &[String]) -> Result<(), String> {
+    let run = ["run", "--release", "--quiet", "--package", "latchwork-simulate", "--"];
+    let args: Vec<&str> = run.into_iter().chain(args.iter().map(String::as_str)).collect();
+    let status = cargo_command().args(args).status();
+    let status = status.map_err(|e| format!("simulate: cannot run cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("simulate: {status}")) }
+}
+
 pub(crate) fn stubs() -> Result<(), String> {
     let etcd = "crates/latchwork-etcd";
     let (proto, out) = (format!("{etcd}/proto/etcd.proto"), format!("{etcd}/src/proto"));

@@ -201,6 +201,7 @@ impl Shared {
                 }));
                 asked = asked.max(seen.marks.len());
                 tokio::select! {
+                    biased;
                     landed = flight.land(), if !flight.is_empty() => {
                         let landed = landed.unwrap_or_default();
                         woken += landed.iter().filter(|(_, wake)| wake.is_ok()).count();
@@ -211,6 +212,7 @@ impl Shared {
             standing.woken.store(true, Ordering::SeqCst);
         };
         tokio::select! {
+            biased;
             () = woken => {}
             () = pause => {}
         }

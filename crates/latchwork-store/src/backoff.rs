@@ -11,6 +11,10 @@ use std::time::Duration;
 /// Panics if the operating system has no random numbers to give: a claim without a unique name
 /// could free another's lock.
 pub fn random_u128() -> u128 {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(drawn) = crate::testing::SeededRandom::draw() {
+        return drawn;
+    }
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
     u128::from_le_bytes(bytes)

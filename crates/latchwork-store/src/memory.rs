@@ -11,9 +11,9 @@
 //!    between the answer and `wait` finds the seat and stays there (B7).
 //! 4. A record that holds nothing is dropped; its token lives on in a single number (B8).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ static NAMED: LazyLock<Mutex<Named>> = LazyLock::new(Mutex::default);
 
 struct Store {
     tables: [Mutex<Table>; TABLES],
-    hasher: RandomState,
+    /// The same in each run, so that a simulation repeats: a key's table decides its first token.
+    hasher: BuildHasherDefault<DefaultHasher>,
 }
 
 impl Store {
@@ -71,7 +72,10 @@ impl Store {
                 crowded: 64,
             })
         };
-        Arc::new(Self { tables: std::array::from_fn(|_| table()), hasher: RandomState::new() })
+        Arc::new(Self {
+            tables: std::array::from_fn(|_| table()),
+            hasher: BuildHasherDefault::default(),
+        })
     }
 
     fn table(&self, key: &Key) -> MutexGuard<'_, Table> {
@@ -93,8 +97,8 @@ struct Table {
 #[derive(Default)]
 struct Entry {
     record: Record,
-    /// The wake-ups, one for each claim in the queue.
-    seats: HashMap<ClaimId, Arc<Notify>>,
+    /// The wake-ups, one for each claim in the queue. In order, so that a simulation repeats.
+    seats: BTreeMap<ClaimId, Arc<Notify>>,
 }
 
 impl MemoryBackend {
@@ -182,7 +186,15 @@ impl Entry {
             return Vec::new();
         }
         let line: HashSet<ClaimId> = self.record.line.iter().map(|w| w.id).collect();
-        self.seats.extract_if(|id, _| !line.contains(id)).map(|(_, seat)| seat).collect()
+        let mut gone = Vec::new();
+        self.seats.retain(|id, seat| {
+            let stays = line.contains(id);
+            if !stays {
+                gone.push(seat.clone());
+            }
+            stays
+        });
+        gone
     }
 }
 

@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_methods, reason = "wraps the paused time of tokio for tests")]
 
 mod pass_on;
+mod seeded;
 pub mod stalls;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::claim::{Claim, ClaimId, Mode, Order, Stamp};
 use crate::clock::{Clock, Moment, Sleep, Steps};
 use crate::io::Io;
 use crate::key::Key;
+pub use seeded::SeededRandom;
 
 /// A [`Clock`] over tokio's own time, which a test can pause and make jump.
 #[derive(Debug)]

@@ -442,6 +442,7 @@ impl Lease {
             }
             let end = self.lock().next_end();
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = clock.sleep_until(end) => {}
                 () = stepped => {}

@@ -218,6 +218,7 @@ impl Watchdog {
                     yield_now().await;
                 }
                 tokio::select! {
+                    biased;
                     () = io.clock().sleep_until(next) => {}
                     () = news.notified() => {}
                     // Without a lease in care nobody minds.

@@ -173,6 +173,7 @@ impl MultiLock {
                 }
             };
             tokio::select! {
+                biased;
                 guard = acquire => {
                     let guard = guard?;
                     guard.suspend_max_hold();

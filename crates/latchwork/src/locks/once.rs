@@ -226,6 +226,7 @@ impl Once {
                 }
             };
             tokio::select! {
+                biased;
                 () = engine.io.sleep(pause) => {}
                 () = engine.closed() => {}
             }

@@ -9,7 +9,7 @@
 //!
 //! A release is not undone but carried out: Latchwork's thread polls it to its end.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
@@ -307,7 +307,7 @@ where
 /// The calls of a manager that have not ended at their first poll.
 pub(crate) struct Calls {
     io: Io,
-    seats: Mutex<HashMap<u64, Weak<dyn Seen>>>,
+    seats: Mutex<BTreeMap<u64, Weak<dyn Seen>>>,
     last: AtomicU64,
     /// They are looked at until none is woken any more.
     looking: AtomicBool,
@@ -325,7 +325,7 @@ impl Calls {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<dyn Seen>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<dyn Seen>>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

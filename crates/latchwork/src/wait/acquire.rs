@@ -417,6 +417,7 @@ impl<'a> Pending<'a> {
         let claim = self.for_store();
         let wait = async {
             tokio::select! {
+                biased;
                 wake = listening(engine.doorbell.as_ref(), engine.backend.wait(&claim, blocked)) => wake,
                 () = engine.closed() => Ok(Wake::Look),
             }

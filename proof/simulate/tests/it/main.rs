@@ -1,0 +1,4 @@
+//! Trials of the simulation: seeds pass, runs repeat, and planted bugs are found.
+
+mod planted;
+mod seeds;
