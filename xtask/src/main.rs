@@ -31,6 +31,8 @@ cargo xtask COMMAND
   check              formatting, lints, docs; only reads
   fix                formats and applies what the lints can mend; writes
   setup              installs what the tests need and is not there
+  kube-apiserver     builds the API server of Kubernetes that the tests use, unless
+                     it was built before
   bench [NAME...]    measures; without a name lists what can be measured, `all`
                      measures everything; `bench --help` tells of --short,
                      --record, --out and --svg
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Some("check") => stages::check(),
         Some("fix") => stages::fix(),
         Some("setup") => setup::run(),
+        Some("kube-apiserver") => setup::kube_apiserver(),
         Some("bench") => stages::bench(&rest),
         Some("etcd") => stages::etcd(&rest),
         Some("stubs") => stages::stubs(),

@@ -69,6 +69,14 @@ pub(crate) fn run() -> Result<(), String> {
     })
 }
 
+/// Builds the API server of Kubernetes from the Go module proxy, unless that was done before.
+pub(crate) fn kube_apiserver() -> Result<(), String> {
+    let script = crate::stages::root().join("proof/services/kube-apiserver/build");
+    let status = Command::new("sh").arg(&script).status();
+    let status = status.map_err(|e| format!("{}: {e}", script.display()))?;
+    if status.success() { Ok(()) } else { Err("kube-apiserver was not built".into()) }
+}
+
 fn missing() -> Vec<&'static str> {
     NEEDED.iter().filter(|(need, _)| !is_there(*need)).map(|(_, package)| *package).collect()
 }

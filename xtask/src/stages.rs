@@ -28,6 +28,8 @@ const DOCS: Stage = (
 
 /// What is compiled while the tests wait.
 const BESIDE: &[Stage] = &[
+    // The first: the tests that need it wait for it.
+    ("kube-apiserver", &["xtask", "kube-apiserver"], &[]),
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
     (

@@ -57,7 +57,7 @@ pub(crate) fn make(folder: &Path) -> Result<Certificates> {
     })
 }
 
-fn openssl(args: &[&str]) -> Result<()> {
+pub(crate) fn openssl(args: &[&str]) -> Result<()> {
     let output = Command::new("openssl")
         .args(args)
         .output()

@@ -11,6 +11,7 @@
 mod clock;
 mod cluster;
 mod etcd;
+mod kubernetes;
 mod postgres;
 mod proxy;
 mod redis;

@@ -1,0 +1,233 @@
+//! A Kubernetes API server over an etcd server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::folder::Folder;
+use crate::port::{Port, despite_collisions};
+use crate::process::{Process, is_a_process, log_tail};
+use crate::tls::openssl;
+use crate::wait::{LIMIT, until};
+use crate::{Error, EtcdOptions, EtcdServer, Result};
+
+/// The token of a user that may do everything.
+pub const ADMIN: &str = "token-of-the-administrator";
+
+/// A kube-apiserver over an etcd server of its own, without any controller. Dropping it kills both.
+///
+/// Its process is that of the API server; [`etcd`](Self::etcd) is the other one.
+#[derive(Debug)]
+pub struct KubernetesServer {
+    process: Process,
+    etcd: EtcdServer,
+    program: PathBuf,
+    args: Vec<String>,
+    port: Port,
+    // Last: it is removed when the process is gone.
+    folder: Folder,
+}
+
+is_a_process!(KubernetesServer);
+
+impl KubernetesServer {
+    /// Starts both servers and waits until the API server is ready. If there is no kube-apiserver yet, it is
+    /// built first, which takes minutes.
+    ///
+    /// # Errors
+    ///
+    /// If one does not become ready, or cannot be built; the text says why.
+    pub fn start() -> Result<Self> {
+        let program = program("kube-apiserver")?;
+        let etcd = EtcdServer::start(&EtcdOptions::new())?;
+        let folder = Folder::new()?;
+        let path = folder.path();
+        let key = path.join("sa.key").to_string_lossy().into_owned();
+        let public = path.join("sa.pub").to_string_lossy().into_owned();
+        openssl(&["genrsa", "-out", &key, "2048"])?;
+        openssl(&["rsa", "-in", &key, "-pubout", "-out", &public])?;
+        let tokens = path.join("tokens.csv");
+        fs::write(&tokens, format!("{ADMIN},admin,1,\"system:masters\"\n"))?;
+        let common: Vec<String> = [
+            ("etcd-servers", &*format!("http://127.0.0.1:{}", etcd.port())),
+            ("bind-address", "127.0.0.1"),
+            ("cert-dir", &path.join("certificates").to_string_lossy()),
+            ("service-account-issuer", "https://kubernetes.default.svc"),
+            ("service-account-key-file", &public),
+            ("service-account-signing-key-file", &key),
+            ("token-auth-file", &tokens.to_string_lossy()),
+            ("authorization-mode", "RBAC"),
+            ("service-cluster-ip-range", "10.0.0.0/24"),
+            ("endpoint-reconciler-type", "none"),
+            // There is no controller that would give each namespace its account.
+            ("disable-admission-plugins", "ServiceAccount"),
+        ]
+        .map(|(name, value)| format!("--{name}={value}"))
+        .into();
+        let (process, args, port) = despite_collisions(|| {
+            let port = Port::reserve()?;
+            let mut args = common.clone();
+            args.push(format!("--secure-port={}", port.number()));
+            let mut process = spawn(&program, &args, path)?;
+            await_ready(&mut process, port.number(), path)?;
+            Ok((process, args, port))
+        })?;
+        Ok(Self { process, etcd, program, args, port, folder })
+    }
+
+    /// The port of the API server, which speaks TLS.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The etcd server under it.
+    pub fn etcd(&mut self) -> &mut EtcdServer {
+        &mut self.etcd
+    }
+
+    /// The folder with its `log`.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Kills the API server if it runs, and starts it again.
+    ///
+    /// # Errors
+    ///
+    /// If it does not become ready.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill();
+        self.process = spawn(&self.program, &self.args, self.folder.path())?;
+        self.await_ready()
+    }
+
+    /// Waits until the API server is ready.
+    ///
+    /// # Errors
+    ///
+    /// If it does not become ready; the text has the end of its log.
+    pub fn await_ready(&mut self) -> Result<()> {
+        await_ready(&mut self.process, self.port.number(), self.folder.path())
+    }
+
+    /// Writes a kubeconfig for the user of a token, and the server at this port: that of the server, or of a
+    /// proxy before it. Its one context is called `test`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn kubeconfig(&self, name: &str, token: &str, port: u16) -> Result<PathBuf> {
+        let path = self.folder.path().join(format!("{name}.kubeconfig"));
+        let authority = self.folder.path().join("certificates/apiserver.crt");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+             clusters:\n- name: test\n  cluster:\n    server: https://127.0.0.1:{port}\n    certificate-authority: {}\n\
+             users:\n- name: test\n  user:\n    token: {token}\n\
+             contexts:\n- name: test\n  context:\n    cluster: test\n    user: test\n",
+            authority.display()
+        );
+        // A reader sees the old file or the new one.
+        let new = path.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(&new, &path)?;
+        Ok(path)
+    }
+
+    /// The address for Latchwork of a namespace, as the administrator.
+    ///
+    /// # Errors
+    ///
+    /// If the kubeconfig cannot be written.
+    pub fn url(&self, namespace: &str) -> Result<String> {
+        let file = self.kubeconfig("admin", ADMIN, self.port())?;
+        Ok(format!("k8s://test/{namespace}?kubeconfig={}", file.display()))
+    }
+
+    /// Sends a request as the administrator, with a body of JSON unless it is empty; the answer's body.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer, or refuses; the text has its words.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Result<String> {
+        let content = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        ask(self.port(), method, path, body, content)
+    }
+
+    /// Makes a namespace.
+    ///
+    /// # Errors
+    ///
+    /// As [`request`](Self::request).
+    pub fn make_namespace(&self, name: &str) -> Result<()> {
+        let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
+        self.request("POST", "/api/v1/namespaces", &body).map(drop)
+    }
+}
+
+/// A program of the tests' Kubernetes, built if it is not there: `kube-apiserver`, or `elector`, which elects a leader
+/// by client-go.
+///
+/// # Errors
+///
+/// If it is not there and cannot be built; the text says what is missing.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kube-apiserver/build");
+    let output = Command::new("sh").arg(&script).arg(name).stdin(Stdio::null()).output();
+    let output = output.map_err(|e| Error::while_("sh", e))?;
+    if !output.status.success() {
+        return Err(Error::new(String::from_utf8_lossy(&output.stderr).trim_end()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().into())
+}
+
+fn spawn(program: &Path, args: &[String], folder: &Path) -> Result<Process> {
+    let mut command = Command::new(program);
+    command.args(args);
+    Process::start(&command, &folder.join("log"))
+}
+
+fn await_ready(process: &mut Process, port: u16, folder: &Path) -> Result<()> {
+    let what = format!("kube-apiserver on port {port}");
+    until(LIMIT, &what, || {
+        if let Some(status) = process.exit_status() {
+            // The words of other servers, by which a lost race for a port is known.
+            let log = log_tail(&folder.join("log"));
+            let log = log.replace("address already in use", "Address already in use");
+            return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
+        }
+        let ready = ask(port, "GET", "/readyz", "", "application/json");
+        // The namespace that everybody expects is made a moment later.
+        let ready = ready
+            .and_then(|_| ask(port, "GET", "/api/v1/namespaces/default", "", "application/json"));
+        ready.map(|_| Ok(())).map_err(|e| format!("{e}; its log:\n{}", process.log_tail()))
+    })?
+}
+
+fn ask(port: u16, method: &str, path: &str, body: &str, content: &str) -> Result<String> {
+    let mut command = Command::new("curl");
+    command.args([
+        "--silent",
+        "--show-error",
+        "--insecure",
+        "--fail-with-body",
+        "--max-time",
+        "30",
+    ]);
+    command.args(["--request", method, "--header", &format!("Authorization: Bearer {ADMIN}")]);
+    if !body.is_empty() {
+        command.args(["--header", &format!("Content-Type: {content}"), "--data-binary", body]);
+    }
+    let output = command.arg(format!("https://127.0.0.1:{port}{path}")).output();
+    let output = output.map_err(|e| Error::while_("curl", e))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(text),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(Error::new(format!("{method} {path}: {said}{text}")))
+        }
+    }
+}
