@@ -18,6 +18,7 @@ const MAPPED: &[&str] = &[
     "crates/latchwork-etcd",
     "crates/latchwork-zookeeper",
     "crates/latchwork-postgres",
+    "crates/latchwork-kubernetes",
     "crates/latchwork-serve",
     "crates/latchwork-cli",
 ];
@@ -132,6 +133,7 @@ mod tests {
         ("latchwork-etcd", &["latchwork-store"]),
         ("latchwork-zookeeper", &["latchwork-store"]),
         ("latchwork-postgres", &["latchwork-store"]),
+        ("latchwork-kubernetes", &["latchwork-store"]),
     ];
 
     fn read(path: &Path) -> String {

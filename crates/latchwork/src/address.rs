@@ -21,11 +21,13 @@ pub(crate) enum Address {
     /// ZooKeeper. Its own crate reads the rest.
     ZooKeeper(String),
     Postgres(String),
+    /// Kubernetes. Its own crate reads the rest.
+    Kubernetes(String),
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
                      redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, \
-                     postgres://user@host/database, mem:, mem:NAME";
+                     postgres://user@host/database, k8s://namespace, mem:, mem:NAME";
 
 const SCHEMES: &[&str] = &[
     "file",
@@ -43,6 +45,7 @@ const SCHEMES: &[&str] = &[
     "mem",
     "postgres",
     "postgresql",
+    "k8s",
 ];
 
 impl Address {
@@ -88,6 +91,7 @@ impl Address {
             "etcd" | "etcds" => Ok(Self::Etcd(url)),
             "zk" | "zks" => Ok(Self::ZooKeeper(url)),
             "postgres" | "postgresql" => Ok(Self::Postgres(url)),
+            "k8s" => Ok(Self::Kubernetes(url)),
             scheme => {
                 let message = "store: the scheme is unknown";
                 let hint = match nearest(scheme, SCHEMES) {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 #[cfg(feature = "etcd")]
 use latchwork_etcd::EtcdConfig;
+#[cfg(feature = "kubernetes")]
+use latchwork_kubernetes::KubernetesConfig;
 #[cfg(feature = "postgres")]
 use latchwork_postgres::PostgresConfig;
 #[cfg(feature = "redis")]
 use latchwork_redis::{RedisConfig, redlock};
 use latchwork_store::doctor::{Finding, Prepared, Report};
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "kubernetes"))]
 use latchwork_store::kit::address::is_plain;
 use latchwork_store::{Backend, Error, ErrorKind, Io, MemoryBackend};
 #[cfg(feature = "zookeeper")]
@@ -35,6 +37,8 @@ enum Store {
     ZooKeeper(ZooKeeperConfig, String),
     #[cfg(feature = "postgres")]
     Postgres(PostgresConfig),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(KubernetesConfig, String),
 }
 
 impl Store {
@@ -53,6 +57,8 @@ impl Store {
             Address::ZooKeeper(url) => Self::ZooKeeper(ZooKeeperConfig::parse(&url)?, url),
             #[cfg(feature = "postgres")]
             Address::Postgres(url) => Self::Postgres(PostgresConfig::parse(&url)?),
+            #[cfg(feature = "kubernetes")]
+            Address::Kubernetes(url) => Self::Kubernetes(KubernetesConfig::parse(&url)?, url),
             #[cfg(not(feature = "file"))]
             Address::File(_) => return Err(not_built("file", "file")),
             #[cfg(not(feature = "redis"))]
@@ -63,6 +69,8 @@ impl Store {
             Address::ZooKeeper(_) => return Err(not_built("ZooKeeper", "zookeeper")),
             #[cfg(not(feature = "postgres"))]
             Address::Postgres(_) => return Err(not_built("PostgreSQL", "postgres")),
+            #[cfg(not(feature = "kubernetes"))]
+            Address::Kubernetes(_) => return Err(not_built("Kubernetes", "kubernetes")),
         })
     }
 
@@ -86,6 +94,10 @@ impl Store {
             Self::Postgres(config) => {
                 latchwork_postgres::PostgresBackend::connect(config, io).await?
             }
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes(config, _) => {
+                latchwork_kubernetes::KubernetesBackend::connect(config, io).await?
+            }
         })
     }
 
@@ -107,6 +119,8 @@ impl Store {
             Self::ZooKeeper(config, _) => latchwork_zookeeper::doctor(config, io).await,
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => latchwork_postgres::doctor(config, io).await,
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes(config, _) => latchwork_kubernetes::doctor(config, io).await,
         }
     }
 
@@ -129,13 +143,15 @@ impl Store {
             Self::ZooKeeper(_, url) => without_password(&url),
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => return latchwork_postgres::init(config, io).await,
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes(_, url) => without_password(&url),
         };
         Ok(Prepared { store, steps: Vec::new() })
     }
 }
 
 /// An address that was read, without its login and its options.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "kubernetes"))]
 fn without_password(url: &str) -> Arc<str> {
     let (start, _) = url.split_once('?').unwrap_or((url, ""));
     let (scheme, start) = start.split_once("://").unwrap_or(("", start));
@@ -153,7 +169,8 @@ fn without_password(url: &str) -> Arc<str> {
     feature = "redis",
     feature = "etcd",
     feature = "zookeeper",
-    feature = "postgres"
+    feature = "postgres",
+    feature = "kubernetes"
 )))]
 fn not_built(store: &str, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("store: this build has no {store} backend"))
@@ -172,6 +189,7 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster; `etcds` for TLS |
 /// | `zk://[user:password@]h1,h2,h3[/chroot]` | a ZooKeeper ensemble; `zks` for TLS |
 /// | `postgres://[user:password@]host[:port]/database` | a table of PostgreSQL, which [`init`] makes |
+/// | `k8s://namespace`, `k8s://context/namespace` | the leases of a namespace of Kubernetes |
 /// | `mem:` | this process alone; a fresh store with each call |
 /// | `mem:NAME` | this process alone; all connections to this name share it, until the last manager is dropped |
 ///

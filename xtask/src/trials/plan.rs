@@ -41,6 +41,9 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 2, rank: 5 }),
     ("latchwork-postgres", "it", Needs { threads: 4, weight: 2, rank: 8 }),
     ("latchwork-postgres", "contract", Needs { threads: 8, weight: 2, rank: 7 }),
+    // They begin late: until then their API server is being built beside them.
+    ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 2, rank: 1 }),
+    ("latchwork-kubernetes", "it", Needs { threads: 4, weight: 2, rank: 1 }),
     ("latchwork-etcd", "contract", Needs { threads: 10, weight: 2, rank: 4 }),
     ("latchwork-file", "contract", Needs { threads: 16, weight: 1, rank: 3 }),
     ("latchwork-services", "it", Needs { threads: 4, weight: 2, rank: 3 }),

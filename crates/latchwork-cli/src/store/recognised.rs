@@ -28,6 +28,7 @@ pub(super) fn shown(address: &str) -> Option<String> {
         "zk" | "zks" => Path::Names,
         "etcd" | "etcds" => Path::None,
         "postgres" | "postgresql" => Path::Name,
+        "k8s" => return namespace(address, rest),
         _ => return None,
     };
     // As the stores read it.
@@ -44,6 +45,15 @@ pub(super) fn shown(address: &str) -> Option<String> {
     let slash = if start.contains('/') { "/" } else { "" };
     let mark = if options.is_empty() { "" } else { "?" };
     Some(format!("{scheme}://{hosts}{slash}{path}{mark}{}", options.join("&")))
+}
+
+/// The address of a namespace of Kubernetes, which has neither hosts nor secrets.
+fn namespace(address: &str, rest: &str) -> Option<String> {
+    let (start, query) = rest.strip_prefix("//")?.split_once('?').unwrap_or((&rest[2..], ""));
+    let is_known = |text: &str| matches!(option(text), Some(Some(_)));
+    let options = query.split('&').filter(|option| !option.is_empty()).all(is_known);
+    let parts = start.split('/').count() <= 2 && start.split('/').all(is_plain);
+    (parts && options).then(|| address.to_owned())
 }
 
 /// What follows the hosts.
@@ -93,7 +103,7 @@ fn option(text: &str) -> Option<Option<&str>> {
         "max_ttl" | "deposed" | "min_replicas" => is_length(),
         "namespaces" => value.split(',').all(is_plain),
         "auth" => matches!(value, "digest" | "sasl"),
-        "sslrootcert" | "sslcert" | "sslkey" => is_path(),
+        "sslrootcert" | "sslcert" | "sslkey" | "kubeconfig" => is_path(),
         "table" | "schema" | "application_name" | "sslmode" | "durability" => is_plain(value),
         "pooler" => matches!(value, "true" | "1" | "on" | "" | "false" | "0" | "off"),
         "connections" | "connect_timeout" => value.bytes().all(|b| b.is_ascii_digit()),
@@ -116,6 +126,8 @@ mod tests {
             ("etcds://app:p@sekret@h1,h2?ca=/etc/ca.pem", "etcds://h1,h2?ca=/etc/ca.pem"),
             ("zk://app:sekret@h1/chroot/x", "zk://h1/chroot/x"),
             ("postgres://app:sekret@h1/db?table=x", "postgres://h1/db?table=x"),
+            ("k8s://shop", "k8s://shop"),
+            ("k8s://kind-dev/shop?kubeconfig=/etc/k", "k8s://kind-dev/shop?kubeconfig=/etc/k"),
             ("redis+sentinel://h/s?sentinel_password=sekret", "redis+sentinel://h/s"),
             ("redis+sentinel://h/s/1?guard&sentinel_user=sekret", "redis+sentinel://h/s/1?guard"),
             ("redis://[::1]:6379?namespaces=a,b", "redis://[::1]:6379?namespaces=a,b"),

@@ -1,0 +1,199 @@
+//! The one way to change an object: read it, judge, and write it if its version is still the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use k8s_openapi::api::coordination::v1::Lease;
+use latchwork_store::kit::record::Record;
+use latchwork_store::{BackendError, Claim, Key, Moment};
+use latchwork_store::{Backoff, random_between};
+
+use crate::backend::Store;
+use crate::errors::{corrupt, refused};
+use crate::known::{Entry, Seen};
+use crate::link::Answer;
+use crate::lock;
+use crate::object::{Change, Object};
+
+/// What a verb has found.
+pub(crate) enum Step<T> {
+    /// The answer; nothing is to be written.
+    Done(T),
+    /// It cannot be said from memory: ask the server.
+    Ask,
+    /// The answer, if the record can be written.
+    Write(T),
+}
+
+/// What a verb judges by.
+pub(crate) struct Look<'a> {
+    pub(crate) before: &'a Record,
+    pub(crate) now: Moment,
+    /// The record comes from an answer of the server to this verb, and not from memory.
+    pub(crate) is_fresh: bool,
+    /// How often another client was faster.
+    pub(crate) conflicts: u32,
+}
+
+/// How an attempt to write has ended.
+enum Written {
+    Yes(Arc<Object>),
+    /// Another client was faster.
+    Conflict,
+    /// The server asks for patience, and has done nothing.
+    Later(Duration),
+}
+
+/// A server that is overloaded is asked again so often.
+const PATIENCE: u32 = 3;
+
+impl Store {
+    /// Changes the object of a key. `judge` is called again after each conflict, with the record as it is then.
+    pub(crate) async fn change<T>(
+        &self,
+        key: &Key,
+        entry: &Entry,
+        claims: &[Claim],
+        mut judge: impl FnMut(&mut Record, &Look<'_>) -> Step<T>,
+    ) -> Result<(T, Option<Arc<Object>>), BackendError> {
+        let (mut is_fresh, mut conflicts, mut refusals) = (false, 0, 0);
+        // A conflict means that somebody was served: who comes again at once meets the same crowd.
+        let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
+        loop {
+            if matches!(entry.seen().0, Seen::Nothing) {
+                self.fetch(entry).await?;
+                is_fresh = true;
+            }
+            let (seen, sight) = entry.seen();
+            let base = match &seen {
+                Seen::Here(object) => Some(&**object),
+                Seen::Absent => None,
+                // It was forgotten meanwhile.
+                Seen::Nothing => continue,
+            };
+            self.check_key(base, key)?;
+            let (now, wall) = (self.link.io.now(), self.link.io.clock().wall());
+            let time = *lock(&self.link.time);
+            let before = base.map(|object| object.record(&sight, now, wall, time));
+            let before = before.unwrap_or_default();
+            let mut after = before.clone();
+            let look = Look { before: &before, now, is_fresh, conflicts };
+            let answer = match judge(&mut after, &look) {
+                Step::Done(answer) => return Ok((answer, None)),
+                Step::Ask => {
+                    self.fetch(entry).await?;
+                    is_fresh = true;
+                    continue;
+                }
+                Step::Write(answer) => answer,
+            };
+            let (name, key, after) = (&*entry.name, key.as_str(), &after);
+            let before = &before;
+            let lease = Change { base, name, key, before, after, claims, now, wall, time }.lease();
+            match self.write(entry, base.is_some(), &lease).await? {
+                Written::Yes(object) => return Ok((answer, Some(object))),
+                Written::Conflict => {
+                    conflicts += 1;
+                    if conflicts > 1 {
+                        self.link.io.sleep(pauses.pause()).await;
+                    }
+                    self.fetch(entry).await?;
+                    is_fresh = true;
+                }
+                Written::Later(after) => {
+                    refusals += 1;
+                    if refusals > PATIENCE {
+                        let message = "the API server is overloaded (status 429)";
+                        let kind = latchwork_store::BackendErrorKind::Unreachable;
+                        let effect = latchwork_store::Effect::NotApplied;
+                        return Err(BackendError::new(kind, effect, message));
+                    }
+                    self.link.io.sleep(after).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the object from the server: by a quorum, as a read without a version is.
+    pub(crate) async fn fetch(&self, entry: &Entry) -> Result<(), BackendError> {
+        let path = format!("{}/{}", self.link.leases(), entry.name);
+        for refusal in 0.. {
+            let answer = self.link.ask(Method::GET, &path, None).await?;
+            match answer.status {
+                200 => {
+                    self.read(entry, &answer)?;
+                    return Ok(());
+                }
+                404 => {
+                    self.known.note_absence(entry, None);
+                    return Ok(());
+                }
+                429 if refusal < PATIENCE => self.link.io.sleep(patience(&answer)).await,
+                _ => return Err(self.refused(&answer, "read a lease", false)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        entry: &Entry,
+        exists: bool,
+        lease: &Lease,
+    ) -> Result<Written, BackendError> {
+        let body = serde_json::to_vec(lease)
+            .map_err(|error| corrupt(&self.namespace, &entry.name, &error.to_string()))?;
+        let answer = if exists {
+            let path = format!("{}/{}", self.link.leases(), entry.name);
+            self.link.ask(Method::PUT, &path, Some(body)).await?
+        } else {
+            self.link.ask(Method::POST, &self.link.leases(), Some(body)).await?
+        };
+        Ok(match answer.status {
+            200 | 201 => Written::Yes(self.read(entry, &answer)?),
+            409 => Written::Conflict,
+            404 if exists => Written::Conflict,
+            429 => Written::Later(patience(&answer)),
+            _ => {
+                let doing = if exists { "change a lease" } else { "create a lease" };
+                return Err(self.refused(&answer, doing, true));
+            }
+        })
+    }
+
+    fn read(&self, entry: &Entry, answer: &Answer) -> Result<Arc<Object>, BackendError> {
+        let lease: Result<Lease, _> = serde_json::from_slice(&answer.body);
+        let object = lease.map_err(|error| error.to_string()).and_then(Object::read);
+        match object {
+            Ok(object) => Ok(self.known.note(entry, object, answer.at)),
+            Err(why) => {
+                self.known.forget(entry);
+                Err(corrupt(&self.namespace, &entry.name, &why))
+            }
+        }
+    }
+
+    /// An object by the hash of another key is none of ours to change.
+    fn check_key(&self, base: Option<&Object>, key: &Key) -> Result<(), BackendError> {
+        let Some(object) = base else { return Ok(()) };
+        match object.key() {
+            Some(noted) if noted != key.as_str() => {
+                let why = format!("it belongs to the key {noted:?}, and not to {:?}", key.as_str());
+                Err(corrupt(&self.namespace, object.name(), &why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn refused(&self, answer: &Answer, doing: &str, writes: bool) -> BackendError {
+        refused(answer, doing, &self.namespace, writes)
+    }
+}
+
+/// How long a server that is overloaded is left alone: as long as it asks for, and a little more so that not all
+/// come back together.
+fn patience(answer: &Answer) -> Duration {
+    let asked = answer.retry_after.unwrap_or(Duration::from_millis(500));
+    asked + random_between(Duration::ZERO, Duration::from_millis(200))
+}

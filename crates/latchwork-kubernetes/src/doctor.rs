@@ -1,0 +1,208 @@
+//! Whether an API server and an account are fit for locks. What is asked for takes no lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::{BackendError, Error, Io};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::backend::Store;
+use crate::config::KubernetesConfig;
+
+/// Rights without which there are no locks, and what else they are for.
+const NEEDED: &[(&str, &str)] = &[
+    ("get", "no lock can be acquired or shown"),
+    ("create", "no lock can be acquired that was never held"),
+    ("update", "no lock can be acquired, renewed or released"),
+];
+const USEFUL: &[(&str, &str)] = &[
+    ("watch", "waiters look every one to two seconds instead of being notified"),
+    (
+        "list",
+        "`ls` and `top` are refused, and waiters may miss changes when a watch is interrupted",
+    ),
+];
+
+/// The shortest ttl that the answers are judged for is that of client-go.
+const TTL: Duration = Duration::from_secs(15);
+/// So many reads are timed.
+const READS: u32 = 5;
+/// A wall clock that differs by more puzzles people who read the times of a lease.
+const SKEW: Duration = Duration::from_secs(5);
+
+#[derive(Deserialize)]
+struct Version {
+    #[serde(rename = "gitVersion")]
+    git_version: String,
+    #[serde(default)]
+    minor: String,
+}
+
+#[derive(Deserialize)]
+struct Review {
+    #[serde(default)]
+    status: Allowed,
+}
+
+#[derive(Default, Deserialize)]
+struct Allowed {
+    #[serde(default)]
+    allowed: bool,
+}
+
+/// Examines the API server of an address and the rights of the account: are they fit for locks, what follows if not,
+/// and what is to be done.
+///
+/// # Errors
+///
+/// `Unreachable` and `Denied` if the server does not answer, `Invalid` for what the address names that cannot be read.
+/// Whatever else is wrong is a finding.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time.
+pub async fn doctor(config: KubernetesConfig, io: Io) -> Result<Report, Error> {
+    let shown: Arc<str> = config.shown().into();
+    let named = |error| Error::from_backend(error, None, &shown);
+    let store = Arc::new(Store::open(config, io).await.map_err(named)?);
+    let mut report = Report::new(shown.clone());
+    report.add(store.version().await.map_err(named)?);
+    for finding in store.rights().await.map_err(named)? {
+        report.add(finding);
+    }
+    for finding in store.namespace_and_latency().await.map_err(named)? {
+        report.add(finding);
+    }
+    report.add(store.clock());
+    report.add(
+        Finding::info("restore", "tokens are versions of the API server's etcd")
+            .consequence(
+                "a restore of an older state of etcd takes tokens back, and may bring back a holder of that time",
+            )
+            .remedy("stop the holders before a restore, and raise the tokens of fenced resources after it"),
+    );
+    store.link.shut();
+    Ok(report)
+}
+
+impl Store {
+    async fn version(&self) -> Result<Finding, BackendError> {
+        let answer = self.link.ask(Method::GET, "/version", None).await?;
+        if !answer.is_success() {
+            return Err(self.refused(&answer, "say its version", false));
+        }
+        let version = serde_json::from_slice::<Version>(&answer.body);
+        let Ok(version) = version else {
+            return Ok(Finding::warning(
+                "version",
+                "the server does not say its version as Kubernetes does",
+            )
+            .consequence("it may be no API server")
+            .remedy("check the address"));
+        };
+        let minor: u32 = version.minor.trim_end_matches('+').parse().unwrap_or_default();
+        Ok(match minor {
+            // The API of leases is as it is since 1.14.
+            14.. => Finding::ok("version", version.git_version),
+            _ => Finding::warning("version", version.git_version)
+                .consequence("the API of leases is older than this version of Latchwork knows")
+                .remedy("use Kubernetes 1.14 or later"),
+        })
+    }
+
+    async fn rights(&self) -> Result<Vec<Finding>, BackendError> {
+        let mut findings = Vec::new();
+        let (mut allowed, all) = (Vec::new(), NEEDED.iter().chain(USEFUL));
+        for (n, (verb, consequence)) in all.enumerate() {
+            let attributes = json!({
+                "namespace": self.namespace, "verb": verb,
+                "group": "coordination.k8s.io", "resource": "leases",
+            });
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "spec": { "resourceAttributes": attributes },
+            });
+            let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+            let body = serde_json::to_vec(&review).unwrap_or_default();
+            let answer = self.link.ask(Method::POST, path, Some(body)).await?;
+            if answer.status == 401 {
+                return Err(self.refused(&answer, "tell the rights of the account", false));
+            }
+            let told = serde_json::from_slice::<Review>(&answer.body).ok();
+            if told.is_some_and(|review| review.status.allowed) {
+                allowed.push(*verb);
+                continue;
+            }
+            let found = format!("the account may not {verb} leases in {}", self.namespace);
+            let finding = match n < NEEDED.len() {
+                true => Finding::critical("rights", found),
+                false => Finding::warning("rights", found),
+            };
+            findings.push(finding.consequence(*consequence).remedy(format!(
+                "add the verb {verb} on leases of coordination.k8s.io to a Role of {}",
+                self.namespace
+            )));
+        }
+        if findings.is_empty() {
+            let found = format!("{} leases in {}", allowed.join(", "), self.namespace);
+            findings.push(Finding::ok("rights", found));
+        }
+        Ok(findings)
+    }
+
+    /// A read of a lease takes what a renewal takes, without its write.
+    async fn namespace_and_latency(&self) -> Result<Vec<Finding>, BackendError> {
+        let path = format!("{}/latchwork", self.link.leases());
+        let mut longest = Duration::ZERO;
+        for _ in 0..READS {
+            let start = self.link.io.now();
+            let answer = self.link.ask(Method::GET, &path, None).await?;
+            longest = longest.max(self.link.io.now().since(start));
+            if !answer.is_success() && answer.status != 404 {
+                // Its right is examined apart.
+                return Ok(Vec::new());
+            }
+        }
+        let mut findings = Vec::new();
+        let path = format!("/api/v1/namespaces/{}", self.namespace);
+        let answer = self.link.ask(Method::GET, &path, None).await?;
+        match answer.status {
+            200 => findings.push(Finding::ok("namespace", self.namespace.clone())),
+            404 => findings.push(
+                Finding::critical("namespace", format!("{} does not exist", self.namespace))
+                    .consequence("no lock can be acquired")
+                    .remedy(format!("kubectl create namespace {}", self.namespace)),
+            ),
+            // The account need not be allowed to read it.
+            _ => {}
+        }
+        let found = format!("the slowest of {READS} reads took {longest:?}");
+        findings.push(match longest {
+            longest if longest * 20 <= TTL => Finding::ok("latency", found),
+            _ => Finding::warning("latency", found)
+                .consequence("renewals of a ttl of 15 s may come too late")
+                .remedy("use a longer ttl, or find out why the API server is slow"),
+        });
+        Ok(findings)
+    }
+
+    fn clock(&self) -> Finding {
+        let (now, wall) = (self.link.io.now(), self.link.io.clock().wall());
+        let Some(server) = crate::lock(&self.link.time).latest(now) else {
+            return Finding::warning("clock", "the server's answers have no date")
+                .consequence("a closed key stays closed by the clock of the host that closed it")
+                .remedy("let proxies before the API server pass the header Date on");
+        };
+        let skew = server.abs_diff(wall);
+        let found = format!("this host and the API server differ by {:.0} s", skew.as_secs_f64());
+        match skew <= SKEW {
+            true => Finding::ok("clock", "this host agrees with the API server"),
+            false => Finding::info("clock", found)
+                .consequence("none for locks; the times that kubectl shows of a lease are off")
+                .remedy("synchronise the clocks, by NTP"),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What this process knows of the objects that its claims are about.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use latchwork_store::{ClaimId, Doubts, Moment};
+use tokio::sync::Notify;
+
+use crate::lock;
+use crate::object::{Object, Sight};
+
+/// So many objects are known before those that nobody uses are dropped.
+const CROWDED: usize = 4_096;
+/// So many claims of an object are known before those of long ago are dropped.
+const MANY_CLAIMS: usize = 64;
+
+/// All objects that are known, by their names.
+#[derive(Default)]
+pub(crate) struct Known {
+    entries: Mutex<HashMap<String, Arc<Entry>>>,
+    pub(crate) doubts: Doubts,
+}
+
+/// One object.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    state: Mutex<State>,
+    /// Rings at each change.
+    pub(crate) bell: Notify,
+    /// The tries of this process come one after another: each would make the others' version old.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Seen,
+    /// The newest version that was seen, also of an object that is gone.
+    newest: u64,
+    sight: Sight,
+    /// When the API server last answered a try of a claim that waits.
+    asked: HashMap<ClaimId, Moment>,
+}
+
+/// What was last seen of an object.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Seen {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// There was none.
+    Absent,
+    Here(Arc<Object>),
+}
+
+impl Known {
+    /// The entry of an object, which is made if there is none.
+    pub(crate) fn entry(&self, name: &str) -> Arc<Entry> {
+        let mut entries = lock(&self.entries);
+        if let Some(entry) = entries.get(name) {
+            return entry.clone();
+        }
+        if entries.len() >= CROWDED {
+            // A later try reads the object again, and counts from then on: late, and never early.
+            entries.retain(|_, entry| Arc::strong_count(entry) > 1);
+        }
+        let entry = Arc::new(Entry {
+            name: name.into(),
+            state: Mutex::default(),
+            bell: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
+        });
+        entries.insert(name.into(), entry.clone());
+        entry
+    }
+
+    /// The entry of an object, if it is known.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Entry>> {
+        lock(&self.entries).get(name).cloned()
+    }
+
+    /// The entry of an object that somebody has changed; none of an unknown one if there are many.
+    pub(crate) fn noticed(&self, name: &str) -> Option<Arc<Entry>> {
+        let is_crowded = lock(&self.entries).len() >= CROWDED;
+        if is_crowded { self.find(name) } else { Some(self.entry(name)) }
+    }
+
+    /// Notes an answer of the server that had arrived at this moment. What is older than what is known changes
+    /// nothing.
+    pub(crate) fn note(&self, entry: &Entry, object: Object, at: Moment) -> Arc<Object> {
+        let object = Arc::new(object);
+        let mut state = lock(&entry.state);
+        if object.version < state.newest {
+            return object;
+        }
+        state.newest = object.version;
+        state.sight = state.sight.at(&object, at);
+        let before = std::mem::replace(&mut state.seen, Seen::Here(object.clone()));
+        drop(state);
+        self.doubt(&before, Some(&object));
+        entry.bell.notify_waiters();
+        object
+    }
+
+    /// Notes that there is no such object, at this version if it is known.
+    pub(crate) fn note_absence(&self, entry: &Entry, version: Option<u64>) {
+        let mut state = lock(&entry.state);
+        if version.is_some_and(|version| version < state.newest) {
+            return;
+        }
+        state.newest = state.newest.max(version.unwrap_or_default());
+        let before = std::mem::replace(&mut state.seen, Seen::Absent);
+        drop(state);
+        self.doubt(&before, None);
+        entry.bell.notify_waiters();
+    }
+
+    /// Forgets what was seen: the next look asks the server.
+    pub(crate) fn forget(&self, entry: &Entry) {
+        lock(&entry.state).seen = Seen::Nothing;
+        entry.bell.notify_waiters();
+    }
+
+    /// Rings for everybody who waits.
+    pub(crate) fn ring_all(&self) {
+        lock(&self.entries).values().for_each(|entry| entry.bell.notify_waiters());
+    }
+
+    /// Claims that were held and are not: the engine asks for those that are its own.
+    fn doubt(&self, before: &Seen, after: Option<&Object>) {
+        let Seen::Here(before) = before else { return };
+        for part in &before.stored.held {
+            if after.is_none_or(|after| after.token_of(part.id).is_none()) {
+                self.doubts.raise(part.id);
+            }
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn seen(&self) -> (Seen, Sight) {
+        let state = lock(&self.state);
+        (state.seen.clone(), state.sight.clone())
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        lock(&self.state).newest
+    }
+
+    /// When the server last answered a try of this claim.
+    pub(crate) fn asked(&self, id: ClaimId) -> Option<Moment> {
+        lock(&self.state).asked.get(&id).copied()
+    }
+
+    pub(crate) fn note_asked(&self, id: ClaimId, now: Moment) {
+        let mut state = lock(&self.state);
+        if state.asked.len() >= MANY_CLAIMS {
+            let day = std::time::Duration::from_secs(24 * 60 * 60);
+            state.asked.retain(|_, asked| now.since(*asked) < day);
+        }
+        state.asked.insert(id, now);
+    }
+
+    pub(crate) fn forget_asked(&self, id: ClaimId) {
+        lock(&self.state).asked.remove(&id);
+    }
+}

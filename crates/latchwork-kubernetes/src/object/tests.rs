@@ -1,0 +1,282 @@
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use latchwork_store::kit::record::Record;
+use latchwork_store::testing::claim;
+use latchwork_store::{Attempt, Claim, Linger, Moment, Released, Renewal};
+
+use super::{Change, FOREIGN, Object, Sight, times};
+use crate::attempt::ALIVE;
+use crate::server_time::ServerTime;
+
+const SEC: Duration = Duration::from_secs(1);
+const WALL: Duration = Duration::from_secs(1_790_000_000);
+
+/// An object as one process sees it, and a clock.
+struct Bench {
+    object: Option<Object>,
+    sight: Sight,
+    now: Moment,
+    wall: Duration,
+    version: u64,
+    time: ServerTime,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Moment::from_nanos(5_000_000_000);
+        let mut time = ServerTime::default();
+        time.told(1_790_000_000, now, now);
+        let (object, sight, version) = (None, Sight::default(), 40);
+        Self { object, sight, now, wall: WALL, version, time }
+    }
+
+    /// Another process that sees the object for the first time, whose clocks show something else.
+    fn other(&self) -> Self {
+        let now = Moment::from_nanos(900_000_000_000);
+        let object = self.object.clone();
+        let sight = Sight::default().at(object.as_ref().expect("an object"), now);
+        let mut time = ServerTime::default();
+        time.told(1_790_000_000, now, now);
+        Self { object, sight, now, wall: WALL - 3_600 * SEC, version: self.version, time }
+    }
+
+    fn pass(&mut self, length: Duration) {
+        self.now = self.now.plus(length);
+        self.wall += length;
+    }
+
+    fn record(&self) -> Record {
+        let record = |object: &Object| object.record(&self.sight, self.now, self.wall, self.time);
+        self.object.as_ref().map(record).unwrap_or_default()
+    }
+
+    fn write<T>(&mut self, claim: &Claim, judge: impl FnOnce(&mut Record) -> T) -> T {
+        let before = self.record();
+        let mut after = before.clone();
+        let answer = judge(&mut after);
+        let claims = std::slice::from_ref(claim);
+        let (base, time) = (self.object.as_ref(), self.time);
+        let (now, wall, before, after) = (self.now, self.wall, &before, &after);
+        let key = claim.key.as_str();
+        let change = Change { base, name: key, key, before, after, claims, now, wall, time };
+        let lease = change.lease();
+        self.served(lease);
+        answer
+    }
+
+    /// The object as the server returns it.
+    fn served(&mut self, mut lease: Lease) {
+        self.version += 7;
+        lease.metadata.resource_version = Some(self.version.to_string());
+        let text = serde_json::to_string(&lease).unwrap();
+        let object = Object::read(serde_json::from_str(&text).unwrap()).unwrap();
+        self.sight = self.sight.at(&object, self.now);
+        self.object = Some(object);
+    }
+
+    fn attempt(&mut self, claim: &Claim) -> bool {
+        let now = times(self.now);
+        let answer = self.write(claim, |record| record.try_acquire(claim, 0, 0, now, ALIVE).0);
+        matches!(answer, Ok(Attempt::Granted(_)))
+    }
+
+    fn renew(&mut self, claim: &Claim) -> Renewal {
+        let now = times(self.now);
+        self.write(claim, |record| record.renew(claim, now, ALIVE).0)
+    }
+
+    fn lease(&self) -> &Lease {
+        &self.object.as_ref().unwrap().lease
+    }
+
+    fn show(&self) -> (&str, i32, i32) {
+        let spec = self.lease().spec.as_ref().unwrap();
+        (
+            spec.holder_identity.as_deref().unwrap(),
+            spec.lease_duration_seconds.unwrap(),
+            spec.lease_transitions.unwrap_or_default(),
+        )
+    }
+
+    /// What another kind of client writes, which keeps what it does not know.
+    fn foreign(&mut self, holder: &str, seconds: i32) {
+        let mut lease = self.lease().clone();
+        let spec = lease.spec.as_mut().unwrap();
+        spec.holder_identity = Some(holder.into());
+        spec.lease_duration_seconds = Some(seconds);
+        let transitions = spec.lease_transitions.get_or_insert_default();
+        *transitions += 1;
+        self.served(lease);
+    }
+}
+
+#[test]
+fn the_fields_are_written_as_client_go_does() {
+    let mut bench = Bench::new();
+    let first = claim("k").with(|it| {
+        it.holder = "app@web-2 (pid 812)".into();
+        it.ttl = Duration::from_millis(15_500);
+    });
+    assert!(bench.attempt(&first));
+    let identity = format!("app@web-2 (pid 812) [{}]", &first.id.to_string()[..8]);
+    assert_eq!(bench.show(), (&*identity, 16, 0));
+    bench.pass(SEC);
+    assert!(matches!(bench.renew(&first), Renewal::Held { .. }));
+    assert_eq!(bench.show(), (&*identity, 16, 0));
+    let now = times(bench.now);
+    bench.write(&first, |record| record.release(&first, Linger::None, now, ALIVE));
+    assert_eq!(bench.show(), ("", 1, 0));
+    assert!(bench.attempt(&claim("k")));
+    assert_eq!(bench.show().2, 1, "another holder");
+}
+
+#[test]
+fn a_token_is_the_version_of_its_granting_write() {
+    let mut bench = Bench::new();
+    let first = claim("k");
+    assert!(bench.attempt(&first));
+    assert_eq!(bench.object.as_ref().unwrap().token_of(first.id), Some(47));
+    assert!(matches!(bench.renew(&first), Renewal::Held { token: 47, .. }));
+    assert_eq!(bench.object.as_ref().unwrap().token_of(first.id), Some(47));
+    let raised = first.clone().with(|it| it.floor = 1_000);
+    assert!(matches!(bench.renew(&raised), Renewal::Held { token: 1_000, .. }));
+    let now = times(bench.now);
+    bench.write(&first, |record| record.release(&first, Linger::None, now, ALIVE));
+    let next = claim("k");
+    assert!(bench.attempt(&next));
+    assert_eq!(bench.object.as_ref().unwrap().token_of(next.id), Some(1_001), "not the version");
+}
+
+/// Two processes whose clocks have nothing in common.
+#[test]
+fn a_ttl_counts_from_the_moment_when_its_beat_was_first_seen() {
+    let mut here = Bench::new();
+    let holder = claim("k");
+    assert!(here.attempt(&holder));
+    let mut there = here.other();
+    let rival = claim("k").with(|it| it.waits = false);
+    there.pass(holder.ttl - SEC);
+    let blocked = |bench: &Bench| {
+        let mut record = bench.record();
+        matches!(
+            record.try_acquire(&rival, 0, 0, times(bench.now), ALIVE).0,
+            Ok(Attempt::Blocked(_))
+        )
+    };
+    assert!(blocked(&there));
+    // A renewal is seen, and the whole ttl begins anew.
+    here.pass(SEC);
+    here.renew(&holder);
+    there.served(here.lease().clone());
+    there.pass(holder.ttl - SEC);
+    assert!(blocked(&there));
+    // Another write is no renewal.
+    let waiter = claim("k");
+    assert!(!here.attempt(&waiter));
+    there.served(here.lease().clone());
+    assert!(blocked(&there));
+    there.pass(SEC);
+    let shown = there.record().snapshot(holder.key.clone(), times(there.now), ALIVE);
+    assert!(shown.holders.is_empty(), "its ttl is over, whatever else was written");
+    assert_eq!(shown.waiters.len(), 1);
+}
+
+#[test]
+fn a_waiters_place_is_no_renewal_for_client_go() {
+    let mut bench = Bench::new();
+    assert!(bench.attempt(&claim("k")));
+    let spec = bench.lease().spec.clone();
+    bench.pass(SEC);
+    assert!(!bench.attempt(&claim("k")));
+    assert_eq!(bench.lease().spec, spec);
+}
+
+#[test]
+fn a_foreign_holder_takes_the_place_of_ours_and_ends_by_its_duration() {
+    let mut bench = Bench::new();
+    let ours = claim("k");
+    assert!(bench.attempt(&ours));
+    bench.foreign("pod-7_1234", 15);
+    assert_eq!(bench.renew_dry(&ours), Renewal::Lost);
+    let record = bench.record();
+    assert_eq!(record.held.len(), 1);
+    assert_eq!((record.held[0].id, &*record.held[0].holder.text), (FOREIGN, "pod-7_1234"));
+    bench.pass(14 * SEC);
+    bench.foreign("pod-7_1234", 15);
+    bench.pass(14 * SEC);
+    assert!(!bench.attempt_dry(&claim("k")), "it was renewed");
+    bench.pass(SEC);
+    let next = claim("k");
+    assert!(bench.attempt(&next));
+    assert!(bench.object.as_ref().unwrap().foreign.is_none());
+    bench.foreign("", 1);
+    assert!(bench.attempt_dry(&claim("k")), "another client has released it");
+}
+
+impl Bench {
+    fn renew_dry(&self, claim: &Claim) -> Renewal {
+        self.record().renew(claim, times(self.now), ALIVE).0
+    }
+
+    fn attempt_dry(&self, claim: &Claim) -> bool {
+        let answer = self.record().try_acquire(claim, 0, 0, times(self.now), ALIVE).0;
+        matches!(answer, Ok(Attempt::Granted(_)))
+    }
+}
+
+#[test]
+fn a_closing_outlives_its_process_and_is_opened_by_any() {
+    let mut here = Bench::new();
+    let holder = claim("k");
+    assert!(here.attempt(&holder));
+    let now = times(here.now);
+    here.write(&holder, |record| record.release(&holder, Linger::For(60 * SEC), now, ALIVE));
+    assert_eq!(here.show().1, 60, "client-go is excluded for as long");
+    here.pass(60 * SEC);
+    assert!(here.attempt_dry(&claim("k")));
+    // Who comes later counts by the server's clock, and not from the moment when it came.
+    here.now = here.now.minus(60 * SEC);
+    let mut there = here.other();
+    there.time = ServerTime::default();
+    there.time.told(1_790_000_059, there.now, there.now);
+    assert!(!there.attempt_dry(&claim("k")));
+    there.pass(3 * SEC);
+    assert!(there.attempt_dry(&claim("k")));
+    let now = times(here.now);
+    let opened = here.write(&holder, |record| record.release(&holder, Linger::End, now, ALIVE).0);
+    assert_eq!(opened, Released::Yes);
+    assert!(here.attempt_dry(&claim("k")));
+}
+
+#[test]
+fn an_object_that_cannot_be_understood_is_refused() {
+    let mut bench = Bench::new();
+    assert!(bench.attempt(&claim("k")));
+    for (from, to) in [("\\\"form\\\":1", "\\\"form\\\":2"), ("\\\"form\\\":1", "\\\"form\\\":{")] {
+        let text = serde_json::to_string(bench.lease()).unwrap().replace(from, to);
+        let read = Object::read(serde_json::from_str(&text).unwrap());
+        assert!(read.unwrap_err().contains("latchwork/record"));
+    }
+    let mut lease = bench.lease().clone();
+    lease.metadata.resource_version = Some("a7".into());
+    assert!(Object::read(lease).unwrap_err().contains("resourceVersion"));
+}
+
+#[test]
+fn hostile_objects_are_read_without_harm() {
+    let mut bench = Bench::new();
+    assert!(bench.attempt(&claim("k")));
+    assert!(!bench.attempt(&claim("k")));
+    let whole = serde_json::to_vec(bench.lease()).unwrap();
+    latchwork_services::hostile::survives("objects", &[&whole], |bytes| {
+        let Ok(lease) = serde_json::from_slice::<Lease>(bytes) else { return };
+        if let Ok(object) = Object::read(lease) {
+            let now = Moment::from_nanos(u64::MAX / 2);
+            let sight = Sight::default().at(&object, now);
+            let record = object.record(&sight, now, WALL, ServerTime::default());
+            let key = latchwork_store::Key::new("k").unwrap();
+            let _ = record.snapshot(key, times(now), ALIVE);
+        }
+    });
+}

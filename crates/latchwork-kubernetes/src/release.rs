@@ -1,0 +1,35 @@
+//! `release`: the end of a claim, and the opening of a closed key.
+
+use latchwork_store::kit::record::Record;
+use latchwork_store::{BackendError, Claim, Linger, Released};
+
+use crate::attempt::ALIVE;
+use crate::backend::Store;
+use crate::change::{Look, Step};
+use crate::names::object_of;
+use crate::object::{is_foreign, times};
+
+impl Store {
+    pub(crate) async fn release(
+        &self,
+        claim: &Claim,
+        linger: Linger,
+    ) -> Result<Released, BackendError> {
+        let entry = self.known.entry(&object_of(&claim.key));
+        entry.forget_asked(claim.id);
+        let judge = |record: &mut Record, look: &Look<'_>| {
+            let (released, _) = record.release(claim, linger, times(look.now), ALIVE);
+            match released {
+                // The place ends by its ttl: the object is the foreign holder's to write.
+                Released::Yes if is_foreign(record) && look.is_fresh => Step::Done(released),
+                Released::Yes if is_foreign(record) => Step::Ask,
+                Released::Yes => Step::Write(released),
+                Released::NotHeld if look.is_fresh => Step::Done(released),
+                Released::NotHeld => Step::Ask,
+            }
+        };
+        let (released, _) =
+            self.change(&claim.key, &entry, std::slice::from_ref(claim), judge).await?;
+        Ok(released)
+    }
+}
