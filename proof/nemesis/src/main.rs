@@ -39,6 +39,8 @@ latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--processes 3] [--s
   --keys 1          keys of each kind: hot, long, fair, read and write, permits, several, entered
   --service LIST    the workers speak HTTP to a service, which is broken so: service-kill,service-stop,
                     service-restart,service-cut,service-lost-answers; calm for none of these
+  --frozen-clock true
+                    the clocks of clients of the service stand still while they are stopped
   --slow 0ms        holds back answers of a file store for up to this long
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given
@@ -127,6 +129,7 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     plan.tasks = flags.parsed("tasks", plan.tasks)?;
     plan.keys = flags.parsed("keys", plan.keys)?;
     plan.longest = flags.parsed("longest", plan.longest)?;
+    plan.frozen_clock = flags.parsed("frozen-clock", false)?;
     plan.slow = flags.duration("slow", plan.slow)?;
     let usual = Schedule::default();
     plan.schedule = Schedule {

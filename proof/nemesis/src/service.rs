@@ -21,6 +21,9 @@ pub const CHECKS: &[&str] = &[
     "forgotten_claim",
     "told_in_time",
     "held_is_valid",
+    "release_counts",
+    "takeover_bound",
+    "done_once",
     "ghost_free",
 ];
 

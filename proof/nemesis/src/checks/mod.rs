@@ -6,6 +6,7 @@
 //!
 //! Upper bounds are widened by the stalls that the witness threads saw, lower bounds are exact.
 
+mod done_once;
 mod exclusion;
 mod fair_order;
 mod fence_order;
@@ -55,6 +56,10 @@ pub struct Bounds {
     pub votes: bool,
     /// How long after a fault nothing is judged that a fault may delay.
     pub settle: Duration,
+    /// How long a service in between needs until it learns of an eviction. Zero without one.
+    pub relay: Duration,
+    /// Keys on which clients are cut off: what was granted in that moment stays until its ttl.
+    pub cut: &'static str,
     /// How long the run itself holds back answers of the store.
     pub travel: Duration,
     /// What upper bounds over several processes allow for scheduling beyond the stalls.
@@ -77,6 +82,8 @@ impl Bounds {
             queues: true,
             votes: false,
             settle: ttl,
+            relay: Duration::ZERO,
+            cut: "-",
             travel: Duration::ZERO,
             slack: Duration::from_millis(300),
             allowed: Vec::new(),
@@ -90,6 +97,14 @@ impl Bounds {
             let (check, fault) = (check.into(), EVICT.into());
             self.allowed.push(Allowed { check, fault, after: self.ttl });
         }
+    }
+
+    /// With a service between the workers and the store: it keeps a hold for as long as its client may rely on it,
+    /// and its lease at the store is twice as long.
+    pub fn of_service(&mut self) {
+        self.takeover = self.ttl + self.ttl / 20 + Duration::from_millis(300);
+        self.relay = self.ttl * 2 / 3;
+        self.cut = "long";
     }
 
     /// The bounds of the store with this address.
@@ -242,6 +257,7 @@ pub const ALL: &[Check] = &[
     check!(held_is_valid, "ensure_held says yes only within the validity, never after a loss"),
     check!(store_keeps, "the store keeps a claim for as long as its holder counts on it"),
     check!(release_counts, "a release lets the next one in, not the end of a ttl"),
+    check!(done_once, "a task that was done is not begun again in its period"),
     check!(ghost_free, "nothing is left in the store a ttl after everything has ended"),
     check!(takeover_bound, "the key of a killed holder passes on in time"),
     check!(fair_order, "who waited in line before another tried is admitted before it"),

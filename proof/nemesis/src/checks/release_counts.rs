@@ -10,6 +10,9 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
     let attempts = history.by_key();
     for (key, holds) in history.holds_by_key() {
+        if key.starts_with(bounds.cut) {
+            continue;
+        }
         let waits = Waits::new(history, &attempts[&key]);
         for (n, (attempt, hold)) in holds.iter().enumerate() {
             let Some(from) = freed(hold) else { continue };

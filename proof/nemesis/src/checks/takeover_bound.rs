@@ -8,6 +8,9 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
     let attempts = history.by_key();
     for (key, holds) in history.holds_by_key() {
+        if key.starts_with(bounds.cut) {
+            continue;
+        }
         let waits = Waits::new(history, &attempts[&key]);
         // The end of one hold frees nothing beside others that share the key.
         for (victim, hold) in holds.iter().filter(|(victim, _)| victim.excludes_all()) {

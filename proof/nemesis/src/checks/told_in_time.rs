@@ -61,7 +61,7 @@ fn taken(verdict: &mut Verdict, history: &History, bounds: &Bounds) {
             continue;
         }
         verdict.checked += 1;
-        let most = validity::renew_every(hold.ttl) + bounds.travel + bounds.slack;
+        let most = validity::renew_every(hold.ttl) + bounds.relay + bounds.travel + bounds.slack;
         let late = history.running(&attempt.process, span);
         if late > most {
             let message = format!(

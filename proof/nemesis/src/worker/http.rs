@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::Shop;
+use super::own_clock::OwnClock;
 use super::wish::Kind;
 use crate::event::{Answer, How, What};
 use crate::luck::Luck;
@@ -28,7 +29,24 @@ struct Client {
     luck: Luck,
     desk: Desk,
     address: String,
+    clock: OwnClock,
 }
+
+/// What a client asks for.
+struct Wish {
+    /// The name in the history: of a task, with its period.
+    key: Arc<str>,
+    what: Wanted,
+}
+
+enum Wanted {
+    Lock(Mode),
+    Leadership,
+    Task,
+}
+
+/// The period of the tasks that run once in each.
+const EVERY: &str = "2s";
 
 /// An answer of the service: its status and its body.
 struct Said {
@@ -44,11 +62,19 @@ struct Hold {
     token: u64,
     valid_until: Moment,
     renew_at: Moment,
+    /// Whether it ends with `succeed` and not with a release.
+    is_task: bool,
 }
 
 /// Works until the shop closes.
-pub(super) async fn life(shop: Arc<Shop>, task: u32, address: String) -> Result<(), Trouble> {
+pub(super) async fn life(
+    shop: Arc<Shop>,
+    task: u32,
+    address: String,
+    clock: OwnClock,
+) -> Result<(), Trouble> {
     let mut this = Client {
+        clock,
         task,
         luck: Luck::of(shop.orders.seed, u64::from(task)),
         desk: Desk::new(&shop.orders.resource, shop.orders.name.as_str().into()),
@@ -70,15 +96,17 @@ impl Client {
         let ttl = self.shop.orders.ttl;
         let rest = self.luck.times(Duration::from_millis(1), 0.0..20.0);
         self.shop.io.sleep(rest).await;
-        let (kind, mode) = match self.task % 5 {
-            0 | 1 => (Kind::Hot, Mode::Exclusive),
-            2 => (Kind::Long, Mode::Exclusive),
-            3 if self.luck.percent(70) => (Kind::Shared, Mode::Read),
-            3 => (Kind::Shared, Mode::Write),
-            _ => (
-                Kind::Permits,
-                Mode::Permits { take: 1 + u32::from(self.luck.percent(40)), of: PERMITS },
-            ),
+        let (kind, what) = match self.task % 7 {
+            0 | 1 => (Kind::Hot, Wanted::Lock(Mode::Exclusive)),
+            2 => (Kind::Long, Wanted::Lock(Mode::Exclusive)),
+            3 if self.luck.percent(70) => (Kind::Shared, Wanted::Lock(Mode::Read)),
+            3 => (Kind::Shared, Wanted::Lock(Mode::Write)),
+            4 => {
+                let take = 1 + u32::from(self.luck.percent(40));
+                (Kind::Permits, Wanted::Lock(Mode::Permits { take, of: PERMITS }))
+            }
+            5 => (Kind::Lead, Wanted::Leadership),
+            _ => (Kind::Once, Wanted::Task),
         };
         let length = match kind {
             Kind::Hot => self.luck.times(Duration::from_millis(1), 0.0..20.0),
@@ -87,17 +115,14 @@ impl Client {
         };
         let attempt = self.shop.attempts.fetch_add(1, Ordering::Relaxed);
         let number = u32::try_from(attempt).unwrap_or_default() % self.shop.orders.keys.max(1);
-        let key = kind.key(number);
-        self.note(What::Try {
-            attempt,
-            key: key.clone(),
-            mode,
-            fair: false,
-            waits: true,
-            several: false,
-        });
-        match self.acquire(attempt, key, mode).await {
+        let wish = Wish { key: kind.key(number), what };
+        // The period of a task, and so its name, is not known before the answer.
+        if !matches!(wish.what, Wanted::Task) {
+            self.note_try(attempt, &wish);
+        }
+        match self.acquire(attempt, kind, &wish).await {
             Ok(hold) => self.hold(hold, length).await,
+            Err(_) if matches!(wish.what, Wanted::Task) => Ok(()),
             Err(why) => {
                 self.note(What::GaveUp { attempt, why: why.into() });
                 Ok(())
@@ -105,36 +130,59 @@ impl Client {
         }
     }
 
+    fn note_try(&self, attempt: u64, wish: &Wish) {
+        let mode = match wish.what {
+            Wanted::Lock(mode) => mode,
+            Wanted::Leadership | Wanted::Task => Mode::Exclusive,
+        };
+        let key = wish.key.clone();
+        self.note(What::Try { attempt, key, mode, fair: false, waits: true, several: false });
+    }
+
     async fn acquire(
         &mut self,
         attempt: u64,
-        key: Arc<str>,
-        mode: Mode,
+        kind: Kind,
+        wish: &Wish,
     ) -> Result<Hold, &'static str> {
         let ttl = self.shop.orders.ttl;
         let wait = self.luck.times(ttl, 0.2..3.0);
+        let key = &wish.key;
         let mut body = json!({
             "ttl_ms": ttl.as_millis() as u64,
             "wait_ms": wait.as_millis() as u64,
             "holder": self.shop.orders.name,
         });
-        match mode {
-            Mode::Exclusive => {}
-            Mode::Read => body["mode"] = "read".into(),
-            Mode::Write => body["mode"] = "write".into(),
-            Mode::Permits { take, of } => {
-                body["mode"] = "permits".into();
-                body["permits"] = json!({"take": take, "of": of});
+        let path = match wish.what {
+            Wanted::Lock(mode) => {
+                match mode {
+                    Mode::Exclusive => {}
+                    Mode::Read => body["mode"] = "read".into(),
+                    Mode::Write => body["mode"] = "write".into(),
+                    Mode::Permits { take, of } => {
+                        body["mode"] = "permits".into();
+                        body["permits"] = json!({"take": take, "of": of});
+                    }
+                }
+                format!("POST /v1/locks/{key}")
             }
-        }
+            Wanted::Leadership => {
+                body["candidate"] = self.shop.orders.name.clone().into();
+                format!("POST /v1/elections/{key}/campaign")
+            }
+            Wanted::Task => {
+                body["every"] = EVERY.into();
+                format!("POST /v1/once/{key}")
+            }
+        };
         // A claim with a name may be asked for again when its answer does not come.
         let name = self.luck.percent(60).then(|| format!("{:032x}", random_u128()));
-        let cut = self.luck.percent(10);
+        // What was granted in the moment of the cut is held until its ttl: on these keys alone.
+        let cut = kind == Kind::Long && self.luck.percent(30);
         let tries = if name.is_some() { 4 } else { 1 };
         for _ in 0..tries {
             let limit = if cut { wait / 4 } else { wait + ttl };
-            let sent = boot_time();
-            let path = format!("POST /v1/locks/{key}");
+            let sent = self.clock.now();
             let text = body.to_string();
             let asked = self.ask(&path, &text, name.as_deref());
             let said = tokio::select! {
@@ -143,7 +191,7 @@ impl Client {
             };
             match said {
                 Some(Ok(said)) if said.status == 200 => {
-                    return self.granted(attempt, key, sent, &said);
+                    return self.granted(attempt, wish, sent, said);
                 }
                 Some(Ok(said)) if said.status == 409 => return Err("timed_out"),
                 Some(Ok(said)) if said.status == 410 => return Err("over"),
@@ -158,60 +206,78 @@ impl Client {
     fn granted(
         &self,
         attempt: u64,
-        key: Arc<str>,
+        wish: &Wish,
         sent: Moment,
-        said: &Said,
+        mut said: Said,
     ) -> Result<Hold, &'static str> {
-        let (valid_until, renew_at) = until(sent, said);
+        let is_task = matches!(wish.what, Wanted::Task);
+        let mut key = wish.key.clone();
+        if is_task {
+            if said.body["outcome"] != "begun" {
+                return Err("done");
+            }
+            said.body = said.body["hold"].take();
+            // Each period has a name of its own in the history.
+            key = format!("{key}@{}", said.body["period"]["start_ms"]).into();
+            self.note_try(attempt, &Wish { key: key.clone(), what: Wanted::Task });
+        }
+        let (valid_until, renew_at) = self.until(sent, &said);
         let text = |field: &str| said.body[field].as_str().unwrap_or_default().to_owned();
         let token = text("token").parse().map_err(|_| "failed")?;
         // A client that was stopped may read the answer when it is over.
-        if valid_until <= boot_time() {
+        if valid_until <= self.clock.now() {
             return Err("late");
         }
         let ttl = self.shop.orders.ttl;
-        self.note(What::Granted { attempt, token, ttl: ttl + ttl / 10, valid_until });
-        Ok(Hold { attempt, key, id: text("hold"), token, valid_until, renew_at })
+        let counted_on = self.clock.on_boot_clock(valid_until);
+        let ttl = ttl + ttl / 10;
+        self.note(What::Granted { attempt, token, ttl, valid_until: counted_on });
+        Ok(Hold { attempt, key, id: text("hold"), token, valid_until, renew_at, is_task })
     }
 
     async fn hold(&mut self, mut hold: Hold, length: Duration) -> Result<(), Trouble> {
         let attempt = hold.attempt;
-        let until = boot_time().plus(length);
+        let until = self.clock.now().plus(length);
         let step = self.shop.orders.ttl / 10;
+        // Some clients just stop to renew.
+        let forgets = self.luck.percent(15);
         let lost = loop {
-            let asked = boot_time();
+            let (asked, stamp) = (self.clock.now(), boot_time());
             if asked >= hold.valid_until {
                 break Some("expired");
             }
-            let valid_until = hold.valid_until;
-            self.shop.log.note_at(asked, Some(self.task), What::Held { attempt, valid_until });
+            let valid_until = self.clock.on_boot_clock(hold.valid_until);
+            self.shop.log.note_at(stamp, Some(self.task), What::Held { attempt, valid_until });
             self.write(&hold).await?;
-            let now = boot_time();
-            if now >= until {
+            let now = self.clock.now();
+            if now >= until && !forgets {
                 break None;
             }
-            let next = until.min(hold.renew_at).min(hold.valid_until).min(now.plus(step));
-            self.shop.io.clock().sleep_until(next).await;
-            if boot_time() >= hold.renew_at
+            let next = match forgets && now >= until {
+                true => hold.valid_until,
+                false => until.min(hold.renew_at).min(hold.valid_until),
+            };
+            let next = next.min(now.plus(step));
+            self.shop.io.clock().sleep_until(self.clock.on_boot_clock(next)).await;
+            if self.clock.now() >= hold.renew_at
+                && (!forgets || self.clock.now() < until)
                 && let Some(why) = self.renew(&mut hold).await
             {
                 break Some(why);
             }
         };
         if let Some(reason) = lost {
-            let since = hold.valid_until.min(boot_time());
+            let since = self.clock.on_boot_clock(hold.valid_until).min(boot_time());
             self.note(What::Lost { attempt, since, reason: reason.into() });
             // What a client does that was stopped between its check and its write.
             return self.write(&hold).await;
         }
-        let how = How::Release;
-        if self.luck.percent(15) {
-            // It just stops renewing.
-            self.note(What::Releasing { attempt, how: How::Drop });
-            return Ok(());
-        }
-        self.note(What::Releasing { attempt, how });
-        let answer = match self.request(&format!("DELETE /v1/holds/{}", hold.id)).await {
+        self.note(What::Releasing { attempt, how: How::Release });
+        let line = match hold.is_task {
+            true => format!("POST /v1/holds/{}/succeed", hold.id),
+            false => format!("DELETE /v1/holds/{}", hold.id),
+        };
+        let answer = match self.request(&line).await {
             Some(Said { status: 200, .. }) => Answer::Yes,
             Some(Said { status: 404 | 410, .. }) => Answer::NotHeld,
             _ => Answer::Failed,
@@ -222,19 +288,20 @@ impl Client {
 
     /// Renews within what is valid; says why the hold is lost, if it is.
     async fn renew(&self, hold: &mut Hold) -> Option<&'static str> {
-        let (attempt, sent) = (hold.attempt, boot_time());
+        let (attempt, sent) = (hold.attempt, self.clock.now());
         let left = hold.valid_until.since(sent);
         let path = format!("POST /v1/holds/{}/renew", hold.id);
         let said = self.shop.io.within(left, self.ask(&path, "", None)).await;
         match said {
-            Some(Ok(said)) if said.status == 200 && boot_time() < hold.valid_until => {
-                (hold.valid_until, hold.renew_at) = until(sent, &said);
-                self.note(What::Renewed { attempt, valid_until: hold.valid_until });
+            Some(Ok(said)) if said.status == 200 && self.clock.now() < hold.valid_until => {
+                (hold.valid_until, hold.renew_at) = self.until(sent, &said);
+                let valid_until = self.clock.on_boot_clock(hold.valid_until);
+                self.note(What::Renewed { attempt, valid_until });
                 None
             }
             Some(Ok(Said { status: 404 | 410, .. })) => Some("taken"),
             _ => {
-                hold.renew_at = boot_time().plus(self.shop.orders.ttl / 20);
+                hold.renew_at = self.clock.now().plus(self.shop.orders.ttl / 20);
                 None
             }
         }
@@ -266,19 +333,19 @@ impl Client {
         Ok(Said { status, body })
     }
 
+    /// Until when an answer lets its client count on the hold, and when to renew.
+    fn until(&self, sent: Moment, said: &Said) -> (Moment, Moment) {
+        let number = |field: &str| said.body[field].as_u64().unwrap_or_default();
+        let valid_until = sent.plus(Duration::from_millis(number("valid_for_ms")));
+        (valid_until, self.clock.now().plus(Duration::from_millis(number("renew_in_ms"))))
+    }
+
     async fn write(&mut self, hold: &Hold) -> Result<(), Trouble> {
         let (attempt, token) = (hold.attempt, hold.token);
         let accepted = self.desk.write(&hold.key, attempt, token).await?;
         self.note(What::Wrote { attempt, token, accepted });
         Ok(())
     }
-}
-
-/// Until when an answer lets its client count on the hold, and when to renew.
-fn until(sent: Moment, said: &Said) -> (Moment, Moment) {
-    let number = |field: &str| said.body[field].as_u64().unwrap_or_default();
-    let valid_until = sent.plus(Duration::from_millis(number("valid_for_ms")));
-    (valid_until, boot_time().plus(Duration::from_millis(number("renew_in_ms"))))
 }
 
 async fn closed(shop: &Shop) {

@@ -2,6 +2,7 @@
 
 mod http;
 mod orders;
+mod own_clock;
 mod task;
 mod watch;
 pub(crate) mod wish;
@@ -27,6 +28,7 @@ use crate::luck::Luck;
 use crate::slow::SlowAnswers;
 use crate::sweep::sweep;
 use crate::witness;
+use own_clock::OwnClock;
 
 /// What all tasks of a worker share.
 pub(crate) struct Shop {
@@ -76,9 +78,13 @@ async fn run(
         orders,
     });
     let mut tasks = JoinSet::new();
+    let clock = match shop.orders.frozen_clock {
+        true => OwnClock::that_stands_still(),
+        false => OwnClock::default(),
+    };
     for task in 0..shop.orders.tasks {
         match shop.orders.service.clone() {
-            Some(address) => tasks.spawn(http::life(shop.clone(), task, address)),
+            Some(address) => tasks.spawn(http::life(shop.clone(), task, address, clock.clone())),
             None => tasks.spawn(task::life(shop.clone(), task)),
         };
     }

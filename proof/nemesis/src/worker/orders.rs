@@ -34,6 +34,8 @@ pub struct Orders {
     pub fair: bool,
     /// The address of the service that it uses instead of the library, if there is one.
     pub service: Option<String>,
+    /// Whether the clock of clients of the service stands still while they are stopped.
+    pub frozen_clock: bool,
     /// Whether it looks for ghosts at its end: nobody else can, in a store of one process.
     pub sweeps: bool,
 }
@@ -59,6 +61,7 @@ impl Orders {
             slow: flags.duration("slow", Duration::ZERO)?,
             fair: flags.parsed("fair", true)?,
             service: flags.text("service").filter(|address| address != "none"),
+            frozen_clock: flags.parsed("frozen-clock", false)?,
             sweeps: flags.parsed("sweeps", false)?,
         };
         flags.done()?;
@@ -83,6 +86,7 @@ impl Orders {
             ("slow", millis(self.slow)),
             ("fair", self.fair.to_string()),
             ("service", self.service.clone().unwrap_or_else(|| "none".into())),
+            ("frozen-clock", self.frozen_clock.to_string()),
             ("sweeps", self.sweeps.to_string()),
         ]
         .into_iter()
@@ -111,6 +115,7 @@ mod tests {
             slow: Duration::from_millis(20),
             fair: false,
             service: Some("127.0.0.1:1".into()),
+            frozen_clock: true,
             sweeps: true,
         };
         assert_eq!(Orders::read(Flags::read(orders.to_flags()).unwrap()), Ok(orders));

@@ -29,11 +29,15 @@ pub(crate) enum Kind {
     Several,
     /// One key, entered twice by its owner.
     Entered,
+    /// Elections. Clients of the service only.
+    Lead,
+    /// Tasks that run once in each period. Clients of the service only.
+    Once,
 }
 
 impl Kind {
     /// All kinds that have keys of their own.
-    pub(crate) const ALL: [Kind; 7] = [
+    pub(crate) const ALL: [Kind; 9] = [
         Kind::Hot,
         Kind::Long,
         Kind::Fair,
@@ -41,6 +45,8 @@ impl Kind {
         Kind::Permits,
         Kind::Several,
         Kind::Entered,
+        Kind::Lead,
+        Kind::Once,
     ];
 
     /// What this task of a worker does, at a store that can do so much.
@@ -72,6 +78,8 @@ impl Kind {
             Self::Permits => "permits",
             Self::Several => "several",
             Self::Entered => "entered",
+            Self::Lead => "lead",
+            Self::Once => "once",
         };
         format!("{kind}{number}").into()
     }
@@ -116,7 +124,7 @@ impl Wish {
             None => lock,
         };
         let (keys, mode, lock) = match kind {
-            Kind::Hot | Kind::Long => {
+            Kind::Hot | Kind::Long | Kind::Lead | Kind::Once => {
                 let lock = Wanted::One(limited(locks.mutex(&key)));
                 (vec![key], Mode::Exclusive, lock)
             }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
+use latchwork_nemesis::checks::Allowed;
+use latchwork_nemesis::event::What;
 use latchwork_nemesis::faults::ClientFault;
 use latchwork_nemesis::redis::{Kind, Servers};
 use latchwork_nemesis::run::{Outcome, Plan};
@@ -43,6 +45,49 @@ fn clients_of_the_service_are_killed_and_stopped() {
     let plan = Plan { faults: vec![ClientFault::Kill, ClientFault::Stop], ..on_files(&folder) };
     let outcome = play(folder, plan.serve(&[]).unwrap());
     assert!(outcome.verdict("exclusion").unwrap().checked > 50, "{outcome}");
+    for key in ["lead", "once"] {
+        let of_it = |a: &&latchwork_nemesis::history::Attempt| a.key.starts_with(key);
+        let held = outcome.history.attempts.iter().filter(of_it).filter(|a| a.hold.is_some());
+        assert!(held.count() > 3, "{key}: {outcome}");
+    }
+}
+
+/// Somebody at the store takes locks away from the service.
+#[test]
+fn locks_of_the_service_are_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan { faults: vec![ClientFault::Evict], longest: 4.0, ..on_files(&folder) };
+    let outcome = play(folder, plan.serve(&[]).unwrap());
+    let lost = outcome.history.attempts.iter().filter_map(|a| a.hold.as_ref()?.lost.as_ref());
+    assert!(lost.filter(|(.., reason)| &**reason == "taken").count() > 0, "{outcome}");
+}
+
+/// Their clocks stand still while they are stopped, as those of a machine that sleeps. Such a client believes for
+/// too long, whatever the service does, and the resource refuses its writes.
+#[test]
+fn the_fence_stops_clients_whose_clock_stood_still() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        faults: vec![ClientFault::Stop],
+        frozen_clock: true,
+        longest: 4.0,
+        keys: 1,
+        processes: 4,
+        ..on_files(&folder)
+    };
+    let mut plan = plan.serve(&[]).unwrap();
+    for check in ["exclusion", "forgotten_claim", "told_in_time", "held_is_valid", "token_order"] {
+        let (check, fault) = (check.into(), "stop".into());
+        plan.bounds.allowed.push(Allowed { check, fault, after: TTL * 4 });
+    }
+    let outcome = play(folder, plan);
+    assert!(
+        outcome.verdict("exclusion").unwrap().exceptions > 0,
+        "no clock stood still: {outcome}"
+    );
+    assert!(outcome.verdict("fence_order").unwrap().checked > 100, "{outcome}");
+    let refused = |what: &What| matches!(what, What::Wrote { accepted: false, .. });
+    assert!(outcome.history.events.iter().any(|event| refused(&event.what)), "{outcome}");
 }
 
 /// A hold outlives the service that took it, for as long as its client relies on it.
