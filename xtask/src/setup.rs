@@ -14,11 +14,13 @@ enum Need {
     /// A module of the system's Python: the test's peers are installed there, and another Python
     /// may come first in the path.
     PythonModule(&'static str),
+    /// A library of .NET, for Mono.
+    Assembly(&'static str),
     /// A PostgreSQL server, which Debian puts beside the path, in a folder of its version.
     Postgres,
 }
 
-use Need::{Jar, Postgres, Program, PythonModule};
+use Need::{Assembly, Jar, Postgres, Program, PythonModule};
 
 /// What the tests use, and the Debian package that has it.
 const NEEDED: &[(Need, &str)] = &[
@@ -51,6 +53,12 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("curl"), "curl"),
     (Program("go"), "golang-go"),
     (Program("node"), "nodejs"),
+    (Program("mcs"), "mono-mcs"),
+    (Program("mono"), "mono-runtime"),
+    (Assembly("System.Net.Http"), "libmono-system-net-http4.0-cil"),
+    (Assembly("System.Runtime.Serialization"), "libmono-system-runtime-serialization4.0-cil"),
+    (Program("ip"), "iproute2"),
+    (Program("tc"), "iproute2"),
 ];
 
 pub(crate) fn run() -> Result<(), String> {
@@ -95,6 +103,7 @@ fn is_there(need: Need) -> bool {
             let mut servers = versions.map(|version| version.path().join("bin/postgres"));
             servers.any(|server| server.is_file()) || is_there(Program("postgres"))
         }
+        Assembly(name) => Path::new(&format!("/usr/lib/mono/4.5/{name}.dll")).is_file(),
         Jar(name) => Path::new(&format!("/usr/share/java/{name}.jar")).is_file(),
         PythonModule(name) => Command::new("/usr/bin/python3")
             .args(["-c", &format!("import {name}")])
