@@ -78,3 +78,58 @@ fn systemd_accepts_the_units() {
     fs::write(&wrong, text.replace("KillMode=mixed", "KillMode=mxed")).unwrap();
     assert!(verify(&wrong).stderr.contains("mxed"), "a mistake is noticed");
 }
+
+/// The words of a list of an image's recipe, such as `ENTRYPOINT ["latchwork"]`.
+fn words(recipe: &str, instruction: &str) -> Vec<String> {
+    let line = recipe.lines().find_map(|line| line.strip_prefix(instruction)).unwrap();
+    serde_json::from_str(line.trim()).unwrap()
+}
+
+/// Without an image: the folder, the user, the start and the health check of the recipe, outside of a container.
+#[test]
+fn the_steps_of_the_containerfile_work_outside() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (store, user) = (Store::new(), "65534");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/Containerfile.serve");
+    let recipe = fs::read_to_string(path).unwrap().replace("\\\n", "");
+    assert!(recipe.contains(&format!("\nUSER {user}:{user}\n")), "{recipe}");
+    let root = store.file("root");
+    fs::create_dir(&root).unwrap();
+    for folder in [root.parent().unwrap(), &root] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let inside = |text: &str| text.replace("/run/latchwork", &format!("{}/run", root.display()));
+    // The step that makes the folder, which is the one after the packages.
+    let make = recipe.lines().find_map(|line| line.split_once("&& install ")).unwrap().1;
+    let made = output(&store, "sh", &["-c", &inside(&format!("install {make}"))]);
+    assert_eq!(made.code(), 0, "{made:?}");
+    assert_eq!(fs::metadata(root.join("run")).unwrap().permissions().mode() & 0o777, 0o700);
+    let program = root.join("latchwork");
+    fs::copy(BINARY, &program).unwrap();
+    let locks = root.join("locks");
+    let made = output(&store, "install", &["-d", "-o", user, locks.to_str().unwrap()]);
+    assert_eq!(made.code(), 0);
+    let as_user = |line: &[String]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", user, "--regid", user, "--clear-groups", "--"]).args(line);
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        let mut command = store.at_this_store(command);
+        command.env("LATCHWORK_STORE", format!("file://{}", locks.display()));
+        command
+    };
+    let mut start = words(&recipe, "ENTRYPOINT ");
+    assert_eq!(start, ["latchwork"]);
+    start[0] = program.display().to_string();
+    start.extend(words(&recipe, "CMD ").iter().map(|word| inside(word)));
+    let check = recipe.lines().find_map(|line| line.split_once(" CMD curl ")).unwrap().1;
+    let check = ["sh".to_owned(), "-c".to_owned(), inside(&format!("curl {check}"))];
+    let is_healthy = || Running::start(as_user(&check)).finish().code() == 0;
+    assert!(!is_healthy(), "healthy before it runs");
+    let service = Running::start(as_user(&start));
+    service.stderr.until("ready");
+    assert!(is_healthy());
+    // A container is stopped by SIGTERM.
+    service.signal(rustix::process::Signal::TERM);
+    assert_eq!(service.finish().code(), 0);
+    assert!(!is_healthy(), "healthy after its end");
+}
