@@ -43,19 +43,19 @@ export async function post(path, body) {
 
 export const path = (name) => `/v1/locks/${encodeURIComponent(name)}`;
 
-/** Everything that is held, waited for or closed, and the number of the last event before. */
-export async function allLocks() {
-  const locks = [];
+/** Reads all that is held, waited for or closed, part by part; returns the number of the last event before. */
+export async function allLocks(take, signal) {
   let after = null;
   let last = null;
   do {
     const more = after === null ? '' : `&after=${encodeURIComponent(after)}`;
-    const part = await get(`/v1/locks?limit=10000${more}`);
-    locks.push(...part.locks);
+    const part = await get(`/v1/locks?limit=1000${more}`, signal);
+    if (signal.aborted) return last;
+    take(part.locks);
     last ??= part.last_event;
-    after = part.next;
-  } while (after !== null && after !== undefined);
-  return { locks, last };
+    after = part.next ?? null;
+  } while (after !== null);
+  return last;
 }
 
 // The service writes a comment every 10 s.

@@ -39,10 +39,15 @@ function failed(error) {
 
 // --- The locks: a list, then events; and the same again after every break.
 
-async function read(signal) {
-  const { locks: all, last } = await api.allLocks();
-  if (signal.aborted) return last;
-  locks.readAll(all);
+let reading = null;
+function read(signal) {
+  if (reading?.signal === signal) return reading.last;
+  locks.beginList();
+  const last = api.allLocks(locks.takePart, signal).then((number) => {
+    if (!signal.aborted) locks.endList();
+    return number;
+  }).finally(() => { if (reading?.signal === signal) reading = null; });
+  reading = { signal, last };
   return last;
 }
 
@@ -94,7 +99,7 @@ async function run() {
 
 function begin() {
   history.forget();
-  locks.readAll([]);
+  locks.clear();
   run();
 }
 
@@ -123,6 +128,7 @@ setInterval(() => {
 }, 1_000);
 setInterval(() => {
   if (document.hidden || $('live').dataset.state !== 'live') return;
+  if (reading !== null) return;
   if (locks.isFarBehind()) { read(session.signal).catch(failed); return; }
   const open = detail.shownName();
   const names = current() === 'locks' ? table.shown() : [...locks.locks.values()].filter((one) => locks.isElection(one.view)).map((one) => one.view.name);
@@ -175,6 +181,8 @@ function release(name) {
     notice('');
     say(text);
     toast(text);
+    // The button that had the focus is about to go.
+    $('detail').focus({ preventScroll: true });
     readAgain(name);
   });
 }
@@ -208,7 +216,10 @@ document.addEventListener('keydown', (event) => {
 
 $('token-button').addEventListener('click', () => dialogs.askToken(begin));
 $('help-button').addEventListener('click', dialogs.showKeys);
-$('skip').addEventListener('click', (event) => { event.preventDefault(); $('table').focus(); });
+$('skip').addEventListener('click', (event) => {
+  event.preventDefault();
+  $(current() === 'locks' ? 'table' : 'main').focus();
+});
 addEventListener('hashchange', route);
 addEventListener('resize', () => detail.draw());
 document.addEventListener('visibilitychange', () => { if (!document.hidden) { table.stale(); draw(); detail.draw(); } });

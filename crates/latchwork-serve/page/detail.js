@@ -3,7 +3,7 @@
 import { locks, left, age, kind, shownHolder } from './locks.js';
 import { pastOf } from './history.js';
 import { timeline, legend, story } from './timeline.js';
-import { bdi, count, el, length, moment, plain } from './text.js';
+import { bdi, count, el, isMarked, length, moment, plain } from './text.js';
 
 const SPANS = [['Auto', 0], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['3 h', 10_800_000]];
 
@@ -96,7 +96,7 @@ function fits(past, now) {
 
 /** Draws it again; all of it if it has changed or `anyway`, else only what time changes. */
 export function draw(anyway = false) {
-  if (state.name === null || state.parts === null) return;
+  if (state.name === null || state.parts === null || (!anyway && isMarked(panel()))) return;
   const { facts, spans, picture, note, people: both, past: events, acts } = state.parts;
   const lock = locks.get(state.name);
   const past = pastOf(state.name);

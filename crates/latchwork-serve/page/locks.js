@@ -75,17 +75,39 @@ function keep(view) {
   return lock;
 }
 
-/** Takes the whole list. */
-export function readAll(list) {
-  const names = new Set(list.map((view) => view.name));
-  for (const name of locks.keys()) if (!names.has(name)) locks.delete(name);
-  for (const view of list) keep(view);
-  dirty.clear();
+/** Of a list that is being read: the names in it, and those that events told of meanwhile. They are newer. */
+let list = null;
+
+/** Begins to take a list, part by part. */
+export function beginList() { list = { names: new Set(), heard: new Set() }; }
+
+/** Takes a part of it: what it shows is there at once. */
+export function takePart(part) {
+  for (const view of part) {
+    list.names.add(view.name);
+    if (!list.heard.has(view.name)) keep(view);
+  }
   changed(null);
+}
+
+/** The list is complete: what is not in it is gone. */
+export function endList() {
+  for (const name of locks.keys()) if (!list.names.has(name) && !list.heard.has(name)) locks.delete(name);
+  dirty.clear();
+  for (const name of list.heard) dirty.add(name);
+  list = null;
+  changed(null);
+}
+
+/** Forgets all. */
+export function clear() {
+  beginList();
+  endList();
 }
 
 /** Takes one lock as it was read. */
 export function readOne(view) {
+  list?.heard.add(view.name);
   dirty.delete(view.name);
   history.look(view);
   if (isFree(view)) locks.delete(view.name);
@@ -136,6 +158,7 @@ export function hear(event) {
   const next = keep(view);
   next.waiting = waiting;
   dirty.add(name);
+  list?.heard.add(name);
   changed(name);
 }
 

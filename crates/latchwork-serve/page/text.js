@@ -1,7 +1,8 @@
 // Texts of others are data: they become text nodes, isolated from the writing direction around them, and the
 // characters that show nothing or turn other text round are shown as escapes.
 
-const HIDDEN = /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\p{Cs}/gu;
+// Controls, formats, what Unicode says may be ignored, halves of pairs, and blanks that look like a space or like nothing.
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{DI}\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]/gu;
 
 const NAMES = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
 
@@ -25,6 +26,20 @@ export function put(element, text) {
   }
   if (from < all.length) parts.push(all.slice(from));
   element.replaceChildren(...parts);
+}
+
+/** Puts new elements into another; a link there that had the focus has it again. */
+export function renew(element, ...inside) {
+  const { activeElement } = document;
+  const href = element.contains(activeElement) ? activeElement.getAttribute('href') : null;
+  element.replaceChildren(...inside);
+  if (href !== null) [...element.querySelectorAll('a')].find((one) => one.getAttribute('href') === href)?.focus({ preventScroll: true });
+}
+
+/** Whether a text in this element is marked: to draw it again would take it from the person who copies it. */
+export function isMarked(element) {
+  const marked = getSelection();
+  return marked !== null && !marked.isCollapsed && element.contains(marked.anchorNode);
 }
 
 /** An element with a text of others. */

@@ -4,7 +4,7 @@ import * as api from './api.js';
 import * as history from './history.js';
 import { locks, age, isElection, left } from './locks.js';
 import { word, fact } from './timeline.js';
-import { bdi, count, el, length, moment, plain, say } from './text.js';
+import { bdi, count, el, isMarked, length, moment, plain, renew, say } from './text.js';
 
 const $ = (id) => document.getElementById(id);
 
@@ -14,22 +14,41 @@ const link = (name) => {
   return one;
 };
 
-/** Who leads each election, for how long, and who campaigns. */
+let shown = '';
+let ticks = [];
+
+/** Who leads each election, for how long, and who campaigns. While they stay the same, only the times change. */
 export function drawElections() {
-  const now = performance.now();
-  const cards = [];
-  for (const lock of [...locks.values()].filter((one) => isElection(one.view)).sort((a, b) => (a.view.name < b.view.name ? -1 : 1))) {
-    const [leader] = lock.view.holders;
-    const rest = left(lock, now);
-    const candidates = el('ol', 'parties queue', ...lock.view.waiters.slice(0, 20).map((one) => el('li', '',
-      bdi(one.candidate ?? one.holder, 'name'), el('span', 'faint', `waiting for ${length(age(lock, one, now))}`))));
-    cards.push(el('article', 'card', el('h2', '', link(lock.view.name)),
-      leader
-        ? el('p', 'leader', bdi(leader.candidate ?? leader.holder), el('span', 'faint', `leads for ${length(age(lock, leader, now))} · term ${leader.token ?? '–'} · ${length(rest.ms)} left unless renewed`))
-        : el('p', 'leader nobody', 'Nobody leads'),
-      el('h3', '', lock.view.waiters.length > 0 ? count(lock.view.waiters.length, 'candidate waits', 'candidates wait') : 'No other candidate'), candidates));
+  const all = [...locks.values()].filter((one) => isElection(one.view)).sort((a, b) => (a.view.name < b.view.name ? -1 : 1));
+  const print = JSON.stringify(all.map(({ view }) => [view.name, view.holders[0]?.token, view.holders[0]?.candidate, view.waiters.map((one) => one.candidate ?? one.holder)]));
+  if (print === shown && $('elections').childElementCount > 0) {
+    if (!isMarked($('elections'))) for (const tick of ticks) tick();
+    return;
   }
-  $('elections').replaceChildren(el('h1', '', 'Elections'),
+  shown = print;
+  ticks = [];
+  const timed = (text) => {
+    const span = el('span', 'faint', text());
+    ticks.push(() => { span.textContent = text(); });
+    return span;
+  };
+  const cards = all.map(({ view: { name } }) => {
+    const now = () => locks.get(name) ?? { view: { holders: [], waiters: [] }, at: 0 };
+    const [leader] = now().view.holders;
+    const leads = () => {
+      const [one] = now().view.holders;
+      return one ? `leads for ${length(age(now(), one))} · term ${one.token ?? '–'} · ${length(left(now()).ms)} left unless renewed` : '';
+    };
+    const { waiters } = now().view;
+    const candidates = el('ol', 'parties queue', ...waiters.slice(0, 20).map((one, at) => el('li', '', bdi(one.candidate ?? one.holder, 'name'), timed(() => {
+      const waiter = now().view.waiters[at];
+      return waiter ? `waiting for ${length(age(now(), waiter))}` : '';
+    }))));
+    return el('article', 'card', el('h2', '', link(name)),
+      leader ? el('p', 'leader', bdi(leader.candidate ?? leader.holder), timed(leads)) : el('p', 'leader nobody', 'Nobody leads'),
+      el('h3', '', waiters.length > 0 ? count(waiters.length, 'candidate waits', 'candidates wait') : 'No other candidate'), candidates);
+  });
+  renew($('elections'), el('h1', '', 'Elections'),
     cards.length > 0 ? el('div', 'cards', ...cards) : el('p', 'empty', 'Nobody leads and nobody campaigns.'));
 }
 
@@ -37,7 +56,7 @@ let drawn = -1;
 /** The newest events of all locks. */
 export function drawActivity(anyway = false) {
   const newest = history.events[0]?.id ?? 0;
-  if (!anyway && newest === drawn) return;
+  if (!anyway && (newest === drawn || isMarked($('activity')))) return;
   drawn = newest;
   const list = el('ol', 'story wide');
   for (const event of history.events.slice(0, 200)) {
@@ -46,7 +65,7 @@ export function drawActivity(anyway = false) {
     list.append(el('li', event.event, time, el('span', 'what', word(event)), event.name ? link(event.name) : el('span'),
       event.holder ? bdi(event.holder, 'by') : el('span', 'by', fact(event))));
   }
-  $('activity').replaceChildren(el('h1', '', 'Activity'),
+  renew($('activity'), el('h1', '', 'Activity'),
     el('p', 'faint', 'The newest events. Those of locks that other programs hold are noticed in the store some seconds later.'),
     history.events.length > 0 ? list : el('p', 'empty', 'Nothing has happened yet.'));
 }
@@ -59,6 +78,7 @@ export async function examine() {
   const again = el('button', 'primary', 'Examine the store again');
   again.type = 'button';
   again.addEventListener('click', examine);
+  const hadFocus = view.contains(document.activeElement);
   view.replaceChildren(el('h1', '', 'Doctor'), el('p', 'faint', 'Examining the store…'));
   view.setAttribute('aria-busy', 'true');
   try {
@@ -76,6 +96,7 @@ export async function examine() {
   } catch (error) {
     view.replaceChildren(el('h1', '', 'Doctor'), el('p', 'error', plain(error.message)), el('p', 'faint', plain(error.step)), again);
   } finally {
+    if (hadFocus) again.focus({ preventScroll: true });
     view.removeAttribute('aria-busy');
   }
 }
