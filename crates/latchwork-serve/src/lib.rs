@@ -5,6 +5,7 @@ mod access;
 mod api;
 mod events;
 mod holds;
+mod listings;
 mod logs;
 mod metrics;
 mod names;

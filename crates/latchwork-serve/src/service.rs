@@ -1,7 +1,12 @@
 //! What all requests share: the store, the holds, the events, and who may do what.
 
+mod access;
+mod ends;
+
+pub(crate) use access::Access;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use latchwork::once::Begun;
@@ -10,9 +15,7 @@ use latchwork::{Error, ErrorKind, LockManager};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
-use crate::access::origin::Hosts;
-use crate::access::principal::{Principal, Right};
-use crate::access::tokens::Tokens;
+use crate::access::principal::Right;
 use crate::api::Caller;
 use crate::api::error::ApiError;
 use crate::api::holds::HoldView;
@@ -26,14 +29,11 @@ use crate::holds::ended::Ending;
 use crate::holds::held::Held;
 use crate::holds::id::HoldId;
 use crate::holds::queue::Queue;
-use crate::holds::registry::{Hold, Registry};
+use crate::holds::registry::{Hold, Registry, weight};
 use crate::holds::validity;
+use crate::listings::{Listing, Listings};
 use crate::names::Names;
-use crate::server::listener::Peer;
 use crate::wish::{What, Wish};
-
-/// How often claims that are long over are forgotten.
-const SWEEP: Duration = Duration::from_secs(30);
 
 /// The state of the service.
 pub(crate) struct Service {
@@ -47,7 +47,12 @@ pub(crate) struct Service {
     pub(crate) hub: Arc<Hub>,
     pub(crate) others: Others,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) listings: Listings,
     access: RwLock<Access>,
+    /// Grows when the tokens are read again.
+    accesses: watch::Sender<u64>,
+    /// Grows whenever the loop that ends holds has turned.
+    turns: watch::Sender<u64>,
     hosts: Vec<String>,
     host: String,
     numbers: AtomicU64,
@@ -58,20 +63,12 @@ pub(crate) struct Service {
     pub(crate) answered: tokio::sync::Mutex<Option<Moment>>,
     /// One examination of the store at a time.
     pub(crate) examination: tokio::sync::Mutex<()>,
+    /// Answers with many locks that are being written.
+    pub(crate) lists: Listeners,
     /// Set when the service begins to stop.
     pub(crate) stopping: watch::Sender<bool>,
     /// Set when no client has to be heard any more.
     pub(crate) stopped: watch::Sender<bool>,
-}
-
-/// Who may do what.
-#[derive(Debug, Default)]
-pub(crate) struct Access {
-    pub(crate) tokens: Option<Tokens>,
-    /// Whether loopback and Unix sockets need a token too.
-    pub(crate) always: bool,
-    /// Whether nobody needs a token.
-    pub(crate) nobody: bool,
 }
 
 /// What a service is made of.
@@ -117,68 +114,22 @@ impl Service {
             hub: parts.hub,
             others: Others::default(),
             clock: parts.clock,
+            listings: Listings::default(),
             access: RwLock::new(parts.access),
+            accesses: watch::channel(0).0,
+            turns: watch::channel(0).0,
             hosts: parts.hosts,
             host,
             numbers: AtomicU64::new(0),
             losses: Mutex::new(Some(parts.losses)),
             queue: Queue::default(),
-            listeners: Listeners::default(),
+            listeners: Listeners::new("events", "streams", 64),
+            lists: Listeners::new("locks", "lists", 16),
             answered: tokio::sync::Mutex::default(),
             examination: tokio::sync::Mutex::default(),
             stopping: watch::channel(false).0,
             stopped: watch::channel(false).0,
         })
-    }
-
-    /// The names by which a client at this address may call the service.
-    pub(crate) fn hosts(&self, peer: &Peer) -> Hosts {
-        let needs_token = self.anonymous(peer).is_none();
-        if peer.is_unix() || (needs_token && !peer.is_loopback()) {
-            return Hosts::Any;
-        }
-        Hosts::loopback(&self.hosts)
-    }
-
-    /// Who somebody without a token is; `None` if a token is needed.
-    pub(crate) fn anonymous(&self, peer: &Peer) -> Option<Arc<Principal>> {
-        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
-        let rights: &[Right] = match peer {
-            _ if access.always => return None,
-            // Only this user, and root, can open it.
-            Peer::Unix => &[Right::Read, Right::Lock, Right::Admin],
-            // Any user of this machine.
-            peer if peer.is_loopback() => &[Right::Read, Right::Lock],
-            _ if access.nobody => &[Right::Read, Right::Lock],
-            _ => return None,
-        };
-        Some(Arc::new(Principal::local(rights)))
-    }
-
-    /// The owner of this token.
-    pub(crate) fn principal(&self, token: &[u8]) -> Option<Arc<Principal>> {
-        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
-        access.tokens.as_ref()?.find(token)
-    }
-
-    /// Whether it was started with tokens.
-    pub(crate) fn has_tokens(&self) -> bool {
-        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
-        access.tokens.is_some()
-    }
-
-    /// Reads the file of tokens again; the old ones stay if it cannot be used.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tokens::read`].
-    pub(crate) fn reload_tokens(&self) -> Result<Option<usize>, Error> {
-        let mut access = self.access.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(tokens) = &access.tokens else { return Ok(None) };
-        let new = tokens.again()?;
-        let count = new.count();
-        access.tokens = Some(new);
-        Ok(Some(count))
     }
 
     /// The ttl of a client that names none.
@@ -203,6 +154,8 @@ impl Service {
             caller.principal.check(Right::Lock, name)?;
         }
         let owner = caller.principal.name.clone();
+        // Each request counts, also one that joins the claim of another.
+        let _waiting = self.registry.enter(&owner, 1, 0)?;
         let Some(crate::api::IdempotencyKey(key)) = key else {
             let outcome = self.take(&wish, caller).await?;
             return self.answer(outcome, caller);
@@ -233,7 +186,8 @@ impl Service {
 
     /// Acquires at the store, and notes the hold. Dropping the future leaves nothing held.
     async fn take(&self, wish: &Wish, caller: &Caller) -> Result<Outcome, ApiError> {
-        let place = self.registry.enter(&caller.principal.name, wish.names().len())?;
+        let locks = wish.names().into_iter().map(weight).sum();
+        let place = self.registry.enter(&caller.principal.name, 0, locks)?;
         let mut stopping = self.stopping.subscribe();
         let holder: Arc<str> = match &wish.holder {
             Some(text) => text.as_str().into(),
@@ -250,6 +204,7 @@ impl Service {
         let acquired = tokio::select! {
             acquired = self.held(wish, &manager) => acquired,
             _ = stopping.wait_for(|it| *it) => return Err(ApiError::closed()),
+            () = self.revoked(caller) => return Err(ApiError::unknown_token()),
         };
         drop(queued);
         let held = match acquired {
@@ -426,8 +381,13 @@ impl Service {
         Ok(self.lock_view(name, &seen))
     }
 
-    /// Lists locks, sorted by their names.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockView>, ApiError> {
+    /// Lists locks as they are after `since`, sorted by their names.
+    pub(crate) async fn list(&self, prefix: &str, since: Moment) -> Result<Arc<Listing>, ApiError> {
+        self.listings.fresh(self, prefix, since).await
+    }
+
+    /// Reads all locks from the store.
+    pub(crate) async fn read_all(&self, prefix: &str) -> Result<Vec<LockView>, ApiError> {
         let seen = self.locks.list(prefix).await.map_err(|error| ApiError::of(&error, None))?;
         let view = |seen: &Snapshot| self.lock_view(&self.names.name_of(seen.key.as_str()), seen);
         Ok(seen.iter().map(view).collect())
@@ -437,52 +397,6 @@ impl Service {
         let mut view = LockView::new(name, seen);
         self.queue.complete(&mut view, self.clock.now());
         view
-    }
-
-    /// Ends the holds whose clients do not renew them, and those that the library has lost, until the
-    /// service stops.
-    pub(crate) async fn watch(self: Arc<Self>) {
-        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut losses) = losses else { return };
-        let mut swept = self.clock.now();
-        loop {
-            let (over, next) = self.registry.over();
-            for (hold, ending) in over {
-                self.told_end(&hold, ending);
-                crate::metrics::not_renewed();
-                // Released in the background.
-                drop(hold);
-            }
-            let now = self.clock.now();
-            if now.since(swept) >= SWEEP {
-                swept = now;
-                self.claims.forget(|id| self.registry.knows(id));
-            }
-            let wake = next.min(now.plus(SWEEP));
-            tokio::select! {
-                () = self.clock.sleep_until(wake) => {}
-                () = self.registry.sooner.notified() => {}
-                loss = losses.recv() => match loss {
-                    Some(loss) => self.lost(&loss),
-                    None => return,
-                },
-            }
-        }
-    }
-
-    fn lost(&self, loss: &Loss) {
-        let reason = loss.reason.word();
-        if let Some(hold) = self.registry.lost(&loss.key, loss.token, reason) {
-            tracing::warn!(name = self.names.name_of(loss.key.as_str()), token = %loss.token, reason, "a hold was lost");
-            self.told_end(&hold, Ending::Lost(reason));
-        }
-    }
-
-    /// The holds of a key have ended by force.
-    pub(crate) fn evicted(&self, key: &Key) {
-        for hold in self.registry.evict(key) {
-            self.told_end(&hold, Ending::Forced);
-        }
     }
 
     /// Whether the service stops.

@@ -32,7 +32,7 @@ pub struct Settings {
     pub max_holds: usize,
     /// The most waiting requests of one token.
     pub max_waiters: usize,
-    /// The most connections.
+    /// The most connections of each address.
     pub max_connections: usize,
     /// How long a stop waits for the holds of clients to end.
     pub drain: Duration,

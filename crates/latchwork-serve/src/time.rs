@@ -6,6 +6,8 @@
 )]
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use latchwork::store::clock::wall_time;
@@ -23,6 +25,20 @@ pub(crate) async fn at_most<F: Future>(limit: Duration, future: F) -> Option<F::
 /// A pause for work in the background. For repeated looks; leases have the boot clock.
 pub(crate) async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
+}
+
+/// A length of time that is polled by hand. For connections; leases have the boot clock.
+pub(crate) struct Timeout(Pin<Box<tokio::time::Sleep>>);
+
+impl Timeout {
+    pub(crate) fn after(length: Duration) -> Self {
+        Self(Box::pin(tokio::time::sleep(length)))
+    }
+
+    /// Ready when the time is over.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(context)
+    }
 }
 
 /// Runs a task of the service on its runtime.

@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = LIMITS, value_name = "NUMBER", default_value_t = 1_000)]
     pub(crate) max_waiters: usize,
 
-    /// The most connections
+    /// The most connections of each address
     #[arg(long, help_heading = LIMITS, value_name = "NUMBER", default_value_t = 4_096)]
     pub(crate) max_connections: usize,
 

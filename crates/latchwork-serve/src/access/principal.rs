@@ -28,6 +28,9 @@ impl Right {
     }
 }
 
+/// The name of a client without a token.
+pub(crate) const LOCAL: &str = "local";
+
 /// Who makes a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
@@ -41,7 +44,12 @@ pub(crate) struct Principal {
 impl Principal {
     /// Somebody without a token on this machine.
     pub(crate) fn local(rights: &[Right]) -> Self {
-        Self { name: "local".into(), rights: rights.to_vec(), prefixes: vec![String::new()] }
+        Self { name: LOCAL.into(), rights: rights.to_vec(), prefixes: vec![String::new()] }
+    }
+
+    /// Whether it has no token.
+    pub(crate) fn is_local(&self) -> bool {
+        *self.name == *LOCAL
     }
 
     /// Whether it may see, or do that to, the lock `name`.

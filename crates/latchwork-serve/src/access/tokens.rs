@@ -11,7 +11,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use super::principal::{Principal, Right};
+use super::principal::{LOCAL, Principal, Right};
 
 /// The fewest characters of a token: it must not be guessed.
 const SHORTEST: usize = 16;
@@ -71,6 +71,10 @@ impl Tokens {
             if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
                 return Err(bad(path, "name: 1 to 100 plain characters are needed", FORM));
             }
+            if **name == *LOCAL {
+                let message = format!("name: {LOCAL:?} is what clients without a token are called");
+                return Err(bad(path, &message, "choose another name"));
+            }
             let hash = match (&entry.token, &entry.sha256) {
                 (Some(token), None) => {
                     if mode & 0o077 != 0 {
@@ -113,13 +117,24 @@ impl Tokens {
         Ok(Self { path: path.to_owned(), known })
     }
 
-    /// Reads the same file again.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
-    pub(crate) fn again(&self) -> Result<Self, Error> {
-        Self::read(&self.path)
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps the owners of `old` whose tokens and rights are the same.
+    pub(crate) fn keep(&mut self, old: &Self) {
+        for (hash, principal) in &mut self.known {
+            let same = old.known.iter().find(|it| it.0 == *hash && it.1 == *principal);
+            if let Some((_, before)) = same {
+                *principal = before.clone();
+            }
+        }
+    }
+
+    /// Whether this owner is one of them, with the same token.
+    pub(crate) fn has(&self, principal: &Arc<Principal>) -> bool {
+        self.known.iter().any(|(_, known)| Arc::ptr_eq(known, principal))
     }
 
     /// The owner of this token. Takes the same time for every token of one length.
@@ -199,11 +214,13 @@ mod tests {
             r#"{{"tokens":[{{"name":"a","token":"{SECRET}","rights":[]}},{{"name":"b","token":"{SECRET}","rights":[]}}]}}"#
         );
         let unknown = plain(SECRET).replace("rights", "right");
+        let local = plain(SECRET).replace("web", "local");
         let cases = [
             (plain(SECRET), 0o644, "other users may read"),
             (plain("short"), 0o600, "16 or more"),
             (twice, 0o600, "twice"),
             (unknown, 0o600, "line 1"),
+            (local, 0o600, "without a token are called"),
             (r#"{"tokens":[]}"#.into(), 0o600, "no token"),
             (r#"{"tokens":[{"name":"a","sha256":"xyz","rights":[]}]}"#.into(), 0o600, "64 hex"),
             (r#"{"tokens":[{"name":"a","rights":[]}]}"#.into(), 0o600, "either"),

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::body::Json;
 use super::error::{ApiError, Errors};
-use super::events::{KEEP_ALIVE, until_stop};
+use super::events::{KEEP_ALIVE, until_over};
 use super::gate::Caller;
 use super::holds::HoldView;
 use super::parts::{IdempotencyKey, Name};
@@ -118,5 +118,5 @@ pub(super) async fn follow(
         };
         Ok(Event::default().event(kind).data(text.unwrap_or_default()))
     });
-    Ok(Sse::new(until_stop(changes, &service)).keep_alive(KEEP_ALIVE()))
+    Ok(Sse::new(until_over(changes, &service, &caller)).keep_alive(KEEP_ALIVE()))
 }

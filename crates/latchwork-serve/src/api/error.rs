@@ -77,11 +77,35 @@ impl ApiError {
         it
     }
 
+    /// A token that is in no file of tokens, or not any more.
+    pub(crate) fn unknown_token() -> Self {
+        let message = "token: the service does not know it";
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
+            .next_step("check the token, and the file that the service was started with")
+    }
+
+    /// Something that cannot be.
+    pub(crate) fn broken() -> Self {
+        let message = "the service could not write its answer";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Broken", message)
+            .next_step("report this: it is a mistake of the service")
+    }
+
     /// No such hold; there may never have been one.
     pub(crate) fn no_hold() -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", "hold: the service does not know this hold").next_step(
             "treat the lock as lost: it was released, ended long ago, or the service was restarted since",
         )
+    }
+
+    /// The status of the answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The body of the answer.
+    pub(crate) fn json(&self) -> Option<String> {
+        serde_json::to_string(&self.body).ok()
     }
 
     #[must_use]
@@ -153,7 +177,7 @@ fn usual_step(kind: ErrorKind) -> &'static str {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let Ok(text) = serde_json::to_string(&self.body) else {
+        let Some(text) = self.json() else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
         let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -68,7 +68,7 @@ pub(super) async fn follow(
     service.others.wanted(&service);
     let mut first =
         vec![Event::default().event("hello").data(format!(r#"{{"last_event":{}}}"#, follow.last))];
-    let wanted = Wanted { principal: caller.principal, prefix: which.prefix };
+    let wanted = Wanted { principal: caller.principal.clone(), prefix: which.prefix };
     match follow.missed {
         Some(missed) => {
             first.extend(missed.iter().filter(|it| wanted.has(it)).map(|it| written(it)))
@@ -88,18 +88,23 @@ pub(super) async fn follow(
             }
         });
     let events = stream::iter(first).chain(live).map(Ok);
-    Ok(Sse::new(until_stop(events, &service)).keep_alive(KEEP_ALIVE()))
+    Ok(Sse::new(until_over(events, &service, &caller)).keep_alive(KEEP_ALIVE()))
 }
 
-/// Ends a stream when the service has stopped; until then clients that wait for its end are told.
-pub(super) fn until_stop<S: Stream>(
+/// Ends a stream when the service has stopped, and when the token of its client is not known any more.
+pub(super) fn until_over<S: Stream>(
     events: S,
-    service: &Service,
+    service: &Arc<Service>,
+    caller: &Caller,
 ) -> impl Stream<Item = S::Item> + use<S> {
     let mut stopped = service.stopped.subscribe();
+    let (service, caller) = (service.clone(), caller.clone());
     events.take_until(async move {
-        // An error means that the service is gone.
-        let _ = stopped.wait_for(|it| *it).await;
+        tokio::select! {
+            // An error means that the service is gone.
+            _ = stopped.wait_for(|it| *it) => {}
+            () = service.revoked(&caller) => {}
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use latchwork::store::Moment;
@@ -70,14 +70,11 @@ fn admit(
 ) -> Result<(), ApiError> {
     origin::check(&service.hosts(peer), request.uri(), request.headers())?;
     let principal = match bearer(request)? {
-        Some(token) => Some(service.principal(token.as_bytes()).ok_or_else(|| {
-            ApiError::new(
-                StatusCode::UNAUTHORIZED,
-                "Unauthorized",
-                "token: the service does not know it",
-            )
-            .next_step("check the token, and the file that the service was started with")
-        })?),
+        Some(token) => {
+            let known = service.principal(token.as_bytes());
+            Some(known.ok_or_else(ApiError::unknown_token)?)
+        }
+        None if is_passed_on(request.headers()) && !service.is_open() => None,
         None => service.anonymous(peer),
     };
     match principal {
@@ -91,6 +88,12 @@ fn admit(
                 .next_step("send the header Authorization: Bearer TOKEN"))
         }
     }
+}
+
+/// Whether a proxy says that it sends a request for somebody else: the address of the peer then says nothing of
+/// who that is.
+fn is_passed_on(headers: &HeaderMap) -> bool {
+    ["forwarded", "x-forwarded-for", "x-real-ip", "via"].iter().any(|it| headers.contains_key(*it))
 }
 
 /// The token that a request carries.
@@ -119,21 +122,22 @@ fn note(method: &Method, route: &str, answer: &Response, arrival: Moment, peer: 
 }
 
 /// The headers of every answer.
+pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
 fn with_headers(mut answer: Response) -> Response {
-    let headers = [
-        (
-            header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        ),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    for (name, value) in headers {
+    for (name, value) in HEADERS {
         if !answer.headers().contains_key(&name) {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
         }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use axum::Json as Answer;
 use axum::extract::State;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::Json;
+use super::counted::Counted;
 use super::error::{ApiError, Errors};
 use super::gate::Caller;
 use super::holds::HoldView;
@@ -73,16 +75,20 @@ pub(crate) struct Which {
     prefix: String,
     /// Only names after this one: the `next` of an answer before.
     after: Option<String>,
-    /// How many at the most: 1 to 100,000; 10,000 if it is left out.
-    #[param(minimum = 1, maximum = 100000)]
+    /// How many at the most: 1 to 10,000; 1,000 if it is left out. An answer ends earlier if it gets long.
+    #[param(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }
 
+/// About how many bytes of locks one answer has at the most; a single lock may be larger.
+const LONGEST: usize = 1024 * 1024;
+
 /// Locks, sorted by their names.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct LockList {
+pub(crate) struct LockList<'a> {
     /// The locks that are held, waited for or closed.
-    locks: Vec<LockView>,
+    #[schema(value_type = Vec<LockView>)]
+    locks: Vec<&'a LockView>,
     /// The name to ask on with (`after`), if there are more.
     next: Option<String>,
     /// The number of the last event before the list was made: follow the events from here
@@ -117,28 +123,40 @@ pub(super) async fn acquire(
 }
 
 /// Lists locks with their holders and waiters
+///
+/// The parts of a list are of the same time if they are read within 10 s.
 #[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Which),
     responses((status = 200, description = "The locks", body = LockList), Errors))]
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Asked(which): Asked<Which>,
-) -> Result<Answer<LockList>, ApiError> {
+) -> Result<Response, ApiError> {
     caller.principal.check_right(Right::Read)?;
-    let limit = which.limit.unwrap_or(10_000);
-    if !(1..=100_000).contains(&limit) {
-        return Err(ApiError::invalid("limit: it must be 1 to 100000", "leave it out for 10000"));
+    let limit = which.limit.unwrap_or(1_000);
+    if !(1..=10_000).contains(&limit) {
+        return Err(ApiError::invalid("limit: it must be 1 to 10000", "leave it out for 1000"));
     }
-    let last_event = service.hub.follow(None).last;
-    let mut locks = service.list(&which.prefix).await?;
-    locks.retain(|lock| caller.principal.may(Right::Read, &lock.name));
-    if let Some(after) = &which.after {
-        locks.retain(|lock| lock.name > *after);
+    let place = service.lists.enter(&caller.principal.name)?;
+    let listing = match &which.after {
+        None => service.list(&which.prefix, caller.arrival).await?,
+        Some(_) => service.listings.kept(&service, &which.prefix).await?,
+    };
+    let after = which.after.as_deref();
+    let from = listing.locks.partition_point(|lock| after.is_some_and(|it| *lock.name <= *it));
+    let mut seen = listing.locks[from..]
+        .iter()
+        .filter(|lock| caller.principal.may(Right::Read, &lock.name))
+        .peekable();
+    let (mut locks, mut length) = (Vec::new(), 0);
+    while locks.len() < limit as usize && length < LONGEST {
+        let Some(lock) = seen.next() else { break };
+        length += lock.length();
+        locks.push(lock);
     }
-    let is_more = locks.len() > limit as usize;
-    locks.truncate(limit as usize);
-    let next = locks.last().filter(|_| is_more).map(|lock| lock.name.clone());
-    Ok(Answer(LockList { locks, next, last_event }))
+    let next = locks.last().filter(|_| seen.peek().is_some()).map(|lock| lock.name.clone());
+    let list = LockList { locks, next, last_event: listing.last_event };
+    Ok(Counted::json(&list, place))
 }
 
 /// Shows a lock: its holders, and the waiters in their order

@@ -2,10 +2,11 @@
 
 mod admin;
 mod body;
+mod counted;
 mod elections;
 pub(crate) mod error;
 mod events;
-mod gate;
+pub(crate) mod gate;
 pub(crate) mod holds;
 pub(crate) mod locks;
 mod once;

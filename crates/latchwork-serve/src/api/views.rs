@@ -103,6 +103,21 @@ impl LockView {
     }
 }
 
+impl PartyView {
+    /// About how many bytes of JSON it is.
+    fn length(&self) -> usize {
+        220 + self.holder.len() + self.candidate.as_ref().map_or(0, String::len)
+    }
+}
+
+impl LockView {
+    /// About how many bytes of JSON it is.
+    pub(crate) fn length(&self) -> usize {
+        let parties = self.holders.iter().chain(&self.waiters).map(PartyView::length);
+        160 + self.name.len() + self.key.len() + parties.sum::<usize>()
+    }
+}
+
 fn text_of(holder: &Holder) -> String {
     holder.text.to_string()
 }

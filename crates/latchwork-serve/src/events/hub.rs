@@ -12,6 +12,9 @@ use crate::time::wall_millis;
 /// How many events are kept for clients that connect again.
 const KEPT: usize = 4096;
 
+/// And how many bytes of them: a name may be long.
+const KEPT_BYTES: usize = 4 * 1024 * 1024;
+
 /// How far a listener may lag behind before it has to begin anew.
 const LAG: usize = 1024;
 
@@ -96,6 +99,7 @@ pub(crate) struct Hub {
 struct State {
     last: u64,
     kept: VecDeque<Arc<Told>>,
+    bytes: usize,
 }
 
 /// What a listener has missed, and how it goes on.
@@ -123,10 +127,12 @@ impl Hub {
         event.id = state.last;
         let Ok(json) = serde_json::to_string(&event) else { return };
         let told = Arc::new(Told { id: event.id, event: event.event, name: event.name, json });
-        if state.kept.len() == KEPT {
-            state.kept.pop_front();
-        }
+        state.bytes += told.json.len();
         state.kept.push_back(told.clone());
+        while state.kept.len() > KEPT || state.bytes > KEPT_BYTES {
+            let Some(oldest) = state.kept.pop_front() else { break };
+            state.bytes -= oldest.json.len();
+        }
         // Under the lock, so that all hear them in order. Without listeners it goes nowhere.
         let _ = self.live.send(told);
     }
@@ -146,6 +152,11 @@ impl Hub {
             }
         };
         Follow { missed, last: state.last, live }
+    }
+
+    /// The number of the last event.
+    pub(crate) fn last(&self) -> u64 {
+        self.lock().last
     }
 
     /// How many listen.
@@ -180,5 +191,15 @@ mod tests {
         (0..KEPT + 5).for_each(|_| hub.tell(EventView::new("granted", "a")));
         assert!(hub.follow(Some(4)).missed.is_none());
         assert_eq!(hub.follow(Some(5)).missed.unwrap().len(), KEPT);
+    }
+
+    #[test]
+    fn long_names_fill_no_memory() {
+        let (hub, name) = (Hub::new(), "x".repeat(64 * 1024));
+        (0..KEPT).for_each(|_| hub.tell(EventView::new("granted", &*name)));
+        let state = hub.lock();
+        assert!(state.kept.len() < 70, "{}", state.kept.len());
+        let bytes: usize = state.kept.iter().map(|told| told.json.len()).sum();
+        assert!(bytes == state.bytes && bytes <= KEPT_BYTES, "{bytes}");
     }
 }

@@ -1,18 +1,20 @@
-//! How many streams of events each token has open.
+//! How many long answers of a kind each token reads: streams of events, lists of locks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::error::ApiError;
 
-/// The most streams of one token.
-const MOST: usize = 64;
+/// Counts answers by the names of their tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct Listeners {
+    counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    field: &'static str,
+    what: &'static str,
+    most: usize,
+}
 
-/// Counts streams by the names of their tokens.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Listeners(Arc<Mutex<HashMap<Arc<str>, usize>>>);
-
-/// One stream, counted until it is dropped.
+/// One answer, counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listening {
     listeners: Listeners,
@@ -20,11 +22,16 @@ pub(crate) struct Listening {
 }
 
 impl Listeners {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts at most so many for each token. The words are for messages.
+    pub(crate) fn new(field: &'static str, what: &'static str, most: usize) -> Self {
+        Self { counts: Arc::default(), field, what, most }
     }
 
-    /// Counts one more stream.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more.
     ///
     /// # Errors
     ///
@@ -32,10 +39,11 @@ impl Listeners {
     pub(crate) fn enter(&self, owner: &Arc<str>) -> Result<Listening, ApiError> {
         let mut counts = self.lock();
         let count = counts.entry(owner.clone()).or_default();
-        if *count >= MOST {
+        if *count >= self.most {
+            let Self { field, what, most, .. } = self;
             let message =
-                format!("events: {MOST} streams of this token are open, the most allowed");
-            return Err(ApiError::busy(message, "share one stream, or close others"));
+                format!("{field}: {most} {what} of this token are open, the most allowed");
+            return Err(ApiError::busy(message, "read or close the others first"));
         }
         *count += 1;
         drop(counts);

@@ -1,6 +1,7 @@
 //! Looks at the store for what happens to locks that other processes hold, while somebody listens.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::mem::replace;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -22,8 +23,8 @@ const SHARE: u32 = 20;
 /// How long it is remembered that a hold was of this service: a look may have begun before its end.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// A hold: its key and its token.
-type Id = (String, String);
+/// A hold: its key and its token, as a hash, because a key may be long. Two that are the same hide an event.
+type Id = u64;
 
 /// What was seen at the store.
 #[derive(Debug, Default)]
@@ -38,16 +39,28 @@ struct State {
     /// The same, in the order of their ends.
     in_order: VecDeque<(Moment, Id)>,
     seen: Option<Seen>,
+    hash: RandomState,
+}
+
+/// A hold as one look has shown it.
+#[derive(Debug)]
+struct Held {
+    name: String,
+    token: String,
 }
 
 /// What one look has shown.
 #[derive(Debug, Default)]
 struct Seen {
-    holds: HashMap<Id, String>,
+    holds: HashMap<Id, Held>,
     waiters: HashMap<String, usize>,
 }
 
 impl State {
+    fn id(&self, key: &str, token: &str) -> Id {
+        self.hash.hash_one((key, token))
+    }
+
     /// Forgets the holds that ended long ago. Each release pays for as many as it finds.
     fn forget(&mut self, now: Moment) {
         while let Some((at, id)) = self.in_order.front() {
@@ -67,15 +80,17 @@ impl Others {
 
     /// A hold of this service began.
     pub(crate) fn ours(&self, key: &Key, token: FencingToken) {
-        self.lock().ours.insert((key.as_str().to_owned(), token.to_string()));
+        let mut state = self.lock();
+        let id = state.id(key.as_str(), &token.to_string());
+        state.ours.insert(id);
     }
 
     /// A hold of this service ended.
     pub(crate) fn not_ours(&self, key: &Key, token: FencingToken, now: Moment) {
-        let id = (key.as_str().to_owned(), token.to_string());
         let mut state = self.lock();
+        let id = state.id(key.as_str(), &token.to_string());
         state.ours.remove(&id);
-        state.ended.insert(id.clone());
+        state.ended.insert(id);
         state.in_order.push_back((now, id));
         state.forget(now);
     }
@@ -97,12 +112,12 @@ impl Others {
         for lock in locks {
             for holder in &lock.holders {
                 let token = holder.token.clone().unwrap_or_default();
-                let id = (lock.key.clone(), token.clone());
+                let id = state.id(&lock.key, &token);
                 if state.ours.contains(&id) || state.ended.contains(&id) {
                     continue;
                 }
                 let is_new = before.as_ref().is_some_and(|seen| !seen.holds.contains_key(&id));
-                new.holds.insert(id, lock.name.clone());
+                new.holds.insert(id, Held { name: lock.name.clone(), token: token.clone() });
                 if is_new {
                     let mut event = EventView::new("granted", lock.name.clone());
                     event.token = Some(token).filter(|token| !token.is_empty());
@@ -116,10 +131,10 @@ impl Others {
             }
         }
         if let Some(before) = before {
-            for ((key, token), name) in &before.holds {
-                if !new.holds.contains_key(&(key.clone(), token.clone())) {
-                    let mut event = EventView::new("released", name.clone());
-                    event.token = Some(token.clone()).filter(|token| !token.is_empty());
+            for (id, held) in &before.holds {
+                if !new.holds.contains_key(id) {
+                    let mut event = EventView::new("released", held.name.clone());
+                    event.token = Some(held.token.clone()).filter(|token| !token.is_empty());
                     changes.push(event);
                 }
             }
@@ -159,8 +174,8 @@ async fn look(service: Weak<Service>) {
         }
         let start = service.clock.now();
         // A store that does not answer shows nothing.
-        if let Ok(locks) = service.list("").await {
-            for event in service.others.changes(&locks, start) {
+        if let Ok(locks) = service.list("", start).await {
+            for event in service.others.changes(&locks.locks, start) {
                 service.hub.tell(event);
             }
         }

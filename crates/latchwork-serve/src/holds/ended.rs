@@ -13,8 +13,12 @@ use crate::api::error::ApiError;
 /// How long it is known what became of a hold.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
-/// Of how many holds it is known at the most.
+/// Of how many holds of one token it is known at the most, so that no client makes the service forget those of
+/// another.
 const MOST: usize = 20_000;
+
+/// And how many bytes their names have at the most.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// How a hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,23 +78,78 @@ pub(crate) struct Epitaph {
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     by_id: HashMap<HoldId, Epitaph>,
-    in_order: VecDeque<(Moment, HoldId)>,
+    /// By owner, the oldest first.
+    in_order: HashMap<Arc<str>, InOrder>,
+}
+
+/// The holds of one token that have ended, the oldest first.
+#[derive(Debug, Default)]
+struct InOrder {
+    ends: VecDeque<(Moment, HoldId)>,
+    /// How long their names are.
+    bytes: usize,
+}
+
+impl InOrder {
+    /// Takes the oldest out.
+    fn drop_first(&mut self, by_id: &mut HashMap<HoldId, Epitaph>) {
+        let first = self.ends.pop_front().and_then(|(_, id)| by_id.remove(&id));
+        self.bytes -= first.map_or(0, |epitaph| epitaph.name.len());
+    }
 }
 
 impl Ended {
     pub(crate) fn add(&mut self, now: Moment, id: HoldId, epitaph: Epitaph) {
+        let in_order = self.in_order.entry(epitaph.owner.clone()).or_default();
+        in_order.ends.push_back((now, id));
+        in_order.bytes += epitaph.name.len();
         self.by_id.insert(id, epitaph);
-        self.in_order.push_back((now, id));
-        while let Some((at, oldest)) = self.in_order.front() {
-            if self.in_order.len() <= MOST && now.since(*at) < KEPT {
-                break;
-            }
-            self.by_id.remove(oldest);
-            self.in_order.pop_front();
+        while in_order.ends.len() > MOST || in_order.bytes > MOST_BYTES {
+            in_order.drop_first(&mut self.by_id);
         }
+    }
+
+    /// Forgets what ended long ago.
+    pub(crate) fn forget(&mut self, now: Moment) {
+        self.in_order.retain(|_, in_order| {
+            while in_order.ends.front().is_some_and(|(at, _)| now.since(*at) >= KEPT) {
+                in_order.drop_first(&mut self.by_id);
+            }
+            !in_order.ends.is_empty()
+        });
     }
 
     pub(crate) fn find(&self, id: HoldId) -> Option<&Epitaph> {
         self.by_id.get(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_token_does_not_make_others_forgotten() {
+        let mut ended = Ended::default();
+        let now = Moment::from_nanos(0);
+        let long: Arc<str> = "x".repeat(64 * 1024).into();
+        let mut add = |owner: &str, name: &Arc<str>| {
+            let id = HoldId::random();
+            let (name, ending) = (name.clone(), Ending::Released);
+            ended.add(now, id, Epitaph { owner: owner.into(), name, ending });
+            id
+        };
+        let (quiet, first) = (add("quiet", &"x".into()), add("loud", &"x".into()));
+        for _ in 0..MOST {
+            add("loud", &"x".into());
+        }
+        let longest = add("long", &long);
+        for _ in 0..100 {
+            add("long", &long);
+        }
+        assert!(ended.find(quiet).is_some());
+        assert!(ended.find(first).is_none() && ended.find(longest).is_none());
+        ended.forget(now.plus(KEPT));
+        assert!(ended.by_id.is_empty() && ended.in_order.is_empty());
     }
 }

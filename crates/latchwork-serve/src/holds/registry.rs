@@ -25,6 +25,12 @@ pub(crate) struct Limits {
     pub(crate) waiters: usize,
 }
 
+/// What a name counts among the locks of its token: one for each KiB, so that long names cost as much memory as
+/// many short ones.
+pub(crate) fn weight(name: &str) -> usize {
+    name.len().div_ceil(1024).max(1)
+}
+
 /// A hold of a client.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -80,13 +86,14 @@ struct Counts {
 pub(crate) struct Waiting {
     registry: Arc<Registry>,
     owner: Arc<str>,
+    requests: usize,
     locks: usize,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.registry.lock().count(&self.owner, |counts| {
-            counts.waiters -= 1;
+            counts.waiters -= self.requests;
             counts.wanted -= self.locks;
         });
     }
@@ -97,7 +104,7 @@ impl State {
     fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
         let counts = self.counts.entry(owner.clone()).or_default();
         change(counts);
-        if let Counts { locks: 0, waiters: 0, .. } = counts {
+        if let Counts { locks: 0, waiters: 0, wanted: 0 } = counts {
             self.counts.remove(owner);
         }
     }
@@ -109,7 +116,7 @@ impl State {
         let mut locks = 0;
         for (key, token) in hold.held.locks() {
             self.by_lock.remove(&(key.clone(), token));
-            locks += 1;
+            locks += weight(key.as_str());
         }
         self.count(&hold.owner.clone(), |counts| counts.locks -= locks);
         let name = hold.name(names).into();
@@ -137,7 +144,7 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request for so many locks, which may wait.
+    /// Counts so many requests, which may wait, and locks that they may get.
     ///
     /// # Errors
     ///
@@ -145,6 +152,7 @@ impl Registry {
     pub(crate) fn enter(
         self: &Arc<Self>,
         owner: &Arc<str>,
+        requests: usize,
         locks: usize,
     ) -> Result<Waiting, ApiError> {
         let mut state = self.lock();
@@ -156,7 +164,7 @@ impl Registry {
             let message = format!("holds: this token has {} locks, the most allowed", counts.locks);
             return Err(ApiError::busy(message, "release locks that are no longer needed"));
         }
-        if counts.waiters >= self.limits.waiters {
+        if counts.waiters + requests > self.limits.waiters {
             let message = format!(
                 "waiters: {} requests of this token wait, the most allowed",
                 counts.waiters
@@ -164,10 +172,10 @@ impl Registry {
             return Err(ApiError::busy(message, "wait in fewer requests at a time"));
         }
         state.count(owner, |counts| {
-            counts.waiters += 1;
+            counts.waiters += requests;
             counts.wanted += locks;
         });
-        Ok(Waiting { registry: self.clone(), owner: owner.clone(), locks })
+        Ok(Waiting { registry: self.clone(), owner: owner.clone(), requests, locks })
     }
 
     /// Takes what was granted to the request that arrived at `arrival`.
@@ -193,7 +201,7 @@ impl Registry {
         let mut locks = 0;
         for (key, token) in held.locks() {
             state.by_lock.insert((key.clone(), token), id);
-            locks += 1;
+            locks += weight(key.as_str());
         }
         state.count(owner, |counts| counts.locks += locks);
         let is_first = state.by_end.first().is_none_or(|(first, _)| end < *first);
@@ -385,6 +393,12 @@ impl Registry {
         (over, next)
     }
 
+    /// Forgets the holds that ended long ago.
+    pub(crate) fn forget(&self) {
+        let now = self.clock.now();
+        self.lock().ended.forget(now);
+    }
+
     /// Whether something is known of this hold.
     pub(crate) fn knows(&self, id: HoldId) -> bool {
         let state = self.lock();
@@ -412,5 +426,50 @@ impl Registry {
     /// How many holds there are.
     pub(crate) fn count(&self) -> usize {
         self.lock().holds.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use latchwork::Driver;
+
+    /// A lock in a new folder, held and noted.
+    async fn held(dir: &tempfile::TempDir) -> (Driver, Arc<Registry>, latchwork::LockManager) {
+        let url = format!("file://{}", dir.path().display());
+        let locks = latchwork::connect(&url).await.unwrap();
+        let driver = Driver::start().unwrap();
+        let clock = driver.io().clock().clone();
+        let limits = Limits { holds: 10, waiters: 10 };
+        let registry = Registry::new(clock.clone(), limits, Names::new(""));
+        let guard = locks.mutex("a").acquire().await.unwrap();
+        let (ttl, now) = (Duration::from_secs(60), clock.now());
+        registry.insert(&"me".into(), Held::One(guard), ttl, now).unwrap();
+        (driver, registry, locks)
+    }
+
+    /// Clients may rely on them.
+    #[tokio::test]
+    async fn holds_that_are_left_are_not_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, registry, locks) = held(&dir).await;
+        assert_eq!(registry.leave(), 1);
+        let mutex = locks.mutex("a");
+        assert!(mutex.acquire_within(Duration::from_millis(300)).await.is_err(), "released");
+    }
+
+    #[tokio::test]
+    async fn what_a_token_has_is_counted_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, registry, _locks) = held(&dir).await;
+        let owner: Arc<str> = "me".into();
+        let claim = registry.enter(&owner, 0, 9).ok().unwrap();
+        let request = registry.enter(&owner, 10, 0).ok().unwrap();
+        assert!(registry.enter(&owner, 1, 0).is_err() && registry.enter(&owner, 0, 1).is_err());
+        // The claim may outlive its last request for a moment.
+        drop(request);
+        assert!(registry.enter(&owner, 0, 1).is_err());
+        drop(claim);
+        assert!(registry.enter(&owner, 10, 9).is_ok());
     }
 }

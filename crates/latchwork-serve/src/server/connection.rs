@@ -1,5 +1,6 @@
 //! One connection: requests are read with bounded patience and memory, and answered.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::listener::{Peer, Stream};
+use super::listener::Peer;
+use super::outlet::Outlet;
+use super::socket::Socket;
 use super::tls::Tls;
 use crate::time::at_most;
 
@@ -28,23 +31,22 @@ const LARGEST_HEAD: usize = 64 * 1024;
 
 /// Serves a connection until it ends, or the service has stopped.
 pub(super) async fn serve(
-    stream: Stream,
+    socket: Socket,
     peer: Peer,
     tls: Option<Arc<Tls>>,
     router: Router,
     stopped: watch::Receiver<bool>,
 ) {
-    match (stream, tls) {
-        (Stream::Tcp(stream), Some(tls)) => {
+    match tls.filter(|_| !peer.is_unix()) {
+        Some(tls) => {
             // A handshake that fails is the client's matter; there is nobody to tell.
-            match at_most(PATIENCE, tls.acceptor().accept(stream)).await {
-                Some(Ok(stream)) => requests(stream, peer, router, stopped).await,
+            match at_most(PATIENCE, tls.acceptor().accept(socket.clone())).await {
+                Some(Ok(stream)) => requests(stream, socket, peer, router, stopped).await,
                 Some(Err(error)) => tracing::debug!(%peer, %error, "no TLS handshake"),
                 None => tracing::debug!(%peer, "no TLS handshake in time"),
             }
         }
-        (Stream::Tcp(stream), None) => requests(stream, peer, router, stopped).await,
-        (Stream::Unix(stream), _) => requests(stream, peer, router, stopped).await,
+        None => requests(socket.clone(), socket, peer, router, stopped).await,
     }
 }
 
@@ -54,20 +56,34 @@ pub(super) async fn has_stopped(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|it| *it).await;
 }
 
-async fn requests<S>(stream: S, peer: Peer, router: Router, mut stopped: watch::Receiver<bool>)
-where
+async fn requests<S>(
+    stream: S,
+    socket: Socket,
+    peer: Peer,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let at = peer.clone();
     let answer = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(ConnectInfo(at.clone()));
-        router.clone().oneshot(request.map(Body::new))
+        let answered = router.clone().oneshot(request.map(Body::new));
+        let socket = socket.clone();
+        async move {
+            tokio::select! {
+                biased;
+                Ok(answer) = answered => Ok(answer),
+                // A waiting request is withdrawn here, where its future is dropped.
+                () = socket.gone() => Err(io::Error::from(io::ErrorKind::ConnectionReset)),
+            }
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(LARGEST_HEAD)
-        .serve_connection(TokioIo::new(stream), answer);
+        .serve_connection(TokioIo::new(Outlet::new(stream)), answer);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -7,10 +7,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+
+use super::socket::Socket;
+
+/// How many bytes of answers the system keeps for a client that does not read them.
+const UNSENT: usize = 256 * 1024;
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Default)]
@@ -85,12 +91,6 @@ impl Drop for Bound {
     }
 }
 
-/// An accepted connection, not encrypted yet.
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 impl Listener {
     /// Listens on an address.
     pub(crate) async fn tcp(address: SocketAddr) -> io::Result<Self> {
@@ -111,15 +111,19 @@ impl Listener {
         Ok(Self::Unix(listener, Some(Bound { path: path.to_owned(), inode })))
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<(Stream, Peer)> {
+    pub(super) async fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // A peer that has gone already is noticed at the first read.
                 let _ = watch_peer(&stream);
-                Ok((Stream::Tcp(stream), Peer::Tcp(address)))
+                Ok((Socket::Tcp(Arc::new(stream)), Peer::Tcp(address)))
             }
-            Self::Unix(listener, _) => Ok((Stream::Unix(listener.accept().await?.0), Peer::Unix)),
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept().await?;
+                let _ = sockopt::set_socket_send_buffer_size(&stream, UNSENT);
+                Ok((Socket::Unix(Arc::new(stream)), Peer::Unix))
+            }
         }
     }
 
@@ -148,6 +152,7 @@ impl Listener {
 fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     const SECOND: Duration = Duration::from_secs(1);
     stream.set_nodelay(true)?;
+    sockopt::set_socket_send_buffer_size(stream, UNSENT)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, 10 * SECOND)?;
     sockopt::set_tcp_keepintvl(stream, 5 * SECOND)?;

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::connection;
 use super::listener::Listener;
 use super::tls::Tls;
-use super::{addresses, notify};
+use super::{addresses, descriptors, notify};
 use crate::access::tokens::Tokens;
 use crate::events::hub::{EventView, Hub};
 use crate::events::observer::Ear;
@@ -41,7 +41,13 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Dropping the future ends the service without a stop: its holds are released at once, also those that clients
 /// rely on. End the process instead.
 pub async fn serve(settings: Settings, locks: LockManager) -> Result<(), Error> {
-    crate::logs::begin(settings.detail, settings.json);
+    let log = crate::logs::begin(settings.detail, settings.json);
+    let done = run(settings, locks).await;
+    log.flush();
+    done
+}
+
+async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
     crate::metrics::install()?;
     if settings.store.starts_with("mem:") {
         let message = "store: mem: is the memory of one process; its locks end with the service, while clients rely on them";
@@ -63,28 +69,44 @@ pub async fn serve(settings: Settings, locks: LockManager) -> Result<(), Error> 
     };
     let (service, _driver) = service(&settings, locks, access)?;
     let router = crate::api::router(service.clone());
-    let places = Arc::new(Semaphore::new(settings.max_connections));
     let shown: Vec<_> = listeners.iter().map(Listener::shown).collect();
+    let most = descriptors::room(settings.max_connections, listeners.len())?;
+    let mut all_places = Vec::new();
     for listener in listeners {
+        // Each socket has its own: whoever fills one of them locks nobody out of the others.
+        let places = Arc::new(Semaphore::new(most));
+        all_places.push(places.clone());
         let accepting = Accepting {
             listener,
             tls: tls.clone(),
             router: router.clone(),
-            places: places.clone(),
+            places,
             stopped: service.stopped.subscribe(),
         };
         spawn(accepting.run());
     }
-    spawn(service.clone().watch());
+    let mut watching = spawn(service.clone().watch());
     let (shown, store) = (shown.join(" "), service.locks.capabilities().store.clone());
     tracing::info!(listen = shown, store = &*store, version = env!("CARGO_PKG_VERSION"), "ready");
     notify::ready(&shown);
-    notify::keep_alive();
-    while let Asked::Reload = signals.next().await {
-        reload(&service, tls.as_deref());
+    notify::keep_alive(&service);
+    loop {
+        let asked = tokio::select! {
+            asked = signals.next() => asked,
+            _ = &mut watching => return Err(broken()),
+        };
+        match asked {
+            Asked::Reload => reload(&service, tls.as_deref()),
+            Asked::Stop => break,
+        }
     }
-    stop(&service, &settings, &places, &mut signals).await;
+    stop(&service, &settings, &all_places, most, &mut signals).await;
     Ok(())
+}
+
+fn broken() -> Error {
+    Error::new(ErrorKind::Closed, "the loop that ends holds has ended")
+        .next_step("start the service again, and report this: it is a mistake of the service")
 }
 
 fn service(
@@ -169,7 +191,13 @@ fn reload(service: &Service, tls: Option<&Tls>) {
     }
 }
 
-async fn stop(service: &Service, settings: &Settings, places: &Semaphore, signals: &mut Signals) {
+async fn stop(
+    service: &Service,
+    settings: &Settings,
+    places: &[Arc<Semaphore>],
+    most: usize,
+    signals: &mut Signals,
+) {
     notify::stopping();
     service.registry.close();
     service.stopping.send_replace(true);
@@ -181,9 +209,10 @@ async fn stop(service: &Service, settings: &Settings, places: &Semaphore, signal
         () = signals.stop() => {}
     }
     service.stopped.send_replace(true);
-    let most = u32::try_from(settings.max_connections).unwrap_or(u32::MAX);
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
+    let all = futures_util::future::join_all(places.iter().map(|it| it.acquire_many(most)));
     tokio::select! {
-        _ = at_most(GOODBYE, places.acquire_many(most)) => {}
+        _ = at_most(GOODBYE, all) => {}
         () = signals.stop() => {}
     }
     let left = service.registry.leave();

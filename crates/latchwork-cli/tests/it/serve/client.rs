@@ -140,6 +140,49 @@ pub(super) fn read(stream: impl Read) -> io::Result<Answer> {
     Ok(Answer { status, head: head.to_owned(), text: text.to_owned() })
 }
 
+/// A connection that is kept for several requests.
+pub(super) struct Kept(BufReader<Box<dyn Connection>>);
+
+impl Kept {
+    pub(super) fn open(address: &Address) -> Self {
+        Self(BufReader::new(address.connect()))
+    }
+
+    /// Writes bytes as they are.
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends a request without a body, and reads its answer.
+    #[track_caller]
+    pub(super) fn ask(&mut self, line: &str) -> Answer {
+        self.write(format!("{line} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+        self.answer().unwrap()
+    }
+
+    /// Reads one answer with a length; an error if the service has closed the connection.
+    pub(super) fn answer(&mut self) -> io::Result<Answer> {
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if self.0.read_line(&mut line)? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+            if let Some(number) = line.to_lowercase().strip_prefix("content-length:") {
+                length = number.trim().parse().map_err(io::Error::other)?;
+            }
+            if line == "\r\n" {
+                break;
+            }
+            head += &line;
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body)?;
+        let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or_default();
+        Ok(Answer { status, head, text: String::from_utf8_lossy(&body).into_owned() })
+    }
+}
+
 /// A stream of events: the word, and the data of each.
 pub(super) struct Events(Box<dyn BufRead + Send>);
 

@@ -1,5 +1,7 @@
 //! `latchwork serve`: a running service, and clients that speak HTTP over plain sockets.
 
+mod attack;
+mod bounds;
 mod browser;
 mod client;
 mod clients;
@@ -12,6 +14,7 @@ mod page;
 mod repeated;
 mod security;
 mod service;
+mod vanished;
 
 use client::Answer;
 use service::Service;

@@ -94,6 +94,24 @@ fn a_certificate_is_served_and_reloaded() {
     service.process.signal(Signal::HUP);
     service.process.stderr.until("the certificate was read again");
     assert!(curl(&second.ca_cert) && !curl(&first.ca_cert));
+    // A certificate with the key of another, and none at all: the one in use stays.
+    std::fs::copy(&first.server_cert, &cert).unwrap();
+    for text in [None, Some("-----BEGIN CERTIFICATE-----\nnone\n")] {
+        if let Some(text) = text {
+            std::fs::write(&cert, text).unwrap();
+        }
+        service.process.signal(Signal::HUP);
+        service.process.stderr.until("the certificate stays as it was");
+        assert!(curl(&second.ca_cert));
+    }
+    // Nothing older than TLS 1.2 is spoken.
+    let speaks = |version: &str| {
+        let mut client = Command::new("openssl");
+        client.args(["s_client", "-connect", &format!("127.0.0.1:{port}"), version]);
+        client.args(["-cipher", "ALL:@SECLEVEL=0"]).stdin(std::process::Stdio::null());
+        String::from_utf8_lossy(&client.output().unwrap().stdout).contains("BEGIN CERTIFICATE")
+    };
+    assert!(speaks("-tls1_2") && speaks("-tls1_3") && !speaks("-tls1_1") && !speaks("-tls1"));
     // No plain text where TLS is spoken.
     let plain = Command::new("curl").args(["-sS", &format!("http://localhost:{port}/")]).output();
     assert!(!plain.unwrap().status.success());
@@ -127,6 +145,80 @@ fn systemd_hands_over_a_socket_and_is_notified() {
     process.signal(Signal::TERM);
     assert!(told().contains("STOPPING=1"));
     assert_eq!(process.finish().code(), 0);
+}
+
+/// Starts the service as systemd does, with a watchdog of a second, and returns what hears its words.
+fn with_a_watchdog(store: &Store) -> (Running, UnixDatagram) {
+    let notify = store.file("notify");
+    let heard = UnixDatagram::bind(&notify).unwrap();
+    heard.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let port = Port::reserve().unwrap();
+    let listen = format!("127.0.0.1:{}", port.number());
+    let mut command = store.latchwork(&["serve", "--listen", &listen]);
+    command.env("NOTIFY_SOCKET", &notify).env("WATCHDOG_USEC", "1000000");
+    (Running::start(command), heard)
+}
+
+fn word(heard: &UnixDatagram) -> Option<String> {
+    let mut bytes = [0; 1_000];
+    let length = heard.recv(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+}
+
+#[test]
+fn systemd_hears_twice_in_its_interval_that_the_service_lives() {
+    let store = Store::new();
+    let (_process, heard) = with_a_watchdog(&store);
+    assert!(word(&heard).unwrap().contains("READY=1"));
+    assert!(word(&heard).unwrap().contains("WATCHDOG=1"));
+    let mut last = Instant::now();
+    for _ in 0..8 {
+        assert!(word(&heard).unwrap().contains("WATCHDOG=1"));
+        let pause = last.elapsed();
+        assert!(pause < Duration::from_millis(1_000), "{pause:?} of 1 s");
+        assert!(pause > Duration::from_millis(100), "{pause:?}: far too often");
+        last = Instant::now();
+    }
+}
+
+/// Only one thread stands still, and the others answer requests; without it no lease would be renewed.
+#[test]
+fn systemd_hears_nothing_while_a_thread_of_the_locks_hangs() {
+    for thread in ["latchwork", "latchwork-time"] {
+        let store = Store::new();
+        let (process, heard) = with_a_watchdog(&store);
+        while !word(&heard).unwrap().contains("WATCHDOG=1") {}
+        let stopped = stop_threads(process.child.id(), thread);
+        heard.set_read_timeout(Some(Duration::from_millis(2_500))).unwrap();
+        // One may have been under way.
+        let _ = word(&heard);
+        assert_eq!(word(&heard), None, "{thread}");
+        drop(stopped);
+    }
+}
+
+/// Stops the threads of this name, as a debugger does, until it is dropped.
+fn stop_threads(process: u32, name: &str) -> Running {
+    let script = "import ctypes, glob, os, sys\n\
+        libc = ctypes.CDLL(None, use_errno=True)\n\
+        libc.ptrace.argtypes = [ctypes.c_long] * 4\n\
+        for path in glob.glob(f'/proc/{sys.argv[1]}/task/*/comm'):\n\
+        \x20   if open(path).read().strip() == sys.argv[2]:\n\
+        \x20       thread = int(path.split('/')[4])\n\
+        \x20       for request in (0x4206, 0x4207):\n\
+        \x20           if libc.ptrace(request, thread, 0, 0): sys.exit(os.strerror(ctypes.get_errno()))\n\
+        \x20       os.waitpid(thread, 0x40000000)\n\
+        print('stopped', flush=True)\n\
+        sys.stdin.read()\n";
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", script, &process.to_string(), name]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let debugger = Running::start({
+        command.stderr(std::process::Stdio::piped());
+        command
+    });
+    debugger.stdout.until("stopped");
+    debugger
 }
 
 #[test]

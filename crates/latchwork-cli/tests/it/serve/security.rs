@@ -12,18 +12,18 @@ use super::Service;
 use super::client::{Address, request};
 use crate::common::{Running, Store, eventually};
 
-const WEB: &str = "web-0123456789abcdef";
-const OPS: &str = "ops-0123456789abcdef";
+pub(super) const WEB: &str = "web-0123456789abcdef";
+pub(super) const OPS: &str = "ops-0123456789abcdef";
 
 /// A file of tokens.
-fn tokens(dir: &tempfile::TempDir, text: &str) -> PathBuf {
+pub(super) fn tokens(dir: &tempfile::TempDir, text: &str) -> PathBuf {
     let path = dir.path().join("tokens.json");
     fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     path
 }
 
-fn usual(dir: &tempfile::TempDir) -> String {
+pub(super) fn usual(dir: &tempfile::TempDir) -> String {
     let text = format!(
         r#"{{"tokens": [
             {{"name": "web", "token": "{WEB}", "rights": ["read", "lock"], "prefixes": ["shop/"]}},
@@ -32,7 +32,7 @@ fn usual(dir: &tempfile::TempDir) -> String {
     tokens(dir, &text).display().to_string()
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 

@@ -30,6 +30,18 @@ impl Service {
         Self { process, address: Address::Tcp(port.number()), store, port }
     }
 
+    /// Starts it from a line of shell, in which `$SERVE` is the command with its address; nothing of its log is read.
+    pub(super) fn by_shell(line: &str) -> Self {
+        let (store, port) = (Store::new(), Port::reserve().unwrap());
+        let serve = format!("serve --listen 127.0.0.1:{}", port.number());
+        let program = env!("CARGO_BIN_EXE_latchwork");
+        let line = line.replace("$SERVE", &format!("'{program}' {serve}"));
+        let process = Running::start(store.script(&line));
+        let connects = || std::net::TcpStream::connect(("127.0.0.1", port.number())).ok();
+        eventually("the service", connects);
+        Self { process, address: Address::Tcp(port.number()), store, port }
+    }
+
     /// Kills the service, and starts another one at the same store and address.
     pub(super) fn restart(self, options: &[&str]) -> Self {
         let Self { mut process, store, port, .. } = self;

@@ -1,0 +1,67 @@
+//! Descriptors: as many connections as fit, so that the store is never without one.
+
+use latchwork::{Error, ErrorKind};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How many descriptors are left to the store, and to files: what is held needs them for its renewals.
+const RESERVED: u64 = 192;
+
+/// The fewest connections of a socket that are of use.
+const FEWEST: usize = 4;
+
+/// The most connections that a socket may have by the settings. More would be no semaphore.
+const MOST: usize = 1 << 20;
+
+/// Raises the limit of this process as far as it may, and returns how many connections each socket can have.
+///
+/// # Errors
+///
+/// `Invalid` if the setting is zero, or if the limit leaves no room for connections.
+pub(super) fn room(wanted: usize, sockets: usize) -> Result<usize, Error> {
+    if wanted == 0 || wanted > MOST {
+        let message = format!("max-connections: {wanted} is outside of 1 to {MOST}");
+        return Err(Error::new(ErrorKind::Invalid, message).next_step("choose another number"));
+    }
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let allowed = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let fits = fits(allowed, sockets);
+    if fits < FEWEST {
+        let message =
+            format!("the limit on open files leaves no room for connections: {allowed:?}");
+        return Err(Error::new(ErrorKind::Invalid, message).next_step(
+            "raise the limit: ulimit -n 65536, or LimitNOFILE=65536 in a unit of systemd",
+        ));
+    }
+    if fits < wanted {
+        tracing::warn!(
+            wanted,
+            fits,
+            "max-connections: the limit on open files allows fewer; raise it with ulimit -n or LimitNOFILE="
+        );
+    }
+    Ok(fits.min(wanted))
+}
+
+/// How many connections fit for each of so many sockets; no limit is `None`.
+fn fits(allowed: Option<u64>, sockets: usize) -> usize {
+    let Some(allowed) = allowed else { return MOST };
+    let sockets = u64::try_from(sockets.max(1)).unwrap_or(u64::MAX);
+    usize::try_from(allowed.saturating_sub(RESERVED) / sockets).unwrap_or(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_keeps_descriptors_of_its_own() {
+        assert_eq!(fits(None, 1), MOST);
+        assert_eq!(fits(Some(1024), 2), 416);
+        assert_eq!(fits(Some(100), 1), 0);
+        assert!(room(0, 1).is_err() && room(usize::MAX, 1).is_err());
+    }
+}
