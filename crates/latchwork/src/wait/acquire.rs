@@ -357,7 +357,9 @@ impl<'a> Pending<'a> {
         let clock = engine.io.clock().as_ref();
         let now = clock.now();
         let rules = &self.request.plan.rules;
-        if !validity::is_worth_taking(valid_until, now, grant.ttl) {
+        // While the machine is paused, a grant gets old though the boot clock stands still.
+        let surely_until = valid_until.minus(sent.paused(clock, now));
+        if !validity::is_worth_taking(surely_until, now, grant.ttl) {
             self.burn();
             return Ok(None);
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::rules::pauses::Pauses;
 use latchwork_store::validity::wall_offset;
 use latchwork_store::{Clock, FencingToken, Moment};
 
@@ -18,6 +19,13 @@ impl Sent {
         let (at, wall, latest) = crate::rules::pauses::read_at_once(clock);
         // Rather too small: then a pause is taken for longer than it was.
         Self { at, offset: wall_offset(wall, latest) }
+    }
+
+    /// How long the machine may have been paused since then.
+    pub(crate) fn paused(&self, clock: &dyn Clock, now: Moment) -> Duration {
+        let mut pauses = Pauses::since(self.offset);
+        pauses.look(clock, now);
+        pauses.sum()
     }
 }
 
