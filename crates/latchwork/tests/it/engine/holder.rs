@@ -378,7 +378,7 @@ async fn h05_a_machine_paused_while_a_request_is_under_way_is_noticed() {
     let mutex = world.locks.mutex("k").ttl(9 * SEC);
     let (guard, ()) = tokio::join!(mutex.acquire(), async {
         world.io.sleep(50 * MS).await;
-        world.clock.pause_machine(60 * SEC);
+        world.clock.pause_machine(4 * SEC);
     });
     let guard = guard.unwrap();
     assert_eq!(guard.state(), HoldState::Suspect, "the ttl ran while the answer was on its way");
