@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use latchwork_store::clock::boot_time;
 use latchwork_store::{Doorbell, Origin};
 
 /// Blocks this thread until the future ends: the API for programs without async code.
@@ -42,6 +43,8 @@ fn blocked<F: Future, E>(
     future: F,
 ) -> Result<F::Output, E> {
     let mut future = pin!(future);
+    // The next check is due then, however often the future is woken in between.
+    let mut due = every.map(|every| boot_time().plus(every));
     loop {
         let origin = Origin::here();
         let parker = imp::Parker::of_this_thread();
@@ -64,8 +67,9 @@ fn blocked<F: Future, E>(
             let woken = parker.park_for(visit.bell().as_ref(), every);
             // The check may block on another future, which has a visit of its own.
             drop(visit);
-            if !woken {
+            if !woken || due.is_some_and(|due| due <= boot_time()) {
                 check()?;
+                due = Some(boot_time().plus(every));
             }
         }
     }
@@ -451,6 +455,21 @@ mod tests {
         let ended = std::future::pending::<()>().block_on_interruptible(tick, check);
         assert_eq!((ended, checks), (Err("ended"), 3));
         assert!(start.elapsed() >= tick * 3);
+    }
+
+    #[test]
+    fn a_check_is_called_in_time_beside_a_busy_waker() {
+        let start = std::time::Instant::now();
+        let tick = Duration::from_millis(20);
+        let longest = Duration::from_secs(10);
+        // It wakes itself at each poll, as other threads' answers ring the bell of a busy connection.
+        let busy = poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if start.elapsed() < longest { Poll::Pending } else { Poll::Ready(()) }
+        });
+        let ended = busy.block_on_interruptible(tick, || Err("ended"));
+        assert_eq!(ended, Err("ended"));
+        assert!(start.elapsed() >= tick);
     }
 
     #[test]
