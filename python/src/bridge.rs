@@ -92,20 +92,28 @@ impl Bridge {
         self.ready.bell.watched().as_raw_fd()
     }
 
-    /// Wakes the tasks whose operations have something to do.
+    /// Wakes the tasks whose operations have something to do. All of them, also if a handler of signals raises in
+    /// between: what was taken from the queue comes into it no more.
     fn on_ready(&self, py: Python<'_>) -> PyResult<()> {
         self.ready.bell.answer();
         let woken =
             std::mem::take(&mut *self.ready.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut raised = Ok(());
         for slot in woken {
             let Some(future) = slot.set(None) else { continue };
-            let is_done = future.call_method0(py, intern!(py, "done"))?.is_truthy(py)?;
-            if !is_done {
-                future.call_method1(py, intern!(py, "set_result"), (py.None(),))?;
-            }
+            raised = wake(future.bind(py)).and(raised);
         }
-        Ok(())
+        raised
     }
+}
+
+fn wake(future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = future.py();
+    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        return Ok(());
+    }
+    future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+    Ok(())
 }
 
 #[cfg(target_os = "linux")]

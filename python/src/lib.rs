@@ -22,9 +22,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operation::Operation>()?;
     module.add_class::<managers::Manager>()?;
     module.add_class::<locks::Lock>()?;
-    module.add_class::<locks::Reentrant>()?;
-    module.add_class::<locks::Multi>()?;
-    module.add_class::<locks::Election>()?;
     module.add_class::<locks::Observing>()?;
     module.add_class::<locks::Once>()?;
     module.add_class::<holds::Hold>()?;

@@ -1,12 +1,14 @@
 //! Locks of all kinds, whose verbs are operations.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::StreamExt as _;
-use latchwork::{Error, Guard, Leader, Owner};
+use latchwork::{Error, Leader, Owner};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::holds::Held;
@@ -18,161 +20,99 @@ fn limit(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     timeout.map(|timeout| duration(timeout, "timeout")).transpose()
 }
 
-/// A mutex, or one mode of another lock.
+/// What can be acquired.
+#[derive(Clone)]
+pub(crate) enum Kind {
+    /// A mutex, or one mode of another lock.
+    One(latchwork::Lock),
+    Reentrant(latchwork::ReentrantMutex),
+    Several(latchwork::MultiLock),
+    Election(latchwork::Election),
+}
+
+/// A lock, or a place in an election. The owner is that of a reentrant lock, by its name: without one it is this
+/// thread.
 #[pyclass(frozen, module = "latchwork._native")]
 pub(crate) struct Lock {
-    lock: latchwork::Lock,
+    kind: Kind,
     shared: Arc<Shared>,
 }
 
 impl Lock {
-    pub(crate) fn new(lock: latchwork::Lock, shared: Arc<Shared>) -> Self {
-        Self { lock, shared }
+    pub(crate) fn new(kind: Kind, shared: Arc<Shared>) -> Self {
+        Self { kind, shared }
+    }
+
+    fn operation<F>(&self, work: impl FnOnce(Kind) -> F) -> Operation
+    where
+        F: Future<Output = Result<Option<Held>, Error>> + Send + 'static,
+    {
+        let (work, shared) = (work(self.kind.clone()), self.shared.clone());
+        Operation::new(async move { Ok(Outcome::hold(work.await?, &shared)) })
     }
 }
 
-#[pymethods]
-impl Lock {
-    #[pyo3(signature = (timeout=None))]
-    fn acquire(&self, timeout: Option<f64>) -> PyResult<Operation> {
-        let (lock, shared, limit) = (self.lock.clone(), self.shared.clone(), limit(timeout)?);
-        Ok(Operation::new(async move {
-            let guard = match limit {
-                Some(limit) => lock.acquire_within(limit).await?,
-                None => lock.acquire().await?,
-            };
-            Ok(Outcome::hold(Some(Held::One(guard)), &shared))
-        }))
-    }
-
-    fn try_acquire(&self) -> Operation {
-        let (lock, shared) = (self.lock.clone(), self.shared.clone());
-        Operation::new(async move {
-            Ok(Outcome::hold(lock.try_acquire().await?.map(Held::One), &shared))
-        })
-    }
-}
-
-/// A mutex that its owner may acquire again.
-#[pyclass(frozen, module = "latchwork._native")]
-pub(crate) struct Reentrant {
-    lock: latchwork::ReentrantMutex,
-    shared: Arc<Shared>,
-}
-
-impl Reentrant {
-    pub(crate) fn new(lock: latchwork::ReentrantMutex, shared: Arc<Shared>) -> Self {
-        Self { lock, shared }
-    }
-}
-
-/// The owner by its name, or this thread.
 fn owner(name: Option<String>) -> Owner {
     name.map_or_else(Owner::current_thread, Owner::named)
 }
 
 #[pymethods]
-impl Reentrant {
-    #[pyo3(signature = (name, timeout=None))]
-    fn acquire(&self, name: Option<String>, timeout: Option<f64>) -> PyResult<Operation> {
-        let (lock, shared) = (self.lock.clone(), self.shared.clone());
-        let (owner, limit) = (owner(name), limit(timeout)?);
-        Ok(Operation::new(async move {
-            let guard = match limit {
-                Some(limit) => lock.acquire_within(&owner, limit).await?,
-                None => lock.acquire(&owner).await?,
-            };
-            Ok(Outcome::hold(Some(Held::One(guard)), &shared))
+impl Lock {
+    #[pyo3(signature = (timeout=None, owner=None))]
+    fn acquire(&self, timeout: Option<f64>, owner: Option<String>) -> PyResult<Operation> {
+        let owner = self::owner(owner);
+        let Some(limit) = limit(timeout)? else {
+            return Ok(self.operation(async move |kind| {
+                Ok(Some(match kind {
+                    Kind::One(lock) => Held::One(lock.acquire().await?),
+                    Kind::Reentrant(lock) => Held::One(lock.acquire(&owner).await?),
+                    Kind::Several(lock) => Held::Several(lock.acquire().await?),
+                    Kind::Election(it) => Held::One(it.campaign().await?.into()),
+                }))
+            }));
+        };
+        Ok(self.operation(async move |kind| {
+            Ok(Some(match kind {
+                Kind::One(lock) => Held::One(lock.acquire_within(limit).await?),
+                Kind::Reentrant(lock) => Held::One(lock.acquire_within(&owner, limit).await?),
+                Kind::Several(lock) => Held::Several(lock.acquire_within(limit).await?),
+                Kind::Election(it) => Held::One(it.campaign_within(limit).await?.into()),
+            }))
         }))
     }
 
-    fn try_acquire(&self, name: Option<String>) -> Operation {
-        let (lock, shared, owner) = (self.lock.clone(), self.shared.clone(), owner(name));
-        Operation::new(async move {
-            Ok(Outcome::hold(lock.try_acquire(&owner).await?.map(Held::One), &shared))
-        })
-    }
-}
-
-/// Several mutexes that are acquired together.
-#[pyclass(frozen, module = "latchwork._native")]
-pub(crate) struct Multi {
-    lock: latchwork::MultiLock,
-    shared: Arc<Shared>,
-}
-
-impl Multi {
-    pub(crate) fn new(lock: latchwork::MultiLock, shared: Arc<Shared>) -> Self {
-        Self { lock, shared }
-    }
-}
-
-#[pymethods]
-impl Multi {
-    #[pyo3(signature = (timeout=None))]
-    fn acquire(&self, timeout: Option<f64>) -> PyResult<Operation> {
-        let (lock, shared, limit) = (self.lock.clone(), self.shared.clone(), limit(timeout)?);
-        Ok(Operation::new(async move {
-            let guards = match limit {
-                Some(limit) => lock.acquire_within(limit).await?,
-                None => lock.acquire().await?,
-            };
-            Ok(Outcome::hold(Some(Held::Several(guards)), &shared))
-        }))
-    }
-
-    fn try_acquire(&self) -> Operation {
-        let (lock, shared) = (self.lock.clone(), self.shared.clone());
-        Operation::new(async move {
-            Ok(Outcome::hold(lock.try_acquire().await?.map(Held::Several), &shared))
-        })
-    }
-}
-
-/// An election.
-#[pyclass(frozen, module = "latchwork._native")]
-pub(crate) struct Election {
-    election: latchwork::Election,
-    shared: Arc<Shared>,
-}
-
-impl Election {
-    pub(crate) fn new(election: latchwork::Election, shared: Arc<Shared>) -> Self {
-        Self { election, shared }
-    }
-}
-
-#[pymethods]
-impl Election {
-    #[pyo3(signature = (timeout=None))]
-    fn acquire(&self, timeout: Option<f64>) -> PyResult<Operation> {
-        let (election, shared) = (self.election.clone(), self.shared.clone());
-        let limit = limit(timeout)?;
-        Ok(Operation::new(async move {
-            let leadership = match limit {
-                Some(limit) => election.campaign_within(limit).await?,
-                None => election.campaign().await?,
-            };
-            Ok(Outcome::hold(Some(Held::One(leadership.into())), &shared))
-        }))
-    }
-
-    fn try_acquire(&self) -> Operation {
-        let (election, shared) = (self.election.clone(), self.shared.clone());
-        Operation::new(async move {
-            let leadership = election.try_campaign().await?.map(|it| Held::One(Guard::from(it)));
-            Ok(Outcome::hold(leadership, &shared))
+    #[pyo3(signature = (owner=None))]
+    fn try_acquire(&self, owner: Option<String>) -> Operation {
+        let owner = self::owner(owner);
+        self.operation(async move |kind| {
+            Ok(match kind {
+                Kind::One(lock) => lock.try_acquire().await?.map(Held::One),
+                Kind::Reentrant(lock) => lock.try_acquire(&owner).await?.map(Held::One),
+                Kind::Several(lock) => lock.try_acquire().await?.map(Held::Several),
+                Kind::Election(it) => it.try_campaign().await?.map(|it| Held::One(it.into())),
+            })
         })
     }
 
-    fn leader(&self) -> Operation {
-        let election = self.election.clone();
-        Operation::new(async move { Ok(Outcome::Leader(election.leader().await?)) })
+    /// The leader of an election.
+    fn leader(&self) -> PyResult<Operation> {
+        let election = self.election()?.clone();
+        Ok(Operation::new(async move { Ok(Outcome::Leader(election.leader().await?)) }))
     }
 
-    fn observe(&self) -> Observing {
-        let seen: Seen = Box::pin(self.election.observe());
-        Observing { seen: Arc::new(tokio::sync::Mutex::new(seen)) }
+    /// The leaders of an election, one after the other.
+    fn observe(&self) -> PyResult<Observing> {
+        let seen: Seen = Box::pin(self.election()?.observe());
+        Ok(Observing { seen: Arc::new(tokio::sync::Mutex::new(seen)) })
+    }
+}
+
+impl Lock {
+    fn election(&self) -> PyResult<&latchwork::Election> {
+        match &self.kind {
+            Kind::Election(election) => Ok(election),
+            _ => Err(PyTypeError::new_err("only an election has a leader")),
+        }
     }
 }
 

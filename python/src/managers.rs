@@ -8,7 +8,7 @@ use latchwork::{LockManager, Period};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::locks::{Election, Lock, Multi, Once, Reentrant};
+use crate::locks::{Kind, Lock, Once};
 use crate::operation::Operation;
 use crate::outcomes::Outcome;
 use crate::waiting::{are_inside, wait};
@@ -91,6 +91,10 @@ impl Manager {
     fn with(&self, locks: LockManager) -> Self {
         Self { shared: self.shared.clone(), locks }
     }
+
+    fn lock_of(&self, kind: Kind) -> Lock {
+        Lock::new(kind, self.shared.clone())
+    }
 }
 
 /// Gives a builder of the engine those durations that are set: field, argument and method have one name.
@@ -149,32 +153,31 @@ impl Manager {
 
     fn lock(&self, name: &str, options: Options) -> PyResult<Lock> {
         let lock = self.locks.mutex(name);
-        Ok(Lock::new(configured(lock, options)?, self.shared.clone()))
+        Ok(self.lock_of(Kind::One(configured(lock, options)?)))
     }
 
     fn rwlock(&self, name: &str, options: Options) -> PyResult<(Lock, Lock)> {
         let rwlock = self.locks.rwlock(name);
-        let side = |lock| {
-            Ok::<_, PyErr>(Lock::new(configured(lock, options.clone())?, self.shared.clone()))
-        };
+        let side =
+            |lock| Ok::<_, PyErr>(self.lock_of(Kind::One(configured(lock, options.clone())?)));
         Ok((side(rwlock.read())?, side(rwlock.write())?))
     }
 
     fn semaphore(&self, name: &str, of: u32, permits: u32, options: Options) -> PyResult<Lock> {
         let lock = self.locks.semaphore(name, of).permits(permits);
-        Ok(Lock::new(configured(lock, options)?, self.shared.clone()))
+        Ok(self.lock_of(Kind::One(configured(lock, options)?)))
     }
 
-    fn reentrant(&self, name: &str, options: Options) -> PyResult<Reentrant> {
+    fn reentrant(&self, name: &str, options: Options) -> PyResult<Lock> {
         let mut lock = self.locks.reentrant(name);
         with_options!(lock, options);
-        Ok(Reentrant::new(lock, self.shared.clone()))
+        Ok(self.lock_of(Kind::Reentrant(lock)))
     }
 
-    fn multi(&self, names: Vec<String>, options: Options) -> PyResult<Multi> {
+    fn multi(&self, names: Vec<String>, options: Options) -> PyResult<Lock> {
         let locks = names.iter().map(|name| configured(self.locks.mutex(name), options.clone()));
         let locks = locks.collect::<PyResult<Vec<_>>>()?;
-        Ok(Multi::new(latchwork::MultiLock::of(locks), self.shared.clone()))
+        Ok(self.lock_of(Kind::Several(latchwork::MultiLock::of(locks))))
     }
 
     #[pyo3(signature = (name, candidate, ttl, max_hold, lock_delay, look_every))]
@@ -186,13 +189,13 @@ impl Manager {
         max_hold: Option<f64>,
         lock_delay: Option<f64>,
         look_every: Option<f64>,
-    ) -> PyResult<Election> {
+    ) -> PyResult<Lock> {
         let mut election = self.locks.election(name);
         if let Some(candidate) = candidate {
             election = election.candidate(candidate);
         }
         with_durations!(election: ttl, max_hold, lock_delay, look_every);
-        Ok(Election::new(election, self.shared.clone()))
+        Ok(self.lock_of(Kind::Election(election)))
     }
 
     #[pyo3(signature = (name, every, tz, options))]

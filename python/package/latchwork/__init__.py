@@ -45,12 +45,13 @@ from ._errors import (
     Unreachable,
     Unsupported,
 )
+from ._factory import text as _text
 from ._guards import AsyncGuard, Guard, Loss
 from ._locks import Lock, Locks, ReentrantLock, RWLock
 from ._once import Once, Outcome, Run, Skipped
 from ._times import Duration
 from ._times import seconds as _seconds
-from ._views import Finding, ForceReleased, LockView, Party, Report
+from ._views import Finding, ForceReleased, LockView, Party, Prepared, Report
 
 _native.refuse_subinterpreters()
 
@@ -59,8 +60,8 @@ __version__: str = _native.VERSION
 __all__ = [
     "AsyncGuard", "Busy", "Closed", "Corrupt", "Denied", "Duration", "Election", "Fenced", "Finding", "ForceReleased",
     "Forked", "Guard", "Invalid", "LatchworkError", "Leader", "Lock", "LockView", "Locks", "Loss", "Lost", "Mismatch",
-    "NotHeld", "Once", "Outcome", "Party", "RWLock", "ReentrantLock", "Report", "Run", "Skipped", "Suspect", "TimedOut",
-    "Unreachable", "Unsupported", "connect", "default_store", "doctor", "ls",
+    "NotHeld", "Once", "Outcome", "Party", "Prepared", "RWLock", "ReentrantLock", "Report", "Run", "Skipped", "Suspect",
+    "TimedOut", "Unreachable", "Unsupported", "connect", "default_store", "doctor", "init", "ls",
 ]
 
 
@@ -87,9 +88,10 @@ def _configured(
 ) -> _native.Manager:
     if holder is None:
         holder = f"{_socket.gethostname()} {_native.this_process()} ({_script()})"
-    native = native.set_text("holder", holder)
+    native = native.set_text("holder", _text(holder, "holder"))
     if namespace is not None:
-        native = native.set_text("namespace", namespace)
+        native = native.set_text("namespace", _text(namespace, "namespace"))
+    _close_with_multiprocessing()
     for name, value in (
         ("ttl", ttl), ("max_hold", max_hold), ("lock_delay", lock_delay), ("op_timeout", op_timeout),
         ("renew_every", renew_every),
@@ -113,7 +115,7 @@ def connect(
     """Connects to a store, and returns what hands out locks. Durations are seconds or timedeltas.
 
     :param url: ``mem:`` (this process), ``file:///path`` (this machine), ``redis://host``, ``redlock://a,b,c``,
-        ``etcd://a,b,c``, ``zookeeper://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
+        ``etcd://a,b,c``, ``zk://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
     :param namespace: Puts all keys into a namespace: ``namespace:name``.
     :param ttl: How long the store keeps a lock without a renewal.
     :param holder: What others see of the holder. Default: host, process and script.
@@ -151,10 +153,36 @@ def doctor(url: _Optional[str] = None) -> Report:
     return Report.of(_native.doctor(_address(url)).wait())
 
 
+def init(url: _Optional[str] = None) -> Prepared:
+    """Prepares a store for its first locks: on PostgreSQL, creates the tables. Most stores need nothing.
+
+    >>> import latchwork
+    >>> latchwork.init("mem:").steps
+    ()
+    """
+    return Prepared.of(_native.init(_address(url)).wait())
+
+
 def ls(prefix: str = "", url: _Optional[str] = None) -> "list[LockView]":
     """Lists the locks of a store. With a connection, use :meth:`Locks.ls`."""
     with connect(url) as locks:
         return locks.ls(prefix)
+
+
+_hooked: _Optional[int] = None
+
+
+def _close_with_multiprocessing() -> None:
+    """Processes of ``multiprocessing`` may end without the hooks of ``atexit``; they have hooks of their own."""
+    global _hooked
+    process = _sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None or _hooked == _os.getpid():
+        return
+    from multiprocessing import util
+
+    # The last one: the program's own hooks may still use their locks.
+    util.Finalize(None, _native.close_all, exitpriority=-100)
+    _hooked = _os.getpid()
 
 
 # One hook for all connections of the process. It runs before the interpreter ends, so waiters are refused first and

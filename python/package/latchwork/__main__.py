@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from typing import Iterator
+from typing import Iterator, NoReturn
 
 
 def _folders() -> Iterator[str]:
@@ -29,6 +29,11 @@ def command() -> str:
     raise SystemExit(f"latchwork: the command is in none of {', '.join(tried)}; reinstall the package")
 
 
-if __name__ == "__main__":
+def main() -> NoReturn:
+    """Becomes the command."""
     path = command()
     os.execv(path, [path, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

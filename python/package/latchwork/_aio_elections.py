@@ -14,7 +14,7 @@ from ._times import Duration, maybe
 T = TypeVar("T")
 
 
-class Election(Named[_native.Election]):
+class Election(Named[_native.Lock]):
     """One of the candidates leads. A leadership is a guard whose token is the number of the term.
 
     >>> import asyncio, latchwork.aio

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, TypeVar, Union
+from typing import Any, List, Optional, TypeVar
 
 from . import _address, _configured, _loops, _native
 from ._aio_elections import Election
@@ -12,13 +12,12 @@ from ._factory import Factory, Sides
 from ._guards import AsyncGuard
 from ._loops import Acquiring
 from ._times import Duration, maybe
-from ._views import ForceReleased, LockView, Report
+from ._views import ForceReleased, LockView, Prepared, Report
 
 _L = TypeVar("_L", bound="Locks")
-_Native = Union[_native.Lock, _native.Multi]
 
 
-class Lock(ByTasks[_Native, AsyncGuard]):
+class Lock(ByTasks[_native.Lock, AsyncGuard]):
     """A lock that is not held yet: cheap, does no I/O, may be kept and shared between tasks. It is not reentrant."""
 
     __slots__ = ()
@@ -42,10 +41,10 @@ class Lock(ByTasks[_Native, AsyncGuard]):
         return None if hold is None else AsyncGuard(hold)
 
     async def _aenter(self) -> AsyncGuard:
-        return await self._acquire(None)
+        return AsyncGuard(await self._native.acquire().on(_loops.bridge()))
 
 
-class ReentrantLock(ByTasks[_native.Reentrant, AsyncGuard]):
+class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
     """A mutex that its owner may acquire again. The owner is the task, or the ``owner`` that you name."""
 
     __slots__ = ()
@@ -60,7 +59,7 @@ class ReentrantLock(ByTasks[_native.Reentrant, AsyncGuard]):
 
     async def _acquire(self, timeout: Optional[float], owner: Optional[str]) -> AsyncGuard:
         owner = owner if owner is not None else _loops.task_owner()
-        return AsyncGuard(await self._native.acquire(owner, timeout).on(_loops.bridge()))
+        return AsyncGuard(await self._native.acquire(timeout, owner).on(_loops.bridge()))
 
     async def try_acquire(self, owner: Optional[str] = None) -> Optional[AsyncGuard]:
         """Acquires the lock if it is free or the owner has it, and returns ``None`` otherwise."""
@@ -128,3 +127,14 @@ async def connect(
 async def doctor(url: Optional[str] = None) -> Report:
     """Reports whether a store is fit for locks."""
     return Report.of(await _native.doctor(_address(url)).on(_loops.bridge()))
+
+
+async def init(url: Optional[str] = None) -> Prepared:
+    """Prepares a store for its first locks, as :func:`latchwork.init`."""
+    return Prepared.of(await _native.init(_address(url)).on(_loops.bridge()))
+
+
+async def ls(prefix: str = "", url: Optional[str] = None) -> List[LockView]:
+    """Lists the locks of a store. With a connection, use :meth:`Locks.ls`."""
+    async with await connect(url) as locks:
+        return await locks.ls(prefix)

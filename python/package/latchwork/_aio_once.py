@@ -32,11 +32,8 @@ class Run(AsyncGuard):
         """Opens the task for others, as after a failure."""
         await self.release()
 
-    async def _leave(self, raised: Optional[BaseException]) -> None:
-        if raised is None:
-            await self.succeed()
-        else:
-            await self.fail()
+    def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
+        return self._hold.succeed() if raised is None else self._hold.release()
 
 
 class Once(ByTasks[_native.Once, Union[Run, Skipped]]):

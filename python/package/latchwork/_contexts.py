@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any, Dict, Generic, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, Generic, List, Optional, Type, TypeVar
 
 from . import _loops
 
 N = TypeVar("N")
 G = TypeVar("G")
 A = TypeVar("A")
+
+#: What the locks of `threading` and redis-py have, and where it is here.
+_ELSEWHERE = {
+    "release": "the guard that acquire() returned has it",
+    "owned": "ask the guard that acquire() returned: guard.ensure_held(), guard.state",
+    "locked": "see Locks.show(name).holders; the answer may be old when it arrives",
+    "extend": "a lock that is held is renewed in the background",
+    "reacquire": "a lock that is held is renewed in the background",
+}
 
 
 class Named(Generic[N]):
@@ -36,6 +45,13 @@ class Named(Generic[N]):
     def __reduce__(self) -> Any:
         raise TypeError("a lock belongs to its process and cannot be pickled: connect in the other process")
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            hint = _ELSEWHERE.get(name)
+            raise AttributeError(message if hint is None else f"{message}: {hint}")
+
 
 class Entered(Named[N]):
     """A thing that is entered, by several threads or tasks at a time: the innermost guard of each is the last."""
@@ -50,7 +66,15 @@ class Entered(Named[N]):
         self._guards.setdefault(who, []).append(guard)
 
     def _pop(self, who: Any) -> Any:
-        stack = self._guards[who]
+        if who not in self._guards and len(self._guards) == 1:
+            # Entered by one thread or task, and left by another, as fixtures and generators do.
+            (who,) = self._guards
+        stack = self._guards.get(who)
+        if not stack:
+            raise RuntimeError(
+                f"the lock {self._name!r} was not entered by this thread or task: where a block is left by another one, "
+                "use `with lock.acquire() as guard`"
+            )
         guard = stack.pop()
         if not stack:
             del self._guards[who]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
@@ -27,7 +28,13 @@ def leader_of(said: Optional[Tuple[str, int]]) -> Optional[Leader]:
     return None if said is None else Leader(*said)
 
 
-class Election(Named[_native.Election]):
+def blocking(work: Any, what: str) -> None:
+    """Refuses a function whose call only makes a coroutine or a generator: nothing would run under the lock."""
+    if inspect.iscoroutinefunction(work) or inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
+        raise TypeError(f"{what}: {work!r} does not run when it is called; for coroutines, connect by latchwork.aio")
+
+
+class Election(Named[_native.Lock]):
     """One of the candidates leads. A leadership is a guard whose token is the number of the term.
 
     >>> import latchwork
@@ -58,6 +65,7 @@ class Election(Named[_native.Election]):
         A thread cannot be stopped from outside: ``work`` has to check ``leadership.ensure_held()`` before each step.
         If that raises :class:`Lost`, the candidate campaigns again.
         """
+        blocking(work, "lead")
         while True:
             leadership = self.campaign()
             try:

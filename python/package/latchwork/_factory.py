@@ -24,9 +24,9 @@ class Sides(Generic[S]):
 
     def __init__(self, read: S, write: S) -> None:
         #: The lock of readers.
-        self.read = read
+        self.read: S = read
         #: The lock of writers.
-        self.write = write
+        self.write: S = write
 
 
 class Factory(Generic[L, W, R, E, O]):
@@ -74,7 +74,7 @@ class Factory(Generic[L, W, R, E, O]):
         :param lock_delay: How long the key stays closed after a hold that ended without a release.
         """
         own = _options(ttl, fair, holder, max_hold, lock_delay)
-        return self._lock(self._native.lock(name, own), name)
+        return self._lock(self._native.lock(text(name, "name"), own), name)
 
     def rwlock(
         self,
@@ -96,7 +96,7 @@ class Factory(Generic[L, W, R, E, O]):
         True
         """
         own = _options(ttl, fair, holder, max_hold, lock_delay)
-        read, write = self._native.rwlock(name, own)
+        read, write = self._native.rwlock(text(name, "name"), own)
         return self._rwlock(self._lock(read, name), self._lock(write, name))
 
     def semaphore(
@@ -124,7 +124,7 @@ class Factory(Generic[L, W, R, E, O]):
         """
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         _count(of, "of")
-        return self._lock(self._native.semaphore(name, of, _count(permits, "permits"), own), name)
+        return self._lock(self._native.semaphore(text(name, "name"), of, _count(permits, "permits"), own), name)
 
     def reentrant(
         self,
@@ -146,7 +146,7 @@ class Factory(Generic[L, W, R, E, O]):
         True
         """
         own = _options(ttl, fair, holder, max_hold, lock_delay)
-        return self._reentrant(self._native.reentrant(name, own), name)
+        return self._reentrant(self._native.reentrant(text(name, "name"), own), name)
 
     def multi(
         self,
@@ -186,7 +186,7 @@ class Factory(Generic[L, W, R, E, O]):
         """
         return self._election(
             self._native.election(
-                name, candidate, maybe(ttl, "ttl"), maybe(max_hold, "max_hold"),
+                text(name, "name"), maybe_text(candidate, "candidate"), maybe(ttl, "ttl"), maybe(max_hold, "max_hold"),
                 maybe(lock_delay, "lock_delay"), maybe(look_every, "look_every"),
             ),
             name,
@@ -209,11 +209,11 @@ class Factory(Generic[L, W, R, E, O]):
         :param tz: The time zone of days, weeks and months, such as ``"Europe/Berlin"``. Default: UTC.
         """
         own = _options(ttl, False, holder, max_hold, lock_delay)
-        return self._once(self._native.once(name, _period(every), tz, own), name)
+        return self._once(self._native.once(text(name, "name"), _period(every), maybe_text(tz, "tz"), own), name)
 
     def namespace(self: _F, namespace: str) -> _F:
         """Returns the same connection with all keys in a namespace: ``namespace:name``."""
-        return type(self)(self._native.set_text("namespace", namespace))
+        return type(self)(self._native.set_text("namespace", text(namespace, "namespace")))
 
 
 def _options(
@@ -223,9 +223,22 @@ def _options(
     max_hold: Optional[Duration],
     lock_delay: Optional[Duration],
 ) -> _native.Options:
+    if not isinstance(fair, bool):
+        raise _errors.invalid("fair", f"{fair!r} is not True or False")
     return (
-        maybe(ttl, "ttl"), fair, holder, maybe(max_hold, "max_hold"), maybe(lock_delay, "lock_delay")
+        maybe(ttl, "ttl"), fair, maybe_text(holder, "holder"), maybe(max_hold, "max_hold"),
+        maybe(lock_delay, "lock_delay"),
     )
+
+
+def maybe_text(value: Optional[str], field: str) -> Optional[str]:
+    return None if value is None else text(value, field)
+
+
+def text(value: str, field: str) -> str:
+    if not isinstance(value, str):
+        raise _errors.invalid(field, f"{value!r} is not a str")
+    return value
 
 
 def _count(number: int, field: str) -> int:
@@ -237,7 +250,7 @@ def _count(number: int, field: str) -> int:
 def _names(names: Iterable[str]) -> List[str]:
     if isinstance(names, str):
         raise _errors.invalid("names", f"{names!r} is one name; pass a list of names")
-    return list(names)
+    return [text(name, "names") for name in names]
 
 
 def _period(every: Union[str, Duration]) -> str:

@@ -112,9 +112,13 @@ class _Held:
         """Ends a hold whose loss was handled."""
         self._hold.abandon()
 
+    def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
+        """Ends the hold when its block ends."""
+        return self._hold.release()
+
     def __del__(self) -> None:
         hold: Optional[_native.Hold] = getattr(self, "_hold", None)
-        if hold is None or not self._warns or hold.state in ("released", "lost"):
+        if hold is None or hold.is_released or not self._warns or hold.state == "lost":
             return
         hold.abandon()
         warnings.warn(
@@ -177,15 +181,11 @@ class Guard(_Held):
         if self._hold.is_released:
             return
         try:
-            self._leave(raised)
+            self._leave(raised).wait()
         except _errors.LatchworkError as error:
             if raised is None:
                 raise
             _note(raised, error)
-
-    def _leave(self, raised: Optional[BaseException]) -> None:
-        """Ends the hold when ``with`` ends."""
-        self.release()
 
 
 class AsyncGuard(_Held):
@@ -226,12 +226,8 @@ class AsyncGuard(_Held):
         if self._hold.is_released:
             return
         try:
-            await self._leave(raised)
+            await self._leave(raised).on(_loops.bridge())
         except _errors.LatchworkError as error:
             if raised is None:
                 raise
             _note(raised, error)
-
-    async def _leave(self, raised: Optional[BaseException]) -> None:
-        """Ends the hold when ``async with`` ends."""
-        await self.release()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, TypeVar, Union
+from typing import Any, List, Optional, TypeVar
 
 from . import _loops, _native
 from ._contexts import ByTasks, ByThreads
@@ -14,10 +14,9 @@ from ._times import Duration, maybe
 from ._views import ForceReleased, LockView
 
 _L = TypeVar("_L", bound="Locks")
-_Native = Union[_native.Lock, _native.Multi]
 
 
-class Lock(ByThreads[_Native, Guard], ByTasks[_Native, AsyncGuard]):
+class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
     """A lock that is not held yet: cheap, does no I/O, may be kept and shared between threads.
 
     ``with lock:`` and ``async with lock:`` wait for it without a limit. It is **not** reentrant: a second ``acquire``
@@ -56,7 +55,7 @@ class Lock(ByThreads[_Native, Guard], ByTasks[_Native, AsyncGuard]):
         return AsyncGuard(await self._native.acquire(None).on(_loops.bridge()))
 
 
-class ReentrantLock(ByThreads[_native.Reentrant, Guard]):
+class ReentrantLock(ByThreads[_native.Lock, Guard]):
     """A mutex that its owner may acquire again. The owner is the thread, or the ``owner`` that you name.
 
     The lock is released with the last of its guards.
@@ -66,7 +65,7 @@ class ReentrantLock(ByThreads[_native.Reentrant, Guard]):
 
     def acquire(self, timeout: Optional[Duration] = None, owner: Optional[str] = None) -> Guard:
         """Waits for the lock, unless the owner has it already."""
-        return Guard(self._native.acquire(owner, maybe(timeout, "timeout")).wait())
+        return Guard(self._native.acquire(maybe(timeout, "timeout"), owner).wait())
 
     def try_acquire(self, owner: Optional[str] = None) -> Optional[Guard]:
         """Acquires the lock if it is free or the owner has it, and returns ``None`` otherwise."""

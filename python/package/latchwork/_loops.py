@@ -6,10 +6,8 @@ import asyncio
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Coroutine, Generator, Generic, List, Optional, Tuple, TypeVar
-from collections.abc import Coroutine as AbstractCoroutine
 from types import TracebackType
-from typing import Type
+from typing import TYPE_CHECKING, Any, Coroutine, Generator, Optional, Type, TypeVar
 
 from . import _errors, _native
 
@@ -60,9 +58,16 @@ def _new(event_loop: asyncio.AbstractEventLoop) -> _native.Bridge:
     return found
 
 
-def _no_loop() -> BaseException:
+def _is_in_trio() -> bool:
     trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
+    try:
+        return trio is not None and trio.lowlevel.current_trio_token() is not None
+    except RuntimeError:
+        return False
+
+
+def _no_loop() -> BaseException:
+    if _is_in_trio():
         return _errors.Unsupported(
             "trio is not supported: it has no way to watch Latchwork's descriptor from an awaitable; "
             "use asyncio (also through anyio), or latchwork.connect() in trio.to_thread.run_sync()"
@@ -120,7 +125,7 @@ def task_owner() -> str:
     return f"asyncio task {number}"
 
 
-class Acquiring(AbstractCoroutine, Generic[_A]):  # type: ignore[type-arg]
+class Acquiring(Coroutine[Any, Any, _A]):
     """An acquire under way: await it for the guard, or use it in ``async with``."""
 
     __slots__ = ("_coroutine", "_guard")

@@ -8,6 +8,7 @@ from typing import Any, Callable, Generic, Optional, Tuple, TypeVar, Union
 
 from . import _errors, _native
 from ._contexts import ByThreads
+from ._elections import blocking
 from ._guards import Guard
 from ._times import Duration, maybe
 
@@ -71,11 +72,8 @@ class Run(Guard):
         """Opens the task for others, as after a failure."""
         self.release()
 
-    def _leave(self, raised: Optional[BaseException]) -> None:
-        if raised is None:
-            self.succeed()
-        else:
-            self.fail()
+    def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
+        return self._hold.succeed() if raised is None else self._hold.release()
 
 
 class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
@@ -118,6 +116,8 @@ class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
         return said
 
     def __call__(self, work: Callable[..., T]) -> Callable[..., Outcome[T]]:
+        blocking(work, "once")
+
         @functools.wraps(work)
         def task(*args: Any, **kwargs: Any) -> Outcome[T]:
             run = self.begin()

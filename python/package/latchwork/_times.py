@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
 from typing import Optional, Union
 
@@ -15,9 +14,12 @@ def seconds(value: Duration, field: str) -> float:
     """Returns the duration in seconds, or raises ``Invalid`` with the field's name."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise _errors.invalid(field, f"{value!r} is neither a number of seconds nor a timedelta")
-    if not math.isfinite(number) or number < 0 or number > 1e9:
-        raise _errors.invalid(field, f"{value!r} is not a number of seconds from 0 to 1e9")
+        hint = "; to try once, call try_acquire()" if field == "timeout" and value is False else ""
+        raise _errors.invalid(field, f"{value!r} is neither a number of seconds nor a timedelta{hint}")
+    # Neither does a NaN pass, nor an int that no float can hold.
+    if not 0 <= number <= 1e9:
+        hint = "; to wait without a limit, leave it out" if field == "timeout" and number < 0 else ""
+        raise _errors.invalid(field, f"{value!r} is not a number of seconds from 0 to 1e9{hint}")
     return float(number)
 
 

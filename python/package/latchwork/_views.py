@@ -86,6 +86,21 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """What ``init()`` did."""
+
+    store: str
+    #: The steps that were taken; none if the store needs no preparation.
+    steps: Tuple[str, ...]
+
+    @classmethod
+    def of(cls, said: Tuple[str, List[str]]) -> "Prepared":
+        """Makes it of what the engine returns."""
+        store, steps = said
+        return cls(store, tuple(steps))
+
+
+@dataclass(frozen=True)
 class Report:
     """Whether a store is fit for locks."""
 

@@ -21,7 +21,7 @@ guard is then released with a ``ResourceWarning``. Use ``acquire(timeout=...)`` 
 from __future__ import annotations
 
 from ._aio_elections import Election
-from ._aio_locks import Lock, Locks, ReentrantLock, RWLock, connect, doctor
+from ._aio_locks import Lock, Locks, ReentrantLock, RWLock, connect, doctor, init, ls
 from ._aio_once import Once, Run
 from ._elections import Leader
 from ._guards import AsyncGuard as Guard
@@ -30,5 +30,5 @@ from ._once import Outcome, Skipped
 
 __all__ = [
     "Election", "Guard", "Leader", "Lock", "Locks", "Loss", "Once", "Outcome", "RWLock", "ReentrantLock", "Run", "Skipped",
-    "connect", "doctor",
+    "connect", "doctor", "init", "ls",
 ]
