@@ -1,9 +1,7 @@
-"""Servers and processes for the tests: started here, and ended by their pid."""
+"""What the tests share: stores, processes, and a measure of stalls."""
 
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -14,60 +12,19 @@ import pytest
 
 import latchwork
 
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from servers import (  # noqa: F401  (fixtures)
+    etcd_server, free_port, postgres_server, redis_server, redlock_servers, wait_until, zookeeper_server,
+)
 
 
-def wait_until(is_so, what, limit=20.0):
-    end = time.monotonic() + limit
-    while not is_so():
-        assert time.monotonic() < end, f"not within {limit} s: {what}"
-        time.sleep(0.005)
-
-
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory):
-    """A Redis server of its own: its address."""
-    folder = tmp_path_factory.mktemp("redis")
-    program = shutil.which("redis-server", path=os.environ["PATH"] + ":/usr/sbin")
-    assert program, "redis-server is not installed: cargo xtask setup"
-    port = free_port()
-    server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)],
-        stdout=subprocess.DEVNULL,
-    )
-
-    def answers():
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return True
-        except OSError:
-            return False
-
-    try:
-        wait_until(answers, "redis-server answers")
-        yield f"redis://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(10)
-
-
-@pytest.fixture(params=["mem", "file", "redis"])
+@pytest.fixture(params=["mem", "file", "redis", "postgres"])
 def url(request, tmp_path):
-    """The address of a store: each kind that processes of this machine can share, and memory."""
+    """The address of a store: one in memory, on files, on a server that notifies, and in a database."""
     if request.param == "mem":
         return "mem:"
     if request.param == "file":
         return f"file://{tmp_path}/locks"
-    return request.getfixturevalue("redis_server")
-
-
-@pytest.fixture
-def shared_url(redis_server):
-    return redis_server
+    return request.getfixturevalue({"redis": "redis_server", "postgres": "postgres_server"}[request.param])
 
 
 @pytest.fixture

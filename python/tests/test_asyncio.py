@@ -112,6 +112,10 @@ def test_a_loss_is_awaitable_and_stops_the_work(url, runner):
     runner(main())
 
 
+class Undone(Exception):
+    """Opens a task again, so that its period is not closed."""
+
+
 def test_ten_thousand_cancels_leave_nothing(redis_server, runner):
     choose = random.Random(17)
 
@@ -122,7 +126,7 @@ def test_ten_thousand_cancels_leave_nothing(redis_server, runner):
 
             async def once():
                 name = choose.choice(names)
-                kind = choose.randrange(4)
+                kind = choose.randrange(9)
                 if kind == 0:
                     async with locks.lock(name) as guard:
                         await asyncio.sleep(choose.random() * 0.002)
@@ -133,9 +137,28 @@ def test_ten_thousand_cancels_leave_nothing(redis_server, runner):
                     guard = await locks.lock(name).try_acquire()
                     if guard is not None:
                         await guard.release()
-                else:
+                elif kind == 3:
                     async with locks.multi(names[:2]):
                         await asyncio.sleep(0)
+                elif kind == 4:
+                    rwlock = locks.rwlock("catalogue")
+                    async with choose.choice([rwlock.read, rwlock.write]):
+                        await asyncio.sleep(0)
+                elif kind == 5:
+                    async with locks.semaphore("gpu", of=2, permits=choose.choice([1, 2])):
+                        await asyncio.sleep(0)
+                elif kind == 6:
+                    lock = locks.reentrant("account")
+                    async with lock, lock:
+                        await asyncio.sleep(0)
+                elif kind == 7:
+                    async with locks.election("scheduler").campaign() as leadership:
+                        await leadership.run(asyncio.sleep(0))
+                else:
+                    task = locks.once("report", every="1d")
+                    async with task as run:
+                        if run:
+                            raise Undone
 
             async def cancelled_at_random():
                 nonlocal cancelled, held
@@ -150,11 +173,17 @@ def test_ten_thousand_cancels_leave_nothing(redis_server, runner):
                     held += 1
                 except asyncio.CancelledError:
                     cancelled += 1
+                except Undone:
+                    held += 1
 
             for _ in range(10_000 // 50):
                 await asyncio.gather(*(cancelled_at_random() for _ in range(50)))
             # Their ttl is a minute, so a claim that was left would be in the way.
-            async with locks.multi(names).acquire(timeout=5):
+            async with locks.multi([*names, "account", "scheduler"]).acquire(timeout=5):
+                pass
+            async with locks.rwlock("catalogue").write.acquire(timeout=5):
+                pass
+            async with locks.semaphore("gpu", of=2, permits=2).acquire(timeout=5):
                 pass
             end = time.monotonic() + 5
             while await locks.ls():

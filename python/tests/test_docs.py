@@ -1,10 +1,15 @@
 """The examples of the docstrings run, and the types are complete."""
 
+import asyncio
 import doctest
 import importlib
+import inspect
+import os
 import pkgutil
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,6 +27,21 @@ MODULES = sorted(
 def test_the_examples_of_docstrings_run(name, monkeypatch):
     monkeypatch.setenv("LATCHWORK_STORE", "mem:")
     assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_both_apis_have_the_same_names():
+    from latchwork import aio
+
+    both = [(latchwork, aio), (latchwork.Locks, aio.Locks), (latchwork.Lock, aio.Lock), (latchwork.Guard, aio.Guard)]
+    both += [(getattr(latchwork, name), getattr(aio, name)) for name in ("RWLock", "ReentrantLock", "Election", "Once", "Run")]
+    for blocking, awaited in both:
+        names = {name for name in dir(blocking) if not name.startswith("_")}
+        missing = names - set(dir(awaited))
+        if blocking is latchwork:
+            # What neither waits nor is waited for is there once.
+            shared = {name for name in names if inspect.isclass(getattr(latchwork, name)) or inspect.ismodule(getattr(latchwork, name))}
+            missing -= shared | {"Duration", "default_store"}
+        assert missing == set(), (blocking, missing)
 
 
 def test_there_are_examples():
@@ -50,9 +70,46 @@ def test_a_typed_program_is_accepted_and_runs():
     assert said.returncode == 1 and "timeout" in said.stdout, said
 
 
-def test_everything_public_has_a_docstring():
-    import inspect
+def pyright(*arguments):
+    # It takes the Python that is first on the path.
+    folder = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    command = [folder / "pyright", "--level", "error", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
+
+def test_pyright_accepts_a_typed_program_and_knows_every_type(tmp_path):
+    said = pyright(Path(__file__).parent.parent / "recipes" / "typed_stock.py")
+    assert said.returncode == 0, said.stdout
+    # Everything public has a type, which others' checkers then see.
+    said = pyright("--ignoreexternal", "--verifytypes", "latchwork")
+    assert said.returncode == 0 and "completeness score: 100%" in said.stdout, said.stdout
+    # A mistake is found: the check does check.
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("import latchwork\nlatchwork.connect('mem:').lock('a').acquire(timeout='5').token.upper()\n")
+    said = pyright(wrong)
+    assert said.returncode == 1 and "timeout" in said.stdout and "upper" in said.stdout, said.stdout
+
+
+def test_the_first_page_shows_code_that_runs(redis_server):
+    page = (Path(__file__).parent.parent / "README.md").read_text()
+    blocks = re.findall("```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    blocking, awaited = (block.replace("redis://127.0.0.1:6379", redis_server) for block in blocks)
+    written = []
+    exec(blocking, {"write": lambda token: written.append(token)})
+    assert written[0] > 0
+
+    async def work():
+        written.append("worked")
+
+    names = {"work": work}
+    exec("async def main():\n" + textwrap.indent(awaited, "    "), names)
+    asyncio.run(names["main"]())
+    assert written[1] == "worked"
+
+
+def test_everything_public_has_a_docstring():
     missing = []
     for module in (latchwork, importlib.import_module("latchwork.aio")):
         for name in module.__all__:

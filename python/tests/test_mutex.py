@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -142,15 +143,73 @@ def test_a_collected_guard_releases_and_warns(locks):
     lock.acquire(timeout=10).release()
 
 
-@pytest.mark.parametrize(
-    "options", [{"ttl": -1}, {"ttl": float("nan")}, {"ttl": "30"}, {"max_hold": True}, {"lock_delay": 1e300}]
-)
-def test_a_bad_duration_names_its_field(options):
+BAD = [-1, -1e-9, float("nan"), float("inf"), 1e300, 10**400, True, False, "30", b"30", Decimal(30), [30], timedelta(-1)]
+
+
+@pytest.mark.parametrize("value", BAD, ids=repr)
+def test_a_bad_duration_names_its_field(value):
     with latchwork.connect("mem:") as locks:
-        with pytest.raises(latchwork.Invalid, match=next(iter(options))):
-            locks.lock("stock", **options)
-        with pytest.raises(ValueError, match="timeout"):
-            locks.lock("stock").acquire(timeout=-1)
+        for field in ("ttl", "max_hold", "lock_delay"):
+            with pytest.raises(latchwork.Invalid, match=f"^{field}: "):
+                locks.lock("stock", **{field: value})
+        with pytest.raises(ValueError, match="^timeout: "):
+            locks.lock("stock").acquire(timeout=value)
+        with locks.lock("stock") as guard, pytest.raises(latchwork.Invalid, match="^timeout: "):
+            guard.lost.wait(value)
+    for field in ("ttl", "op_timeout", "renew_every"):
+        with pytest.raises(latchwork.Invalid, match=f"^{field}: "):
+            latchwork.connect("mem:", **{field: value})
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1, 0.25, timedelta(), timedelta(milliseconds=1), 1e9], ids=repr)
+def test_a_duration_is_seconds_or_a_timedelta(value):
+    with latchwork.connect("mem:") as locks:
+        locks.lock("stock").acquire(timeout=value).release()
+
+
+def test_a_timeout_of_zero_tries_once(locks):
+    with locks.lock("stock").acquire(timeout=0) as guard:
+        with pytest.raises(latchwork.TimedOut):
+            locks.lock("stock").acquire(timeout=0)
+        locks.force_release("stock")
+        guard.lost.wait(timeout=20)
+        assert guard.lost.wait(timeout=0) == "taken"
+        guard._forget()
+
+
+def test_what_other_locks_have_is_refused_with_where_it_is(locks):
+    lock = locks.lock("stock")
+    for name, hint in (("release", "guard"), ("locked", "show"), ("owned", "ensure_held"), ("extend", "renewed")):
+        with pytest.raises(AttributeError, match=hint):
+            getattr(lock, name)
+    with pytest.raises(AttributeError, match="nonsense"):
+        lock.nonsense
+    with pytest.raises(latchwork.Invalid, match="try_acquire"):
+        lock.acquire(False)
+    with pytest.raises(latchwork.Invalid, match="leave it out"):
+        lock.acquire(timeout=-1)
+
+
+def test_a_block_may_be_left_by_another_thread(locks):
+    lock = locks.lock("stock")
+    guard = lock.__enter__()
+    leaving = threading.Thread(target=lock.__exit__, args=(None, None, None))
+    leaving.start()
+    leaving.join(10)
+    assert guard.state == "released"
+    with pytest.raises(RuntimeError, match="not entered"):
+        lock.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    "options", [{"name": 5}, {"name": "a", "fair": "yes"}, {"name": "a", "holder": 7}, {"name": None}], ids=str
+)
+def test_an_option_of_another_type_is_named(options):
+    with latchwork.connect("mem:") as locks:
+        with pytest.raises(latchwork.Invalid, match=f"^{list(options)[-1]}: "):
+            locks.lock(**options)
+    with pytest.raises(latchwork.Invalid, match="^namespace: "):
+        latchwork.connect("mem:", namespace=5)
 
 
 def test_a_bad_name_or_address_is_invalid():

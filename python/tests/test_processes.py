@@ -2,13 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 import latchwork
 
-from conftest import Stalls, run, start, wait_until
+from conftest import run, start
+from servers import redis
 
 
 def test_a_forked_child_is_refused_with_the_next_step(url):
@@ -46,32 +49,46 @@ def test_a_forked_child_is_refused_with_the_next_step(url):
     assert lines[1:] == ["lost: forked", "own", "parent"], said
 
 
-def test_multiprocessing_connects_in_its_workers(redis_server):
-    said = run(
-        """
-        import multiprocessing, os, sys, latchwork
-        url = sys.argv[1]
-        parent = latchwork.connect(url)      # a worker must not use it
+WORKERS = """
+import multiprocessing, sys, latchwork
 
-        def begin():
-            global locks
-            locks = latchwork.connect(url)
+def begin(url):
+    global locks
+    locks = latchwork.connect(url)
 
-        def count(path):
-            with locks.lock("counter"):
-                value = int(open(path).read())
-                open(path, "w").write(str(value + 1))
+def count(path):
+    with locks.lock("counter"):
+        value = int(open(path).read())
+        open(path, "w").write(str(value + 1))
 
-        path = sys.argv[2]
-        open(path, "w").write("0")
-        with multiprocessing.get_context("fork").Pool(3, initializer=begin) as pool:
-            pool.map(count, [path] * 60)
-        print(open(path).read())
-        """,
-        redis_server,
-        os.path.join(os.environ.get("TMPDIR", "/tmp"), f"counter-{os.getpid()}"),
-    )
-    assert said.stdout == "60\n", said
+def hold(url):
+    # It ends without a release; its ttl is a minute.
+    global guard
+    guard = latchwork.connect(url).lock("of-worker", ttl=60).acquire()
+
+if __name__ == "__main__":
+    url, path, method = sys.argv[1:]
+    parent = latchwork.connect(url)      # a worker must not use it
+    context = multiprocessing.get_context(method)
+    open(path, "w").write("0")
+    with context.Pool(3, initializer=begin, initargs=(url,)) as pool:
+        pool.map(count, [path] * 60)
+    print(open(path).read())
+    worker = context.Process(target=hold, args=(url,))
+    worker.start()
+    worker.join()
+    parent.lock("of-worker").acquire(timeout=5).release()
+    print("released")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_connects_and_releases_in_its_workers(redis_server, tmp_path, method):
+    script = tmp_path / "workers.py"
+    script.write_text(WORKERS)
+    command = [sys.executable, script, redis_server, tmp_path / "counter", method]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert said.stdout == "60\nreleased\n", said
 
 
 GLOBAL = "guard = locks.lock('at-exit', ttl=60).acquire()"
@@ -97,10 +114,27 @@ RAISED = """
 guard = locks.lock('at-exit', ttl=60).acquire()
 raise SystemExit(4)
 """
+FAILED = """
+def work():
+    guard = locks.lock('at-exit', ttl=60).acquire()
+    raise ValueError("the program fails")
+work()
+"""
+HOOK = """
+import atexit
+def hook():
+    locks.lock('in-hook').acquire().release()
+    raise ValueError("a hook fails")
+# Before it, and after it: hooks run in the opposite order.
+atexit.register(hook)
+guard = locks.lock('at-exit', ttl=60).acquire()
+"""
 
 
 @pytest.mark.parametrize(
-    "body, code", [(GLOBAL, 0), (FRAME, 3), (WAITING, 0), (RAISED, 4)], ids=["global", "frame", "daemon", "raised"]
+    "body, code",
+    [(GLOBAL, 0), (FRAME, 3), (WAITING, 0), (RAISED, 4), (FAILED, 1), (HOOK, 0)],
+    ids=["global", "frame", "daemon", "raised", "failed", "hook"],
 )
 def test_the_end_of_the_process_releases_everything(redis_server, tmp_path, body, code):
     for url in (redis_server, f"file://{tmp_path}/locks"):
@@ -175,10 +209,30 @@ def test_a_subinterpreter_is_refused():
     assert "refused:" in said.stdout and "subinterpreter" in said.stdout, said
 
 
-def test_the_command_is_in_the_wheel(redis_server):
-    import subprocess
-    import sys
+def test_an_exit_ends_while_the_store_is_stopped(tmp_path):
+    with redis(tmp_path) as (port, server):
+        holder = start(
+            """
+            import sys, latchwork
+            locks = latchwork.connect(sys.argv[1], op_timeout=1)
+            guard = locks.lock("stopped", ttl=60).acquire()
+            print("holds", flush=True)
+            sys.stdin.read()
+            """,
+            f"redis://127.0.0.1:{port}",
+            stdin=subprocess.PIPE,
+        )
+        assert holder.stdout.readline() == "holds\n"
+        server.send_signal(signal.SIGSTOP)
+        try:
+            before = time.monotonic()
+            holder.communicate(timeout=30)
+            assert time.monotonic() - before < 10
+        finally:
+            server.send_signal(signal.SIGCONT)
 
+
+def test_the_command_is_in_the_wheel(redis_server):
     for command in ([sys.executable, "-m", "latchwork"], [os.path.join(os.path.dirname(sys.executable), "latchwork")]):
         said = subprocess.run([*command, "--version"], capture_output=True, text=True)
         assert said.stdout == f"latchwork {latchwork.__version__}\n", said

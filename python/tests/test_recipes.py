@@ -1,17 +1,17 @@
 """Each recipe runs as an application would run it."""
 
-import glob
-import os
-import signal
+import json
 import subprocess
 import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import latchwork
 
-from conftest import free_port, wait_until
+from servers import free_port, running
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
@@ -50,6 +50,66 @@ def test_a_handler_of_fastapi_answers_423_while_it_is_held(store):
         assert busy.status_code == 423 and "the other worker" in busy.json()["detail"]
         again = client.post("/orders/7/ship")
         assert int(again.json()["token"]) > int(first.json()["token"])
+
+
+def post(url):
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
+        return answer.read().decode()
+
+
+def test_workers_of_uvicorn_connect_by_themselves(store):
+    port = free_port()
+    command = [
+        sys.executable, "-m", "uvicorn", "fastapi_orders:app", "--workers", "3", "--port", str(port), "--log-level",
+        "warning",
+    ]
+    with running(command, port, cwd=RECIPES):
+        with ThreadPoolExecutor(8) as clients:
+            said = [json.loads(it) for it in clients.map(post, [f"http://127.0.0.1:{port}/orders/7/ship"] * 60)]
+    # Each had the lock alone: no token was given twice.
+    assert len({it["token"] for it in said}) == 60
+    with latchwork.connect(namespace="orders") as locks:
+        assert locks.show("7").is_free
+
+
+def test_workers_of_gunicorn_connect_after_their_fork(store, tmp_path, monkeypatch):
+    stock, port = tmp_path / "stock", free_port()
+    stock.write_text("100")
+    monkeypatch.setenv("STOCK", str(stock))
+    command = [
+        sys.executable, "-m", "gunicorn", "--config", "python:gunicorn_stock", "--bind", f"127.0.0.1:{port}",
+        "gunicorn_stock:app",
+    ]
+    with running(command, port, cwd=RECIPES):
+        with ThreadPoolExecutor(8) as clients:
+            said = [it.split() for it in clients.map(post, [f"http://127.0.0.1:{port}/"] * 60)]
+    assert stock.read_text() == "40"
+    assert len({worker for worker, _ in said}) > 1 and len({left for _, left in said}) == 60
+    with latchwork.connect(namespace="shop") as locks:
+        assert locks.show("stock").is_free
+
+
+def test_a_worker_of_gunicorn_refuses_what_its_parent_has_connected(store, tmp_path, monkeypatch):
+    (tmp_path / "mistaken.py").write_text(
+        "import latchwork\n"
+        "preload_app, workers = True, 2\n"
+        "locks = latchwork.connect()\n"
+        "def app(environ, start_response):\n"
+        "    try:\n"
+        "        locks.lock('stock').acquire(timeout=5).release()\n"
+        "        said = 'acquired'\n"
+        "    except latchwork.Forked as error:\n"
+        "        said = str(error)\n"
+        "    start_response('200 OK', [('Content-Type', 'text/plain')])\n"
+        "    return [said.encode()]\n"
+    )
+    port = free_port()
+    command = [
+        sys.executable, "-m", "gunicorn", "--config", "python:mistaken", "--bind", f"127.0.0.1:{port}", "mistaken:app",
+    ]
+    with running(command, port, cwd=tmp_path):
+        said = post(f"http://127.0.0.1:{port}/")
+    assert "connect" in said and "fork" in said, said
 
 
 def test_a_command_of_django_runs_on_one_host_a_day(store):
@@ -106,57 +166,15 @@ def test_the_fixture_of_pytest_lets_one_test_run_at_a_time(store, tmp_path):
     assert log.read_text() == "begin\nend\n" * 3
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
-    """A PostgreSQL server of its own: its address. It refuses to run as root."""
-    programs = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
-    assert programs, "postgresql is not installed: cargo xtask setup"
-    folder = tmp_path_factory.mktemp("postgres")
-    user = {}
-    if os.geteuid() == 0:
-        import pwd
-
-        entry = pwd.getpwnam("nobody")
-        user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-        for path in [folder, *folder.parents][:3]:
-            os.chmod(path, 0o755)
-        os.chown(folder, entry.pw_uid, entry.pw_gid)
-    port, data = free_port(), folder / "data"
-    initdb = [f"{programs[-1]}/initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync"]
-    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder, **user)
-    server = subprocess.Popen(
-        [f"{programs[-1]}/postgres", "-D", data, "-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, **user,
-    )
-    url = f"postgres://postgres@127.0.0.1:{port}/postgres"
-
-    def answers():
-        import psycopg
-
-        try:
-            psycopg.connect(url).close()
-            return True
-        except psycopg.OperationalError:
-            return False
-
-    try:
-        wait_until(answers, "PostgreSQL answers")
-        yield url
-    finally:
-        # A fast shutdown: it does not wait for connections.
-        server.send_signal(signal.SIGINT)
-        server.wait(20)
-
-
-def test_a_pipeline_fences_its_writes_in_postgresql(postgres, monkeypatch):
+def test_a_pipeline_fences_its_writes_in_postgresql(postgres_server, monkeypatch):
     monkeypatch.syspath_prepend(str(RECIPES))
     import psycopg
 
     import pipeline
 
+    postgres = postgres_server
     pipeline.prepare(postgres)
     # The lock is in the same database as the data.
-    latchwork._native.init(postgres).wait()
     with latchwork.connect(postgres) as locks:
         paused = locks.lock("totals", ttl=2).acquire()
         pipeline.write_total(postgres, paused, "2026-01-01", 10)

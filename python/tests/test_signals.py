@@ -9,55 +9,98 @@ import latchwork
 from conftest import Stalls, interrupt, run, start, wait_until
 
 WAITING = """
-    import os, signal, sys, threading, time
+    import os, signal, socket, sys, threading, time
     import latchwork
 
-    locks = latchwork.connect(sys.argv[1])
-    if sys.argv[3] == "other":
+    url, dead, thread, kind = sys.argv[1:]
+    # A shell has its jobs in the background ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    locks = latchwork.connect(url)
+    name = f"wanted-{kind}"
+    if thread != "main":
         # The kernel then delivers the signal to the other thread, which Python did not start.
         ready = threading.Event()
         def other():
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             ready.set()
+            # A busy one rings the bell of the connection again and again.
+            while thread == "busy":
+                locks.lock("busy").acquire().release()
             time.sleep(60)
         threading.Thread(target=other, daemon=True).start()
         ready.wait()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def loss():
+        held = locks.lock("other").acquire()
+        held.lost.wait()
+
+    def leaders():
+        for leader in locks.election(name).observe():
+            pass
+
+    waits = {
+        "lock": lambda: locks.lock(name).acquire(),
+        "timeout": lambda: locks.lock(name).acquire(timeout=60),
+        "fair": lambda: locks.lock(name, fair=True).acquire(),
+        "with": lambda: locks.lock(name).__enter__(),
+        "read": lambda: locks.rwlock(name).read.acquire(),
+        "write": lambda: locks.rwlock(name).write.acquire(),
+        "semaphore": lambda: locks.semaphore(name, of=1).acquire(timeout=60),
+        "reentrant": lambda: locks.reentrant(name).acquire(),
+        "multi": lambda: locks.multi(["free", name]).acquire(),
+        "election": lambda: locks.election(name).campaign(),
+        "once": lambda: locks.once(name, every="1d").begin(timeout=60),
+        "observe": leaders,
+        "lost": loss,
+        "connect": lambda: latchwork.connect(dead),
+        "doctor": lambda: latchwork.doctor(dead),
+    }
     print("ready", flush=True)
     try:
-        if sys.argv[4] == "endless":
-            locks.lock("wanted").acquire()
-        elif sys.argv[4] == "limited":
-            locks.lock("wanted").acquire(timeout=60)
-        else:
-            held = locks.lock("other").acquire()
-            print("holds", flush=True)
-            held.lost.wait()
+        waits[kind]()
     except KeyboardInterrupt:
         print(time.time(), flush=True)
         # The claim is withdrawn in the background; its ttl would be 30 s.
         for _ in range(200):
-            names = [view.key for view in locks.ls() if view.waiters]
-            if not names:
+            left = [view.key for view in locks.ls() if view.waiters or view.key == "free"]
+            if not left:
                 break
             time.sleep(0.01)
-        print("waiting for", names, flush=True)
+        print("left:", left, flush=True)
 """
 
+#: Kinds that leave no claim to wait for.
+UNSEEN = ("observe", "lost", "connect", "doctor")
 
-@pytest.mark.parametrize("thread", ["main", "other"])
-@pytest.mark.parametrize("wait", ["endless", "limited", "lost"])
-def test_ctrl_c_ends_a_wait_within_50_ms(redis_server, thread, wait):
-    namespace = "wanted"
+
+@pytest.fixture(scope="module")
+def dead():
+    """A server that takes connections and never answers: its address."""
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(64)
+        yield f"redis://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("thread", ["main", "other", "busy"])
+@pytest.mark.parametrize(
+    "kind",
+    ["lock", "timeout", "fair", "with", "read", "write", "semaphore", "reentrant", "multi", "election", "once", *UNSEEN],
+)
+def test_ctrl_c_ends_every_wait_within_50_ms(redis_server, dead, thread, kind):
+    name = f"wanted-{kind}"
     with latchwork.connect(redis_server) as locks:
-        held = locks.lock(namespace).acquire()
-        waiter = start(WAITING, redis_server, "-", thread, wait)
+        held = hold(locks, kind, name)
+        waiter = start(WAITING, redis_server, dead, thread, kind)
         assert waiter.stdout.readline() == "ready\n", waiter.communicate()
-        if wait == "lost":
-            assert waiter.stdout.readline() == "holds\n"
-            time.sleep(0.1)
+        if kind in UNSEEN:
+            time.sleep(0.2)
         else:
-            wait_until(lambda: locks.show(namespace).waiters, "the other process waits")
+            wait_until(lambda: locks.show(name).waiters, "the other process waits")
+            time.sleep(0.02)
         with Stalls() as stalls:
             sent = time.time()
             interrupt(waiter)
@@ -65,8 +108,25 @@ def test_ctrl_c_ends_a_wait_within_50_ms(redis_server, thread, wait):
         assert waiter.returncode == 0, err
         ended, left = out.splitlines()
         assert float(ended) - sent < 0.05 + stalls.longest
-        assert left == "waiting for []"
-        held.release()
+        assert left == "left: []"
+        if held is not None:
+            held.release()
+
+
+def hold(locks, kind, name):
+    if kind in ("lost", "connect", "doctor"):
+        return None
+    if kind in ("election", "observe"):
+        return locks.election(name).campaign()
+    if kind == "once":
+        return locks.once(name, every="1d").begin()
+    if kind == "read":
+        return locks.rwlock(name).write.acquire()
+    if kind == "write":
+        return locks.rwlock(name).read.acquire()
+    if kind == "semaphore":
+        return locks.semaphore(name, of=1).acquire()
+    return locks.lock(name).acquire()
 
 
 def test_a_handler_that_does_not_raise_lets_the_wait_go_on(redis_server):

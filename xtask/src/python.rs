@@ -15,22 +15,35 @@ const REQUIREMENTS: &str = "tests/requirements.txt";
 pub(crate) enum Build {
     /// For tests, without optimization.
     Test,
-    /// As it is published.
-    Release,
+    /// To be measured.
+    Bench,
+    /// As it is published: as fast, and with a smaller command.
+    Wheel,
 }
 
 impl Build {
+    /// Those of the library.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Test => &[],
-            Self::Release => &["--release"],
+            Self::Bench | Self::Wheel => &["--release"],
+        }
+    }
+
+    /// The profile of the command.
+    fn profile(self) -> &'static str {
+        match self {
+            Self::Test => "dev",
+            Self::Bench => "release",
+            Self::Wheel => "wheel",
         }
     }
 
     fn folder(self) -> &'static str {
         match self {
             Self::Test => "debug",
-            Self::Release => "release",
+            Self::Bench => "release",
+            Self::Wheel => "wheel",
         }
     }
 }
@@ -53,6 +66,8 @@ pub(crate) fn test() -> Result<(), String> {
     pytest.args(["-m", "pytest"]).current_dir(root().join(PACKAGE));
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]);
     ran(&mut pytest)?;
+    // The last test: the wheel needs nothing but Python.
+    bare(&wheel_in(Build::Test)?)?;
     println!("the Python package: tested in {:.0?}", start.elapsed());
     Ok(())
 }
@@ -63,9 +78,14 @@ pub(crate) fn run() -> Result<(), String> {
     test()
 }
 
+/// Builds the wheel that is measured.
+pub(crate) fn bench() -> Result<PathBuf, String> {
+    build(&environment()?, Build::Bench)
+}
+
 /// Builds the wheel as it is published, and tries it in an environment with nothing else.
 pub(crate) fn wheel() -> Result<(), String> {
-    let wheel = build(&environment()?, Build::Release)?;
+    let wheel = build(&environment()?, Build::Wheel)?;
     let size = fs::metadata(&wheel).map_err(|e| format!("{}: {e}", wheel.display()))?.len();
     println!("{}: {:.1} MB", wheel.display(), size as f64 / 1e6);
     if size > LARGEST {
@@ -100,7 +120,7 @@ fn lints() -> Result<(), String> {
 fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
     let mut command = cargo_command();
     command.args(["build", "--quiet", "--package", "latchwork-cli", "--target-dir"]).arg(target());
-    ran(command.args(build.arguments()))?;
+    ran(command.args(["--profile", build.profile()]))?;
     // What is there is installed beside Python as it is.
     let scripts = root().join(PACKAGE).join("latchwork.data/scripts");
     let said = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
@@ -116,7 +136,13 @@ fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
     maturin.args(["build", "--quiet"]).args(build.arguments());
     maturin.arg("--manifest-path").arg(manifest()).arg("--target-dir").arg(target());
     ran(maturin.arg("--out").arg(&wheels).arg("--interpreter").arg(tools))?;
-    let made = fs::read_dir(&wheels).map_err(|error| said(&wheels, error))?;
+    wheel_in(build)
+}
+
+/// What was built last.
+fn wheel_in(build: Build) -> Result<PathBuf, String> {
+    let wheels = folder().join(build.folder());
+    let made = fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
     let made = made.flatten().map(|entry| entry.path()).next();
     made.ok_or(format!("{}: maturin has made no wheel", wheels.display()))
 }
@@ -133,6 +159,8 @@ fn environment() -> Result<PathBuf, String> {
     }
     ran(Command::new(self::python()?).args(["-m", "venv", "--clear"]).arg(&venv))?;
     ran(pip(&python).arg("--requirement").arg(&requirements))?;
+    // It fetches its program at its first use, which is not to be in a test.
+    ran(Command::new(&python).args(["-m", "pyright", "--version"]))?;
     fs::write(&stamp, text).map_err(|e| format!("{}: {e}", stamp.display()))?;
     Ok(python)
 }
