@@ -178,6 +178,9 @@ fn wait(command: &mut Command) -> std::io::Result<(ExitStatus, Duration)> {
 pub(crate) fn bench(args: &[String]) -> Result<(), String> {
     let packages = ["--package", "latchwork-bench", "--package", "latchwork-cli"];
     cargo("bench", &[&["build", "--release", "--quiet"], &packages[..]].concat(), &[])?;
+    if args.iter().any(|name| name == "python" || name == "all") {
+        crate::python::bench()?;
+    }
     let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
     // This is `target/debug/xtask`.
     let target = own.ancestors().nth(2).ok_or("this program is in no target folder")?;

@@ -129,18 +129,22 @@ impl<'a> Entry<'a> {
         kind: &'a Kind,
         store: &'a dyn Store,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut worker = kind.start("free", &store.address(), &[])?;
         let this = Self {
-            name: kind.name,
             is_peer: kind.is_peer(),
             own_thread: kind.own_thread,
             goal: Box::new(|_| kind.free_goal()),
-            cpu_goal: None,
-            beside: None,
-            commands: Box::new(|| Ok(f64::NAN)),
-            sample: Box::new(move |tasks, length| other_sample(&mut worker, tasks, length)),
+            ..Self::started(kind, store)?
         };
         Ok(this.counted(store, kind))
+    }
+
+    /// Cycles of another lock, in a process of its own, without goals and without a count of commands.
+    pub(crate) fn started(
+        kind: &Kind,
+        store: &dyn Store,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut worker = kind.start("free", &store.address(), &[])?;
+        Ok(Self::new(kind.name, move |tasks, length| other_sample(&mut worker, tasks, length)))
     }
 
     fn take(&mut self, tasks: usize, length: Duration) -> Taken {
@@ -264,7 +268,7 @@ pub(crate) fn rate(rows: &[Sample]) -> f64 {
     median(&mut rows.iter().map(|s| s.rate).collect::<Vec<_>>())
 }
 
-fn cpu(rows: &[Sample]) -> f64 {
+pub(crate) fn cpu(rows: &[Sample]) -> f64 {
     median(&mut rows.iter().map(|s| s.cpu).collect::<Vec<_>>())
 }
 

@@ -11,13 +11,34 @@ pub(crate) const PYTHON: &str = "/usr/bin/python3";
 #[derive(Clone, Copy)]
 pub(crate) struct Venv {
     folder: &'static str,
+    /// What `python -m venv` is called with.
+    options: &'static [&'static str],
     packages: &'static [&'static str],
 }
+/// Both locks on Redis use the redis-py of the system.
+const WITH_SYSTEM: &[&str] = &["--system-site-packages"];
 pub(crate) const REDIS_LOCKS: Venv =
-    Venv { folder: "venv", packages: &["python-redis-lock==4.0.1"] };
+    Venv { folder: "venv", options: WITH_SYSTEM, packages: &["python-redis-lock==4.0.1"] };
 pub(crate) const PALS: Venv = Venv {
     folder: "venv-pals",
+    options: WITH_SYSTEM,
     packages: &["PALs==0.4.0", "SQLAlchemy==2.1.9", "psycopg2-binary==2.9.13"],
+};
+/// The locks of Python that Latchwork's package is measured beside, in their newest versions.
+pub(crate) const PYTHON_LOCKS: Venv = Venv {
+    folder: "venv-python",
+    options: &[],
+    packages: &[
+        "redis==8.1.0",
+        "hiredis==3.5.0",
+        "python-redis-lock==4.0.1",
+        "pottery==3.0.1",
+        "kazoo==2.11.0",
+        "etcd3gw==2.7.0",
+        "aetcd==1.0.0",
+        "filelock==4.2.12",
+        "uvloop==0.23.0",
+    ],
 };
 const NODE_PACKAGES: &str = r#"{
   "private": true,
@@ -103,12 +124,37 @@ impl Venv {
     pub(crate) fn install(&self) -> Result<(), String> {
         let venv = folder().join(self.folder);
         once(&venv.join("installed"), &self.packages.join(" "), || {
-            // Both locks on Redis use the redis-py of the system.
-            ran(Command::new(PYTHON).args(["-m", "venv", "--system-site-packages"]).arg(&venv))?;
+            ran(Command::new(PYTHON)
+                .args(["-m", "venv", "--clear"])
+                .args(self.options)
+                .arg(&venv))?;
             let mut pip = Command::new(self.python());
             ran(pip.args(["-m", "pip", "install", "--quiet"]).args(self.packages))
         })
     }
+}
+
+/// Latchwork's wheel, which `cargo xtask bench python` builds beside this program.
+pub(crate) fn wheel() -> Result<(), String> {
+    PYTHON_LOCKS.install()?;
+    let folder = target().join("python/release");
+    let missing = |error: &dyn std::fmt::Display| {
+        format!("{}: {error}: run `cargo xtask bench python`", folder.display())
+    };
+    let entries = std::fs::read_dir(&folder).map_err(|error| missing(&error))?;
+    let wheel = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .ok_or_else(|| missing(&"no wheel"))?;
+    let changed = wheel.metadata().and_then(|about| about.modified());
+    let changed = changed.map_err(|error| missing(&error))?;
+    let stamp = self::folder().join(PYTHON_LOCKS.folder).join("wheel");
+    once(&stamp, &format!("{} {changed:?}", wheel.display()), || {
+        let mut pip = Command::new(PYTHON_LOCKS.python());
+        let options = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index"];
+        ran(pip.args(options).arg("--force-reinstall").arg(&wheel))
+    })
 }
 
 pub(crate) fn node_packages() -> Result<(), String> {

@@ -34,6 +34,7 @@ mod postgres;
 mod postgres_bare;
 mod postgres_waiters;
 mod push_and_pop;
+mod python;
 mod quantiles;
 mod record;
 mod redis_contend;
@@ -289,6 +290,12 @@ const BENCHES: &[Bench] = &[
         "What a lock survives",
         "a server of the store is killed in the midst of a contest, on each store",
         faults::run,
+    ),
+    bench(
+        "python",
+        "Python: the package beside other locks",
+        "the wheel, for threads and asyncio, beside redis-py, python-redis-lock, pottery, kazoo, etcd3gw, aetcd and filelock",
+        python::run,
     ),
     bench("held", "10,000 held guards", "10,000 held guards: memory and processor time", held::run),
 ];

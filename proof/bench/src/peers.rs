@@ -1,5 +1,7 @@
 //! The locks that Latchwork is measured against, each in a process of its own.
 
+pub(crate) mod python;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -33,6 +35,8 @@ enum Program {
     /// of `target/peers/venv`.
     System(&'static str, &'static str),
     Venv(&'static str, Venv),
+    /// Python with Latchwork's wheel, and with the packages that it is measured beside.
+    Wheel(&'static str),
     Node(&'static str),
 }
 
@@ -333,6 +337,7 @@ impl Kind {
             Program::Own => Ok(()),
             Program::System(_, module) => installing::python_has(module),
             Program::Venv(_, packages) => packages.install(),
+            Program::Wheel(_) => installing::wheel(),
             Program::Java(class) => installing::java(class),
             Program::Node(_) => installing::node_packages(),
             Program::Rust => installing::rust_peers(),
@@ -380,6 +385,7 @@ impl Kind {
             }
             Program::System(script, _) => with_script(Path::new(PYTHON), script),
             Program::Venv(script, packages) => with_script(&packages.python(), script),
+            Program::Wheel(script) => with_script(&installing::PYTHON_LOCKS.python(), script),
             Program::Node(script) => {
                 let mut command = with_script(Path::new("node"), script);
                 command.env("NODE_PATH", folder().join("node/node_modules"));

@@ -1,0 +1,198 @@
+//! The Python package beside other locks of Python, each driven as its documentation says.
+//!
+//! Where a client and its server run decides about rates: on one processor a request is a switch of
+//! threads, on two it wakes a processor that may sleep. So each table says where they ran.
+
+use std::time::Duration;
+
+use latchwork_services::{EtcdOptions, EtcdServer, Folder, RedisOptions, RedisServer};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::free_cycles::{self, Entry, Sample, cpu, rate};
+use crate::goals::{self, Goal, Verdict};
+use crate::held_by_one::held_by_one;
+use crate::peers::python::{
+    AETCD, ETCD3GW, FILELOCK, KAZOO, LATCHWORK, LATCHWORK_AIO, LATCHWORK_AIO_UVLOOP, POTTERY,
+    PYTHON_REDIS_LOCK, REDIS_ASYNCIO, REDIS_ASYNCIO_UVLOOP, REDIS_PY,
+};
+use crate::peers::{self, Kind};
+use crate::stats::{head, micros, row};
+use crate::store::{Files, Store};
+use crate::{Outcome, contest, free_child, handoffs, zookeeper};
+
+type Failed = Box<dyn std::error::Error>;
+
+/// How many times the cycles of redis-py a thread should have.
+const OF_REDIS_PY: f64 = 1.5;
+/// How many times those of redis.asyncio 64 tasks should have.
+const OF_REDIS_ASYNCIO: f64 = 10.0;
+/// What part of Rust's rate.
+const OF_RUST: f64 = 0.65;
+/// The most processor time that Python adds to an operation, in microseconds.
+const BRIDGE: f64 = 5.0;
+/// How many times the handovers of python-redis-lock, and what part of its hand-off.
+const CONTENDED: f64 = 2.5;
+const HANDOFF: f64 = 0.5;
+/// How many times the rate of a lock on another store.
+const OF_OTHERS: f64 = 1.0;
+const TASKS: usize = 64;
+const HELD: usize = 10_000;
+/// Of the contest.
+const ROUNDS: (usize, Duration) = (3, Duration::from_secs(2));
+const RUST_TASKS: &str = "Rust, 64 tasks";
+
+pub(crate) fn run() -> Outcome {
+    for (place, core) in [("on one core", 0), ("on a core each", 1)] {
+        let server = pinned(0, || Ok(RedisServer::start(&RedisOptions::new())?))?;
+        pinned(core, || {
+            let kinds = vec![LATCHWORK, REDIS_PY, PYTHON_REDIS_LOCK, POTTERY];
+            let table = Table::new(&server)
+                .of(kinds)?
+                .rust("Rust, a thread that blocks", free_child::LATCHWORK_THREADS)?
+                .goal(REDIS_PY.name, OF_REDIS_PY);
+            table.print(&format!("Redis, one thread, client and server {place}"), 1)
+        })?;
+    }
+    let server = RedisServer::start(&RedisOptions::new())?;
+    let kinds = vec![LATCHWORK_AIO, LATCHWORK_AIO_UVLOOP, REDIS_ASYNCIO, REDIS_ASYNCIO_UVLOOP];
+    let table = Table::new(&server)
+        .of(kinds)?
+        .rust(RUST_TASKS, free_child::LATCHWORK)?
+        .goal(REDIS_ASYNCIO.name, OF_REDIS_ASYNCIO)
+        .goal(RUST_TASKS, OF_RUST);
+    table.print(&format!("Redis, {TASKS} tasks, on any core"), TASKS)?;
+    let of_python_redis_lock =
+        |goal: Goal| move |kind: &Kind| (kind.name == PYTHON_REDIS_LOCK.name).then(|| goal.clone());
+    let waiting = || vec![LATCHWORK, PYTHON_REDIS_LOCK, REDIS_PY];
+    let goal = of_python_redis_lock(Goal::at_least(CONTENDED));
+    contest::run(&server, waiting(), &[(contest::PROCESSES, 1)], ROUNDS, |kind, _| goal(kind))?;
+    handoffs::run(&server, waiting(), of_python_redis_lock(Goal::at_most(HANDOFF)))?;
+    println!();
+    others()?;
+    held(&server)
+}
+
+/// The other stores, one lock at a time.
+fn others() -> Outcome {
+    let files = Files(Folder::new()?);
+    let table = Table::new(&files).of(vec![LATCHWORK, FILELOCK])?.goal(FILELOCK.name, OF_OTHERS);
+    table.print("Files, one thread, on any core", 1)?;
+    let etcd = EtcdServer::start(&EtcdOptions::new())?;
+    let table = Table::new(&etcd).of(vec![LATCHWORK, ETCD3GW, AETCD])?;
+    let table = table.goal(ETCD3GW.name, OF_OTHERS).goal(AETCD.name, OF_OTHERS);
+    table.print("etcd, one thread, on any core", 1)?;
+    let zookeeper = zookeeper::start()?;
+    let table = Table::new(&zookeeper).of(vec![LATCHWORK, KAZOO])?.goal(KAZOO.name, OF_OTHERS);
+    table.print("ZooKeeper, one thread, on any core", 1)
+}
+
+/// Many locks of one process, whose only thread of Python blocks.
+fn held(server: &RedisServer) -> Outcome {
+    LATCHWORK.install()?;
+    server.clear()?;
+    let ttl = Duration::from_secs(6);
+    let seen = held_by_one(&LATCHWORK, server, HELD, ttl, ttl * 2)?;
+    println!("{HELD} locks of one process whose one thread of Python blocks, with a ttl of 6 s:\n");
+    head(&["what", "watched for", "client CPU", "commands a second", "still held", goals::TITLE]);
+    row(&[
+        LATCHWORK.name.into(),
+        format!("{} s", ttl.as_secs() * 2),
+        format!("{:.2} % of one core", seen.cpu),
+        format!("{:.1}", seen.commands),
+        seen.held.clone(),
+        Goal::at_least(HELD as f64).of("held").judge(seen.held.parse()?).to_string(),
+    ]);
+    Ok(())
+}
+
+/// Runs a function, and the processes that it starts, on the `nth` processor of this process.
+fn pinned<T>(nth: usize, run: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    let all = sched_getaffinity(None)?;
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).collect();
+    let mut one = CpuSet::new();
+    one.set(*cores.get(nth).ok_or("this measurement needs two processors")?);
+    sched_setaffinity(None, &one)?;
+    let done = run();
+    sched_setaffinity(None, &all)?;
+    done
+}
+
+/// A table: Latchwork first, then what its rate is compared with.
+struct Table<'a> {
+    store: &'a dyn Store,
+    entries: Vec<Entry<'a>>,
+    missing: Vec<(Kind, String)>,
+    /// How many times the rate of another row Latchwork's should be.
+    goals: Vec<(&'static str, f64)>,
+}
+
+impl<'a> Table<'a> {
+    fn new(store: &'a dyn Store) -> Self {
+        Self { store, entries: Vec::new(), missing: Vec::new(), goals: Vec::new() }
+    }
+
+    /// Adds locks, each in a process of its own.
+    fn of(mut self, kinds: Vec<Kind>) -> Result<Self, Failed> {
+        let (kinds, missing) = peers::install(kinds);
+        for kind in kinds {
+            self.entries.push(Entry::started(&kind, self.store)?);
+        }
+        self.missing.extend(missing);
+        Ok(self)
+    }
+
+    /// Adds Latchwork without Python.
+    fn rust(mut self, name: &'static str, what: (&str, bool)) -> Result<Self, Failed> {
+        self.entries.push(Entry::apart(name, what, &self.store.address(), &[])?);
+        Ok(self)
+    }
+
+    fn goal(mut self, name: &'static str, at_least: f64) -> Self {
+        self.goals.push((name, at_least));
+        self
+    }
+
+    /// Takes the samples in turns and prints them.
+    fn print(mut self, setting: &str, tasks: usize) -> Outcome {
+        let samples = free_cycles::in_turns(&mut self.entries, tasks)?;
+        println!("{setting}:\n");
+        let titles = [
+            "what",
+            "cycles a second",
+            "latchwork to it",
+            goals::TITLE,
+            "cycle p50",
+            "cycle p99",
+            "client CPU a cycle",
+        ];
+        head(&titles);
+        for (entry, rows) in self.entries.iter().zip(&samples) {
+            let part = rate(&samples[0]) / rate(rows);
+            let goals = self.goals.iter().filter(|(name, _)| *name == entry.name());
+            let mut verdicts: Vec<_> =
+                goals.map(|(_, least)| Goal::at_least(*least).judge(part)).collect();
+            if entry.name() == RUST_TASKS {
+                verdicts.push(bridge(&samples[0], rows));
+            }
+            let times = free_cycles::times(rows);
+            row(&[
+                entry.name().into(),
+                format!("{:.0}", rate(rows)),
+                format!("{part:.2}"),
+                goals::cell(&verdicts),
+                micros(times.quantile(0.5)),
+                micros(times.quantile(0.99)),
+                format!("{:.2} us", cpu(rows)),
+            ]);
+        }
+        peers::missing_rows(&self.missing, titles.len());
+        println!();
+        Ok(())
+    }
+}
+
+/// What Python adds to an operation: the bridge, the event loop's work, and the objects of the API.
+fn bridge(ours: &[Sample], rust: &[Sample]) -> Verdict {
+    let goal = Goal::at_most(BRIDGE).of("Python's CPU an operation").unit("us");
+    goal.judge((cpu(ours) - cpu(rust)) / 2.0)
+}
