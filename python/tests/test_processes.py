@@ -49,6 +49,32 @@ def test_a_forked_child_is_refused_with_the_next_step(url):
     assert lines[1:] == ["lost: forked", "own", "parent"], said
 
 
+def test_a_fork_inside_a_running_loop_is_refused(redis_server):
+    said = run(
+        """
+        import asyncio, os, sys, latchwork
+        from latchwork import aio
+        async def main():
+            async with await aio.connect(sys.argv[1], namespace="forked-loop") as locks:
+                async with locks.lock("stock") as guard:
+                    child = os.fork()
+                    if child == 0:
+                        try:
+                            await locks.lock("other").try_acquire()
+                        except latchwork.Forked as error:
+                            print("refused:", error, flush=True)
+                        os._exit(0 if guard.lost.reason == "forked" else 1)
+                    assert os.waitpid(child, 0)[1] == 0
+                    guard.ensure_held()
+                    print("parent", flush=True)
+        asyncio.run(main())
+        """,
+        redis_server,
+    )
+    lines = said.stdout.splitlines()
+    assert lines[0].startswith("refused:") and "connect" in lines[0] and lines[1:] == ["parent"], said
+
+
 WORKERS = """
 import multiprocessing, sys, latchwork
 

@@ -58,6 +58,10 @@ def _new(event_loop: asyncio.AbstractEventLoop) -> _native.Bridge:
     return found
 
 
+_FORKED = "this process was forked inside of a running event loop, which is its parent's"
+_CONNECT = "start a loop of its own in the child, and connect there"
+
+
 def _is_in_trio() -> bool:
     trio = sys.modules.get("trio")
     try:
@@ -72,6 +76,9 @@ def _no_loop() -> BaseException:
             "trio is not supported: it has no way to watch Latchwork's descriptor from an awaitable; "
             "use asyncio (also through anyio), or latchwork.connect() in trio.to_thread.run_sync()"
         )
+    if _local.event_loop is not None and _local.event_loop.is_running():
+        # It runs in the parent. asyncio has no running loop in a child that was forked from inside one.
+        return _errors.from_native("forked", f"{_FORKED}; {_CONNECT}", _FORKED, _CONNECT, None, None, None)
     return RuntimeError("no event loop is running: await this inside asyncio, or use latchwork.connect()")
 
 
