@@ -12,6 +12,7 @@ use metrics::{
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::service::Service;
+use crate::time::pause;
 
 /// The recorder of this process; there can be only one.
 static EXPORTER: OnceLock<Result<PrometheusHandle, String>> = OnceLock::new();
@@ -55,6 +56,24 @@ fn describe() {
     describe_gauge!("latchwork_event_streams", "Streams of events of clients");
 }
 
+/// How often the samples of the histograms are brought together.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Brings the samples of the histograms together, now and then. The recorder keeps each sample until somebody
+/// reads the metrics or this is done; a service whose metrics nobody reads would keep them all.
+pub(crate) async fn keep_up() {
+    loop {
+        upkeep();
+        pause(UPKEEP).await;
+    }
+}
+
+fn upkeep() {
+    if let Some(Ok(handle)) = EXPORTER.get() {
+        handle.run_upkeep();
+    }
+}
+
 /// Notes one request.
 pub(crate) fn request(method: &Method, route: &str, status: StatusCode, took: Duration) {
     // A method that HTTP does not know must not become a label.
@@ -89,5 +108,29 @@ pub(crate) fn text(service: &Arc<Service>) -> String {
     match EXPORTER.get() {
         Some(Ok(handle)) => handle.render(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of this process that are in memory.
+    fn resident() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+    }
+
+    #[test]
+    fn samples_that_nobody_reads_take_no_memory() {
+        install().unwrap();
+        let before = resident();
+        for _ in 0..200 {
+            (0..20_000).for_each(|_| histogram!("latchwork_sample_seconds").record(0.001));
+            upkeep();
+        }
+        // They are 32 MB.
+        let more = resident().saturating_sub(before);
+        assert!(more < 16 << 20, "{more}");
     }
 }
