@@ -48,6 +48,7 @@ mod redlock_servers;
 mod redlock_slow;
 mod roles;
 mod runner;
+mod serve;
 mod slow_link;
 mod stats;
 mod store;
@@ -296,6 +297,24 @@ const BENCHES: &[Bench] = &[
         "Python: the package beside other locks",
         "the wheel, for threads and asyncio, beside redis-py, python-redis-lock, pottery, kazoo, etcd3gw, aetcd and filelock",
         python::run,
+    ),
+    bench(
+        "serve",
+        "The service under load, on Redis",
+        "`latchwork serve` with 10,000 locks of 1,000 connections, beside the library on Redis",
+        serve::run,
+    ),
+    bench(
+        "serve-etcd",
+        "The service under load, beside etcd's HTTP gateway",
+        "`latchwork serve` with 10,000 locks of 1,000 connections on etcd, beside the library and etcd's own locks over HTTP",
+        serve::beside_gateway,
+    ),
+    bench(
+        "serve-slow",
+        "The service with slow clients",
+        "1,000 connections that send nothing, or a byte a second: memory, and when they are cut",
+        serve::slow_clients,
     ),
     bench("held", "10,000 held guards", "10,000 held guards: memory and processor time", held::run),
 ];
