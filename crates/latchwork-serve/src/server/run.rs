@@ -86,6 +86,7 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
         spawn(accepting.run());
     }
     let mut watching = spawn(service.clone().watch());
+    spawn(crate::metrics::keep_up());
     let (shown, store) = (shown.join(" "), service.locks.capabilities().store.clone());
     tracing::info!(listen = shown, store = &*store, version = env!("CARGO_PKG_VERSION"), "ready");
     notify::ready(&shown);
