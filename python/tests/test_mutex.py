@@ -279,11 +279,12 @@ def test_a_thousand_holds_beside_a_thread_that_burns_the_gil(redis_server):
             sum(range(1_000))
 
     with latchwork.connect(redis_server, namespace="burning") as locks:
-        guards = [locks.lock(f"stock/{n}", ttl=1.5).acquire() for n in range(1_000)]
+        guards = [locks.lock(f"stock/{n}", ttl=4).acquire() for n in range(1_000)]
         burners = [threading.Thread(target=burn) for _ in range(2)]
         for burner in burners:
             burner.start()
-        time.sleep(4)
+        # Longer than the ttl, which is long enough for a machine with much else to do.
+        time.sleep(6)
         ends.set()
         for burner in burners:
             burner.join()

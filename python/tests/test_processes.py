@@ -171,7 +171,7 @@ def test_the_end_of_the_process_releases_everything(redis_server, tmp_path, body
             assert "refused" in said.stdout, said
         with latchwork.connect(url) as locks:
             # Its ttl is a minute: without the release it would still be held.
-            locks.lock("at-exit").acquire(timeout=2).release()
+            locks.lock("at-exit").acquire(timeout=20).release()
 
 
 def test_an_exit_with_a_thread_that_retries_for_ever(redis_server):
