@@ -11,28 +11,25 @@
 //!
 //! Anybody who may publish can send both. A grant is believed only if it has the nonce of the
 //! claim's last try: the process drew it, the store keeps it in the line, and nothing is published
-//! that has it before the grant itself. The first message with the nonce uses it up, so a copy,
-//! however soon it comes, is no grant. Whatever else comes for a claim that waits lets it look: the
-//! store's answer to a try is what counts. Forged messages cost a bounded number of looks.
+//! that has it before the grant itself. [`kit::mailbox`](latchwork_store::kit::mailbox) says what becomes of the
+//! rest.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use latchwork_store::{ClaimId, Grant, Io, Moment, Stamp, Wake, random_u128};
+use latchwork_store::kit::mailbox;
+use latchwork_store::{ClaimId, Grant, Io, random_u128};
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::Notify;
 
 use crate::lock;
-use crate::message::{Granted, Message, Nonce};
+use crate::message::{Message, Nonce};
 
 /// A token is plausible if it is no further than this (in us) above the store's clock and all
 /// tokens that the store has told in its answers.
 const AHEAD: u64 = 3_600_000_000;
-/// The looks that messages may cause at once, and the pause after which there is one more.
-const LOOKS: u32 = 32;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The most claims that are remembered after their end.
 const ENDED: usize = 4_096;
 
@@ -60,16 +57,10 @@ pub(crate) trait Unclaimed: Send + Sync {
 /// The number of a connection on which messages come, different for each.
 pub(crate) type Ears = u64;
 
-/// What the grant of a try must look like.
-#[derive(Clone, Copy)]
-pub(crate) struct Expected {
-    pub(crate) nonce: Nonce,
-    pub(crate) stamp: Stamp,
-    /// The ttl that the store was asked to grant at most.
-    pub(crate) longest: Duration,
-    /// Where messages for it come. What comes elsewhere may come after messages that were lost.
-    pub(crate) ears: Option<Ears>,
-}
+/// What the grant of a try is known by: its nonce, and where messages for it come. What comes elsewhere may come after
+/// messages that were lost.
+pub(crate) type Sign = (Nonce, Option<Ears>);
+pub(crate) type Expected = mailbox::Expected<Sign>;
 
 /// Where the messages for one claim wait for it.
 pub(crate) struct Mailbox {
@@ -79,18 +70,15 @@ pub(crate) struct Mailbox {
     pub(crate) since: Duration,
     /// Where the claim stands in line, as it was last told; -1 if it was not.
     place: AtomicI64,
-    mail: Mutex<Mail>,
-    news: Notify,
+    messages: mailbox::Mailbox<Sign>,
 }
 
-struct Mail {
-    /// It has been granted to the process otherwise, and only keeps its name known.
-    held: bool,
-    /// The grant that may come.
-    expected: Option<Expected>,
-    admitted: Option<Wake>,
-    look_at: Option<Moment>,
-    pace: Pace,
+impl Deref for Mailbox {
+    type Target = mailbox::Mailbox<Sign>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.messages
+    }
 }
 
 impl std::fmt::Debug for Pushes {
@@ -141,8 +129,7 @@ impl Pushes {
     /// Closes the mailbox of a claim that has ended; tells whether there was one.
     pub(crate) fn close(&self, id: ClaimId) -> bool {
         let Some(mailbox) = lock(&self.boxes).remove(&id) else { return false };
-        let expected = lock(&mailbox.mail).expected.take();
-        if let Some(Expected { nonce, .. }) = expected {
+        if let Some(Expected { sign: (nonce, _), .. }) = mailbox.expected() {
             let mut ended = lock(&self.ended);
             if ended.len() == ENDED {
                 ended.pop_front();
@@ -161,7 +148,7 @@ impl Pushes {
 
     /// Whether any claim waits.
     pub(crate) fn is_awaited(&self) -> bool {
-        lock(&self.boxes).values().any(|mailbox| !lock(&mailbox.mail).held)
+        lock(&self.boxes).values().any(|mailbox| !mailbox.is_held())
     }
 
     /// Lets all who wait look: messages may have been lost.
@@ -175,8 +162,7 @@ impl Pushes {
         let now = self.io.now();
         let boxes: Vec<_> = lock(&self.boxes).values().cloned().collect();
         for mailbox in boxes.iter().filter(|mailbox| concerns(mailbox.slot)) {
-            lock(&mailbox.mail).expected = None;
-            mailbox.look_at(now);
+            mailbox.distrust(now);
         }
     }
 
@@ -192,7 +178,12 @@ impl Pushes {
         match (message, mailbox) {
             (Message::Granted(granted), Some(mailbox)) => {
                 let most = self.told.load(Ordering::Relaxed).saturating_add(AHEAD);
-                mailbox.take(&granted, ears, most, now);
+                // A token that no store would give concerns nobody, so it is only a hint.
+                if !(1..=most).contains(&granted.token) {
+                    return mailbox.look_at(now);
+                }
+                let grant = Grant { token: granted.token, ttl: granted.ttl, store_time: None };
+                mailbox.take((granted.nonce, Some(ears)), grant, granted.since_try, now);
             }
             (Message::Granted(granted), None) => {
                 let Some(taker) = self.unclaimed.get().and_then(Weak::upgrade) else { return };
@@ -208,10 +199,8 @@ impl Pushes {
 
 impl Mailbox {
     fn new(slot: Option<u16>, since: Duration) -> Self {
-        let mail =
-            Mail { held: false, expected: None, admitted: None, look_at: None, pace: Pace::NEW };
         let place = AtomicI64::new(-1);
-        Self { slot, since, place, mail: Mutex::new(mail), news: Notify::new() }
+        Self { slot, since, place, messages: mailbox::Mailbox::new() }
     }
 
     pub(crate) fn place(&self) -> i64 {
@@ -222,125 +211,16 @@ impl Mailbox {
         self.place.store(place, Ordering::Relaxed);
     }
 
-    /// Waits for a message that ends the wait.
-    pub(crate) async fn wait(&self, io: &Io) -> Wake {
-        loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            // Enlist before looking, or a message in between would go unnoticed.
-            news.as_mut().enable();
-            let at = {
-                let mut mail = lock(&self.mail);
-                if let Some(wake) = mail.admitted.take() {
-                    mail.held = true;
-                    return wake;
-                }
-                let now = io.now();
-                if mail.look_at.is_some_and(|at| at <= now) {
-                    mail.look_at = None;
-                    mail.pace.looks(now);
-                    return Wake::Look;
-                }
-                mail.look_at
-            };
-            match at {
-                None => news.await,
-                Some(at) => {
-                    tokio::select! {
-                        () = news => {}
-                        () = io.clock().sleep_until(at) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    /// The claim tries again: what came before tells it nothing any more.
-    pub(crate) fn tries(&self, expected: Expected) {
-        let mut mail = lock(&self.mail);
-        mail.held = false;
-        mail.expected = Some(expected);
-        mail.admitted = None;
-        mail.look_at = None;
-    }
-
     /// Whether messages for its last try can come on this connection.
     pub(crate) fn is_reachable_by(&self, ears: Ears) -> bool {
-        lock(&self.mail).expected.is_some_and(|expected| expected.ears == Some(ears))
-    }
-
-    /// Whether the claim holds, as far as is known here: a grant has come, or a try was granted.
-    pub(crate) fn has_grant(&self) -> bool {
-        let mail = lock(&self.mail);
-        mail.held || mail.admitted.is_some()
-    }
-
-    /// Whether a grant has come for its last try.
-    pub(crate) fn is_admitted(&self) -> bool {
-        lock(&self.mail).admitted.is_some()
-    }
-
-    /// The claim is held by a try of its own.
-    pub(crate) fn hold(&self) {
-        let mut mail = lock(&self.mail);
-        mail.held = true;
-        mail.expected = None;
-        mail.admitted = None;
-        mail.look_at = None;
-    }
-
-    fn take(&self, granted: &Granted<'_>, ears: Ears, most: u64, now: Moment) {
-        let mut mail = lock(&self.mail);
-        if mail.held {
-            return;
-        }
-        let genuine = mail.expected.take_if(|expected| {
-            expected.nonce == granted.nonce
-                && expected.ears == Some(ears)
-                && granted.ttl <= expected.longest
-                && (1..=most).contains(&granted.token)
-        });
-        let Some(Expected { stamp, .. }) = genuine else {
-            drop(mail);
-            return self.look_at(now);
-        };
-        let grant = Grant { token: granted.token, ttl: granted.ttl, store_time: None };
-        mail.admitted = Some(Wake::Admitted { grant, stamp, since_try: granted.since_try });
-        drop(mail);
-        self.news.notify_waiters();
-    }
-
-    /// Looks at `at`, or later if messages have caused many looks.
-    fn look_at(&self, at: Moment) {
-        let mut mail = lock(&self.mail);
-        let at = at.max(mail.pace.next);
-        mail.look_at = Some(mail.look_at.map_or(at, |earlier| earlier.min(at)));
-        drop(mail);
-        self.news.notify_waiters();
-    }
-}
-
-/// Bounds the looks that messages cause: [`LOOKS`] at once, and then one each [`LOOK_EVERY`].
-#[derive(Debug, Clone, Copy)]
-struct Pace {
-    /// When as many as ever may come at once again.
-    full: Moment,
-    /// The earliest moment of the next one.
-    next: Moment,
-}
-
-impl Pace {
-    const NEW: Self = Self { full: Moment::from_nanos(0), next: Moment::from_nanos(0) };
-
-    fn looks(&mut self, now: Moment) {
-        self.full = self.full.max(now).plus(LOOK_EVERY);
-        self.next = self.full.minus(LOOKS * LOOK_EVERY);
+        self.expected().is_some_and(|expected| expected.sign.1 == Some(ears))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use latchwork_store::{Moment, Stamp, Wake};
 
     #[test]
     fn hostile_messages_are_read_without_harm() {
@@ -359,37 +239,11 @@ mod tests {
             let stamp = Stamp::new(Moment::from_nanos(1));
             let longest = Duration::from_secs(2);
             let nonce = Nonce::random();
-            mailbox.tries(Expected { nonce, stamp, longest, ears: Some(1) });
+            mailbox.tries(Expected { sign: (nonce, Some(1)), stamp, longest });
             let data = vec![Value::BulkString(b"c".to_vec()), Value::BulkString(bytes.to_vec())];
             pushes.deliver(&PushInfo { kind: PushKind::Message, data }, 1);
             assert!(!mailbox.is_admitted());
         });
-    }
-
-    #[test]
-    fn tries_caused_by_messages_are_bounded() {
-        let (mut pace, mut now, mut looks) = (Pace::NEW, Moment::from_nanos(1_000_000_000_000), 0);
-        let end = now.plus(Duration::from_secs(10));
-        while now < end {
-            if pace.next <= now {
-                pace.looks(now);
-                looks += 1;
-            }
-            now = now.plus(Duration::from_millis(1));
-        }
-        let most = LOOKS + (10_000 / LOOK_EVERY.as_millis()) as u32 + 1;
-        assert!((LOOKS..=most).contains(&looks), "{looks}");
-        // After a rest as many as at first.
-        now = now.plus(LOOKS * LOOK_EVERY);
-        let burst = (0..1_000)
-            .filter(|_| {
-                pace.next <= now && {
-                    pace.looks(now);
-                    true
-                }
-            })
-            .count();
-        assert!(burst >= LOOKS as usize, "{burst}");
     }
 
     /// H83: the first message with the nonce counts, on the connection where the process listened.
@@ -407,19 +261,17 @@ mod tests {
             let data = vec![Value::BulkString(b"c".to_vec()), Value::BulkString(text.into())];
             pushes.deliver(&PushInfo { kind: PushKind::Message, data }, ears);
         };
-        mailbox.tries(Expected { nonce, stamp, longest, ears: Some(2) });
+        mailbox.tries(Expected { sign: (nonce, Some(2)), stamp, longest });
         says(1_001, 1);
         assert!(!mailbox.is_admitted(), "from another connection");
         says(1_002, 2);
         says(1_003, 2);
-        match lock(&mailbox.mail).admitted {
-            Some(Wake::Admitted { grant, stamp: of, .. }) => {
-                assert_eq!((grant.token, of), (1_002, stamp));
-            }
-            _ => panic!("not believed"),
-        }
+        let wake = latchwork::block_on(mailbox.wait(&driver.io()));
+        assert!(
+            matches!(wake, Wake::Admitted { grant, stamp: of, .. } if (grant.token, of) == (1_002, stamp))
+        );
         // After a message may have been lost, none with the same nonce is believed.
-        mailbox.tries(Expected { nonce, stamp, longest, ears: Some(2) });
+        mailbox.tries(Expected { sign: (nonce, Some(2)), stamp, longest });
         pushes.look_all();
         says(1_004, 2);
         assert!(!mailbox.is_admitted());

@@ -110,7 +110,7 @@ impl Scripted {
         let (mut since, mut place) = (io.clock().wall(), -1);
         if claim.waits || known.is_some() {
             let mailbox = pushes.open(claim.id, names.slot());
-            mailbox.tries(Expected { nonce, stamp: claim.stamp, longest: probation, ears });
+            mailbox.tries(Expected { sign: (nonce, ears), stamp: claim.stamp, longest: probation });
             (since, place) = (mailbox.since, mailbox.place());
         }
         let holder = stored(since, &claim.holder);
