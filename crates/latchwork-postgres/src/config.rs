@@ -3,9 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use latchwork_store::kit::address::{self, Endpoint, unknown_option};
+use latchwork_store::kit::address;
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
+
+use crate::host::Host;
+use crate::passfile::Passfile;
+use crate::reading;
+use crate::refused::refused;
+use crate::surroundings::Surroundings;
 
 /// How connections are encrypted, in the words of libpq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +25,15 @@ pub(crate) enum SslMode {
 ///
 /// `postgres://[user[:password]@]host[:port][,host..][/database][?options]`, also with `postgresql`. `%XX` stands
 /// for a byte in each part. Of several hosts the first that takes writes is used. As for psql, `host`, `port`, `user`,
-/// `password` and `dbname` may be options as well. Other options of libpq are refused with what to do instead; the
-/// environment (`PGHOST`, `PGSSLROOTCERT`), `.pgpass` and service files are not read.
+/// `password` and `dbname` may be options as well, and a host that begins with `/` is the folder of a socket:
+/// `postgres:///database?host=/run/postgresql`. A password that the address does not have is looked for in `.pgpass`, or
+/// in the file that `PGPASSFILE` names. Other options of libpq are refused with what to do instead; the rest of the
+/// environment (`PGHOST`, `PGPASSWORD`, `PGSSLROOTCERT`) is not read.
 ///
 /// | option | meaning |
 /// | --- | --- |
+/// | `service=shop` | the options of this section of a service file, where the address does not say otherwise |
+/// | `passfile=/path` | the file with passwords, in place of `.pgpass` |
 /// | `table=latchwork` | the table; what belongs to it has names that begin so |
 /// | `schema=public` | the schema of the table |
 /// | `sslmode=prefer` | `disable`, `prefer` (the default), `require`, `verify-ca` or `verify-full`; with a `sslrootcert`, `require` and `verify-ca` check the name as well, as `verify-full` does |
@@ -38,9 +48,11 @@ pub(crate) enum SslMode {
 /// | `durability=fast` | grants do not wait for the disk; only with the guard |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
-    pub(crate) hosts: Vec<Endpoint>,
+    pub(crate) hosts: Vec<Host>,
     pub(crate) user: String,
     pub(crate) password: Option<Secret>,
+    /// Where a password is looked for that the address does not have.
+    pub(crate) passfile: Option<Passfile>,
     pub(crate) database: String,
     pub(crate) ssl_mode: SslMode,
     pub(crate) tls: Tls,
@@ -65,7 +77,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-const NEXT: &str = "use postgres://user:password@host:5432/database";
+pub(crate) const NEXT: &str = "use postgres://user:password@host:5432/database";
 
 /// The longest ttl where the address names none.
 const MAX_TTL: Duration = Duration::from_secs(60);
@@ -73,7 +85,9 @@ const MAX_TTL: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All options of an address.
-const OPTIONS: &[&str] = &[
+pub(crate) const OPTIONS: &[&str] = &[
+    "service",
+    "passfile",
     "host",
     "port",
     "user",
@@ -96,36 +110,28 @@ const OPTIONS: &[&str] = &[
     "durability",
 ];
 
-fn invalid(message: impl Into<String>) -> Error {
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Invalid, message).next_step(NEXT)
 }
 
 impl PostgresConfig {
-    /// Reads an address.
+    /// Reads an address, and the service file that it may name.
     ///
     /// # Errors
     ///
-    /// `Invalid` with the part that cannot be read; the password is never repeated.
+    /// `Invalid` with the part that cannot be read, and with the file and the line if it is in a service file; the
+    /// password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let (scheme, rest) =
-            url.split_once("://").ok_or_else(|| invalid("store: not a PostgreSQL address"))?;
-        if !matches!(scheme, "postgres" | "postgresql") {
-            return Err(invalid("store: not a scheme of PostgreSQL"));
-        }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let (user, password) = match login.split_once(':') {
-            Some((user, password)) => (user, Some(Secret(decode(password, "password")?))),
-            None => (login, None),
-        };
-        let user = decode(user, "user")?;
-        let mut place = Place { hosts: hosts.into(), user, ..Place::default() };
-        place.database = decode(path, "database")?;
-        let mut config = Self {
+        reading::parse(url, &Surroundings::of_this_process())
+    }
+
+    /// What holds where an address says nothing.
+    pub(crate) fn usual() -> Self {
+        Self {
             hosts: Vec::new(),
             user: String::new(),
-            password,
+            password: None,
+            passfile: None,
             database: String::new(),
             ssl_mode: SslMode::Prefer,
             tls: Tls { insecure: true, ..Tls::default() },
@@ -138,26 +144,10 @@ impl PostgresConfig {
             guard: false,
             max_ttl: None,
             fast: false,
-        };
-        let mut verifies = false;
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decode(value, name)?;
-            match name {
-                "host" => place.hosts = value,
-                "port" => place.ports = value,
-                "user" => place.user = value,
-                "dbname" => place.database = value,
-                "password" => config.password = Some(Secret(value)),
-                _ => config.set(name, value, &mut verifies)?,
-            }
         }
-        place.settle(&mut config)?;
-        config.check(verifies)?;
-        Ok(config)
     }
 
-    fn check(&mut self, verifies: bool) -> Result<(), Error> {
+    pub(crate) fn check(&mut self, verifies: bool) -> Result<(), Error> {
         let stray = [("max_ttl", self.max_ttl.is_some()), ("durability=fast", self.fast)];
         if let Some((name, _)) = stray.iter().find(|(_, given)| *given && !self.guard) {
             return Err(invalid(format!("store: {name} is an option of the guard"))
@@ -175,7 +165,12 @@ impl PostgresConfig {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: String, verifies: &mut bool) -> Result<(), Error> {
+    pub(crate) fn set(
+        &mut self,
+        name: &str,
+        value: String,
+        verifies: &mut bool,
+    ) -> Result<(), Error> {
         let bad = |what: &str| Err(invalid(format!("store: {name} is not {what}")));
         let flag = |value: &str| match value {
             "true" | "1" | "on" | "" => Some(true),
@@ -248,97 +243,25 @@ impl PostgresConfig {
 
     /// The address for messages: without credentials.
     pub(crate) fn shown(&self) -> String {
-        let hosts: Vec<_> = self.hosts.iter().map(Endpoint::to_string).collect();
         let database = match address::is_plain(&self.database) {
             true => &*self.database,
             false => "...",
         };
-        format!("postgres://{}/{database}", hosts.join(","))
+        let join = |parts: Vec<String>| parts.join(",");
+        if self.hosts.iter().any(Host::is_socket) {
+            let (hosts, ports): (Vec<_>, Vec<_>) = self
+                .hosts
+                .iter()
+                .map(Host::shown)
+                .map(|(host, port)| (host, port.to_string()))
+                .unzip();
+            return format!("postgres:///{database}?host={}&port={}", join(hosts), join(ports));
+        }
+        format!("postgres://{}/{database}", join(self.hosts.iter().map(Host::to_string).collect()))
     }
 }
 
-/// Where the database is, as the address and its options say it.
-#[derive(Default)]
-struct Place {
-    hosts: String,
-    ports: String,
-    user: String,
-    database: String,
-}
-
-impl Place {
-    fn settle(self, config: &mut PostgresConfig) -> Result<(), Error> {
-        if self.user.is_empty() && config.password.is_some() {
-            return Err(invalid("store: a password without a user"));
-        }
-        config.user = if self.user.is_empty() { "postgres".to_owned() } else { self.user };
-        config.database =
-            if self.database.is_empty() { config.user.clone() } else { self.database };
-        let ports: Vec<&str> = self.ports.split(',').collect();
-        let hosts: Vec<&str> = self.hosts.split(',').collect();
-        if ports.len() > 1 && ports.len() != hosts.len() {
-            return Err(invalid("store: port has not as many numbers as there are hosts"));
-        }
-        for (n, host) in hosts.iter().enumerate() {
-            let port = ports.get(n).or_else(|| ports.first()).copied().unwrap_or_default();
-            config.hosts.push(endpoint(host, port)?);
-        }
-        Ok(())
-    }
-}
-
-fn endpoint(text: &str, port: &str) -> Result<Endpoint, Error> {
-    let is_path = ["/", "@", "%2F", "%2f"].iter().any(|start| text.starts_with(start));
-    if is_path {
-        return Err(invalid("store: host is a socket in the file system, which cannot be used")
-            .next_step("let the server listen on an address, for example host=127.0.0.1"));
-    }
-    let usual = match port {
-        "" => 5_432,
-        port => match port.parse() {
-            Ok(port @ 1..) => port,
-            _ => return Err(invalid("store: port is not a number from 1 to 65535")),
-        },
-    };
-    Endpoint::parse(text, usual).map_err(|error| error.next_step(NEXT))
-}
-
-/// An option that is none of ours: of libpq, or unknown.
-fn refused(name: &str) -> Error {
-    let step = match name {
-        "service" | "servicefile" => {
-            "write the host, the user and the database of the service into the address"
-        }
-        "passfile" | "sslpassword" => {
-            "give the password in the address, and keep the address in a file: latchwork --store-file"
-        }
-        "hostaddr" => "give the numbers as the host",
-        "options" => "set it by ALTER ROLE .. SET for the user of the address",
-        "sslcrl"
-        | "sslcrldir"
-        | "sslsni"
-        | "sslcompression"
-        | "ssl_min_protocol_version"
-        | "ssl_max_protocol_version"
-        | "sslnegotiation"
-        | "sslcertmode"
-        | "requiressl" => "leave it out; use sslmode=verify-full with sslrootcert=",
-        "gssencmode" | "krbsrvname" | "gsslib" | "gssdelegation" | "require_auth"
-        | "requirepeer" => "leave it out: a user logs in by a password or a certificate",
-        "keepalives"
-        | "keepalives_idle"
-        | "keepalives_interval"
-        | "keepalives_count"
-        | "tcp_user_timeout" => "leave it out: each connection without a sign of life is replaced",
-        "client_encoding" | "replication" | "fallback_application_name" | "load_balance_hosts" => {
-            "leave it out"
-        }
-        _ => return unknown_option(name, OPTIONS),
-    };
-    invalid(format!("store: {name} is an option of libpq that is not supported")).next_step(step)
-}
-
-fn decode(text: &str, what: &str) -> Result<String, Error> {
+pub(crate) fn decode(text: &str, what: &str) -> Result<String, Error> {
     address::decode(text, what).map_err(|error| error.next_step(NEXT))
 }
 
@@ -377,6 +300,25 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_in_place_of_a_host_is_a_socket() {
+        for url in [
+            "postgres://app@%2Frun%2Fpostgresql:7/shop",
+            "postgres://app@%2Frun%2Fpostgresql/shop?port=7",
+            "postgres:///shop?host=/run/postgresql&port=7&user=app",
+        ] {
+            let config = PostgresConfig::parse(url).unwrap();
+            assert_eq!(config.hosts[0].to_string(), "/run/postgresql/.s.PGSQL.7", "{url}");
+            assert_eq!(config.shown(), "postgres:///shop?host=/run/postgresql&port=7");
+        }
+        let mixed = PostgresConfig::parse("postgres:///d?host=/a%25b,h&port=1,2").unwrap();
+        assert_eq!(mixed.shown(), "postgres:///d?host=/...,h&port=1,2");
+        assert_eq!(mixed.hosts[0].socket().unwrap().to_str(), Some("/a%b/.s.PGSQL.1"));
+        assert_eq!(mixed.user, "postgres");
+        let own = PostgresConfig::parse("postgres://%2Ftmp").unwrap();
+        assert_eq!(own.user, whoami::username().unwrap());
+    }
+
+    #[test]
     fn names_what_it_cannot_read_and_never_the_password() {
         for (url, part) in [
             ("postgres:/x", "address"),
@@ -384,12 +326,11 @@ mod tests {
             ("postgres://", "host"),
             ("postgres://h:0", "port"),
             ("postgres://:pw@h", "without a user"),
-            ("postgres://%2Frun%2Fpostgresql/db", "socket"),
-            ("postgres:///db?host=/run/postgresql", "socket"),
+            ("postgres:///db?host=@run", "socket"),
+            ("postgres://%2Frun%2Fpostgresql:x/db", "port"),
             ("postgres://h?port=0", "port"),
             ("postgres:///d?host=a,b&port=1,2,3", "port"),
             ("postgres://h?service=shop", "service"),
-            ("postgres://h?passfile=/home/app/.pgpass", "passfile"),
             ("postgres://h?options=-csearch_path%3Dx", "options"),
             ("postgres://h?target_session_attrs=standby", "target_session_attrs"),
             ("postgres://h?channel_binding=require", "channel_binding"),

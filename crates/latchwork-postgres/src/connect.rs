@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::kit::address::Endpoint;
 use latchwork_store::wire::{Drive, Socket};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -13,10 +12,12 @@ use tokio_postgres::tls::NoTls;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, Connection};
 
-use crate::config::{PostgresConfig, SslMode};
-use crate::errors::{not_connected, not_reached};
+use crate::config::{PostgresConfig, Secret, SslMode};
+use crate::errors::{no_socket, not_connected, not_reached, without_password};
+use crate::host::{self, Host};
 use crate::lane::{Lane, Orphans};
 use crate::mover::{Mover, Orders, Sink};
+use crate::passfile::Found;
 use crate::schema;
 use crate::statements::Statements;
 use crate::tls::{AsItIs, Greeter};
@@ -24,8 +25,17 @@ use crate::values::column;
 
 /// How a session behaves, where it is ours alone. A statement waits for a row that somebody has locked
 /// no longer than a verb waits for its answer.
-const SESSION: &str = "SET lock_timeout = '2s'; SET statement_timeout = 0; \
-     SET default_transaction_isolation = 'read committed'; SET idle_in_transaction_session_timeout = '10s'";
+///
+/// What the role or the database has set may not hide the warning that no standby has confirmed a commit, replace
+/// the server's functions by others of the same name, or end a connection that is idle. The server ends one whose
+/// client has vanished.
+pub(crate) const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET lock_timeout = '2s'; SET statement_timeout = 0; \
+     SET default_transaction_isolation = 'read committed'; SET idle_in_transaction_session_timeout = '10s'; \
+     SET client_min_messages = 'notice'; SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; \
+     SET tcp_keepalives_count = 3; SELECT set_config(name, '0', false) FROM pg_settings \
+     WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
+/// What such a setting hides.
+const SILENT: [&str; 3] = ["error", "fatal", "panic"];
 
 /// What connections are made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +57,7 @@ pub(crate) struct Access {
 /// A new connection, and what its server has said.
 pub(crate) struct Opened {
     pub(crate) lane: Lane,
-    pub(crate) at: Endpoint,
+    pub(crate) at: Host,
     /// As in `server_version_num`.
     pub(crate) version: i32,
     pub(crate) is_standby: bool,
@@ -106,40 +116,73 @@ impl Access {
 
     async fn connect(
         &self,
-        at: &Endpoint,
+        at: &Host,
         purpose: For,
         sink: Option<Sink>,
     ) -> Result<Opened, BackendError> {
         let shown = at.to_string();
         let failed = |error: std::io::Error| not_reached(&shown, &error.to_string());
-        let stream = TcpStream::connect((&*at.host, at.port)).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        let stream = stream.into_std().map_err(failed)?;
-        let (socket, drive) = Drive::open(stream, &self.io).map_err(failed)?;
-        let mode = match self.config.ssl_mode {
-            SslMode::Disable => tokio_postgres::config::SslMode::Disable,
-            SslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
-            SslMode::Require => tokio_postgres::config::SslMode::Require,
+        let (socket, drive) =
+            Drive::open(self.reach(at, &shown).await?, &self.io).map_err(failed)?;
+        // As for psql: a socket in the file system has no TLS.
+        let (mode, host) = match (at, self.config.ssl_mode) {
+            (Host::Net(at), SslMode::Prefer) => {
+                (tokio_postgres::config::SslMode::Prefer, &*at.host)
+            }
+            (Host::Net(at), SslMode::Require) => {
+                (tokio_postgres::config::SslMode::Require, &*at.host)
+            }
+            _ => (tokio_postgres::config::SslMode::Disable, ""),
         };
         let mut login = Config::new();
         login.user(&self.config.user).dbname(&self.config.database).ssl_mode(mode);
         login.application_name(&self.config.application_name);
-        if let Some(password) = &self.config.password {
+        let (password, reason) = self.password(at)?;
+        if let Some(password) = &password {
             login.password(&password.0);
         }
-        let lane = match self.config.ssl_mode {
-            SslMode::Disable => {
-                let made = login.connect_raw(socket, NoTls).await;
-                self.begin(made.map_err(|error| not_connected(&shown, &error))?, drive, sink)
-            }
-            SslMode::Prefer | SslMode::Require => {
-                let greeting = self.config.tls.greeting(&at.host)?;
-                let made = login.connect_raw(socket, Greeter(greeting)).await;
-                self.begin(made.map_err(|error| not_connected(&shown, &error))?, drive, sink)
-            }
+        let refused = |error: tokio_postgres::Error| {
+            without_password(not_connected(&shown, &error), reason.as_deref())
+        };
+        let lane = if host.is_empty() {
+            let made = login.connect_raw(socket, NoTls).await;
+            self.begin(made.map_err(refused)?, drive, sink)
+        } else {
+            let greeting = self.config.tls.greeting(host)?;
+            let made = login.connect_raw(socket, Greeter(greeting)).await;
+            self.begin(made.map_err(refused)?, drive, sink)
         };
         let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
         self.look(lane, at, purpose).await.map_err(effect)
+    }
+
+    /// A stream to the server.
+    async fn reach(&self, at: &Host, shown: &str) -> Result<std::net::TcpStream, BackendError> {
+        let failed = |error: std::io::Error| not_reached(shown, &error.to_string());
+        match at {
+            Host::Net(at) => {
+                let stream = TcpStream::connect((&*at.host, at.port)).await.map_err(failed)?;
+                stream.set_nodelay(true).map_err(failed)?;
+                stream.into_std().map_err(failed)
+            }
+            Host::Socket { .. } => {
+                let socket = at.socket().unwrap_or_default();
+                host::connect(&socket).await.map_err(|error| no_socket(shown, &error))
+            }
+        }
+    }
+
+    /// The password, or why none was found.
+    fn password(&self, at: &Host) -> Result<(Option<Secret>, Option<String>), BackendError> {
+        let config = &self.config;
+        Ok(match (&config.password, &config.passfile) {
+            (Some(password), _) => (Some(password.clone()), None),
+            (None, Some(file)) => match file.find(at, &config.database, &config.user)? {
+                Found::Password(password) => (Some(password), None),
+                Found::Nothing(reason) => (None, reason),
+            },
+            (None, None) => (None, None),
+        })
     }
 
     fn begin<T>(
@@ -157,19 +200,15 @@ impl Access {
     }
 
     /// Finds out who answers, and makes the connection ready for requests.
-    async fn look(
-        &self,
-        mut lane: Lane,
-        at: &Endpoint,
-        purpose: For,
-    ) -> Result<Opened, BackendError> {
+    async fn look(&self, mut lane: Lane, at: &Host, purpose: For) -> Result<Opened, BackendError> {
         let promised = process_of(lane.client()).await;
         let table = self.statements.table();
         let text = "SELECT pg_backend_pid(), pg_is_in_recovery() \
              OR current_setting('transaction_read_only') = 'on', \
              current_setting('server_version_num')::integer, \
              CASE WHEN to_regclass($1) IS NULL THEN NULL \
-             ELSE coalesce(obj_description(to_regclass($1), 'pg_class'), '') END";
+             ELSE coalesce(obj_description(to_regclass($1), 'pg_class'), '') END, \
+             current_setting('client_min_messages')";
         let sent = self.io.now();
         let rows = lane.send(lane.client().query_typed(text, &[(&table, Type::TEXT)])).await?;
         let trip = self.io.now().since(sent);
@@ -178,12 +217,15 @@ impl Access {
         let noticed = promised.is_some_and(|promised| promised != process);
         lane.pooled = self.config.pooler.unwrap_or(noticed);
         let (is_standby, version, table) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
+        let messages: String = column(row, 4)?;
         let mut opened = Opened { lane, at: at.clone(), version, is_standby, table, trip };
         if purpose == For::Care {
             return Ok(opened);
         }
         if is_standby {
-            let message = format!("{at} is a standby or takes no writes for another reason");
+            let message = format!(
+                "{at} is a standby, or default_transaction_read_only is on for this user or database"
+            );
             return Err(BackendError::new(
                 BackendErrorKind::Unreachable,
                 Effect::NotApplied,
@@ -192,6 +234,15 @@ impl Access {
             .next_step("name the primary, or all servers, in the address"));
         }
         schema::check(opened.table.as_deref(), &self.config)?;
+        if opened.lane.pooled && SILENT.contains(&&*messages) {
+            let message = format!(
+                "client_min_messages is {messages}: a commit that no standby has confirmed would look like one"
+            );
+            let (kind, effect) = (BackendErrorKind::Invalid, Effect::NotApplied);
+            return Err(BackendError::new(kind, effect, message).next_step(
+                "ALTER ROLE .. SET client_min_messages = 'warning' for the user of the address",
+            ));
+        }
         if !opened.lane.pooled {
             opened.lane.send(opened.lane.client().batch_execute(SESSION)).await?;
             opened.lane.prepare().await?;

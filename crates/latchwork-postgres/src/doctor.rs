@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::doctor::{Finding, Report};
-use latchwork_store::kit::address::Endpoint;
 use latchwork_store::{BackendError, Error, Io};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use crate::config::PostgresConfig;
 use crate::connect::{Access, For, Opened};
+use crate::host::Host;
 use crate::values::column;
 
 /// How long the questions to one server may take.
@@ -93,7 +93,7 @@ impl<'a> Server<'a> {
         &self.access.config
     }
 
-    fn at(&self) -> &Endpoint {
+    fn at(&self) -> &Host {
         &self.opened.at
     }
 

@@ -44,8 +44,8 @@ pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
             "check that the server speaks TLS, and that its certificate is for this name and from a trusted \
              authority (sslrootcert=/path)"
         }
-        false if why.contains("password missing") => {
-            "give a password: postgres://user:password@host/database (PGPASSWORD and .pgpass are not read)"
+        false if why.contains(PASSWORD_MISSING) => {
+            "give a password: postgres://user:password@host/database, or a line of ~/.pgpass (PGPASSWORD is not read)"
         }
         false => "check that the server is running and the address is correct",
     };
@@ -55,6 +55,28 @@ pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
         format!("no connection to {at}: {why}"),
     )
     .next_step(step)
+}
+
+/// What the library says if the server asks for a password and it has none.
+const PASSWORD_MISSING: &str = "password missing";
+
+/// Adds why no password was found, if that is what the connection failed for.
+pub(crate) fn without_password(mut error: BackendError, reason: Option<&str>) -> BackendError {
+    if let Some(reason) = reason.filter(|_| error.message.contains(PASSWORD_MISSING)) {
+        error.message = format!("{}: {reason}", error.message);
+    }
+    error
+}
+
+/// No connection through a socket in the file system.
+pub(crate) fn no_socket(at: &str, error: &std::io::Error) -> BackendError {
+    let step = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "let this user enter the folder: unix_socket_permissions and unix_socket_group of the server"
+        }
+        _ => "check that the server is running, and its unix_socket_directories and port",
+    };
+    not_reached(at, &error.to_string()).next_step(step)
 }
 
 /// What an error goes back to.

@@ -53,9 +53,7 @@ fn way(server: &Server<'_>) -> Finding {
 async fn encryption(server: &Server<'_>) -> Finding {
     let used: Option<bool> =
         server.value("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").await;
-    let host = &server.at().host;
-    let is_local =
-        host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()) || host == "localhost";
+    let is_local = server.at().is_local();
     let config = server.config();
     match used {
         Some(true) if config.tls.insecure => {

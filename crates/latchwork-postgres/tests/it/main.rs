@@ -16,6 +16,7 @@ mod faults;
 mod fence;
 #[cfg(feature = "sqlx")]
 mod fence_sqlx;
+mod files;
 mod losses;
 mod pooler;
 mod quiet;

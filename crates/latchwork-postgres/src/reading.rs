@@ -1,0 +1,190 @@
+//! Puts an address together: its parts, its options, and those of the service that it names.
+
+use latchwork_store::Error;
+
+use crate::config::{NEXT, PostgresConfig, Secret, decode, invalid};
+use crate::host::Host;
+use crate::passfile::Passfile;
+use crate::service;
+use crate::surroundings::Surroundings;
+
+/// Reads an address, and the service file that it may name.
+///
+/// # Errors
+///
+/// As for [`PostgresConfig::parse`].
+pub(crate) fn parse(url: &str, surroundings: &Surroundings) -> Result<PostgresConfig, Error> {
+    let (scheme, rest) =
+        url.split_once("://").ok_or_else(|| invalid("store: not a PostgreSQL address"))?;
+    if !matches!(scheme, "postgres" | "postgresql") {
+        return Err(invalid("store: not a scheme of PostgreSQL"));
+    }
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (user, password) = match login.split_once(':') {
+        Some((user, password)) => (user, Some(Secret(decode(password, "password")?))),
+        None => (login, None),
+    };
+    let options = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Ok((name, decode(value, name)?))
+    });
+    let options = options.collect::<Result<Vec<_>, Error>>()?;
+    let mut reading = Reading::new(surroundings);
+    // The address goes before the service, as for psql.
+    if let Some((_, service)) = options.iter().rev().find(|(name, _)| *name == "service") {
+        for line in service::find(service, surroundings)? {
+            let set = reading.set(&line.name, line.value.clone());
+            set.map_err(|error| line.blame(&error))?;
+        }
+    }
+    reading.password_with_user(decode(user, "user")?, password);
+    let database = decode(path, "database")?;
+    if !database.is_empty() {
+        reading.place.database = database;
+    }
+    if !hosts.is_empty() {
+        (reading.place.hosts, reading.place.is_option) = (hosts.into(), false);
+    }
+    for (name, value) in options {
+        if name != "service" {
+            reading.set(name, value)?;
+        }
+    }
+    reading.settle()
+}
+
+/// An address that is being read.
+struct Reading {
+    config: PostgresConfig,
+    place: Place,
+    /// The certificate is to be checked.
+    verifies: bool,
+}
+
+/// Where the database is, as the address and its options say it.
+#[derive(Default)]
+struct Place {
+    hosts: String,
+    /// The hosts are those of an option: without escapes and ports.
+    is_option: bool,
+    ports: String,
+    user: String,
+    database: String,
+}
+
+impl Reading {
+    fn new(surroundings: &Surroundings) -> Self {
+        let mut config = PostgresConfig::usual();
+        let passfile = surroundings.passfile();
+        config.passfile = passfile.map(|path| Passfile { path, is_named: false });
+        Self { config, place: Place::default(), verifies: false }
+    }
+
+    fn password_with_user(&mut self, user: String, password: Option<Secret>) {
+        if !user.is_empty() || password.is_some() {
+            self.place.user = user;
+        }
+        self.config.password = password.or(self.config.password.take());
+    }
+
+    fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
+        match name {
+            "host" => (self.place.hosts, self.place.is_option) = (value, true),
+            "port" => self.place.ports = value,
+            "user" => self.place.user = value,
+            "dbname" => self.place.database = value,
+            "password" => self.config.password = Some(Secret(value)),
+            "passfile" => {
+                self.config.passfile = Some(Passfile { path: value.into(), is_named: true });
+            }
+            _ => return self.config.set(name, value, &mut self.verifies),
+        }
+        Ok(())
+    }
+
+    fn settle(self) -> Result<PostgresConfig, Error> {
+        let Self { mut config, place, verifies } = self;
+        if place.user.is_empty() && config.password.is_some() {
+            return Err(invalid("store: a password without a user"));
+        }
+        let ports: Vec<&str> = place.ports.split(',').collect();
+        let hosts: Vec<&str> = place.hosts.split(',').collect();
+        if ports.len() > 1 && ports.len() != hosts.len() {
+            return Err(invalid("store: port has not as many numbers as there are hosts"));
+        }
+        for (n, host) in hosts.iter().enumerate() {
+            let port = ports.get(n).or_else(|| ports.first()).copied().unwrap_or_default();
+            config.hosts.push(host_of(host, port, place.is_option)?);
+        }
+        config.user = match &*place.user {
+            "" => usual_user(&config.hosts)?,
+            user => user.to_owned(),
+        };
+        config.database = match &*place.database {
+            "" => config.user.clone(),
+            database => database.to_owned(),
+        };
+        config.check(verifies)?;
+        Ok(config)
+    }
+}
+
+/// Who logs in if the address names nobody.
+fn usual_user(hosts: &[Host]) -> Result<String, Error> {
+    if !hosts.iter().all(Host::is_socket) {
+        return Ok("postgres".into());
+    }
+    // That is who the server sees at the other end of the socket (`peer`).
+    whoami::username().map_err(|error| {
+        invalid(format!("store: user: this process runs as a user without a name: {error}"))
+            .next_step("name one: postgres://user@%2Frun%2Fpostgresql/database")
+    })
+}
+
+fn host_of(text: &str, port: &str, is_option: bool) -> Result<Host, Error> {
+    if text.starts_with('@') {
+        return Err(invalid("store: host is a socket without a file, which cannot be used")
+            .next_step("let the server make one in a folder: unix_socket_directories"));
+    }
+    let usual = match port {
+        "" => 5_432,
+        port => match port.parse() {
+            Ok(port @ 1..) => port,
+            _ => return Err(invalid("store: port is not a number from 1 to 65535")),
+        },
+    };
+    Host::parse(text, usual, is_option).map_err(|error| error.next_step(NEXT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SslMode;
+
+    #[test]
+    fn the_address_goes_before_its_service() {
+        let folder = latchwork_services::Folder::new().unwrap();
+        let file = folder.path().join("services");
+        let text = "[shop]\nhost=h1,h2\nport=7,8\nuser=app\npassword=p%w\ndbname=shop\nsslmode=require\n\
+                    [typo]\nhost=h\n\nport=x\nsslmode=maybe\n";
+        std::fs::write(&file, text).unwrap();
+        let around = Surroundings { services: Some(file.clone()), ..Surroundings::default() };
+        let read = |url: &str| parse(url, &around);
+        let all = read("postgres://?service=shop").unwrap();
+        assert_eq!(all.shown(), "postgres://h1:7,h2:8/shop");
+        assert_eq!((&*all.user, all.password), ("app", Some(Secret("p%w".into()))));
+        let other = read("postgres://me:x@h3:9/?service=shop&sslmode=disable&port=9").unwrap();
+        assert_eq!((other.shown(), &*other.user), ("postgres://h3:9/shop".into(), "me"));
+        assert_eq!((other.ssl_mode, other.password), (SslMode::Disable, Some(Secret("x".into()))));
+        let error = read("postgres:///?service=typo").unwrap_err();
+        let place = format!("{}, line 12: sslmode is not disable", file.display());
+        assert!(error.to_string().contains(&place), "{error}");
+        let error = read("postgres:///?service=none").unwrap_err();
+        assert!(error.to_string().contains(&*file.to_string_lossy()), "{error}");
+        let gone = Surroundings { services: Some("/nowhere".into()), ..Surroundings::default() };
+        let error = parse("postgres://?service=shop", &gone).unwrap_err();
+        assert!(error.to_string().contains("/nowhere cannot be read"), "{error}");
+    }
+}
