@@ -116,12 +116,8 @@ impl Store {
             let mailbox = self.listener.open(claim.id);
             let named = if self.pooled { 0 } else { self.listener.channel() };
             channel = (named != 0).then_some(named);
-            mailbox.tries(Expected {
-                word,
-                stamp: claim.stamp,
-                longest: probation,
-                channel: named,
-            });
+            let (sign, stamp) = ((word, named), claim.stamp);
+            mailbox.tries(Expected { sign, stamp, longest: probation });
         }
         let fifo = claim.order == Order::Fifo;
         let (id, word, nonce) = (Uuid::from(claim.id), Uuid(word), self.nonce());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Linger,
-    Query, Released, Renewal, Snapshot, Verb, Wake,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Key, Linger,
+    Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 
 use crate::busy::Busy;
@@ -76,7 +76,7 @@ impl PostgresBackend {
         let capabilities = can
             .with_fencing(Fencing::WhileDataSurvives)
             .with_ttl(Duration::from_millis(10)..=longest, longest.min(Duration::from_secs(30)));
-        let listener = Listener::new(access.clone());
+        let listener = Listener::new(access.clone(), &pool);
         let store = Arc::new(Store {
             access,
             pool,
@@ -170,6 +170,10 @@ impl Backend for PostgresBackend {
 
     fn ttl_may_change(&self) -> bool {
         true
+    }
+
+    fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
+        Box::pin(self.store.observe(key))
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

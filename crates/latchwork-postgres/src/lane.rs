@@ -232,7 +232,7 @@ impl Drop for Flight<'_> {
 
 /// Asks a connection for a sign of life. It takes no requests meanwhile, and ends if there is none: the way
 /// may have been closed in silence.
-fn doubt(lane: &Arc<Lane>, io: &Io) {
+pub(crate) fn doubt(lane: &Arc<Lane>, io: &Io) {
     if lane.doubted.swap(true, Ordering::Relaxed) {
         return;
     }

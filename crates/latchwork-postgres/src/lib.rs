@@ -17,6 +17,7 @@ mod listener;
 mod message;
 mod mover;
 mod names;
+mod observe;
 mod passfile;
 mod pool;
 mod reading;

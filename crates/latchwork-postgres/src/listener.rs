@@ -1,24 +1,28 @@
 //! Wake-ups: the connection on which this process listens, and the claims that wait.
 //!
-//! There is one such connection for each process, and only while a claim waits. A notification is a hint that
-//! may be lost with the connection: a waiter looks by itself as well. Behind a pooler nothing can be heard,
-//! and every waiter looks at random intervals.
+//! There is one such connection for each process, and only while a claim waits or somebody observes a key. A
+//! notification is a hint that may be lost with the connection: a waiter looks by itself as well. A connection that is
+//! dropped in silence is noticed: the server is asked for a sign of life. Behind a pooler nothing can be heard, and every
+//! waiter looks at random intervals.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use latchwork_store::{
-    BackendError, ClaimId, Grant, Io, Moment, Stamp, Wake, random_between, random_u128,
-};
+use latchwork_store::kit::mailbox;
+use latchwork_store::{BackendError, ClaimId, Grant, Io, Wake, random_between, random_u128};
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::connect::{Access, For};
+use crate::connect::{Access, For, SESSION};
+use crate::errors::lost;
 use crate::lane::Lane;
 use crate::lock;
 use crate::message::Message;
 use crate::mover::Sink;
+use crate::observe::Observers;
+use crate::pool::Pool;
+use crate::statements::seen;
 
 /// How long the connection is kept after the last waiter has gone.
 const KEPT: Duration = Duration::from_secs(3);
@@ -26,10 +30,21 @@ const KEPT: Duration = Duration::from_secs(3);
 const DEAF: i32 = -1;
 /// The pause before the next attempt to listen.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often the server is asked for a sign of life, and how long that may take. A connection that was dropped in
+/// silence is noticed within both.
+const ASK_EVERY: Duration = Duration::from_secs(3);
+const ASK_LIMIT: Duration = Duration::from_secs(2);
+
+/// What the grant of a try is known by: its word, and the channel that it has named (0 for none).
+pub(crate) type Sign = (u128, i32);
+pub(crate) type Expected = mailbox::Expected<Sign>;
+pub(crate) type Mailbox = mailbox::Mailbox<Sign>;
 
 /// The claims of this process that wait, and where they hear of it.
 pub(crate) struct Listener {
     access: Arc<Access>,
+    pool: Weak<Pool>,
+    pub(crate) observers: Observers,
     boxes: Mutex<HashMap<ClaimId, Arc<Mailbox>>>,
     /// The number of the channel on which this process is heard; 0 if it is not yet, or [`DEAF`].
     heard: watch::Sender<i32>,
@@ -41,33 +56,12 @@ pub(crate) struct Listener {
     shut: watch::Sender<bool>,
 }
 
-/// Where the messages for one claim wait for it.
-pub(crate) struct Mailbox {
-    mail: Mutex<Mail>,
-    news: Notify,
-}
-
-#[derive(Default)]
-struct Mail {
-    expected: Option<Expected>,
-    admitted: Option<Wake>,
-    look_at: Option<Moment>,
-}
-
-/// What the grant of a try must look like.
-#[derive(Clone, Copy)]
-pub(crate) struct Expected {
-    pub(crate) word: u128,
-    pub(crate) stamp: Stamp,
-    pub(crate) longest: Duration,
-    /// The channel that the try named; 0 for none.
-    pub(crate) channel: i32,
-}
-
 impl Listener {
-    pub(crate) fn new(access: Arc<Access>) -> Arc<Self> {
+    pub(crate) fn new(access: Arc<Access>, pool: &Arc<Pool>) -> Arc<Self> {
         Arc::new(Self {
             access,
+            pool: Arc::downgrade(pool),
+            observers: Observers::default(),
             boxes: Mutex::default(),
             heard: watch::Sender::new(0),
             left: Notify::new(),
@@ -93,8 +87,7 @@ impl Listener {
 
     /// The mailbox of a claim that is about to ask for a place; the same one each time.
     pub(crate) fn open(&self, id: ClaimId) -> Arc<Mailbox> {
-        let make = || Arc::new(Mailbox { mail: Mutex::default(), news: Notify::new() });
-        lock(&self.boxes).entry(id).or_insert_with(make).clone()
+        lock(&self.boxes).entry(id).or_default().clone()
     }
 
     pub(crate) fn find(&self, id: ClaimId) -> Option<Arc<Mailbox>> {
@@ -108,23 +101,28 @@ impl Listener {
         let was_there = boxes.remove(&id).is_some();
         if was_there && boxes.is_empty() {
             drop(boxes);
-            self.left.notify_one();
+            self.is_left();
         }
         was_there
     }
 
-    fn is_needed(&self) -> bool {
-        !lock(&self.boxes).is_empty()
+    /// The connection may not be needed any more.
+    pub(crate) fn is_left(&self) {
+        self.left.notify_one();
     }
 
-    /// Takes a message of the store.
-    pub(crate) fn deliver(&self, text: &str) {
+    fn is_needed(&self) -> bool {
+        !lock(&self.boxes).is_empty() || self.observers.are_there()
+    }
+
+    /// Takes a message that has come on this channel.
+    pub(crate) fn deliver(&self, text: &str, channel: i32) {
         let Some(message) = Message::parse(text) else { return };
         let Some(mailbox) = self.find(message.id()) else { return };
         match message {
             Message::Granted { token, ttl, word, since_try, .. } => {
                 let grant = Grant { token, ttl, store_time: None };
-                mailbox.take(word, grant, since_try, self.io().now());
+                mailbox.take((word, channel), grant, since_try, self.io().now());
             }
             Message::Look { after, .. } => mailbox.look_at(self.io().now().plus(after)),
         }
@@ -133,7 +131,7 @@ impl Listener {
     /// Waits until this process is heard on another channel than the claim's last try has named, or until a
     /// message comes on that one. If it cannot listen, looks are all there is.
     pub(crate) async fn wait(self: &Arc<Self>, mailbox: &Mailbox, ahead: u32) -> Wake {
-        let named = mailbox.channel();
+        let named = channel_of(mailbox);
         let mut heard = self.heard.subscribe();
         let lane = lock(&self.running).clone();
         let changed = async {
@@ -154,6 +152,30 @@ impl Listener {
             // Messages are read near the caller.
             Some(lane) => lane.drive().clone().listen(waiting).await,
             None => waiting.await,
+        }
+    }
+
+    /// The connection, as soon as it is there.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
+        let mut heard = self.heard.subscribe();
+        loop {
+            self.start();
+            let known = *heard.borrow_and_update();
+            let running = lock(&self.running).clone();
+            match running {
+                Some(lane) if known > 0 => return Ok(lane),
+                _ if known == DEAF => {
+                    return Err(lost("the server takes no connection to listen on"));
+                }
+                _ => {}
+            }
+            if heard.changed().await.is_err() {
+                return Err(lost("closed"));
+            }
         }
     }
 
@@ -203,16 +225,20 @@ impl Listener {
 
     /// Connects and listens.
     async fn listen(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
-        let listener = Arc::downgrade(self);
+        let (listener, class) = (Arc::downgrade(self), self.access.statements.class());
+        let channel = (random_u128() as i32 & i32::MAX).max(1);
+        let (own, seen) = (self.name(channel), seen(class));
+        let listen = format!("{SESSION}; LISTEN {own}");
         let sink: Sink = Arc::new(move |notification| {
-            if let Some(listener) = listener.upgrade() {
-                listener.deliver(notification.payload());
+            let Some(listener) = listener.upgrade() else { return };
+            if notification.channel() == own {
+                listener.deliver(notification.payload(), channel);
+            } else if notification.channel() == seen {
+                listener.observers.notify(notification.payload());
             }
         });
         let lane = self.access.open(For::Care, Some(sink)).await?.lane;
-        let channel = (random_u128() as i32 & i32::MAX).max(1);
-        let class = self.access.statements.class();
-        lane.send(lane.client().batch_execute(&format!("LISTEN {}", self.name(channel)))).await?;
+        lane.send(lane.client().batch_execute(&listen)).await?;
         // Whoever hands on asks by this lock whether the process still listens.
         let text = "SELECT pg_advisory_lock($1, $2)";
         let types: [(&(dyn ToSql + Sync), Type); 2] =
@@ -241,6 +267,24 @@ impl Listener {
         tokio::select! {
             () = lane.gone() => {}
             () = unused => {}
+            () = self.silent(lane) => {
+                // The others go the same way, and may have been dropped as well.
+                if let Some(pool) = self.pool.upgrade() {
+                    pool.doubt_all();
+                }
+                lane.end();
+            }
+        }
+    }
+
+    /// Returns when the server gives no sign of life.
+    async fn silent(&self, lane: &Lane) {
+        loop {
+            self.io().sleep(ASK_EVERY).await;
+            let asked = lane.send(lane.client().simple_query(""));
+            if !matches!(self.io().within(ASK_LIMIT, asked).await, Some(Ok(_))) {
+                return;
+            }
         }
     }
 
@@ -248,10 +292,11 @@ impl Listener {
     fn deafen(&self, channel: i32) {
         self.heard.send_replace(channel);
         *lock(&self.running) = None;
+        self.observers.end();
         let now = self.io().now();
         let boxes: Vec<_> = lock(&self.boxes).values().cloned().collect();
-        for mailbox in boxes.iter().filter(|mailbox| mailbox.channel() != 0) {
-            mailbox.look_at(now);
+        for mailbox in boxes.iter().filter(|mailbox| channel_of(mailbox) != 0) {
+            mailbox.distrust(now);
         }
     }
 }
@@ -261,64 +306,7 @@ pub(crate) fn pause(ahead: u32) -> Duration {
     random_between(Duration::from_millis(50), Duration::from_millis(250)) * (1 + ahead.min(7))
 }
 
-impl Mailbox {
-    /// The channel that the claim's last try has named.
-    fn channel(&self) -> i32 {
-        lock(&self.mail).expected.map_or(0, |expected| expected.channel)
-    }
-
-    /// The claim tries again: what came before tells it nothing any more.
-    pub(crate) fn tries(&self, expected: Expected) {
-        *lock(&self.mail) = Mail { expected: Some(expected), ..Mail::default() };
-    }
-
-    /// Waits for a message that ends the wait.
-    async fn wait(&self, io: &Io) -> Wake {
-        loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            // Enlist before looking, or a message in between would go unnoticed.
-            news.as_mut().enable();
-            let at = {
-                let mut mail = lock(&self.mail);
-                if let Some(wake) = mail.admitted.take() {
-                    return wake;
-                }
-                if mail.look_at.is_some_and(|at| at <= io.now()) {
-                    mail.look_at = None;
-                    return Wake::Look;
-                }
-                mail.look_at
-            };
-            match at {
-                None => news.await,
-                Some(at) => {
-                    tokio::select! {
-                        () = news => {}
-                        () = io.clock().sleep_until(at) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    fn take(&self, word: u128, grant: Grant, since_try: Duration, now: Moment) {
-        let mut mail = lock(&self.mail);
-        let genuine = mail.expected.take_if(|it| it.word == word && grant.ttl <= it.longest);
-        let Some(Expected { stamp, .. }) = genuine else {
-            drop(mail);
-            // The store's answer to a try is what counts.
-            return self.look_at(now);
-        };
-        mail.admitted = Some(Wake::Admitted { grant, stamp, since_try });
-        drop(mail);
-        self.news.notify_waiters();
-    }
-
-    fn look_at(&self, at: Moment) {
-        let mut mail = lock(&self.mail);
-        mail.look_at = Some(mail.look_at.map_or(at, |earlier| earlier.min(at)));
-        drop(mail);
-        self.news.notify_waiters();
-    }
+/// The channel that the claim's last try has named.
+fn channel_of(mailbox: &Mailbox) -> i32 {
+    mailbox.expected().map_or(0, |expected| expected.sign.1)
 }

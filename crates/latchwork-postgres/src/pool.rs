@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::connect::{Access, For, driver_gone};
 use crate::guard::Guard;
-use crate::lane::{Lane, Seat};
+use crate::lane::{Lane, Seat, doubt};
 use crate::lock;
 
 /// How long no more connections are asked for after the server has refused one.
@@ -148,6 +148,14 @@ impl Pool {
                 Err(_) => *lock(&pool.refused) = Some(access.io.now()),
             }
         });
+    }
+
+    /// Asks each connection for a sign of life: the way to the server may have been closed in silence.
+    pub(crate) fn doubt_all(&self) {
+        let renewals = lock(&self.renewals).clone();
+        for lane in lock(&self.lanes).iter().chain(&renewals) {
+            doubt(lane, &self.access.io);
+        }
     }
 
     /// Takes in a connection that was made before.

@@ -48,11 +48,12 @@ impl Store {
     /// Tells processes what the store has written for them: pairs of a channel and a message. What is for
     /// this process is delivered here; the rest is sent and not awaited, for it is only a hint.
     pub(crate) fn tell(&self, seat: &Seat, pairs: Vec<&str>) {
-        let own = self.listener.channel().to_string();
+        let channel = self.listener.channel();
+        let own = channel.to_string();
         let (mut channels, mut messages) = (Vec::new(), Vec::new());
         for pair in pairs.chunks_exact(2) {
             if pair[0] == own {
-                self.listener.deliver(pair[1]);
+                self.listener.deliver(pair[1], channel);
             } else if let Ok(channel) = pair[0].parse() {
                 channels.push(self.listener.name(channel));
                 messages.push(pair[1].to_owned());

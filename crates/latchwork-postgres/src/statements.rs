@@ -83,13 +83,14 @@ impl Statements {
     }
 
     /// What makes the tables, and then the functions.
-    pub(crate) fn schema(&self) -> [String; 5] {
+    pub(crate) fn schema(&self) -> [String; 6] {
         [
             include_str!("sql/tables.sql"),
             include_str!("sql/stand.sql"),
             include_str!("sql/leave.sql"),
             include_str!("sql/keep.sql"),
             include_str!("sql/heal.sql"),
+            include_str!("sql/observe.sql"),
         ]
         .map(|text| self.names.fill(text))
     }
@@ -112,12 +113,21 @@ impl Statements {
 
 /// How the functions plan. A short table without statistics is read by bitmaps or as a whole, and that does not mark
 /// the entries of dead rows in the index: on a busy key they pile up until the next vacuum, and each call reads them.
-/// A table without a fitting index then looks so dear that the plan would be compiled (`jit`).
-const PLANS: &str = "SET enable_bitmapscan = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off";
+/// A table without a fitting index then looks so dear that the plan would be compiled (`jit`). And no function of
+/// somebody else is taken for one of the server's, because it fits the types better.
+const PLANS: &str = "SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off";
 
 impl Names {
     fn object(&self, suffix: &str) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{suffix}", self.table)))
+    }
+
+    /// Whether somebody observes a key.
+    fn observed(&self, key: &str) -> String {
+        let lock = format!("{}, {}", observers(class(&self.schema, &self.table)), number(key));
+        format!(
+            "CASE WHEN pg_try_advisory_lock({lock}) THEN NOT pg_advisory_unlock({lock}) ELSE true END"
+        )
     }
 
     fn durable(&self) -> &'static str {
@@ -128,13 +138,12 @@ impl Names {
         let mut text = text
             .replace("@sweep@\n", include_str!("sql/sweep.sql"))
             .replace("@serve@\n", include_str!("sql/serve.sql"));
-        while let Some(start) = text.find("@fits:") {
-            let rest = &text[start + 6..];
-            let end = rest.find('@').unwrap_or(rest.len());
-            let parts: Vec<&str> = rest[..end].split(',').collect();
-            let fits = fits(parts[0], parts[1], parts[2]);
-            text.replace_range(start..start + 6 + end + 1, &fits);
-        }
+        text = expand(&text, "@fits:", |which| {
+            let parts: Vec<&str> = which.split(',').collect();
+            fits(parts[0], parts[1], parts[2])
+        });
+        text = expand(&text, "@observed:", |key| self.observed(key));
+        text = expand(&text, "@number:", number);
         let guarded = match self.guarded {
             false => "true".to_owned(),
             true => "EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = $8 \
@@ -142,15 +151,44 @@ impl Names {
                 .to_owned(),
         };
         text = text.replace("@guarded@", &guarded);
-        for suffix in ["line", "alive", "fence", "stand", "leave", "keep", "heal"] {
+        for suffix in ["line", "alive", "fence", "stand", "leave", "keep", "heal", "observe"] {
             text = text.replace(&format!("@{suffix}@"), &self.object(&format!("_{suffix}")));
         }
         text.replace("@locks@", &self.object(""))
             .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint")
             .replace("@plans@", PLANS)
             .replace("@durable@", self.durable())
+            .replace("@seen@", &seen(class(&self.schema, &self.table)))
+            .replace("@observers@", &observers(class(&self.schema, &self.table)).to_string())
             .replace("@class@", &class(&self.schema, &self.table).to_string())
     }
+}
+
+/// Replaces each `@name:parameter@`.
+fn expand(text: &str, name: &str, with: impl Fn(&str) -> String) -> String {
+    let mut text = text.to_owned();
+    while let Some(start) = text.find(name) {
+        let rest = &text[start + name.len()..];
+        let end = rest.find('@').unwrap_or(rest.len());
+        let expanded = with(&rest[..end]);
+        text.replace_range(start..start + name.len() + end + 1, &expanded);
+    }
+    text
+}
+
+/// Where observers of a table are notified.
+pub(crate) fn seen(class: i32) -> String {
+    format!("latchwork_{class:08x}_seen")
+}
+
+/// The class of the advisory locks of observers. Those of the table itself are not negative.
+pub(crate) fn observers(class: i32) -> i32 {
+    -1 - class
+}
+
+/// The number of a key for observers. Keys may share one: a hint too many.
+fn number(key: &str) -> String {
+    format!("hashtext(encode({key}, 'hex'))")
 }
 
 /// Whether a claim is compatible with all that hold the key, by the variables of the functions.

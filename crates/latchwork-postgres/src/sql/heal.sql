@@ -3,7 +3,7 @@
 -- lost the row that repeats it, a new one is drawn, and nothing is granted until each claim that may have
 -- been lost has ended. With a_vouch somebody says that there is none.
 CREATE OR REPLACE FUNCTION @heal@(a_longest bigint, a_vouch boolean, OUT nonce uuid, OUT closed bigint, OUT longest bigint)
-LANGUAGE plpgsql AS $heal$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $heal$
 DECLARE
   g @alive@;
   system text := (SELECT c.system_identifier::text FROM pg_control_system() c);

@@ -51,7 +51,7 @@ impl Harness for OneServer {
     fn expected(&self) -> Expected {
         Expected {
             fencing: Fencing::WhileDataSurvives,
-            watch: false,
+            watch: !self.pooled,
             push: !self.pooled,
             ..Expected::EVERYTHING
         }

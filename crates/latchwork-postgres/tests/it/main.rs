@@ -18,6 +18,7 @@ mod fence;
 mod fence_sqlx;
 mod files;
 mod losses;
+mod neighbours;
 mod pooler;
 mod quiet;
 mod settings;

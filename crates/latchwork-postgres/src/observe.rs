@@ -1,0 +1,208 @@
+//! Notifies observers of a key whose holders may have changed, by the connection on which this process listens.
+//!
+//! Triggers in the database send the notifications, and only for keys with an observer: it holds a shared advisory lock
+//! on that connection. Tables that an older `init` has made have no triggers, and behind a pooler nothing can be heard:
+//! then observers look by their timer.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use latchwork_store::{BackendError, Key, Verb, Watch};
+use tokio::sync::Notify;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::backend::Store;
+use crate::connect::Access;
+use crate::errors::lost;
+use crate::lane::Lane;
+use crate::listener::Listener;
+use crate::lock;
+use crate::names::stored;
+use crate::statements::{observers, seen};
+use crate::values::{column, strange};
+
+/// All observers of this process.
+#[derive(Default)]
+pub(crate) struct Observers {
+    eyes: Mutex<Vec<Arc<Eye>>>,
+    /// How many are about to subscribe.
+    coming: AtomicUsize,
+}
+
+/// What one observer is to know.
+struct Eye {
+    /// The number of its key.
+    number: i32,
+    news: Notify,
+    has_ended: AtomicBool,
+}
+
+impl Observers {
+    pub(crate) fn are_there(&self) -> bool {
+        self.coming.load(Ordering::SeqCst) > 0 || !lock(&self.eyes).is_empty()
+    }
+
+    /// Takes a notification: the number of a key.
+    pub(crate) fn notify(&self, number: &str) {
+        // Anybody may send another text.
+        let Ok(number) = number.parse::<i32>() else { return };
+        for eye in lock(&self.eyes).iter().filter(|eye| eye.number == number) {
+            eye.news.notify_one();
+        }
+    }
+
+    /// Nothing is heard any more.
+    pub(crate) fn end(&self) {
+        for eye in lock(&self.eyes).drain(..) {
+            eye.has_ended.store(true, Ordering::SeqCst);
+            eye.news.notify_one();
+        }
+    }
+}
+
+/// Whether the tables have the triggers.
+pub(crate) async fn are_observed(access: &Access, lane: &Lane) -> Result<bool, BackendError> {
+    let text = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'latchwork_observe')";
+    let table = access.statements.table();
+    let rows = lane.send(lane.client().query_typed(text, &[(&table, Type::TEXT)])).await?;
+    column(rows.first().ok_or_else(|| strange(0))?, 0)
+}
+
+/// The subscription of one observer.
+struct RowWatch {
+    listener: Arc<Listener>,
+    lane: Arc<Lane>,
+    eye: Arc<Eye>,
+    class: i32,
+    /// The server may have the lock of this observer.
+    is_locked: bool,
+}
+
+impl Store {
+    /// Subscribes. Each change that commits after the answer finds the observer's lock.
+    pub(crate) async fn observe(&self, key: &Key) -> Result<Option<Box<dyn Watch>>, BackendError> {
+        if self.pooled {
+            return Ok(None);
+        }
+        let (class, key) = (self.access.statements.class(), stored(key).0);
+        let _coming = Coming::to(&self.listener);
+        let lane = self.listener.connection().await?;
+        if !are_observed(&self.access, &lane).await? {
+            return Ok(None);
+        }
+        lane.send(lane.client().batch_execute(&format!("LISTEN {}", seen(class)))).await?;
+        let text = "SELECT hashtext(encode($1, 'hex'))";
+        let rows = lane.send(lane.client().query_typed(text, &[(&key, Type::BYTEA)])).await?;
+        let number: i32 = column(rows.first().ok_or_else(|| strange(0))?, 0)?;
+        let eye = eye(number);
+        lock(&self.listener.observers.eyes).push(eye.clone());
+        let mut row = RowWatch {
+            listener: self.listener.clone(),
+            eye,
+            lane: lane.clone(),
+            class: observers(class),
+            is_locked: true,
+        };
+        let locked = row.ask("SELECT pg_advisory_lock_shared($1, $2)").await;
+        row.is_locked = locked.is_ok();
+        locked?;
+        if !lane.is_open() || row.eye.has_ended.load(Ordering::SeqCst) {
+            return Err(lost("closed"));
+        }
+        Ok(Some(Box::new(row)))
+    }
+}
+
+/// Keeps the connection for an observer that is about to subscribe.
+struct Coming<'a>(&'a Listener);
+
+impl<'a> Coming<'a> {
+    fn to(listener: &'a Listener) -> Self {
+        listener.observers.coming.fetch_add(1, Ordering::SeqCst);
+        Self(listener)
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.observers.coming.fetch_sub(1, Ordering::SeqCst);
+        self.0.is_left();
+    }
+}
+
+fn eye(number: i32) -> Arc<Eye> {
+    Arc::new(Eye { number, news: Notify::new(), has_ended: AtomicBool::new(false) })
+}
+
+impl RowWatch {
+    async fn ask(&self, text: &str) -> Result<(), BackendError> {
+        let types: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&self.class, Type::INT4), (&self.eye.number, Type::INT4)];
+        self.lane.send(self.lane.client().query_typed(text, &types)).await.map(drop)
+    }
+}
+
+impl Watch for RowWatch {
+    fn changed(&mut self) -> Verb<'_, Result<(), BackendError>> {
+        Box::pin(async {
+            let news = async {
+                if !self.eye.has_ended.load(Ordering::SeqCst) {
+                    self.eye.news.notified().await;
+                }
+            };
+            // Messages are read near the caller.
+            self.lane.drive().clone().listen(news).await;
+            match self.eye.has_ended.load(Ordering::SeqCst) {
+                true => Err(lost("closed")),
+                false => Ok(()),
+            }
+        })
+    }
+}
+
+impl Drop for RowWatch {
+    fn drop(&mut self) {
+        lock(&self.listener.observers.eyes).retain(|one| !Arc::ptr_eq(one, &self.eye));
+        self.listener.is_left();
+        if !self.is_locked || self.eye.has_ended.load(Ordering::SeqCst) {
+            return;
+        }
+        let (lane, class, number) = (self.lane.clone(), self.class, self.eye.number);
+        let io = lane.drive().io().clone();
+        io.spawn(async move {
+            let types: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&class, Type::INT4), (&number, Type::INT4)];
+            let text = "SELECT pg_advisory_unlock_shared($1, $2)";
+            // If it fails, the lock ends with the connection; until then it costs notifications that nobody reads.
+            let _ = lane.send(lane.client().query_typed(text, &types)).await;
+        });
+    }
+}
+
+impl fmt::Debug for RowWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowWatch").field("number", &self.eye.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notification_reaches_the_observers_of_its_key_alone() {
+        let observers = Observers::default();
+        let (one, other) = (eye(-7), eye(8));
+        lock(&observers.eyes).extend([one.clone(), other.clone()]);
+        for text in ["-7", "x", "", "99999999999", "-7 8"] {
+            observers.notify(text);
+        }
+        let heard =
+            |eye: &Arc<Eye>| futures_util::FutureExt::now_or_never(eye.news.notified()).is_some();
+        assert!(heard(&one) && !heard(&one), "unread changes are one hint");
+        assert!(!heard(&other));
+        observers.end();
+        assert!(heard(&other) && other.has_ended.load(Ordering::SeqCst) && !observers.are_there());
+    }
+}
