@@ -4,8 +4,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use latchwork_services::{
-    Data, EtcdCluster, EtcdOptions, Persistence, RedisOptions, RedisServer, SentinelOptions,
-    SentinelSet, ZooKeeperEnsemble, ZooKeeperOptions,
+    Data, EtcdCluster, EtcdOptions, Persistence, PostgresOptions, PostgresServer, RedisOptions,
+    RedisServer, SentinelOptions, SentinelSet, ZooKeeperEnsemble, ZooKeeperOptions,
 };
 
 use crate::Outcome;
@@ -37,7 +37,7 @@ struct Scene {
 /// Lets it happen. What it owns are the servers.
 type Strike = Box<dyn FnMut() -> Outcome>;
 
-const SCENES: [Scene; 8] = [
+const SCENES: [Scene; 11] = [
     Scene {
         store: "Redis, every write on disk",
         fault: "killed, and started again",
@@ -70,6 +70,24 @@ const SCENES: [Scene; 8] = [
         fault: "the leader killed",
         is_safe: true,
         start: zookeeper,
+    },
+    Scene {
+        store: "PostgreSQL",
+        fault: "killed, and started again",
+        is_safe: true,
+        start: one_postgres,
+    },
+    Scene {
+        store: "PostgreSQL with an asynchronous standby",
+        fault: "the primary killed, the standby promoted",
+        is_safe: false,
+        start: || standby(""),
+    },
+    Scene {
+        store: "PostgreSQL with an asynchronous standby, with the guard",
+        fault: "the primary killed, the standby promoted",
+        is_safe: true,
+        start: || standby("?guard=true&max_ttl=6s"),
     },
 ];
 
@@ -250,6 +268,26 @@ fn zookeeper() -> Result<(String, Strike)> {
         let leader = ensemble.leader()?;
         ensemble.member_mut(leader).kill();
         Ok(())
+    };
+    Ok((url, Box::new(strike)))
+}
+
+fn one_postgres() -> Result<(String, Strike)> {
+    let mut server = PostgresServer::start_with(&PostgresOptions::new().setting("fsync=on"))?;
+    let url = server.url();
+    latchwork::block_on(latchwork::init(&url))?;
+    Ok((url, Box::new(move || Ok(server.crash()?))))
+}
+
+fn standby(options: &'static str) -> Result<(String, Strike)> {
+    let mut primary = PostgresServer::start_with(&PostgresOptions::new().setting("fsync=on"))?;
+    latchwork::block_on(latchwork::init(&format!("{}{options}", primary.url())))?;
+    let standby = primary.copy(true)?;
+    let (first, second) = (primary.port(), standby.port());
+    let url = format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/postgres{options}");
+    let strike = move || {
+        primary.kill();
+        Ok(standby.psql("SELECT pg_promote()").map(drop)?)
     };
     Ok((url, Box::new(strike)))
 }

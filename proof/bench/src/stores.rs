@@ -18,7 +18,7 @@ use crate::redlock_servers::Five;
 use crate::roles::now;
 use crate::stats::{head, median, micros, row, shortened};
 use crate::store::{Far, Files, Store};
-use crate::zookeeper;
+use crate::{postgres, zookeeper};
 
 /// What bytes take at least to pass the slow link, one way.
 pub(crate) const DELAY: Duration = Duration::from_micros(2_500);
@@ -38,7 +38,8 @@ pub(crate) fn run() -> Outcome {
     let five = Five::start()?;
     let etcd = EtcdServer::start(&EtcdOptions::new())?;
     let zookeeper = zookeeper::start()?;
-    let near: [&dyn Store; 5] = [&files, &redis, &five, &etcd, &zookeeper];
+    let postgres = postgres::start()?;
+    let near: [&dyn Store; 6] = [&files, &redis, &five, &etcd, &zookeeper, &postgres];
     let far = near[1..].iter().map(|store| Far::new(*store, DELAY)).collect::<Result<Vec<_>>>()?;
     let far: Vec<&dyn Store> = far.iter().map(|store| store as &dyn Store).collect();
     let round_trip = ping(far[0])?;
