@@ -3,6 +3,7 @@
 use latchwork_store::doctor::Finding;
 
 use super::Server;
+use crate::observe::are_observed;
 use crate::schema;
 
 /// What the user needs, by the tables' names.
@@ -46,8 +47,40 @@ pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
             .consequence("no lock can be acquired, or waited for")
             .remedy("let the owner of the tables grant them"),
     });
+    findings.extend(persistence(server).await);
+    findings.extend(observers(server).await);
     findings.push(sizes(server).await);
     (findings, usable)
+}
+
+/// Somebody may have made a table faster that must survive a crash.
+async fn persistence(server: &Server<'_>) -> Option<Finding> {
+    let text = "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c \
+         WHERE c.oid IN (to_regclass($1), to_regclass($2), to_regclass($3)) AND c.relpersistence <> 'p'";
+    let names = ["@locks@", "@line@", "@fence@"].map(|name| server.access.statements.fill(name));
+    let params = names.each_ref().map(|name| {
+        (name as &(dyn tokio_postgres::types::ToSql + Sync), tokio_postgres::types::Type::TEXT)
+    });
+    let unlogged: String = server.ask(text, &params).await.ok().flatten()?;
+    Some(
+        Finding::critical("logged", format!("not logged: {unlogged}"))
+            .consequence(
+                "a crash empties the table: two holders, or tokens that a fence admits again",
+            )
+            .remedy("ALTER TABLE .. SET LOGGED"),
+    )
+}
+
+async fn observers(server: &Server<'_>) -> Option<Finding> {
+    if server.opened.lane.pooled {
+        return None;
+    }
+    let are_notified = are_observed(server.access, &server.opened.lane).await.ok()?;
+    (!are_notified).then(|| {
+        Finding::info("observers", "the tables have no triggers")
+            .consequence("observers of elections ask every second")
+            .remedy("run latchwork init with this address, as the owner of the tables")
+    })
 }
 
 async fn sizes(server: &Server<'_>) -> Finding {

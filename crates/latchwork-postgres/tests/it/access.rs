@@ -75,6 +75,8 @@ fn a_password_is_proven_by_scram_and_a_wrong_one_is_denied() {
 fn tls_checks_the_server_and_shows_the_clients_certificate() {
     let options = PostgresOptions::new()
         .with_tls()
+        .setting("listen_addresses=127.0.0.1,127.0.0.2")
+        .access("host all all 127.0.0.2/32 trust")
         .access("hostssl all client all cert")
         .access("hostnossl all client all reject");
     let server = server_with(&options, "");
@@ -110,6 +112,12 @@ fn tls_checks_the_server_and_shows_the_clients_certificate() {
         let error = connect(&url("client", &wrong)).await.err().expect("another authority");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
+        let elsewhere = good.replace("127.0.0.1", "127.0.0.2");
+        let error = connect(&elsewhere).await.err().expect("the certificate is for another name");
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+        bare(&format!("postgres://postgres@127.0.0.2:{}/postgres?sslmode=require", server.port()))
+            .await;
         let error = connect(&url("client", &[ca])).await.err().expect("no certificate");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         // Unchecked, as psql does it.

@@ -50,7 +50,7 @@ fn h137_a_killed_server_process_loses_no_lock() {
     });
 }
 
-fn kill(pid: i32) {
+pub(crate) fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

@@ -148,6 +148,22 @@ fn h148_the_holder_of_an_emptied_table_loses_its_lock() {
 /// H149: grants that do not wait for the disk, and a crash.
 #[test]
 fn h149_fast_grants_survive_a_crash_by_the_guard() {
+    fast_grants_are_guarded(|server| server.crash().unwrap());
+}
+
+/// H149: one server process is killed, and the server recovers by itself: its start stays the same.
+#[test]
+fn h149_fast_grants_survive_a_killed_process_by_the_guard() {
+    fast_grants_are_guarded(|server| {
+        let start = "SELECT pg_postmaster_start_time()";
+        let before = server.psql(start).unwrap();
+        let ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'latchwork' LIMIT 1";
+        crate::faults::kill(server.psql(ours).unwrap().parse().unwrap());
+        run(until(server, start, |said| said == before));
+    });
+}
+
+fn fast_grants_are_guarded(crash: impl FnOnce(&mut PostgresServer) + Send) {
     let options = "?guard=true&max_ttl=3s&durability=fast";
     let mut server = server_with(&PostgresOptions::new(), options);
     let url = format!("{}{options}", server.url());
@@ -155,7 +171,7 @@ fn h149_fast_grants_survive_a_crash_by_the_guard() {
         let client = bare(&url).await;
         let held = claim("k").with(|it| it.ttl = 3 * SEC);
         let token = client.granted(&held).await.token;
-        server.crash().unwrap();
+        std::thread::scope(|scope| scope.spawn(|| crash(&mut server)).join().unwrap());
         let next = like(&held).with(|it| it.waits = false);
         let blocked = client.blocked(&next).await;
         assert!(matches!(blocked.cause, Cause::Quarantine | Cause::Held), "{blocked:?}");

@@ -24,10 +24,42 @@ fn h135_a_hundred_thousand_cycles_leave_a_bounded_table() {
     });
 }
 
+/// H135: the rows of those that wait come and go with each handover, until a vacuum makes their space usable again.
+#[test]
+fn h135_handovers_use_again_what_a_vacuum_has_freed() {
+    let server = server();
+    run(async {
+        let (one, two) = (bare(&server.url()).await, bare(&server.url()).await);
+        let cycles = async |bare: &Bare| {
+            for _ in 0..1_000 {
+                let claim = claim("k");
+                bare.acquired(&claim).await;
+                bare.released(&claim).await;
+            }
+        };
+        let size = |table: &str| -> u64 {
+            let size = format!("SELECT pg_total_relation_size('{table}')");
+            server.psql(&size).unwrap().parse().unwrap()
+        };
+        let mut sizes = Vec::new();
+        for _ in 0..3 {
+            tokio::join!(cycles(&one), cycles(&one), cycles(&two), cycles(&two));
+            sizes.push(size("latchwork_line"));
+            // As autovacuum does each minute.
+            server.psql("VACUUM latchwork_line").unwrap();
+        }
+        println!("4,000 handovers each: {sizes:?} bytes; the keys: {}", size("latchwork"));
+        assert!(sizes[0] <= 4_000 * 1_024, "{sizes:?}: a handover has a row of less than 1 kB");
+        assert!(sizes[2] <= sizes[0] + sizes[0] / 2, "{sizes:?}");
+        assert!(size("latchwork") <= 128 << 10, "the row of the key itself is changed in place");
+    });
+}
+
 /// Every kind of verb, under contention, watched all the time.
 #[test]
 fn no_transaction_stays_open_ever() {
-    let server = server();
+    let options = latchwork_services::PostgresOptions::new().setting("log_statement=all");
+    let server = server_with(&options, "");
     run(async {
         let (one, two) = (bare(&server.url()).await, bare(&server.url()).await);
         let done = std::sync::atomic::AtomicBool::new(false);
@@ -59,6 +91,12 @@ fn no_transaction_stays_open_ever() {
         };
         tokio::join!(work, watch);
         assert_eq!(server.psql("SELECT count(*) FROM latchwork_line").unwrap(), "0");
+        // Nothing has begun one that another statement ends.
+        let log = std::fs::read_to_string(server.folder().join("log")).unwrap().to_uppercase();
+        assert!(log.contains("LATCHWORK_LEAVE"), "the log has the statements");
+        let begins = ["STATEMENT: BEGIN", "STATEMENT:  BEGIN", "START TRANSACTION"];
+        assert!(!begins.iter().any(|begin| log.contains(begin)));
+        assert!(!log.lines().any(|line| line.contains("EXECUTE ") && line.contains(": BEGIN")));
     });
 }
 

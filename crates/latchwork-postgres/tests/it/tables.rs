@@ -49,6 +49,28 @@ fn init_repairs_what_is_missing_and_keeps_the_locks() {
     });
 }
 
+/// Tables of an `init` that knew no observers, and a table that somebody has made faster.
+#[test]
+fn doctor_finds_missing_triggers_and_unlogged_tables() {
+    let server = server();
+    run(async {
+        let key = Key::new("k").unwrap();
+        let watched = async || bare(&server.url()).await.watch(&key).await.unwrap().is_some();
+        assert!(watched().await && examine(&server.url()).await.find("observers").is_none());
+        for table in ["latchwork", "latchwork_line"] {
+            server.psql(&format!("DROP TRIGGER latchwork_observe ON {table}")).unwrap();
+        }
+        assert!(!watched().await, "observers look by their timer");
+        assert!(examine(&server.url()).await.find("observers").is_some());
+        prepare(&server.url()).await.unwrap();
+        assert!(watched().await && examine(&server.url()).await.find("observers").is_none());
+        assert!(examine(&server.url()).await.find("logged").is_none());
+        server.psql("ALTER TABLE latchwork_fence SET UNLOGGED").unwrap();
+        let report = examine(&server.url()).await;
+        assert!(report.find("logged").unwrap().found.contains("latchwork_fence"), "{report:?}");
+    });
+}
+
 /// The table of the prototype, with a lock that is held and one that is not.
 #[test]
 fn init_migrates_an_older_table_and_keeps_held_locks() {
