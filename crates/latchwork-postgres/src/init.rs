@@ -88,7 +88,7 @@ async fn make_tables(
     };
     // One text is one transaction. Two that are sent at the same time wait for each other.
     let text = format!(
-        "SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{observe}\n{triggers}\n{}",
+        "SET LOCAL search_path = pg_catalog, pg_temp; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{observe}\n{triggers}\n{}",
         access.statements.class(),
         access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",

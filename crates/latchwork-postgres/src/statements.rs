@@ -113,9 +113,8 @@ impl Statements {
 
 /// How the functions plan. A short table without statistics is read by bitmaps or as a whole, and that does not mark
 /// the entries of dead rows in the index: on a busy key they pile up until the next vacuum, and each call reads them.
-/// A table without a fitting index then looks so dear that the plan would be compiled (`jit`). And no function of
-/// somebody else is taken for one of the server's, because it fits the types better.
-const PLANS: &str = "SET search_path = pg_catalog, pg_temp SET enable_bitmapscan = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off";
+/// A table without a fitting index then looks so dear that the plan would be compiled (`jit`).
+const PLANS: &str = "SET enable_bitmapscan = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off";
 
 impl Names {
     fn object(&self, suffix: &str) -> String {

@@ -2,7 +2,7 @@
 -- h held, l lost, or u not known: the row is locked by somebody else.
 CREATE OR REPLACE FUNCTION @keep@(
   a_k bytea[], a_claim uuid[], a_ttl bigint[], a_floor bigint[], a_holder bytea[], a_wait boolean, a_durable text
-) RETURNS TABLE (o_n bigint, o_state text, o_token bigint, o_time bigint) LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $keep$
+) RETURNS TABLE (o_n bigint, o_state text, o_token bigint, o_time bigint) LANGUAGE plpgsql AS $keep$
 DECLARE
   c record;
   r @locks@;
