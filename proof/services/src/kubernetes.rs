@@ -127,9 +127,9 @@ impl KubernetesServer {
             authority.display()
         );
         // A reader sees the old file or the new one.
-        let new = path.with_extension("new");
+        let new = tempfile::NamedTempFile::new_in(self.folder.path())?;
         fs::write(&new, text)?;
-        fs::rename(&new, &path)?;
+        new.persist(&path).map_err(|e| Error::while_(path.display(), e))?;
         Ok(path)
     }
 
@@ -154,6 +154,15 @@ impl KubernetesServer {
             _ => "application/json",
         };
         ask(self.port(), method, path, body, content)
+    }
+
+    /// Creates an object from YAML, as the administrator.
+    ///
+    /// # Errors
+    ///
+    /// As [`request`](Self::request).
+    pub fn create_yaml(&self, path: &str, body: &str) -> Result<String> {
+        ask(self.port(), "POST", path, body, "application/yaml")
     }
 
     /// Makes a namespace.

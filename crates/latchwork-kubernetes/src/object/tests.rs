@@ -193,7 +193,7 @@ fn a_waiters_place_is_no_renewal_for_client_go() {
 }
 
 #[test]
-fn a_foreign_holder_takes_the_place_of_ours_and_ends_by_its_duration() {
+fn a_foreign_holder_takes_our_place_and_ends_by_its_duration() {
     let mut bench = Bench::new();
     let ours = claim("k");
     assert!(bench.attempt(&ours));

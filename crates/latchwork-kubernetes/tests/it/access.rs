@@ -1,0 +1,201 @@
+//! Who may do what: the rights of docs/kubernetes.md, and what happens without them.
+
+use std::time::Duration;
+
+use latchwork::ErrorKind;
+use latchwork::store::doctor::Severity;
+use latchwork_kubernetes::{KubernetesConfig, doctor};
+use latchwork_services::KubernetesServer;
+use serde_json::{Value, json};
+
+use crate::common::{at, backend, namespace, shared};
+
+const SEC: Duration = Duration::from_secs(1);
+
+/// A service account with these verbs on leases of a namespace; the address for it.
+fn account(server: &KubernetesServer, space: &str, name: &str, verbs: &[&str]) -> String {
+    let core = format!("/api/v1/namespaces/{space}/serviceaccounts");
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{space}");
+    let meta = json!({"metadata": {"name": name}});
+    server.request("POST", &core, &meta.to_string()).expect("an account");
+    set_verbs(server, space, name, verbs);
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space}],
+    });
+    server
+        .request("POST", &format!("{rbac}/rolebindings"), &binding.to_string())
+        .expect("a binding");
+    address(server, space, name, &token(server, space, name))
+}
+
+fn set_verbs(server: &KubernetesServer, space: &str, name: &str, verbs: &[&str]) {
+    let roles = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{space}/roles");
+    let rule =
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs});
+    let rules = if verbs.is_empty() { json!([]) } else { json!([rule]) };
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": name}, "rules": rules,
+    })
+    .to_string();
+    let made = server.request("POST", &roles, &role);
+    if made.is_err() {
+        server.request("PUT", &format!("{roles}/{name}"), &role).expect("a role");
+    }
+}
+
+fn token(server: &KubernetesServer, space: &str, name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{space}/serviceaccounts/{name}/token");
+    let asks =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let answer = server.request("POST", &path, &asks.to_string()).expect("a token");
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    answer["status"]["token"].as_str().expect("a token").to_owned()
+}
+
+fn address(server: &KubernetesServer, space: &str, name: &str, token: &str) -> String {
+    let file = server.kubeconfig(&format!("{space}-{name}"), token, server.port()).expect("a file");
+    format!("k8s://test/{space}?kubeconfig={}", file.display())
+}
+
+const LEAST: &[&str] = &["get", "list", "watch", "create", "update"];
+
+/// Every kind of lock, a queue and a list work with the five verbs of the page, and doctor finds nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_rights_are_enough() {
+    let server = shared();
+    let space = namespace(server);
+    let url = account(server, &space, "app", LEAST);
+    let (a, b) = (at(&url).await, at(&url).await);
+    let guard = a.mutex("nightly").acquire().await.expect("it is free");
+    let waits = tokio::spawn(async move { b.mutex("nightly").acquire().await.map(drop) });
+    tokio::time::sleep(SEC / 2).await;
+    guard.release().await.expect("it is held");
+    waits.await.expect("no panic").expect("its turn");
+    let read = a.rwlock("shared/thing").read().acquire().await.expect("it is free");
+    read.release().await.expect("it is held");
+    let permit = a.semaphore("Pool", 3).permits(2).acquire().await.expect("it is free");
+    assert_eq!(a.list("Po").await.expect("it may list").len(), 1);
+    permit.release().await.expect("it is held");
+    let config = KubernetesConfig::parse(&url).expect("a good address");
+    let driver = latchwork::Driver::start().expect("a driver");
+    let report = doctor(config, driver.io()).await.expect("it answers");
+    assert!(report.worst() <= Severity::Info, "{report:?}");
+    assert_eq!(report.find("rights").expect("it looks").severity, Severity::Ok);
+}
+
+/// A refusal names the verb and the remedy, and doctor says what follows from each missing right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_is_named_with_its_remedy() {
+    let server = shared();
+    let space = namespace(server);
+    let url = account(server, &space, "reader", &["get", "list"]);
+    let locks = at(&url).await;
+    let error = locks.mutex("k").try_acquire().await.expect_err("it may not create");
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(!error.may_have_applied(), "{error}");
+    assert!(error.to_string().contains("cannot create resource \"leases\""), "{error}");
+    assert!(error.hint().expect("a remedy").contains(&space), "{error}");
+    let config = KubernetesConfig::parse(&url).expect("a good address");
+    let driver = latchwork::Driver::start().expect("a driver");
+    let report = doctor(config, driver.io()).await.expect("it answers");
+    let rights: Vec<_> = report.findings.iter().filter(|f| f.code == "rights").collect();
+    let told = |verb: &str| rights.iter().find(|f| f.found.contains(verb)).map(|f| f.severity);
+    assert_eq!(told("may not update"), Some(Severity::Critical), "{rights:?}");
+    assert_eq!(told("may not create"), Some(Severity::Critical));
+    assert_eq!(told("may not watch"), Some(Severity::Warning));
+    assert_eq!(rights.len(), 3);
+}
+
+/// Without the right to watch, waiters look by themselves every one to two seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_watch_waiters_look_by_themselves() {
+    let server = shared();
+    let space = namespace(server);
+    let url = account(server, &space, "blind", &["get", "create", "update"]);
+    let (a, b) = (at(&url).await, at(&url).await);
+    let guard = a.mutex("k").acquire().await.expect("it is free");
+    let waits = tokio::spawn(async move {
+        let got = b.mutex("k").acquire().await;
+        got.map(|guard| (guard, std::time::Instant::now()))
+    });
+    tokio::time::sleep(4 * SEC).await;
+    let released = std::time::Instant::now();
+    guard.release().await.expect("it is held");
+    let (_guard, at) = waits.await.expect("no panic").expect("its turn");
+    assert!(at - released < 4 * SEC, "{:?}", at - released);
+}
+
+/// Rights that are taken away while a lock is held: the renewals say so, the hold ends by its time, and comes no
+/// second holder before that.
+#[tokio::test(flavor = "multi_thread")]
+async fn h173_rights_taken_away_end_a_hold_by_its_time() {
+    let server = shared();
+    let space = namespace(server);
+    let url = account(server, &space, "app", LEAST);
+    let (locks, other) = (at(&url).await.ttl(4 * SEC), crate::common::client(server, &space).await);
+    let guard = locks.mutex("k").acquire().await.expect("it is free");
+    set_verbs(server, &space, "app", &[]);
+    let waits = tokio::spawn(async move { other.mutex("k").acquire().await });
+    let lost = tokio::time::timeout(8 * SEC, guard.lost()).await.expect("it ends");
+    assert_eq!(lost.reason, latchwork::LostReason::Expired);
+    let next = tokio::time::timeout(8 * SEC, waits).await.expect("it ends there too");
+    let next = next.expect("no panic").expect("its turn");
+    assert!(next.token() > guard.token());
+    let error = locks.mutex("other").try_acquire().await.expect_err("no right is left");
+    assert_eq!(error.kind(), ErrorKind::Denied);
+}
+
+/// A token that is refused is read anew from the kubeconfig, and the hold lives on.
+#[tokio::test(flavor = "multi_thread")]
+async fn h172_a_rotated_token_is_picked_up() {
+    let server = shared();
+    let space = namespace(server);
+    let url = account(server, &space, "app", LEAST);
+    let locks = at(&url).await.ttl(6 * SEC);
+    let guard = locks.mutex("k").acquire().await.expect("it is free");
+    // The account is made anew: the token of the old one is refused from now on.
+    let path = format!("/api/v1/namespaces/{space}/serviceaccounts/app");
+    server.request("DELETE", &path, "").expect("it was there");
+    let meta = json!({"metadata": {"name": "app"}});
+    let core = format!("/api/v1/namespaces/{space}/serviceaccounts");
+    server.request("POST", &core, &meta.to_string()).expect("an account");
+    address(server, &space, "app", &token(server, &space, "app"));
+    // The server itself remembers a good token for ten seconds.
+    tokio::time::sleep(14 * SEC).await;
+    guard.ensure_held().expect("it was renewed with the new token");
+    guard.release().await.expect("it is held");
+}
+
+/// An address without a server, a namespace that is not there, a context that is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_work_is_a_clear_error() {
+    let server = shared();
+    let driver = latchwork::Driver::start().expect("a driver");
+    let missing = server.url("no-such-namespace").expect("a kubeconfig");
+    let store = backend(&missing, &driver).await;
+    let locks = latchwork::LockManager::new(store, driver);
+    let error = locks.mutex("k").try_acquire().await.expect_err("there is no namespace");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.hint().expect("a step").contains("kubectl create namespace"), "{error}");
+    let wrong = missing.replace("k8s://test/", "k8s://toast/");
+    let file = server.kubeconfig("dead", "x", 1).expect("a file");
+    let dead = format!("k8s://test/shop?kubeconfig={}", file.display());
+    let denied = server.kubeconfig("stranger", "no-token", server.port()).expect("a file");
+    let denied = format!("k8s://test/shop?kubeconfig={}", denied.display());
+    for (url, kind, word) in [
+        (wrong, ErrorKind::Invalid, "toast"),
+        (dead, ErrorKind::Unreachable, "onnect"),
+        (denied, ErrorKind::Denied, "401"),
+        ("k8s://shop?kubeconfig=/nowhere".to_owned(), ErrorKind::Invalid, "kubeconfig"),
+    ] {
+        let driver = latchwork::Driver::start().expect("a driver");
+        let config = KubernetesConfig::parse(&url).expect("a good address");
+        let opened = latchwork_kubernetes::KubernetesBackend::connect(config, driver.io()).await;
+        let error = opened.expect_err("it cannot work");
+        assert_eq!(error.kind(), kind, "{url}: {error}");
+        assert!(error.to_string().contains(word) && error.hint().is_some(), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Faults of the API server and of the etcd under it, and a crowd.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use latchwork_services::KubernetesServer;
+
+use crate::common::{client, namespace, shared};
+
+const SEC: Duration = Duration::from_secs(1);
+
+/// The API server is killed and started again: holds live on, waiters are served, and tokens grow.
+#[tokio::test(flavor = "multi_thread")]
+async fn h175_a_restart_of_the_api_server_loses_no_lock() {
+    let mut server = KubernetesServer::start().expect("an API server");
+    let space = namespace(&server);
+    let (a, b) = (client(&server, &space).await, client(&server, &space).await);
+    let guard = a.mutex("k").acquire().await.expect("it is free");
+    let waits = tokio::spawn(async move { b.mutex("k").acquire().await });
+    tokio::time::sleep(SEC).await;
+    tokio::task::block_in_place(|| server.restart()).expect("it starts again");
+    tokio::time::sleep(12 * SEC).await;
+    guard.ensure_held().expect("it was renewed after the restart");
+    assert!(!waits.is_finished());
+    let token = guard.token();
+    guard.release().await.expect("it is held");
+    let next = tokio::time::timeout(5 * SEC, waits).await.expect("the watch was resumed");
+    assert!(next.expect("no panic").expect("its turn").token() > token);
+}
+
+/// While the API server stands still, holders stop in time, and nobody is admitted before that.
+#[tokio::test(flavor = "multi_thread")]
+async fn h176_a_stopped_api_server_ends_holds_by_their_time() {
+    let mut server = KubernetesServer::start().expect("an API server");
+    let space = namespace(&server);
+    let (a, b) = (client(&server, &space).await.ttl(4 * SEC), client(&server, &space).await);
+    let guard = a.mutex("k").acquire().await.expect("it is free");
+    server.stop().expect("it runs");
+    let stopped = Instant::now();
+    let lost = tokio::time::timeout(6 * SEC, guard.lost()).await.expect("its validity ends");
+    assert_eq!(lost.reason, latchwork::LostReason::Expired);
+    assert!(stopped.elapsed() > 2 * SEC, "{:?}", stopped.elapsed());
+    let error = b.mutex("k").acquire_within(SEC).await.expect_err("nobody answers");
+    let kinds = [latchwork::ErrorKind::Unreachable, latchwork::ErrorKind::TimedOut];
+    assert!(kinds.contains(&error.kind()), "{error}");
+    server.cont().expect("it is stopped");
+    let next = tokio::time::timeout(15 * SEC, b.mutex("k").acquire()).await.expect("it answers");
+    assert!(next.expect("no fault").token() > guard.token());
+}
+
+/// etcd is killed under the API server and started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn h177_a_restart_of_etcd_loses_no_lock() {
+    let mut server = KubernetesServer::start().expect("an API server");
+    let space = namespace(&server);
+    let (a, b) = (client(&server, &space).await, client(&server, &space).await);
+    let guard = a.mutex("k").acquire().await.expect("it is free");
+    let token = guard.token();
+    tokio::task::block_in_place(|| {
+        server.etcd().kill();
+        std::thread::sleep(3 * SEC);
+        server.etcd().restart().expect("it starts again");
+        server.await_ready().expect("the API server is ready again");
+    });
+    tokio::time::sleep(12 * SEC).await;
+    guard.ensure_held().expect("it was renewed after the restart");
+    assert!(b.mutex("k").try_acquire().await.expect("no fault").is_none());
+    guard.release().await.expect("it is held");
+    let next = b.mutex("k").acquire().await.expect("it is free");
+    assert!(next.token() > token);
+}
+
+/// 64 clients on one key: conflicts are no errors, no two hold at once, and all are served.
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_contenders_are_all_served_one_at_a_time() {
+    const CLIENTS: u32 = 64;
+    let server = shared();
+    let space = namespace(server);
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    let start = Instant::now();
+    for _ in 0..8 {
+        let locks = client(server, &space).await;
+        for _ in 0..CLIENTS / 8 {
+            let (locks, inside) = (locks.clone(), inside.clone());
+            tasks.spawn(async move {
+                let guard = locks.mutex("k").acquire().await.expect("contention is no error");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                let token = guard.token();
+                guard.release().await.expect("it is held");
+                token
+            });
+        }
+    }
+    let mut tokens = tasks.join_all().await;
+    println!("64 contenders of 8 processes were served in {:?}", start.elapsed());
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len() as u32, CLIENTS, "each has a token of its own");
+}

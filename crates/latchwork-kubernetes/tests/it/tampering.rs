@@ -1,0 +1,115 @@
+//! Objects that people delete and edit while locks are held.
+
+use std::time::Duration;
+
+use latchwork::{ErrorKind, LostReason};
+use latchwork_store::{Attempt, Backend as _, Renewal};
+use serde_json::Value;
+
+use crate::common::{client, lease, namespace, path, shared};
+
+const SEC: Duration = Duration::from_secs(1);
+
+/// A deleted Lease is a lock that is taken away: its holder learns of it by the watch, and tokens go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn h170_a_deleted_lease_is_a_loss_and_tokens_go_on() {
+    let server = shared();
+    let space = namespace(server);
+    let (a, b) = (client(server, &space).await, client(server, &space).await);
+    let guard = a.mutex("k").acquire().await.expect("it is free");
+    server.request("DELETE", &path(&space, "k"), "").expect("it is there");
+    let lost = tokio::time::timeout(3 * SEC, guard.lost()).await.expect("the watch tells it");
+    assert_eq!(lost.reason, LostReason::Taken);
+    let next = b.mutex("k").acquire().await.expect("it is free");
+    assert!(next.token() > guard.token(), "{} after {}", next.token(), guard.token());
+}
+
+/// Without its annotations a Lease is that of a client of another kind, until its duration is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn h171_removed_annotations_keep_the_key_for_its_duration() {
+    let server = shared();
+    let space = namespace(server);
+    let (a, b) = (client(server, &space).await, client(server, &space).await);
+    let a = a.ttl(4 * SEC);
+    let guard = a.mutex("k").acquire().await.expect("it is free");
+    let bare = "{\"metadata\":{\"annotations\":null,\"labels\":null}}";
+    server.request("PATCH", &path(&space, "k"), bare).expect("a patch");
+    let taken = std::time::Instant::now();
+    let lost = tokio::time::timeout(3 * SEC, guard.lost()).await.expect("the watch tells it");
+    assert_eq!(lost.reason, LostReason::Taken);
+    assert!(b.mutex("k").try_acquire().await.expect("no fault").is_none());
+    let next = tokio::time::timeout(8 * SEC, b.mutex("k").acquire()).await.expect("it ends");
+    assert!(taken.elapsed() > 3 * SEC, "{:?}", taken.elapsed());
+    assert!(next.expect("no fault").token() > guard.token());
+}
+
+/// A record that nobody can read is an error that names the object and the way out, and nobody is admitted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_cannot_be_read_admits_nobody() {
+    let server = shared();
+    let space = namespace(server);
+    let locks = client(server, &space).await;
+    locks.mutex("k").acquire().await.expect("it is free").release().await.expect("it is held");
+    for record in ["", "{}", "{\\\"form\\\":99}"] {
+        let odd =
+            format!("{{\"metadata\":{{\"annotations\":{{\"latchwork/record\":\"{record}\"}}}}}}");
+        server.request("PATCH", &path(&space, "k"), &odd).expect("a patch");
+        let error = locks.mutex("k").try_acquire().await.expect_err("it cannot be read");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        let hint = error.hint().expect("a way out").to_owned();
+        assert!(hint.contains(&format!("kubectl -n {space} delete lease k")), "{hint}");
+    }
+    server.request("DELETE", &path(&space, "k"), "").expect("it is there");
+    drop(locks.mutex("k").acquire().await.expect("it is free again"));
+}
+
+/// Labels, annotations and owners of others stay on the object.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_note_on_the_object_stays() {
+    let server = shared();
+    let space = namespace(server);
+    let locks = client(server, &space).await;
+    let guard = locks.mutex("k").acquire().await.expect("it is free");
+    let noted = "{\"metadata\":{\"annotations\":{\"team\":\"shop\"},\"labels\":{\"app\":\"web\"}}}";
+    server.request("PATCH", &path(&space, "k"), noted).expect("a patch");
+    guard.ensure_held().expect("nobody took it");
+    guard.release().await.expect("it is held");
+    let seen: Value = lease(server, &space, "k");
+    assert_eq!(seen["metadata"]["annotations"]["team"], "shop");
+    assert_eq!(seen["metadata"]["labels"]["app"], "web");
+    assert_eq!(seen["metadata"]["labels"]["latchwork/lock"], "true");
+    assert_eq!(seen["spec"]["holderIdentity"], "");
+}
+
+/// A holder whose wall clock is an hour off, in either direction, is neither taken over early nor kept for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn h174_a_wall_clock_an_hour_off_harms_nobody() {
+    let server = shared();
+    let space = namespace(server);
+    let other = client(server, &space).await;
+    for hours in [-1, 1] {
+        let holder = crate::common::skewed(server, &space, hours).await;
+        let claim = crate::common::claim("k", 3 * SEC);
+        let granted = holder.try_acquire(&claim).await.expect("no fault");
+        let Attempt::Granted(grant) = granted else { panic!("it is free") };
+        let seen = lease(server, &space, "k");
+        let renewed = seen["spec"]["renewTime"].as_str().expect("a time").to_owned();
+        let rival = other.mutex("k");
+        let start = std::time::Instant::now();
+        while start.elapsed() < 7 * SEC {
+            let renewed_now = holder.renew_all(std::slice::from_ref(&claim)).await;
+            assert!(matches!(renewed_now[0], Ok(Renewal::Held { .. })), "{renewed_now:?}");
+            assert!(rival.try_acquire().await.expect("no fault").is_none(), "{renewed}");
+            tokio::time::sleep(SEC).await;
+        }
+        // It is not heard of again.
+        let ended = std::time::Instant::now();
+        let next = tokio::time::timeout(8 * SEC, rival.acquire()).await.expect("it ends");
+        let next = next.expect("no fault");
+        println!("{hours} h: {renewed}, followed after {:?}", ended.elapsed());
+        // Its last renewal was a second before.
+        assert!(ended.elapsed() > SEC && ended.elapsed() < 5 * SEC, "{:?}", ended.elapsed());
+        assert!(next.token().grant_number() > grant.token);
+        next.release().await.expect("it is held");
+    }
+}
