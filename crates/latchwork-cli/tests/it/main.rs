@@ -20,6 +20,7 @@ mod hold_keeper;
 mod hold_shells;
 mod kill;
 mod kinds;
+mod kubernetes;
 mod loss;
 mod nested;
 mod once;
