@@ -170,7 +170,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(64);
         let mut outlet = Outlet::new(near);
         let bare = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-        let read = tokio::spawn(async move {
+        let read = crate::time::spawn(async move {
             let mut text = String::new();
             tokio::io::AsyncReadExt::read_to_string(&mut far, &mut text).await.unwrap();
             text
