@@ -199,7 +199,11 @@ impl Service {
         let manager = wish.manager(&self.locks, &holder);
         let queued = (!wish.wait.is_zero()).then(|| {
             let locks = wish.names().into_iter().map(|name| (name, wish.mode_of(name)));
-            self.queue.enter(locks, &holder, self.clock.now())
+            let candidate = match &wish.what {
+                What::Leadership { candidate, .. } => candidate.as_deref(),
+                What::Locks(_) | What::Task { .. } => None,
+            };
+            self.queue.enter(locks, &holder, candidate, self.clock.now())
         });
         let acquired = tokio::select! {
             acquired = self.held(wish, &manager) => acquired,

@@ -22,6 +22,8 @@ struct State {
 struct Entry {
     number: u64,
     holder: Arc<str>,
+    /// What it calls itself in an election, which the store may not tell of a waiter.
+    candidate: Option<Arc<str>>,
     mode: &'static str,
     since: Moment,
 }
@@ -44,6 +46,7 @@ impl Queue {
         &self,
         locks: impl Iterator<Item = (&'a str, &'static str)>,
         holder: &Arc<str>,
+        candidate: Option<&str>,
         now: Moment,
     ) -> Queued {
         let mut state = self.lock();
@@ -51,7 +54,8 @@ impl Queue {
         let number = state.last;
         let mut names = Vec::new();
         for (name, mode) in locks {
-            let entry = Entry { number, holder: holder.clone(), mode, since: now };
+            let (holder, candidate) = (holder.clone(), candidate.map(Arc::from));
+            let entry = Entry { number, holder, candidate, mode, since: now };
             state.waiting.entry(name.to_owned()).or_default().push(entry);
             names.push(name.to_owned());
         }
@@ -63,17 +67,21 @@ impl Queue {
     pub(crate) fn complete(&self, lock: &mut LockView, now: Moment) {
         let state = self.lock();
         let Some(waiting) = state.waiting.get(&lock.name) else { return };
-        let mut known: Vec<(String, &str)> =
-            lock.waiters.iter().map(|it| (it.holder.clone(), it.mode)).collect();
+        let mut known: Vec<usize> = (0..lock.waiters.len()).collect();
         for entry in waiting {
-            let same = |it: &(String, &str)| *it.0 == *entry.holder && it.1 == entry.mode;
+            let same = |at: &usize| {
+                let party = &lock.waiters[*at];
+                *party.holder == *entry.holder && party.mode == entry.mode
+            };
+            let candidate = entry.candidate.as_deref().map(str::to_owned);
             if let Some(at) = known.iter().position(same) {
-                known.swap_remove(at);
+                let party = &mut lock.waiters[known.remove(at)];
+                party.candidate = party.candidate.take().or(candidate);
                 continue;
             }
             lock.waiters.push(PartyView {
                 holder: entry.holder.to_string(),
-                candidate: None,
+                candidate,
                 mode: entry.mode,
                 permits: None,
                 token: None,
@@ -108,8 +116,8 @@ mod tests {
     fn each_waiter_is_shown_once() {
         let (queue, now) = (Queue::default(), Moment::from_nanos(0));
         let locks = || [("a", "exclusive")].into_iter();
-        let _one = queue.enter(locks(), &"one".into(), now);
-        let two = queue.enter(locks(), &"two".into(), now);
+        let _one = queue.enter(locks(), &"one".into(), Some("10.0.0.1"), now);
+        let two = queue.enter(locks(), &"two".into(), None, now);
         let seen = Snapshot::free(Key::new("a").unwrap())
             .with(|it| it.waiters = vec![Party::new(Mode::Exclusive, "one")]);
         let shown = |queue: &Queue| -> Vec<String> {
@@ -118,6 +126,9 @@ mod tests {
             lock.waiters.into_iter().map(|it| it.holder).collect()
         };
         assert_eq!(shown(&queue), ["one", "two"]);
+        let mut lock = LockView::new("a", &seen);
+        queue.complete(&mut lock, now);
+        assert_eq!(lock.waiters[0].candidate.as_deref(), Some("10.0.0.1"));
         drop(two);
         assert_eq!(shown(&queue), ["one"]);
     }

@@ -120,12 +120,12 @@ fn ten_thousand_locks_scroll_smoothly_on_the_page() {
 #[test]
 fn hostile_texts_stay_text_on_the_page() {
     let (service, browser) = shown(&[]);
-    let holder = "\\u001b[31m<img src=x onerror=alert(1)>\\u202e\\u2066gnp\\u200b</script><script>alert(2)</script>";
+    let holder = "\\u001b[31m<img src=x onerror=alert(1)>\\u202e\\u2066gnp\\u200b\\u3164\\u00a0</script><script>alert(2)</script>";
     let name = "%3Cb%3Ebad%3C%2Fb%3E%E2%80%AEeman%22%3E%3Cscript%3Ealert(3)%3C%2Fscript%3E";
     service.hold(name, &format!(r#"{{"ttl_ms": 60000, "holder": "{holder}"}}"#));
     let _waiter =
         service.wait_for(name, &[], &format!(r#"{{"wait_ms": 30000, "holder": "{holder}"}}"#));
-    let shown = r"\u{1b}[31m<img src=x onerror=alert(1)>\u{202e}\u{2066}gnp\u{200b}</script><script>alert(2)</script>";
+    let shown = r"\u{1b}[31m<img src=x onerror=alert(1)>\u{202e}\u{2066}gnp\u{200b}\u{3164}\u{a0}</script><script>alert(2)</script>";
     browser
         .sees(&format!("document.querySelector('.row.body .holder')?.textContent === {shown:?}"));
     browser.click(".row.body");
@@ -143,7 +143,7 @@ fn hostile_texts_stay_text_on_the_page() {
         ));
         let made = "document.querySelectorAll('img, b, iframe, script:not([src])').length";
         assert_eq!(browser.run(&format!("return {made}")), 0, "{view}");
-        let hidden = r"/[\u001b\u202e\u2066\u200b]/.test(document.documentElement.textContent + document.title)";
+        let hidden = r"/[\u001b\u202e\u2066\u200b\u3164]/.test(document.documentElement.textContent + document.title)";
         assert_eq!(browser.run(&format!("return {hidden}")), false, "{view}");
     }
     // No alert was opened, or the driver would have refused the scripts; and nothing was tried that the policy forbids.
@@ -199,6 +199,15 @@ fn the_page_shows_elections_and_the_doctors_findings() {
     browser.keys("2");
     browser.sees("document.querySelector('#elections .leader bdi')?.textContent === '10.0.0.7:80'");
     browser.sees("document.querySelector('#elections h2').textContent === 'scheduler'");
+    let body = r#"{"ttl_ms": 9000, "wait_ms": 60000, "candidate": "10.0.0.8:80", "holder": "b"}"#;
+    let _other = service.address.send("POST /v1/elections/scheduler/campaign", &[], body);
+    browser.sees("document.querySelector('#elections .queue bdi')?.textContent === '10.0.0.8:80'");
+    // Times go on, and a link keeps its focus while they do.
+    browser.run("document.querySelector('#elections a').focus()");
+    let time = browser.run("return document.querySelector('#elections .leader span').textContent");
+    browser
+        .sees(&format!("document.querySelector('#elections .leader span').textContent !== {time}"));
+    assert_eq!(browser.run("return document.activeElement.textContent"), "scheduler");
     browser.keys("4");
     browser.sees("document.querySelectorAll('#doctor .findings li').length > 0");
     browser.sees("document.querySelector('#doctor .verdict').classList.contains('fit')");
@@ -254,6 +263,9 @@ fn the_page_fits_a_phone() {
     // The lock takes the whole screen, and Back leads to the list.
     browser.sees("document.querySelector('#detail').getBoundingClientRect().width === 360");
     assert_eq!(browser.run(is_wider), false);
+    let inside =
+        "const one = document.querySelector('#detail'); return one.scrollWidth > one.clientWidth";
+    assert_eq!(browser.run(inside), false, "the lock scrolls sideways");
     browser.run("history.back()");
     browser.sees("document.querySelector('#detail').hidden");
     for view in ["elections", "activity", "doctor"] {
