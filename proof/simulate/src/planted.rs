@@ -22,7 +22,7 @@ macro_rules! planted {
 }
 
 planted! {
-    /// A release frees whoever holds the key.
+    /// A release ends the claim of any holder of the key.
     ReleaseFreesAnybody = "release-frees-anybody",
     /// A renewal is answered and not written.
     RenewalsAreNotWritten = "renewals-are-not-written",
@@ -52,7 +52,7 @@ planted! {
     KeysCollide = "keys-collide",
     /// A try may be answered with the grant of an earlier one.
     OldAnswers = "old-answers",
-    /// The boot clock of a machine stands still while its processes are stopped, and nothing shows it.
+    /// The boot clock of a machine does not run while its processes are stopped, and nothing shows it.
     TheClockSleeps = "the-clock-sleeps",
     /// The clocks of the machines are slow by a twentieth.
     ClocksAreSlow = "clocks-are-slow",
