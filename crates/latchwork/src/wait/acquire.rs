@@ -357,7 +357,7 @@ impl<'a> Pending<'a> {
         let clock = engine.io.clock().as_ref();
         let now = clock.now();
         let rules = &self.request.plan.rules;
-        // While the machine is paused, a grant gets old though the boot clock stands still.
+        // While the machine is paused, a grant gets old though the boot clock does not run.
         let surely_until = valid_until.minus(sent.paused(clock, now));
         if !validity::is_worth_taking(surely_until, now, grant.ttl) {
             self.burn();
