@@ -66,9 +66,9 @@ fn uuid(digits: &str) -> String {
     parts.join("-")
 }
 
-/// H171: a user of the database who may only connect takes the advisory locks of the table, and listens to everything.
+/// H178: a user of the database who may only connect takes the advisory locks of the table, and listens to everything.
 #[test]
-fn h171_a_user_who_only_connects_can_delay_and_no_more() {
+fn h178_a_user_who_only_connects_can_delay_and_no_more() {
     let server = server();
     run(async {
         let mallory = mallory(&server).await;
@@ -112,9 +112,9 @@ fn h171_a_user_who_only_connects_can_delay_and_no_more() {
     });
 }
 
-/// H172: the owner of the tables adds columns while locks are held and waited for.
+/// H179: the owner of the tables adds columns while locks are held and waited for.
 #[test]
-fn h172_columns_that_the_owner_adds_cost_no_lock() {
+fn h179_columns_that_the_owner_adds_cost_no_lock() {
     let server = server();
     run(async {
         let (one, two) = (bare(&server.url()).await, bare(&server.url()).await);
@@ -172,9 +172,9 @@ const SETTINGS: [&str; 24] = [
     "enable_indexscan = off",
 ];
 
-/// H173: settings of the role or the database that change how statements are read, run or answered.
+/// H180: settings of the role or the database that change how statements are read, run or answered.
 #[test]
-fn h173_settings_of_a_role_do_no_harm() {
+fn h180_settings_of_a_role_do_no_harm() {
     let server = server();
     for statement in [
         "CREATE ROLE app LOGIN SUPERUSER",
@@ -216,9 +216,9 @@ fn h173_settings_of_a_role_do_no_harm() {
     });
 }
 
-/// H173: a setting hides the warning that no standby has confirmed a commit. A session of a pooler has it as it is.
+/// H180: a setting hides the warning that no standby has confirmed a commit. A session of a pooler has it as it is.
 #[test]
-fn h173_hidden_warnings_are_refused_behind_a_pooler() {
+fn h180_hidden_warnings_are_refused_behind_a_pooler() {
     let server = server();
     server.psql("ALTER ROLE postgres SET client_min_messages = error").unwrap();
     let bouncer = PgBouncer::start(server.port(), 2).unwrap();
@@ -245,9 +245,9 @@ fn a_role_that_is_read_only_is_a_clear_error() {
     });
 }
 
-/// H174: something between drops the connection on which a process listens, and says nothing.
+/// H181: something between drops the connection on which a process listens, and says nothing.
 #[test]
-fn h174_a_silently_dropped_listening_connection_is_replaced() {
+fn h181_a_silently_dropped_listening_connection_is_replaced() {
     let server = server();
     let proxy = Proxy::plain(server.port()).unwrap();
     run(async {
