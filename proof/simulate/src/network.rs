@@ -165,6 +165,7 @@ impl fmt::Debug for Link {
     }
 }
 
+// Not enrolled: it delays and loses the requests to a store that is.
 impl Backend for Link {
     fn capabilities(&self) -> Capabilities {
         self.server.capabilities()
