@@ -5,7 +5,7 @@
 //! real record, in virtual time, and a judge watches the rules ([`Rule`]). The same plan takes the
 //! same course each time.
 //!
-//! [`shrink`] makes a plan that breaks a rule small, and [`story`] tells its run. [`Planted`] are
+//! [`shrink`] makes a plan that breaks a rule small, and [`story()`] tells its run. [`Planted`] are
 //! bugs that the simulation has to find, so that it is known to look.
 
 #![allow(clippy::disallowed_methods, reason = "wraps the paused time of tokio")]
