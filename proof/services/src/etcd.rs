@@ -286,6 +286,18 @@ impl EtcdServer {
         Ok(())
     }
 
+    /// As [`Self::relaunch`], without its data, as a member that its cluster has just added.
+    pub(crate) fn relaunch_empty(&mut self) -> Result<()> {
+        self.kill();
+        std::fs::remove_dir_all(self.folder.path().join("data"))?;
+        let joins = "--initial-cluster-state=existing";
+        if !self.args.iter().any(|arg| arg == joins) {
+            // Read only while there is no data.
+            self.args.push(joins.into());
+        }
+        self.relaunch()
+    }
+
     /// Copies what the server has, to be restored later.
     ///
     /// # Errors

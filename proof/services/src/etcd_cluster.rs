@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::etcd::{EtcdOptions, EtcdPorts, EtcdServer};
+use crate::etcd::{EtcdOptions, EtcdPorts, EtcdServer, etcdctl};
 use crate::port::despite_collisions;
 use crate::proxy::Proxy;
 use crate::wait::{LIMIT, until};
-use crate::{Direction, Result};
+use crate::{Direction, Error, Result};
 
 /// Several members of one cluster. Dropping the value kills all of them.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct EtcdCluster {
     members: Vec<EtcdServer>,
     /// In front of each member, for the other ones, if there are any.
     ways: Vec<Proxy>,
+    /// Where the other ones reach each member.
+    peers: Vec<String>,
 }
 
 impl EtcdCluster {
@@ -51,14 +53,13 @@ impl EtcdCluster {
             }
             let list = peers.iter().enumerate().map(|(n, peer)| format!("m{n}={peer}"));
             let all = list.collect::<Vec<_>>().join(",");
-            let mut cluster = Self { members: Vec::new(), ways };
+            let mut cluster = Self { members: Vec::new(), ways, peers };
             for (n, ports) in ports.into_iter().enumerate() {
-                let member = EtcdServer::launch(options, &format!("m{n}"), &peers[n], &all, ports)?;
+                let name = format!("m{n}");
+                let member = EtcdServer::launch(options, &name, &cluster.peers[n], &all, ports)?;
                 cluster.members.push(member);
             }
-            for member in &mut cluster.members {
-                member.await_ready()?;
-            }
+            cluster.await_healthy()?;
             cluster.members[0].make_root(options)?;
             Ok(cluster)
         })
@@ -103,6 +104,35 @@ impl EtcdCluster {
         &mut self.members[member]
     }
 
+    /// Waits until every member answers and knows a leader.
+    ///
+    /// # Errors
+    ///
+    /// If one has ended, or does not come to that.
+    pub fn await_healthy(&mut self) -> Result<()> {
+        self.members.iter_mut().try_for_each(EtcdServer::await_ready)
+    }
+
+    /// Replaces a member whose disk is lost: the others remove it and add it again, and it starts
+    /// with nothing. Does not wait until it has what they have.
+    ///
+    /// # Errors
+    ///
+    /// If the others have no majority for that.
+    pub fn replace(&mut self, member: usize) -> Result<()> {
+        self.members[member].kill();
+        let port = self.members[(member + 1) % self.members.len()].port();
+        let peer = self.peers[member].clone();
+        let list = etcdctl(port, &["member", "list"])?;
+        let is_it = |line: &&str| line.split(", ").any(|field| field == peer);
+        let id = list.lines().find(is_it).and_then(|line| line.split(',').next());
+        let id = id.ok_or_else(|| Error::new(format!("no member at {peer}:\n{list}")))?;
+        change_members(port, &["remove", id], "not found")?;
+        let (name, peer) = (format!("m{member}"), format!("--peer-urls={peer}"));
+        change_members(port, &["add", &name, &peer], "already exists")?;
+        self.members[member].relaunch_empty()
+    }
+
     /// The address for Latchwork: all members.
     pub fn url(&self) -> String {
         let hosts = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port()));
@@ -120,4 +150,14 @@ impl EtcdCluster {
             leads.ok_or("none says that it leads")
         })
     }
+}
+
+/// Changes the members, again and again: they refuse it until they have seen each other for a while.
+/// A change whose answer was lost is `done`, as the next answer says.
+fn change_members(port: u16, words: &[&str], done: &str) -> Result<()> {
+    let words = [&["--command-timeout=5s", "member"], words].concat();
+    until(LIMIT, "a change of the members", || match etcdctl(port, &words) {
+        Err(error) if !error.to_string().contains(done) => Err(error),
+        _ => Ok(()),
+    })
 }

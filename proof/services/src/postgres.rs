@@ -10,6 +10,7 @@ use rustix::process::{Signal, geteuid};
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
 use crate::process::{Process, is_a_process, log_tail};
+use crate::program;
 use crate::tls;
 use crate::wait::{LIMIT, until};
 use crate::{Certificates, Error, Result, ServerClock};
@@ -237,6 +238,15 @@ impl PostgresServer {
     /// The port for clients.
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// The ids of all its processes, the parent first.
+    pub fn processes(&self) -> Vec<i32> {
+        let parent = self.pid().to_string();
+        let is_child = |pid: &i32| program::stat(*pid).is_some_and(|stat| stat[1] == parent);
+        let mut all = vec![self.pid() as i32];
+        all.extend(program::processes().into_iter().filter(is_child));
+        all
     }
 
     /// What clients connect with, in the words of libpq.

@@ -345,6 +345,17 @@ impl ZooKeeperServer {
         self.process = spawn(self.folder.path(), &self.flags)?;
         Ok(())
     }
+
+    /// As [`Self::relaunch`], without its data: a member gets that of the others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::relaunch`].
+    pub fn relaunch_empty(&mut self) -> Result<()> {
+        self.kill();
+        fs::remove_dir_all(self.folder.path().join("data").join("version-2"))?;
+        self.relaunch()
+    }
 }
 
 fn spawn(folder: &Path, flags: &[String]) -> Result<Process> {
@@ -407,9 +418,7 @@ impl ZooKeeperEnsemble {
                 started.push(ZooKeeperServer::launch(options, ports, id, config)?);
             }
             let mut ensemble = Self { members: started, links };
-            for member in &mut ensemble.members {
-                member.await_ready()?;
-            }
+            ensemble.await_serving()?;
             Ok(ensemble)
         })
     }
@@ -422,6 +431,15 @@ impl ZooKeeperEnsemble {
     /// A member, to kill, stop or restart it.
     pub fn member_mut(&mut self, member: usize) -> &mut ZooKeeperServer {
         &mut self.members[member]
+    }
+
+    /// Waits until every member serves.
+    ///
+    /// # Errors
+    ///
+    /// If one has ended, or does not come to that.
+    pub fn await_serving(&mut self) -> Result<()> {
+        self.members.iter_mut().try_for_each(ZooKeeperServer::await_ready)
     }
 
     /// The proxy by which the member `from` reaches `to` when that one leads.

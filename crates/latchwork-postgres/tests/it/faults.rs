@@ -196,7 +196,7 @@ fn h141_a_stopped_server_costs_the_lock_by_the_holders_clock() {
     run(async {
         let bare = bare(&server.url()).await;
         let guard = bare.locks().mutex("k").ttl(3 * SEC).acquire().await.unwrap();
-        let all = all_of(&server);
+        let all = server.processes();
         signal(&all, rustix::process::Signal::STOP);
         let start = Instant::now();
         let lost = tokio::time::timeout(10 * SEC, guard.lost()).await;
@@ -225,16 +225,6 @@ fn h141_stopped_server_processes_cost_no_hold() {
         assert!(lost.is_err(), "it is renewed on another connection");
         guard.release().await.unwrap();
     });
-}
-
-/// The server's process and its children, the parent first.
-fn all_of(server: &PostgresServer) -> Vec<i32> {
-    let parent = server.pid().to_string();
-    let is_child =
-        |pid: &i32| latchwork_services::program::stat(*pid).is_some_and(|stat| stat[1] == parent);
-    let mut all = vec![server.pid() as i32];
-    all.extend(latchwork_services::program::processes().into_iter().filter(is_child));
-    all
 }
 
 fn signal(pids: &[i32], signal: rustix::process::Signal) {
