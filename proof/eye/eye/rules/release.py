@@ -15,7 +15,7 @@ def release(book, story, bounds):
         said = answer.values["answer"]
         evicted = evictions.find(hold)
         if said == "yes":
-            if hold.releasing.time >= hold.valid_until:
+            if hold.releasing.time >= hold.valid_until and not _in_doubt(hold):
                 book.find(answer, f"{hold} was released after its validity, and the answer was yes", hold)
             elif evicted and evicted.time < hold.releasing.time and not _handed_on(hold, grants):
                 book.find(answer, f"{hold} was ended by force, and its release answered yes", hold)
@@ -26,6 +26,12 @@ def release(book, story, bounds):
                 book.find(answer, f"{hold} was valid, and its release answered that it was not held", hold)
         elif not story.faults and answer.time - hold.releasing.time < bounds.op_timeout:
             book.find(answer, f"the release of {hold} failed, and the store had no fault", hold)
+
+
+def _in_doubt(hold):
+    """A hold in doubt is not lost until the store says so (time.md, "Held, suspect, lost"), and the store said that it had it."""
+    asked = [event.name for event in hold.lines if event.name in ("held", "suspect")]
+    return asked[-1:] == ["suspect"]
 
 
 def _handed_on(hold, grants):
