@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::store::clock::boot_time;
+use latchwork_services::ring_for_step;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::event::What;
+use crate::foreign::Foreign;
 use crate::log::Log;
 use crate::pause::pause;
-use crate::worker::Orders;
+use crate::worker::{Orders, Pauses};
 
 /// The workers of a run. Dropping it kills those that are left.
 pub(crate) struct Crew {
@@ -21,6 +23,7 @@ pub(crate) struct Crew {
     folder: PathBuf,
     orders: Orders,
     sides: Vec<String>,
+    foreign: Option<Foreign>,
     log: Arc<Log>,
     members: Vec<Member>,
 }
@@ -28,6 +31,7 @@ pub(crate) struct Crew {
 struct Member {
     life: u32,
     name: Arc<str>,
+    is_foreign: bool,
     child: Child,
 }
 
@@ -41,26 +45,30 @@ impl Drop for Member {
 
 impl Crew {
     /// Starts `count` workers, each by the orders but for its own name, log and seed, and its side
-    /// of the network, where there are several.
+    /// of the network, where there are several; and one client of another kind, if there is one.
     pub(crate) fn start(
         program: &Path,
         folder: &Path,
         orders: Orders,
         sides: Vec<String>,
+        foreign: Option<Foreign>,
         log: Arc<Log>,
         count: u32,
     ) -> io::Result<Self> {
         let (program, folder) = (program.to_owned(), folder.to_owned());
-        let mut crew = Self { program, folder, orders, sides, log, members: Vec::new() };
-        for index in 0..count {
-            let member = crew.hire(index as usize, 0)?;
+        let all = count as usize + usize::from(foreign.is_some());
+        let mut crew = Self { program, folder, orders, sides, foreign, log, members: Vec::new() };
+        for index in 0..all {
+            let member = crew.hire(index, 0, index == count as usize)?;
             crew.members.push(member);
         }
         Ok(crew)
     }
 
-    fn hire(&self, index: usize, life: u32) -> io::Result<Member> {
-        let name = format!("w{index}.{life}");
+    fn hire(&self, index: usize, life: u32, is_foreign: bool) -> io::Result<Member> {
+        let foreign = self.foreign.as_ref().filter(|_| is_foreign);
+        let kind = foreign.map_or("w", |foreign| foreign.name);
+        let name = format!("{kind}{index}.{life}");
         let seed = (index as u64) << 32 | u64::from(life);
         let orders = Orders {
             store: self.store_of(index),
@@ -70,14 +78,20 @@ impl Crew {
             ..self.orders.clone()
         };
         let said = File::create(self.folder.join(format!("{name}.said")))?;
-        let child = Command::new(&self.program)
-            .arg("worker")
+        let mut command = match foreign {
+            Some(foreign) => foreign.command(),
+            None => Command::new(&self.program),
+        };
+        if foreign.is_none() {
+            command.arg("worker");
+        }
+        let child = command
             .args(orders.to_flags())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(said)
             .spawn()?;
-        Ok(Member { life, name: name.into(), child })
+        Ok(Member { life, name: name.into(), is_foreign, child })
     }
 
     /// The address of the store, for this worker: they may stand on different sides of a partition.
@@ -108,20 +122,31 @@ impl Crew {
             return Err(self.trouble(index, &format!("ended by itself: {status}")));
         }
         pause(rest);
-        let life = self.members[index].life + 1;
-        self.members[index] = self.hire(index, life)?;
+        let Member { life, is_foreign, .. } = self.members[index];
+        self.members[index] = self.hire(index, life + 1, is_foreign)?;
         Ok(())
     }
 
-    /// Stops some workers for a while, all at once.
+    /// Stops some workers for a while, all at once. If their clocks stand still, it is as if their
+    /// machines were paused: those go on with a wall clock that was set.
     pub(crate) fn stop(&mut self, places: &[usize], length: Duration) -> io::Result<()> {
         for member in places.iter().map(|place| &self.members[*place]) {
             self.log.note(None, What::Stopped { whom: member.name.clone() });
             kill_process(Pid::from_child(&member.child), Signal::STOP)?;
         }
+        let since = boot_time();
         pause(length);
         for member in places.iter().map(|place| &self.members[*place]) {
+            let is_machine = self.orders.frozen_clock && !member.is_foreign;
+            let is_machine = is_machine && self.orders.service.is_none();
+            if is_machine {
+                let log = self.folder.join(format!("{}.log", member.name));
+                Pauses::open(&log)?.add(boot_time().since(since))?;
+            }
             kill_process(Pid::from_child(&member.child), Signal::CONT)?;
+            if is_machine {
+                ring_for_step(member.child.id()).map_err(io::Error::other)?;
+            }
             self.log.note(None, What::Continued { whom: member.name.clone() });
         }
         Ok(())

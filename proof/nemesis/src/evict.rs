@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use latchwork::LockManager;
 use latchwork::store::clock::boot_time;
+use latchwork::{ErrorKind, LockManager};
 
 use crate::event::What;
 use crate::log::Log;
 use crate::luck::Luck;
 
-/// Evicts the holders of one key, if any is held, and notes down which claims they had.
+/// Evicts the holders of one key, if any is held, and notes down which claims they had. A store that
+/// does not answer keeps its holders, and so do clients of another kind.
 ///
 /// # Errors
 ///
@@ -20,13 +21,20 @@ pub(crate) async fn evict(
     log: &Log,
     luck: &mut Luck,
 ) -> Result<(), latchwork::Error> {
-    let held: Vec<_> =
-        locks.list("").await?.into_iter().filter(|seen| !seen.holders.is_empty()).collect();
+    use ErrorKind::{TimedOut, Unreachable, Unsupported};
+    let held = match locks.list("").await {
+        Err(error) if error.kind() == Unreachable => return Ok(()),
+        held => held?,
+    };
+    let held: Vec<_> = held.into_iter().filter(|seen| !seen.holders.is_empty()).collect();
     let Some(seen) = held.get(luck.below(held.len())) else { return Ok(()) };
     let name = seen.key.as_str();
     let name = name.strip_prefix(prefix).unwrap_or(name);
     let asked = boot_time();
-    let released = locks.force_release(name).await?;
+    let released = match locks.force_release(name).await {
+        Err(error) if matches!(error.kind(), Unreachable | TimedOut | Unsupported) => return Ok(()),
+        released => released?,
+    };
     let key: Arc<str> = name.into();
     for grant in released.evicted.iter().filter_map(|party| party.token) {
         log.note(None, What::Evicted { key: key.clone(), grant, asked });

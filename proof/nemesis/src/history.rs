@@ -72,6 +72,8 @@ pub struct Hold {
     pub counted: Vec<(Moment, Moment)>,
     /// When `ensure_held` was asked and said yes, and what the holder counted on right after.
     pub held: Vec<(Moment, Moment)>,
+    /// When the holder was told last that the hold is in doubt.
+    pub suspect: Option<Moment>,
     /// When the holder was told of a loss, since when it is lost, and why.
     pub lost: Option<(Moment, Moment, Arc<str>)>,
     /// Before it was given up, and how.
@@ -254,6 +256,7 @@ impl History {
                             valid_until: *valid_until,
                             counted: vec![(at, *valid_until)],
                             held: Vec::new(),
+                            suspect: None,
                             lost: None,
                             releasing: None,
                             released: None,
@@ -262,6 +265,7 @@ impl History {
                 }
                 What::Held { attempt, .. }
                 | What::Renewed { attempt, .. }
+                | What::Suspect { attempt }
                 | What::Lost { attempt, .. }
                 | What::Releasing { attempt, .. }
                 | What::Released { attempt, .. } => {
@@ -350,6 +354,12 @@ impl History {
 }
 
 impl Hold {
+    /// Whether it was in doubt when the holder asked last.
+    pub fn is_suspect(&self) -> bool {
+        let held = self.held.last().map(|(at, _)| *at);
+        self.suspect.is_some_and(|at| held.is_none_or(|held| held < at))
+    }
+
     fn go_on(&mut self, at: Moment, what: &What) {
         match what {
             What::Held { valid_until, .. } => {
@@ -360,6 +370,7 @@ impl Hold {
                 self.counted.push((at, *valid_until));
                 self.valid_until = self.valid_until.max(*valid_until);
             }
+            What::Suspect { .. } => self.suspect = Some(at),
             What::Lost { since, reason, .. } => self.lost = Some((at, *since, reason.clone())),
             What::Releasing { how, .. } => self.releasing = Some((at, *how)),
             What::Released { answer, .. } => self.released = Some((at, *answer)),

@@ -12,10 +12,10 @@
 //!
 //! - The **workers** ([`worker`]) are processes of several tasks each. A task tries, waits, holds,
 //!   asks `ensure_held`, writes to the resource, and releases, drops or loses its guard. Some
-//!   tries are single ones, some are cancelled in the middle. Of every ten tasks three take hot keys
+//!   tries are single ones, some are cancelled in the middle. Of every twelve tasks three take hot keys
 //!   (holds of a few milliseconds: handover), two take long holds (up to two ttls, some with a
 //!   `max_hold` that they exceed), and one each is fair, reads or writes, takes permits, takes two
-//!   keys at once, and enters its key twice.
+//!   keys at once, enters its key twice, leads for a term, and runs once in a period.
 //! - The **resource** ([`resource`]) is the outside judge: it keeps a fence for each key and its
 //!   own order, and knows nothing of Latchwork.
 //! - The **run** ([`run`]) starts the workers, plays the faults by a [`schedule`], sends everybody
@@ -47,7 +47,9 @@
 //! An address, and the [`checks::Bounds`] of the store where they differ from the usual. For
 //! faults of servers and networks: a [`faults::Nemesis`] for each (`strike`, `heal`, and a name).
 //! For what `inspect` cannot see: a [`faults::Lister`]. For what a store cannot promise under some
-//! fault: [`checks::Allowed`] exceptions, which are counted in the report.
+//! fault: [`checks::Allowed`] exceptions, which are counted in the report. A [`stores::Store`] is all
+//! of that for one kind of servers. Several faults of a store can happen in one window, drawn by the
+//! seed. A client of another kind ([`foreign`]) may take part.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -104,16 +106,19 @@ mod evict;
 pub mod faults;
 mod fields;
 pub mod flags;
+pub mod foreign;
 pub mod history;
 mod log;
 pub mod luck;
 mod pause;
 pub mod redis;
+mod repeated;
 pub mod resource;
 pub mod run;
 pub mod schedule;
 pub mod service;
 pub mod slow;
+pub mod stores;
 #[cfg(test)]
 mod story;
 mod survey;

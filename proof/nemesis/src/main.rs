@@ -11,36 +11,46 @@ use std::time::Duration;
 use latchwork::store::random_u128;
 use latchwork_nemesis::checks::{ALL, Bounds};
 use latchwork_nemesis::flags::Flags;
-use latchwork_nemesis::redis::Servers;
+use latchwork_nemesis::foreign::Foreign;
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::service::{self, Fault};
+use latchwork_nemesis::stores::{self, KINDS, Store};
 use latchwork_nemesis::worker::{Orders, work};
 
 const HELP: &str = "\
 latchwork-nemesis run --store URL [options]
+latchwork-nemesis run --store etcd|zookeeper|postgres|pgbouncer [options]
 latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
 latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--processes 3] [--slow 0ms] [--told 50ms]
 
   --store URL       file:///DIR, a server's URL, or mem: (with --processes 1)
-  --redis KIND      starts Redis servers for the run, and breaks them
+  --store NAME      starts the servers of such a store for the run, and breaks them
+  --redis KIND      the same with Redis servers
   --options TEXT    options of their address: guard=true&max_ttl=2s, min_replicas=2
   --for 60s         length of the run
-  --faults LIST     kill,stop,evict; none if not given. With --redis single also cuts,lost-answers,
+  --faults LIST     kill,stop,evict; none if not given; all for everything that the store can have.
+                    With etcd and zookeeper also cuts,lost-answers,late,partition,strand,member-kill,
+                    leader-kill,all-kill,member-stop,leader-stop,silence,slow-members,member-wipe,
+                    delete; postgres and pgbouncer: cuts,lost-answers,late,partition,strand,crash,
+                    restart,freeze,terminate,truncate,delete, and failover,split or bouncer-kill.
+                    With --redis single cuts,lost-answers,
                     late-answers,lost-messages,flush-scripts,freeze,restart,lose-data,old-data,
                     flush-all; sentinel: failover,hang,split; cluster: node-loss,node-hang,split;
                     redlock: cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data
   --fault 5s        length of a fault window
   --calm 5s         length of the calm before each
+  --together 1      how many faults at most happen in one window, drawn by the seed
   --ttl 2s          ttl of all locks
   --longest 2       the longest hold, in ttls
   --processes 3     worker processes
-  --tasks 10        tasks in each; of every ten, three are on the hot keys
+  --tasks 10        tasks in each; of every twelve, three are on the hot keys
   --keys 1          keys of each kind: hot, long, fair, read and write, permits, several, entered
   --service LIST    the workers speak HTTP to a service, which is broken so: service-kill,service-stop,
                     service-restart,service-cut,service-lost-answers; calm for none of these
   --frozen-clock true
-                    the clocks of clients of the service stand still while they are stopped
+                    the clocks of workers stand still while they are stopped
+  --foreign kazoo   one process more: kazoo's Lock in the queues of ZooKeeper
   --slow 0ms        holds back answers of a file store for up to this long
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given
@@ -102,18 +112,20 @@ fn judge(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
 
 fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let options = flags.text("options");
-    let servers = match flags.text("redis") {
-        Some(kind) => {
-            let kind = kind.parse().map_err(|e| format!("--redis: {e}"))?;
-            Some(Servers::start(kind, options.as_deref().unwrap_or_default())?)
-        }
-        None if options.is_some() => return Err("--options is for --redis".into()),
-        None => None,
+    let kind = match flags.text("redis") {
+        Some(kind) => Some(kind),
+        None => flags.text("store"),
     };
-    let store = match &servers {
-        Some(servers) => servers.url(),
-        None => flags.needed("store")?,
+    let kind = kind.ok_or("--store is missing")?;
+    let is_url = kind.contains(':');
+    if is_url && options.is_some() {
+        return Err(format!("--options is for --redis and --store {}", KINDS.join("|")).into());
+    }
+    let servers: Option<Box<dyn Store>> = match is_url {
+        true => None,
+        false => Some(stores::start(&kind, options.as_deref().unwrap_or_default())?),
     };
+    let store = servers.as_ref().map_or(kind, |servers| servers.url());
     let seed = flags.parsed("seed", random_u128() as u64)?;
     let folder = flags.text("folder").map_or_else(
         || std::env::temp_dir().join(format!("latchwork-nemesis-{}", std::process::id())),
@@ -131,14 +143,22 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     plan.longest = flags.parsed("longest", plan.longest)?;
     plan.frozen_clock = flags.parsed("frozen-clock", false)?;
     plan.slow = flags.duration("slow", plan.slow)?;
+    if let Some(name) = flags.text("foreign") {
+        let foreign = Foreign::named(&name).ok_or_else(|| format!("--foreign: {name:?}; kazoo"))?;
+        plan.foreign = Some(foreign);
+    }
     let usual = Schedule::default();
     plan.schedule = Schedule {
         length: flags.duration("for", usual.length)?,
         fault: flags.duration("fault", usual.fault)?,
         calm: flags.duration("calm", usual.calm)?,
+        together: flags.parsed("together", usual.together)?,
     };
     let faults = flags.text("faults").unwrap_or_default();
-    let faults: Vec<&str> = faults.split(',').filter(|name| !name.is_empty()).collect();
+    let faults: Vec<&str> = match &servers {
+        Some(servers) if faults == "all" => stores::draw(servers.as_ref(), seed, usize::MAX),
+        _ => faults.split(',').filter(|name| !name.is_empty()).collect(),
+    };
     let ttl = flags.duration("ttl", plan.ttl)?;
     let service = flags.text("service");
     flags.done()?;

@@ -14,7 +14,7 @@ type Action = Arc<dyn Fn(&mut Luck) -> io::Result<()> + Send + Sync>;
 
 /// Makes a fault that mends itself, pauses, and makes it again, in a thread of its own. `heal`
 /// waits until the one under way is mended.
-pub(super) struct Repeated {
+pub(crate) struct Repeated {
     name: &'static str,
     pause: Range<Duration>,
     action: Action,
@@ -22,7 +22,7 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    pub(super) fn boxed(
+    pub(crate) fn boxed(
         name: &'static str,
         pause: Range<Duration>,
         action: impl Fn(&mut Luck) -> io::Result<()> + Send + Sync + 'static,
@@ -59,4 +59,9 @@ impl Nemesis for Repeated {
         let _ = stop.send(());
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the fault's thread panicked")))
     }
+}
+
+/// A range of lengths in milliseconds.
+pub(crate) fn millis(from: u64, to: u64) -> Range<Duration> {
+    Duration::from_millis(from)..Duration::from_millis(to)
 }

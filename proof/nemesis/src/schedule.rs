@@ -28,12 +28,14 @@ pub struct Schedule {
     pub fault: Duration,
     /// The calm before each, and at the end.
     pub calm: Duration,
+    /// How many faults at most happen in one window. Of those of workers, it is one.
+    pub together: usize,
 }
 
 impl Default for Schedule {
     fn default() -> Self {
         let five = Duration::from_secs(5);
-        Self { length: Duration::from_secs(60), fault: five, calm: five }
+        Self { length: Duration::from_secs(60), fault: five, calm: five, together: 1 }
     }
 }
 
@@ -68,7 +70,8 @@ impl Schedule {
             played += 1;
             (stage.progress)("calm");
             pause(self.calm);
-            stage.strike(turn % kinds, boot_time().plus(self.fault))?;
+            let together = stage.beside(turn % kinds, self.together.saturating_sub(1));
+            stage.strike(&together, boot_time().plus(self.fault))?;
             turn += 1;
         }
         (stage.progress)("calm, to the end");
@@ -79,9 +82,55 @@ impl Schedule {
 }
 
 impl Stage<'_> {
-    fn strike(&mut self, kind: usize, until: Moment) -> io::Result<()> {
-        match self.faults.get(kind) {
-            Some(ClientFault::Kill) => {
+    /// The fault whose turn it is, and by lot so many others that can happen at the same time.
+    fn beside(&mut self, first: usize, others: usize) -> Vec<usize> {
+        let kinds = self.faults.len() + self.nemeses.len();
+        let mut together = vec![first];
+        for _ in 0..others {
+            let other = self.luck.below(kinds);
+            // This thread makes the faults of workers, one kind at a time.
+            let of_workers = |kind: &usize| *kind < self.faults.len();
+            let is_second = of_workers(&other) && together.iter().any(of_workers);
+            if !together.contains(&other) && !is_second {
+                together.push(other);
+            }
+        }
+        together
+    }
+
+    /// Makes all these faults until then.
+    fn strike(&mut self, kinds: &[usize], until: Moment) -> io::Result<()> {
+        let faults = self.faults;
+        let of_workers = kinds.iter().find_map(|kind| faults.get(*kind).copied());
+        let of_servers = kinds.iter().filter_map(|kind| kind.checked_sub(faults.len()));
+        let (mut struck, mut done) = (Vec::new(), Ok(()));
+        for place in of_servers {
+            let nemesis = &mut self.nemeses[place];
+            let fault: Arc<str> = nemesis.name().into();
+            (self.progress)(&fault);
+            self.log.note(None, What::Struck { fault });
+            struck.push(place);
+            done = done.and(nemesis.strike(&mut self.luck));
+        }
+        if done.is_ok() {
+            match of_workers {
+                Some(fault) => done = self.disturb(fault, until),
+                None => pause(until.since(boot_time())),
+            }
+        }
+        for place in struck.into_iter().rev() {
+            let nemesis = &mut self.nemeses[place];
+            let healed = nemesis.heal();
+            self.log.note(None, What::Healed { fault: nemesis.name().into() });
+            done = done.and(healed);
+        }
+        done
+    }
+
+    /// Makes a fault of workers until then.
+    fn disturb(&mut self, fault: ClientFault, until: Moment) -> io::Result<()> {
+        match fault {
+            ClientFault::Kill => {
                 (self.progress)("kill");
                 while boot_time() < until {
                     let rest = self.luck.times(self.ttl, 0.0..0.5);
@@ -91,7 +140,7 @@ impl Stage<'_> {
                 }
                 Ok(())
             }
-            Some(ClientFault::Stop) => {
+            ClientFault::Stop => {
                 (self.progress)("stop");
                 while boot_time() < until {
                     let length = self.luck.times(self.ttl, 0.5..3.0);
@@ -101,7 +150,7 @@ impl Stage<'_> {
                 }
                 Ok(())
             }
-            Some(ClientFault::Evict) => {
+            ClientFault::Evict => {
                 (self.progress)(EVICT);
                 self.log.note(None, What::Struck { fault: EVICT.into() });
                 let mut evicted = Ok(());
@@ -111,19 +160,6 @@ impl Stage<'_> {
                 }
                 self.log.note(None, What::Healed { fault: EVICT.into() });
                 evicted
-            }
-            None => {
-                let nemesis = &mut self.nemeses[kind - self.faults.len()];
-                let fault: Arc<str> = nemesis.name().into();
-                (self.progress)(&fault);
-                self.log.note(None, What::Struck { fault: fault.clone() });
-                let struck = nemesis.strike(&mut self.luck);
-                if struck.is_ok() {
-                    pause(until.since(boot_time()));
-                }
-                let healed = nemesis.heal();
-                self.log.note(None, What::Healed { fault });
-                struck.and(healed)
             }
         }
     }

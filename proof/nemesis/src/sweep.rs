@@ -1,9 +1,26 @@
 //! Looks through a store for what should be gone.
 
+use std::time::Duration;
+
 use latchwork::LockManager;
+use latchwork::store::clock::boot_time;
+use latchwork::store::{Moment, Snapshot};
 
 use crate::event::What;
 use crate::log::Log;
+use crate::pause::pause;
+
+/// Waits until everything in the namespace of `locks` is free, and no longer than `limit`: some
+/// stores end the claims of a dead process only some time after their ttl.
+pub(crate) async fn until_free(locks: &LockManager, limit: Moment) {
+    while boot_time() < limit {
+        let found = locks.list("").await;
+        if found.is_ok_and(|found| found.iter().all(Snapshot::is_free)) {
+            return;
+        }
+        pause(Duration::from_millis(100));
+    }
+}
 
 /// Lists everything in the namespace of `locks` and notes down each claim and linger that is left.
 ///

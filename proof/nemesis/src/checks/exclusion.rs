@@ -30,7 +30,8 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
                     attempt.id,
                     until.min(attempt.believed_until().unwrap_or(until)).since(hold.told),
                 );
-                verdict.violation(hold.told, &key, message);
+                let who = [&other.process, &attempt.process];
+                verdict.violation_of(hold.told, &key, &who, message);
             }
             open.push(attempt);
         }
@@ -117,6 +118,22 @@ mod tests {
     }
 
     #[test]
+    fn only_the_foreign_client_has_its_own_exceptions() {
+        let after = Duration::from_millis(50);
+        let allowed = Allowed { check: "exclusion".into(), fault: "stop".into(), after };
+        let check = Check::named("exclusion").unwrap();
+        for (first, passes) in [("kazoo3.0", true), ("w1.0", false)] {
+            let mut story = Story::new();
+            story.at(50).run(What::Stopped { whom: first.into() });
+            story.hold(first, "k", 1, 0, 100);
+            story.hold("w0.0", "k", 2, 99, 200);
+            let foreign = Some(("kazoo", vec![allowed.clone()]));
+            let verdict = check.look(&story.history(), &Bounds { foreign, ..bounds() });
+            assert_eq!(verdict.passed(), passes, "{first}: {verdict:?}");
+        }
+    }
+
+    #[test]
     fn modes_share_as_far_as_they_may() {
         let permits = |take| Mode::Permits { take, of: 3 };
         for (modes, violations) in [
@@ -147,6 +164,7 @@ mod tests {
                     valid_until: ms(900),
                     counted: Vec::new(),
                     held: Vec::new(),
+                    suspect: None,
                     lost: None,
                     releasing: None,
                     released: None,

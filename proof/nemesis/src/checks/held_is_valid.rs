@@ -60,7 +60,9 @@ fn answer(verdict: &mut Verdict, attempt: &Attempt, hold: &Hold) {
     let (Some((began, _)), Some((at, Answer::Yes))) = (hold.releasing, hold.released) else {
         return;
     };
-    if began >= hold.valid_until || hold.lost.as_ref().is_some_and(|(lost, ..)| began > *lost) {
+    // The store says that it still had the claim of a hold that was in doubt.
+    let is_over = began >= hold.valid_until && !hold.is_suspect();
+    if is_over || hold.lost.as_ref().is_some_and(|(lost, ..)| began > *lost) {
         let who = format!("{} (attempt {})", attempt.process, attempt.id);
         let message = format!("{who} had lost it, and its release was answered yes");
         verdict.violation(at, &attempt.key, message);

@@ -60,12 +60,18 @@ pub struct Bounds {
     pub relay: Duration,
     /// Keys on which clients are cut off: what was granted in that moment stays until its ttl.
     pub cut: &'static str,
+    /// How long the store may keep the claim of a dead process after its last renewal.
+    pub ends: Duration,
+    /// Whether the store says exactly how long it keeps a claim.
+    pub says_exactly: bool,
     /// How long the run itself holds back answers of the store.
     pub travel: Duration,
     /// What upper bounds over several processes allow for scheduling beyond the stalls.
     pub slack: Duration,
     /// What may happen under some fault, and is counted then.
     pub allowed: Vec<Allowed>,
+    /// How the processes of another client are called, and what may happen to them alone.
+    pub foreign: Option<(&'static str, Vec<Allowed>)>,
 }
 
 impl Bounds {
@@ -84,9 +90,12 @@ impl Bounds {
             settle: ttl,
             relay: Duration::ZERO,
             cut: "-",
+            ends: ttl,
+            says_exactly: true,
             travel: Duration::ZERO,
             slack: Duration::from_millis(300),
             allowed: Vec::new(),
+            foreign: None,
         }
     }
 
@@ -122,11 +131,29 @@ impl Bounds {
             // What a guarded server may have forgotten keeps it closed for a quarantine.
             return Self { settle: ttl + quarantine(url), ..bounds };
         }
+        if url.starts_with("etcd") {
+            // An ended lease is gone within four seconds, and each election begins its ttl again.
+            let ends = ttl + Duration::from_secs(4);
+            let (settle, takeover) = (ends + ttl, ends + bounds.slack);
+            // One member says what it knows, in whole seconds.
+            return Self { takeover, settle, ends, says_exactly: false, ..bounds };
+        }
+        if url.starts_with("zk") {
+            // A session is longer than its claims' ttl, and ends at a tick.
+            let ends = ttl * 5 / 3 + Duration::from_secs(1);
+            let (settle, takeover) = (ends, ends + bounds.slack);
+            return Self { takeover, settle, ends, says_exactly: false, ..bounds };
+        }
+        if url.starts_with("postgres") {
+            // Nobody announces that a dead holder's ttl is over: a waiter checks every third of its own.
+            let takeover = ttl + ttl / 3 + bounds.slack;
+            return Self { takeover, settle: ttl + quarantine(url), ..bounds };
+        }
         bounds
     }
 }
 
-/// For how long a Redis server with the options of this address grants nothing after a loss.
+/// For how long a server with the options of this address grants nothing after a loss.
 fn quarantine(url: &str) -> Duration {
     let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
     let options: Vec<_> = options.filter_map(|option| option.split_once('=')).collect();
@@ -177,6 +204,8 @@ pub struct Violation {
     pub at: Moment,
     /// On which key.
     pub key: Arc<str>,
+    /// The processes that it is about, where it says so.
+    pub who: Vec<Arc<str>>,
     /// What.
     pub message: String,
 }
@@ -194,15 +223,31 @@ impl Verdict {
     }
 
     fn violation(&mut self, at: Moment, key: &Arc<str>, message: impl Into<String>) {
-        self.violations.push(Violation { at, key: key.clone(), message: message.into() });
+        self.violation_of(at, key, &[], message);
+    }
+
+    fn violation_of(
+        &mut self,
+        at: Moment,
+        key: &Arc<str>,
+        who: &[&Arc<str>],
+        message: impl Into<String>,
+    ) {
+        let who = who.iter().map(|process| (*process).clone()).collect();
+        self.violations.push(Violation { at, key: key.clone(), who, message: message.into() });
     }
 
     /// Counts the violations that are allowed instead of keeping them.
-    fn excuse(&mut self, check: &str, history: &History, allowed: &[Allowed]) {
+    fn excuse(&mut self, check: &str, history: &History, bounds: &Bounds) {
         let before = self.violations.len();
         self.violations.retain(|violation| {
             let at = Span { from: violation.at, to: violation.at };
-            !allowed.iter().any(|allowed| {
+            let foreign = bounds
+                .foreign
+                .iter()
+                .filter(|(name, _)| violation.who.iter().any(|process| process.starts_with(name)));
+            let mut allowed = bounds.allowed.iter().chain(foreign.flat_map(|(_, allowed)| allowed));
+            !allowed.any(|allowed| {
                 &*allowed.check == check
                     && history.faults_near(at, allowed.after).any(|f| f.name == allowed.fault)
             })
@@ -225,7 +270,7 @@ impl Check {
     /// Looks at a history.
     pub fn look(&self, history: &History, bounds: &Bounds) -> Verdict {
         let mut verdict = (self.look)(history, bounds);
-        verdict.excuse(self.name, history, &bounds.allowed);
+        verdict.excuse(self.name, history, bounds);
         verdict
     }
 
@@ -287,5 +332,7 @@ mod tests {
         assert_eq!(settle("redlock://a,b,c?guard=false"), ttl);
         let bounds = Bounds::of_store("redis+cluster://a,b", ttl, 2);
         assert_eq!(bounds.takeover, Duration::from_millis(1_300));
+        assert_eq!(settle("postgres://p@a,b/d?guard=true&max_ttl=1s"), ttl + q);
+        assert_eq!(settle("postgres://p@a,b/d"), ttl);
     }
 }

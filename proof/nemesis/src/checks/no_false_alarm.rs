@@ -24,7 +24,7 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
         if history.stalled(process, span) >= bounds.ttl / 3 {
             verdict.exceptions += 1;
         } else {
-            verdict.violation(at, key, message);
+            verdict.violation_of(at, key, &[process], message);
         }
     };
     for event in &history.events {

@@ -115,7 +115,8 @@ pub(super) fn order(
                 "{} (attempt {}) got token {} after {} (attempt {}) had {}",
                 next.0.process, next.0.id, next.1.token, before.process, before.id, last.token
             );
-            verdict.violation(next.1.told, key, message);
+            let who = [&before.process, &next.0.process];
+            verdict.violation_of(next.1.told, key, &who, message);
         }
     }
 }

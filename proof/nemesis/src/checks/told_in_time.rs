@@ -32,7 +32,7 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
                 "{} (attempt {}) {how} of its loss {late:?} after its validity ended",
                 attempt.process, attempt.id
             );
-            verdict.violation(until, &attempt.key, message);
+            verdict.violation_of(until, &attempt.key, &[&attempt.process], message);
         }
     }
     taken(&mut verdict, history, bounds);

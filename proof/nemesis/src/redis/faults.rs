@@ -8,36 +8,60 @@ use latchwork_services::{
     Cut, Data, Loss, Lost, Node, Proxy, RedisCluster, RedisServer, SentinelSet,
 };
 
-use super::repeated::Repeated;
 use super::split::{Ways, split};
-use super::{Set, Sides, VOTERS, Voter, the};
+use super::{Set, Sides, VOTERS, Voter};
 use crate::faults::Nemesis;
 use crate::luck::Luck;
 use crate::pause::pause;
+use crate::repeated::{Repeated, millis};
+use crate::stores::the;
 
 /// How long a set may take to come to a new master.
 const LIMIT: Duration = Duration::from_secs(30);
 
-const SINGLE: &str = "cuts, lost-answers, late-answers, lost-messages, flush-scripts, freeze, \
-                      restart, lose-data, old-data and flush-all";
-const SENTINEL: &str = "failover, hang and split";
-const CLUSTER: &str = "node-loss, node-hang and split";
-const REDLOCK: &str = "cuts, late-answers, partition, freeze, freeze-most, restart, lose-data and \
-                       old-data";
+const SINGLE: &[&str] = &[
+    "cuts",
+    "lost-answers",
+    "late-answers",
+    "lost-messages",
+    "flush-scripts",
+    "freeze",
+    "restart",
+    "lose-data",
+    "old-data",
+    "flush-all",
+];
+const SENTINEL: &[&str] = &["failover", "hang", "split"];
+const CLUSTER: &[&str] = &["node-loss", "node-hang", "split"];
+const REDLOCK: &[&str] = &[
+    "cuts",
+    "late-answers",
+    "partition",
+    "freeze",
+    "freeze-most",
+    "restart",
+    "lose-data",
+    "old-data",
+];
 
-/// The fault of this name.
-pub(super) fn of(set: &Set, name: &str, ttl: Duration) -> Result<Box<dyn Nemesis>, String> {
-    let (fault, known) = match set {
-        Set::Single(server, proxy) => (single(server, proxy, name, ttl), SINGLE),
-        Set::Sentinel(set, sides) => (sentinel(set, sides, name, ttl), SENTINEL),
-        Set::Cluster(cluster, ways) => (cluster_of(cluster, ways, name, ttl), CLUSTER),
-        Set::Redlock(voters) => (redlock(voters, name, ttl), REDLOCK),
-    };
-    fault.ok_or_else(|| format!("{name:?} is no fault of these servers; {known} are"))
+/// The names of all faults of these servers.
+pub(super) fn names(set: &Set) -> &'static [&'static str] {
+    match set {
+        Set::Single(..) => SINGLE,
+        Set::Sentinel(..) => SENTINEL,
+        Set::Cluster(..) => CLUSTER,
+        Set::Redlock(_) => REDLOCK,
+    }
 }
 
-fn millis(from: u64, to: u64) -> std::ops::Range<Duration> {
-    Duration::from_millis(from)..Duration::from_millis(to)
+/// The fault of this name.
+pub(super) fn of(set: &Set, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+    match set {
+        Set::Single(server, proxy) => single(server, proxy, name, ttl),
+        Set::Sentinel(set, sides) => sentinel(set, sides, name, ttl),
+        Set::Cluster(cluster, ways) => cluster_of(cluster, ways, name, ttl),
+        Set::Redlock(voters) => redlock(voters, name, ttl),
+    }
 }
 
 fn single(

@@ -4,8 +4,9 @@ use std::io;
 
 use latchwork_services::{RedisServer, Result};
 
-use super::{Set, the};
+use super::Set;
 use crate::faults::Lister;
+use crate::stores::the;
 
 /// Lists what is left: everything but token counters and markers of the guard.
 pub(super) struct Leftovers(pub(super) Set);

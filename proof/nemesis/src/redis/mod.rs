@@ -1,16 +1,15 @@
 //! Redis servers of a run, what is done to them, and what they cannot promise then.
 //!
-//! [`Servers::start`] starts them, [`Servers::arm`] gives a plan the faults, the exceptions that
+//! [`Servers::start`] starts them. As a [`Store`], they give a plan the faults, the exceptions that
 //! the documentation of Latchwork names for them, and a look at all keys at the end.
 
 mod faults;
 mod leftovers;
-mod repeated;
 mod split;
 
 use std::io;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_services::{
@@ -18,9 +17,8 @@ use latchwork_services::{
     SentinelSet,
 };
 
-use crate::checks::Allowed;
-use crate::faults::ClientFault;
-use crate::run::Plan;
+use crate::faults::{Lister, Nemesis};
+use crate::stores::{GUARDED, OLDER_STATE, Store, TWO_HOLDERS, the, with_options};
 use leftovers::Leftovers;
 pub use split::Split;
 use split::{NODE_TIMEOUT, Ways};
@@ -181,62 +179,6 @@ impl Servers {
         Ok(())
     }
 
-    /// The address, as [`latchwork::connect`] takes it.
-    pub fn url(&self) -> String {
-        let url = match &self.set {
-            Set::Single(_, proxy) => proxy.url(),
-            Set::Sentinel(set, _) => the(set).url(),
-            Set::Cluster(cluster, _) => the(cluster).url(),
-            Set::Redlock(voters) => {
-                let at = |voter: &Voter| format!("127.0.0.1:{}", voter.proxy.port());
-                format!("redlock://{}", voters.iter().map(at).collect::<Vec<_>>().join(","))
-            }
-        };
-        self.with_options(&url)
-    }
-
-    fn with_options(&self, url: &str) -> String {
-        let mark = if self.options.is_empty() { "" } else { "?" };
-        format!("{url}{mark}{}", self.options)
-    }
-
-    /// Adds faults to a plan, by their names (`kill` and `stop` of workers, too), what may happen
-    /// under them, and the look at all keys at the end.
-    ///
-    /// # Errors
-    ///
-    /// A name that is no fault of these servers.
-    pub fn arm(&self, plan: &mut Plan, faults: &[&str]) -> Result<(), String> {
-        for name in faults {
-            if let Ok(fault) = name.parse::<ClientFault>() {
-                plan.faults.push(fault);
-                continue;
-            }
-            plan.nemeses.push(faults::of(&self.set, name, plan.ttl)?);
-            let allow = |check: &str, plan: &mut Plan| {
-                let (check, fault) = (check.into(), (*name).into());
-                plan.bounds.allowed.push(Allowed { check, fault, after: plan.ttl });
-            };
-            if self.overlaps(name) {
-                // Two claims at once, and holds that the forgotten one is handed over to meanwhile.
-                allow("exclusion", plan);
-                allow("forgotten_claim", plan);
-            }
-            if !KEEPS_ITS_DATA.contains(name) {
-                // A claim of the same number with an older end: what the guard is there for.
-                allow("store_keeps", plan);
-            }
-        }
-        let urls = match &self.set {
-            Set::Sentinel(set, sides) => sides.urls(the(set).name()),
-            Set::Cluster(cluster, ways) => ways.urls(&the(cluster)),
-            Set::Single(..) | Set::Redlock(_) => Vec::new(),
-        };
-        plan.sides = urls.iter().map(|url| self.with_options(url)).collect();
-        plan.lister = Some(Box::new(Leftovers(self.set.clone())));
-        Ok(())
-    }
-
     /// How the fault `split` has parted a Cluster until now.
     pub fn splits(&self) -> Vec<Split> {
         match &self.set {
@@ -265,6 +207,48 @@ impl Servers {
     }
 }
 
-fn the<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+impl Store for Servers {
+    fn url(&self) -> String {
+        let url = match &self.set {
+            Set::Single(_, proxy) => proxy.url(),
+            Set::Sentinel(set, _) => the(set).url(),
+            Set::Cluster(cluster, _) => the(cluster).url(),
+            Set::Redlock(voters) => {
+                let at = |voter: &Voter| format!("127.0.0.1:{}", voter.proxy.port());
+                format!("redlock://{}", voters.iter().map(at).collect::<Vec<_>>().join(","))
+            }
+        };
+        with_options(&url, &self.options)
+    }
+
+    fn sides(&self) -> Vec<String> {
+        let urls = match &self.set {
+            Set::Sentinel(set, sides) => sides.urls(the(set).name()),
+            Set::Cluster(cluster, ways) => ways.urls(&the(cluster)),
+            Set::Single(..) | Set::Redlock(_) => Vec::new(),
+        };
+        urls.iter().map(|url| with_options(url, &self.options)).collect()
+    }
+
+    fn faults(&self) -> &'static [&'static str] {
+        faults::names(&self.set)
+    }
+
+    fn excused(&self, fault: &str) -> &'static [&'static str] {
+        match (self.overlaps(fault), KEEPS_ITS_DATA.contains(&fault)) {
+            (true, true) => TWO_HOLDERS,
+            (true, false) => OLDER_STATE,
+            // A claim of the same number with an older end: what the guard is there for.
+            (false, false) => GUARDED,
+            (false, true) => &[],
+        }
+    }
+
+    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+        faults::of(&self.set, fault, ttl)
+    }
+
+    fn lister(&self) -> Option<Box<dyn Lister>> {
+        Some(Box::new(Leftovers(self.set.clone())))
+    }
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::Shop;
 use super::own_clock::OwnClock;
-use super::wish::Kind;
+use super::wish::{EVERY, Kind};
 use crate::event::{Answer, How, What};
 use crate::luck::Luck;
 use crate::resource::Desk;
@@ -44,9 +44,6 @@ enum Wanted {
     Leadership,
     Task,
 }
-
-/// The period of the tasks that run once in each.
-const EVERY: &str = "2s";
 
 /// An answer of the service: its status and its body.
 struct Said {

@@ -3,6 +3,7 @@
 mod http;
 mod orders;
 mod own_clock;
+mod paused_clock;
 mod task;
 mod watch;
 pub(crate) mod wish;
@@ -12,15 +13,19 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-use latchwork::store::Backend;
-use latchwork::store::Io;
+use latchwork::store::{Backend, Io, Moment};
 use latchwork::{Driver, LockManager};
+use latchwork_etcd::{EtcdBackend, EtcdConfig};
 use latchwork_file::FileBackend;
+use latchwork_postgres::{PostgresBackend, PostgresConfig};
+use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
 pub use orders::Orders;
+pub(crate) use paused_clock::Pauses;
 
 use crate::event::What;
 use crate::log::Log;
@@ -29,6 +34,7 @@ use crate::slow::SlowAnswers;
 use crate::sweep::sweep;
 use crate::witness;
 use own_clock::OwnClock;
+use paused_clock::PausedClock;
 
 /// What all tasks of a worker share.
 pub(crate) struct Shop {
@@ -36,6 +42,8 @@ pub(crate) struct Shop {
     pub(crate) locks: LockManager,
     pub(crate) log: Arc<Log>,
     pub(crate) io: Io,
+    /// The clock that the library reads, if it is not the boot clock of this machine.
+    pub(crate) paused: Option<PausedClock>,
     pub(crate) attempts: AtomicU64,
     pub(crate) closing: signal::Receiver<bool>,
 }
@@ -67,12 +75,21 @@ async fn run(
 ) -> Result<(), Box<dyn Error>> {
     let driver = Driver::start()?;
     let io = driver.io();
-    let locks = connect(&orders).await?.namespace(&orders.namespace).ttl(orders.ttl);
-    let locks = locks.holder(&*orders.name);
+    let is_machine = orders.frozen_clock && orders.service.is_none();
+    let paused = match is_machine {
+        true => Some(PausedClock::new(io.clock().clone(), Pauses::open(&orders.log)?)),
+        false => None,
+    };
+    let locks = match &paused {
+        Some(clock) => connect_by(&orders.store, &io, clock).await?,
+        None => connect(&orders).await?,
+    };
+    let locks = locks.namespace(&orders.namespace).ttl(orders.ttl).holder(&*orders.name);
     let shop = Arc::new(Shop {
         locks: locks.clone().observer(watch::of_the_line(&orders, log.clone())),
         log: log.clone(),
         io: io.clone(),
+        paused,
         attempts: AtomicU64::new(0),
         closing,
         orders,
@@ -111,4 +128,32 @@ async fn connect(orders: &Orders) -> Result<LockManager, Box<dyn Error>> {
     let store: Arc<dyn Backend> = FileBackend::connect(Path::new(path), io.clone())?;
     let store = SlowAnswers::new(store, io, orders.slow, Luck::of(orders.seed, 1_000));
     Ok(LockManager::new(store, driver))
+}
+
+/// Connects with another clock than that of this machine.
+async fn connect_by(
+    url: &str,
+    io: &Io,
+    clock: &PausedClock,
+) -> Result<LockManager, Box<dyn Error>> {
+    let real = io.clone();
+    let io = Io::new(move |task| real.spawn(task), Arc::new(clock.clone()));
+    let store: Arc<dyn Backend> = match url.split(':').next() {
+        Some("etcd") => EtcdBackend::connect(EtcdConfig::parse(url)?, io.clone()).await?,
+        Some("zk") => ZooKeeperBackend::connect(ZooKeeperConfig::parse(url)?, io.clone()).await?,
+        Some("postgres") => {
+            PostgresBackend::connect(PostgresConfig::parse(url)?, io.clone()).await?
+        }
+        _ => return Err("clocks of machines are for etcd, ZooKeeper and PostgreSQL".into()),
+    };
+    Ok(LockManager::on_io(store, io))
+}
+
+impl Shop {
+    /// A moment that the library tells by its own clock, on the boot clock of this machine.
+    pub(crate) fn moment(&self, told: impl FnOnce() -> Moment) -> Moment {
+        // A pause in between must not make the moment later than it is.
+        let paused = self.paused.as_ref().map_or(Duration::ZERO, PausedClock::paused);
+        told().plus(paused)
+    }
 }

@@ -20,7 +20,7 @@ pub struct Orders {
     pub resource: PathBuf,
     /// What all its random choices come from.
     pub seed: u64,
-    /// How many tasks it runs; of every ten, three are on the hot keys.
+    /// How many tasks it runs; of every twelve, three are on the hot keys.
     pub tasks: u32,
     /// How many keys of each kind there are.
     pub keys: u32,

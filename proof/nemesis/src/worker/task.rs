@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchwork::Lost;
 use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
-use latchwork::{ErrorKind, Guard, LockManager, NotHeld};
+use latchwork::{ErrorKind, Guard, HoldState, LockManager, NotHeld};
 
 use super::Shop;
 use super::watch::of_a_task;
@@ -71,6 +71,8 @@ impl Tasker {
         let kind = Kind::of(self.task, self.shop.locks.capabilities());
         let rest = match kind {
             Kind::Hot => self.luck.times(Duration::from_millis(1), 0.0..2.0),
+            // Mostly it is done.
+            Kind::Once => self.luck.times(ttl, 0.0..0.2),
             _ => self.luck.times(Duration::from_millis(1), 0.0..30.0),
         };
         self.shop.io.sleep(rest).await;
@@ -91,12 +93,13 @@ impl Tasker {
         };
         let first = self.shop.attempts.fetch_add(wish.keys.len() as u64, Ordering::Relaxed);
         self.attempt.store(first, Ordering::Relaxed);
-        let attempts: Vec<_> = (first..)
+        let mut attempts: Vec<_> = (first..)
             .zip(&wish.keys)
             .map(|(number, key)| Attempt { number, key: key.clone() })
             .collect();
-        match self.acquire(&attempts, &wish).await {
+        match self.acquire(&mut attempts, &wish).await {
             Got::Hold(held) => self.hold(&attempts, held, length).await,
+            Got::Nothing(_) if kind == Kind::Once => Ok(()),
             Got::Nothing(why) => {
                 for attempt in attempts {
                     self.note(What::GaveUp { attempt: attempt.number, why: why.into() });
@@ -106,20 +109,14 @@ impl Tasker {
         }
     }
 
-    async fn acquire(&mut self, attempts: &[Attempt], wish: &Wish) -> Got {
+    async fn acquire(&mut self, attempts: &mut [Attempt], wish: &Wish) -> Got {
         let ttl = self.shop.orders.ttl;
         let waits = !self.luck.percent(5);
         let patience = self.luck.times(ttl, 0.2..4.0);
         let cancelled = self.luck.percent(8);
-        for Attempt { number, key } in attempts {
-            self.note(What::Try {
-                attempt: *number,
-                key: key.clone(),
-                mode: wish.mode,
-                fair: wish.kind == Kind::Fair,
-                waits,
-                several: attempts.len() > 1,
-            });
+        // The period of a run, and so its name, is not known before.
+        if wish.kind != Kind::Once {
+            self.note_tries(attempts, wish, waits);
         }
         let mut closing = self.shop.closing.clone();
         let answer = if !waits {
@@ -127,26 +124,32 @@ impl Tasker {
         } else if cancelled {
             // The future is dropped in the middle: whatever it had got is given back behind us.
             tokio::select! {
-                answer = wish.acquire(None) => answer.map(Some),
+                answer = wish.acquire(None) => answer,
                 () = self.shop.io.sleep(patience / 8) => return Got::Nothing("cancelled"),
                 _ = closing.wait_for(|closing| *closing) => return Got::Nothing("cancelled"),
             }
         } else {
             tokio::select! {
-                answer = wish.acquire(Some(patience)) => answer.map(Some),
+                answer = wish.acquire(Some(patience)) => answer,
                 _ = closing.wait_for(|closing| *closing) => return Got::Nothing("cancelled"),
             }
         };
         match answer {
             Ok(Some(held)) => {
+                if let Some(start) = held.period_start() {
+                    // Each period has a name of its own in the history.
+                    let named = format!("{}@{}", attempts[0].key, start.as_millis());
+                    attempts[0].key = named.into();
+                    self.note_tries(attempts, wish, waits);
+                }
                 for (attempt, guard) in each(attempts, held.guards()) {
                     // What it counts on is read first, so that the stamp is no earlier than the
                     // truth.
                     let what = What::Granted {
-                        attempt,
+                        attempt: attempt.number,
                         token: guard.token().get(),
                         ttl: guard.ttl(),
-                        valid_until: guard.valid_until(),
+                        valid_until: self.shop.moment(|| guard.valid_until()),
                     };
                     self.note(what);
                 }
@@ -158,6 +161,19 @@ impl Tasker {
                 eprintln!("attempt {} on {}: {error}", attempts[0].number, attempts[0].key);
                 Got::Nothing("failed")
             }
+        }
+    }
+
+    fn note_tries(&self, attempts: &[Attempt], wish: &Wish, waits: bool) {
+        for Attempt { number, key } in attempts {
+            self.note(What::Try {
+                attempt: *number,
+                key: key.clone(),
+                mode: wish.mode,
+                fair: wish.kind == Kind::Fair,
+                waits,
+                several: attempts.len() > 1,
+            });
         }
     }
 
@@ -176,9 +192,11 @@ impl Tasker {
         };
         if let Err(lost) = worked {
             let Lost { reason: why, at: since, .. } = lost;
+            let since = self.shop.moment(|| since);
             for (attempt, guard) in each(attempts, held.guards()) {
                 // Of several locks the loss of one is the loss of all.
-                self.note(What::Lost { attempt, since, reason: why.word().into() });
+                let (reason, number) = (why.word().into(), attempt.number);
+                self.note(What::Lost { attempt: number, since, reason });
                 // What a holder does that was stopped between its check and its write.
                 self.write(attempt, guard).await?;
             }
@@ -226,14 +244,14 @@ impl Tasker {
                 let asked = boot_time();
                 match guard.ensure_held() {
                     Ok(_) => {
-                        let valid_until = guard.valid_until();
-                        let task = Some(self.task);
-                        self.shop.log.note_at(asked, task, What::Held { attempt, valid_until });
+                        let valid_until = self.shop.moment(|| guard.valid_until());
+                        let what = What::Held { attempt: attempt.number, valid_until };
+                        self.shop.log.note_at(asked, Some(self.task), what);
                         self.write(attempt, guard).await?;
                     }
                     Err(NotHeld::Lost(lost)) => return Ok(Err(lost)),
                     Err(_) => {
-                        self.note(What::Suspect { attempt });
+                        self.note(What::Suspect { attempt: attempt.number });
                     }
                 }
             }
@@ -250,14 +268,16 @@ impl Tasker {
     /// Notes down how long the holds are counted on now.
     fn see(&self, attempts: &[Attempt], guards: &[Guard]) {
         for (attempt, guard) in each(attempts, guards) {
-            let valid_until = guard.valid_until();
-            self.note(What::Renewed { attempt, valid_until });
+            let valid_until = self.shop.moment(|| guard.valid_until());
+            self.note(What::Renewed { attempt: attempt.number, valid_until });
+            if guard.state() == HoldState::Suspect {
+                self.note(What::Suspect { attempt: attempt.number });
+            }
         }
     }
 
-    async fn write(&mut self, attempt: u64, guard: &Guard) -> Result<(), Trouble> {
-        let token = guard.token().get();
-        let key = name_of(guard);
+    async fn write(&mut self, attempt: &Attempt, guard: &Guard) -> Result<(), Trouble> {
+        let (token, attempt, key) = (guard.token().get(), attempt.number, &attempt.key);
         let accepted = self.desk.write(key, attempt, token).await?;
         self.note(What::Wrote { attempt, token, accepted });
         Ok(())
@@ -270,13 +290,13 @@ fn name_of(guard: &Guard) -> &str {
     key.rsplit_once(':').map_or(key, |(_, name)| name)
 }
 
-/// Each guard with the number of its attempt; the guards are in an order of their own.
+/// Each guard with its attempt; the guards are in an order of their own.
 fn each<'a>(
     attempts: &'a [Attempt],
     guards: &'a [Guard],
-) -> impl Iterator<Item = (u64, &'a Guard)> {
+) -> impl Iterator<Item = (&'a Attempt, &'a Guard)> {
     guards.iter().filter_map(|guard| {
-        let attempt = attempts.iter().find(|attempt| &*attempt.key == name_of(guard))?;
-        Some((attempt.number, guard))
+        let name = |attempt: &&Attempt| attempt.key.split('@').next() == Some(name_of(guard));
+        Some((attempts.iter().find(name)?, guard))
     })
 }

@@ -1,16 +1,26 @@
-//! What a task asks for, and what it holds then: one lock of any kind, several, or one twice.
+//! What a task asks for, and what it holds then: one lock of any kind, several, one twice, a term, or
+//! a run in a period.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::Lost;
+use latchwork::once::{Begun, Run};
 use latchwork::store::{Capabilities, Mode};
-use latchwork::{Error, Guard, Lock, LockManager, MultiGuard, MultiLock, Owner, ReentrantMutex};
+use latchwork::{
+    Election, Error, Guard, Leadership, Lock, LockManager, Lost, MultiGuard, MultiLock,
+};
+use latchwork::{Once, Owner, Period, ReentrantMutex};
 
 use crate::luck::Luck;
 
+/// The period of the tasks that run once in each.
+pub(crate) const EVERY: &str = "2s";
+
 /// How many permits there are on a key.
 const PERMITS: u32 = 3;
+
+/// How long a try waits that is cancelled before.
+const LONG: Duration = Duration::from_secs(60);
 
 /// What a key is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +39,9 @@ pub(crate) enum Kind {
     Several,
     /// One key, entered twice by its owner.
     Entered,
-    /// Elections. Clients of the service only.
+    /// Elections.
     Lead,
-    /// Tasks that run once in each period. Clients of the service only.
+    /// Tasks that run once in each period.
     Once,
 }
 
@@ -51,13 +61,15 @@ impl Kind {
 
     /// What this task of a worker does, at a store that can do so much.
     pub(crate) fn of(task: u32, can: &Capabilities) -> Self {
-        match task % 10 {
+        match task % 12 {
             0..3 => Self::Hot,
             3 if can.fifo => Self::Fair,
             5 if can.shared => Self::Shared,
             6 if can.permits => Self::Permits,
             7 => Self::Several,
             8 => Self::Entered,
+            10 => Self::Lead,
+            11 => Self::Once,
             _ => Self::Long,
         }
     }
@@ -97,6 +109,8 @@ enum Wanted {
     One(Lock),
     Several(MultiLock),
     Entered(ReentrantMutex, Owner),
+    Term(Election),
+    Task(Once),
 }
 
 /// What it holds.
@@ -104,6 +118,8 @@ pub(crate) enum Held {
     One(Guard),
     Several(MultiGuard),
     Entered { outer: Guard, inner: Guard },
+    Term(Leadership),
+    Run(Run),
 }
 
 impl Wish {
@@ -124,7 +140,16 @@ impl Wish {
             None => lock,
         };
         let (keys, mode, lock) = match kind {
-            Kind::Hot | Kind::Long | Kind::Lead | Kind::Once => {
+            Kind::Lead => {
+                let term = Wanted::Term(locks.election(&key).candidate(owner));
+                (vec![key], Mode::Exclusive, term)
+            }
+            Kind::Once => {
+                let every = Period::parse(EVERY, None).expect("it is a period");
+                let task = Wanted::Task(locks.once(&key, every));
+                (vec![key], Mode::Exclusive, task)
+            }
+            Kind::Hot | Kind::Long => {
                 let lock = Wanted::One(limited(locks.mutex(&key)));
                 (vec![key], Mode::Exclusive, lock)
             }
@@ -167,11 +192,14 @@ impl Wish {
                 Some(outer) => Some(again(lock, owner, outer).await?),
                 None => None,
             },
+            Wanted::Term(election) => election.try_campaign().await?.map(Held::Term),
+            Wanted::Task(task) => run(task.try_begin().await?),
         })
     }
 
-    pub(crate) async fn acquire(&self, within: Option<Duration>) -> Result<Held, Error> {
-        Ok(match (&self.lock, within) {
+    /// `None` only where there is nothing to wait for: the task is done.
+    pub(crate) async fn acquire(&self, within: Option<Duration>) -> Result<Option<Held>, Error> {
+        Ok(Some(match (&self.lock, within) {
             (Wanted::One(lock), None) => Held::One(lock.acquire().await?),
             (Wanted::One(lock), Some(limit)) => Held::One(lock.acquire_within(limit).await?),
             (Wanted::Several(locks), None) => Held::Several(locks.acquire().await?),
@@ -185,7 +213,23 @@ impl Wish {
                 };
                 again(lock, owner, outer).await?
             }
-        })
+            (Wanted::Term(election), None) => Held::Term(election.campaign().await?),
+            (Wanted::Term(election), Some(limit)) => {
+                Held::Term(election.campaign_within(limit).await?)
+            }
+            (Wanted::Task(task), limit) => {
+                let begun = task.begin_within(limit.unwrap_or(LONG)).await?;
+                return Ok(run(begun));
+            }
+        }))
+    }
+}
+
+/// A run, if one has begun.
+fn run(begun: Begun) -> Option<Held> {
+    match begun {
+        Begun::Run(run) => Some(Held::Run(run)),
+        Begun::Skipped(_) => None,
     }
 }
 
@@ -204,6 +248,16 @@ impl Held {
         match self {
             Self::One(guard) | Self::Entered { outer: guard, .. } => std::slice::from_ref(guard),
             Self::Several(guards) => guards.guards(),
+            Self::Term(term) => std::slice::from_ref::<Guard>(term),
+            Self::Run(run) => std::slice::from_ref::<Guard>(run),
+        }
+    }
+
+    /// When the period of a run began, on the wall clock.
+    pub(crate) fn period_start(&self) -> Option<Duration> {
+        match self {
+            Self::Run(run) => Some(run.period().start),
+            _ => None,
         }
     }
 
@@ -211,6 +265,8 @@ impl Held {
         match self {
             Self::One(guard) | Self::Entered { outer: guard, .. } => guard.lost().await,
             Self::Several(guards) => guards.lost().await,
+            Self::Term(term) => term.lost().await,
+            Self::Run(run) => run.lost().await,
         }
     }
 
@@ -218,6 +274,8 @@ impl Held {
         match self {
             Self::One(guard) => guard.release().await,
             Self::Several(guards) => guards.release().await,
+            Self::Term(term) => term.resign().await,
+            Self::Run(run) => run.succeed().await,
             Self::Entered { outer, inner } => {
                 // The hold goes on until its owner has left as often as it has entered.
                 inner.release().await?;

@@ -21,7 +21,8 @@ fn plan(folder: &tempfile::TempDir) -> Plan {
     let program = env!("CARGO_BIN_EXE_latchwork-nemesis").into();
     let plan = Plan::new(&store, program, logs).ttl(TTL);
     let (fault, calm) = (Duration::from_millis(2_500), Duration::from_millis(1_500));
-    Plan { schedule: Schedule { length: Duration::from_secs(7), fault, calm }, ..plan }
+    let schedule = Schedule { length: Duration::from_secs(7), fault, calm, ..plan.schedule };
+    Plan { schedule, ..plan }
 }
 
 /// Plays the run; where a check failed, the logs stay.

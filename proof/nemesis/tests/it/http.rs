@@ -11,6 +11,7 @@ use latchwork_nemesis::redis::{Kind, Servers};
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::service::Fault;
+use latchwork_nemesis::stores::Store;
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -20,7 +21,8 @@ fn plan(store: &str, folder: &tempfile::TempDir) -> Plan {
     let program = env!("CARGO_BIN_EXE_latchwork-nemesis").into();
     let plan = Plan::new(store, program, logs).ttl(TTL);
     let (fault, calm) = (Duration::from_millis(2_500), Duration::from_millis(1_500));
-    Plan { schedule: Schedule { length: Duration::from_secs(6), fault, calm }, keys: 2, ..plan }
+    let schedule = Schedule { length: Duration::from_secs(6), fault, calm, ..plan.schedule };
+    Plan { schedule, keys: 2, ..plan }
 }
 
 fn on_files(folder: &tempfile::TempDir) -> Plan {

@@ -9,6 +9,8 @@
 )]
 
 #[cfg(target_os = "linux")]
+mod etcd;
+#[cfg(target_os = "linux")]
 mod eye;
 #[cfg(target_os = "linux")]
 mod file;
@@ -16,4 +18,10 @@ mod http;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
+mod postgres;
+#[cfg(target_os = "linux")]
 mod redis;
+#[cfg(target_os = "linux")]
+mod stores;
+#[cfg(target_os = "linux")]
+mod zookeeper;

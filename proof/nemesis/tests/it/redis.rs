@@ -6,6 +6,7 @@ use latchwork_nemesis::event::What;
 use latchwork_nemesis::redis::{Kind, Servers};
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
+use latchwork_nemesis::stores::Store;
 
 const TTL: Duration = Duration::from_secs(1);
 const GUARD: &str = "guard=true&max_ttl=1s";
@@ -49,7 +50,7 @@ fn play_at(
     let mut plan = plan.ttl(ttl);
     let (fault, calm) = (Duration::from_millis(2_000), Duration::from_millis(1_300));
     // No longer than each fault's turn.
-    plan.schedule = Schedule { length: fault + calm * 2, fault, calm };
+    plan.schedule = Schedule { length: fault + calm * 2, fault, calm, ..plan.schedule };
     // The witness sees one thread's delays, and telling takes two of them one after the other.
     plan.bounds.told = Duration::from_millis(100);
     servers.arm(&mut plan, faults).unwrap();

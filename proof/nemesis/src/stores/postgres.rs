@@ -1,0 +1,205 @@
+//! PostgreSQL with a primary and an asynchronous standby, and PostgreSQL behind PgBouncer, as
+//! `docs/postgres.md` describes them.
+
+mod failover;
+mod server;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use latchwork_services::{PgBouncer, PostgresServer};
+
+use super::network::{self, Ways};
+use super::{GUARDED, OLDER_STATE, Store, TWO_HOLDERS, the, with_options};
+use crate::faults::{Lister, Nemesis};
+use crate::repeated::Repeated;
+use failover::Pair;
+
+/// So many connections to the server are shared behind PgBouncer.
+const POOL: u32 = 20;
+
+fn url(hosts: &str, options: &str) -> String {
+    with_options(&format!("postgres://postgres@{hosts}/postgres"), options)
+}
+
+fn is_guarded(options: &str) -> bool {
+    options.split('&').any(|option| option == "guard=true")
+}
+
+/// Makes the tables, and takes the quarantine off: nothing is held yet.
+fn prepare(url: &str) -> io::Result<()> {
+    latchwork::block_on(latchwork::init(url)).map(drop).map_err(io::Error::other)
+}
+
+/// What the documents excuse under a fault, with these options.
+pub(super) fn excused(fault: &str, options: &str) -> &'static [&'static str] {
+    match fault {
+        "failover" if !is_guarded(options) => OLDER_STATE,
+        "failover" => GUARDED,
+        // The guard does not end the service of a primary that was replaced.
+        "split" => OLDER_STATE,
+        "truncate" if !is_guarded(options) => TWO_HOLDERS,
+        "truncate" => GUARDED,
+        // The guard does not notice the loss of a single row; its holder does, at its next renewal.
+        "delete" => TWO_HOLDERS,
+        _ => &[],
+    }
+}
+
+/// A primary and an asynchronous standby, each behind proxies.
+#[derive(Debug)]
+pub struct Postgres {
+    pair: Arc<Mutex<Pair>>,
+    ways: Arc<Ways>,
+    options: String,
+}
+
+/// All that can be done to both.
+pub(super) const FAULTS: &[&str] = &[
+    "cuts",
+    "lost-answers",
+    "late",
+    "partition",
+    "strand",
+    "crash",
+    "restart",
+    "freeze",
+    "terminate",
+    "truncate",
+    "delete",
+    "failover",
+    "split",
+];
+
+impl Postgres {
+    /// Starts both servers and makes the tables, to be used with these options of a Latchwork
+    /// address.
+    ///
+    /// # Errors
+    ///
+    /// What kept them from starting.
+    pub fn start(options: &str) -> io::Result<Self> {
+        let (pair, ways) = Pair::start().map_err(io::Error::other)?;
+        let (pair, ways) = (Arc::new(Mutex::new(pair)), Arc::new(ways));
+        let this = Self { pair, ways, options: options.to_owned() };
+        prepare(&this.url())?;
+        Ok(this)
+    }
+}
+
+impl Store for Postgres {
+    fn url(&self) -> String {
+        self.ways.own_url(|hosts| url(hosts, &self.options))
+    }
+
+    fn sides(&self) -> Vec<String> {
+        self.ways.urls(|hosts| url(hosts, &self.options))
+    }
+
+    fn faults(&self) -> &'static [&'static str] {
+        FAULTS
+    }
+
+    fn excused(&self, fault: &str) -> &'static [&'static str] {
+        excused(fault, &self.options)
+    }
+
+    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+        let (pair, ways) = (self.pair.clone(), self.ways.clone());
+        let often = ttl / 2..ttl * 2;
+        match fault {
+            "failover" => Some(Repeated::boxed("failover", often, move |luck| {
+                let lag = luck.times(ttl, 0.1..0.7);
+                the(&pair).fail_over(&ways, lag).map_err(io::Error::other)
+            })),
+            "split" => Some(Repeated::boxed("split", often, move |luck| {
+                let (stay, length) = (luck.below(2), luck.times(ttl, 0.3..1.5));
+                the(&pair).split(&ways, stay, length).map_err(io::Error::other)
+            })),
+            _ => network::of(&self.ways, fault, ttl).or_else(|| server::of(pair, fault, ttl)),
+        }
+    }
+
+    fn lister(&self) -> Option<Box<dyn Lister>> {
+        None
+    }
+}
+
+/// One server behind a PgBouncer that gives each transaction another connection.
+#[derive(Debug)]
+pub struct Pooled {
+    server: Arc<Mutex<PostgresServer>>,
+    bouncer: Arc<Mutex<PgBouncer>>,
+    ways: Arc<Ways>,
+    options: String,
+}
+
+/// All that can be done to one behind a PgBouncer, and to that.
+pub(super) const POOLED_FAULTS: &[&str] = &[
+    "cuts",
+    "lost-answers",
+    "late",
+    "partition",
+    "strand",
+    "bouncer-kill",
+    "crash",
+    "restart",
+    "freeze",
+    "terminate",
+    "truncate",
+    "delete",
+];
+
+impl Pooled {
+    /// Starts both and makes the tables, to be used with these options of a Latchwork address.
+    ///
+    /// # Errors
+    ///
+    /// What kept them from starting.
+    pub fn start(options: &str) -> io::Result<Self> {
+        let server = PostgresServer::start().map_err(io::Error::other)?;
+        let bouncer = PgBouncer::start(server.port(), POOL).map_err(io::Error::other)?;
+        let ways = Arc::new(Ways::open(&[bouncer.port()]).map_err(io::Error::other)?);
+        let (server, bouncer) = (Arc::new(Mutex::new(server)), Arc::new(Mutex::new(bouncer)));
+        let this = Self { server, bouncer, ways, options: options.to_owned() };
+        prepare(&this.url())?;
+        Ok(this)
+    }
+}
+
+impl Store for Pooled {
+    fn url(&self) -> String {
+        self.ways.own_url(|hosts| url(hosts, &self.options))
+    }
+
+    fn sides(&self) -> Vec<String> {
+        self.ways.urls(|hosts| url(hosts, &self.options))
+    }
+
+    fn faults(&self) -> &'static [&'static str] {
+        POOLED_FAULTS
+    }
+
+    fn excused(&self, fault: &str) -> &'static [&'static str] {
+        excused(fault, &self.options)
+    }
+
+    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+        if fault == "bouncer-kill" {
+            let bouncer = self.bouncer.clone();
+            return Some(Repeated::boxed("bouncer-kill", ttl / 4..ttl, move |luck| {
+                let mut bouncer = the(&bouncer);
+                bouncer.kill();
+                crate::pause::pause(luck.times(ttl, 0.0..0.5));
+                bouncer.revive().map_err(io::Error::other)
+            }));
+        }
+        let server = self.server.clone();
+        network::of(&self.ways, fault, ttl).or_else(|| server::of(server, fault, ttl))
+    }
+
+    fn lister(&self) -> Option<Box<dyn Lister>> {
+        None
+    }
+}
