@@ -16,15 +16,17 @@ class Evictions:
         """The line that says that this hold was ended."""
         return self.of.get((hold.key, hold.grant))
 
+    def together(self, hold):
+        """This hold, and those that were acquired together with it: they are lost with each other."""
+        if not hold.first.values["several"]:
+            return [hold]
+        # A task does one thing at a time, so acquires that overlap are one.
+        return [other for other in self.several[(hold.process, hold.first.task)]
+                if other.first.time <= hold.granted.time and hold.first.time <= other.granted.time]
+
     def find_of_all(self, hold):
         """As find. A hold of several keys is lost with any of them."""
-        found = self.find(hold)
-        if found is None and hold.first.values["several"]:
-            for other in self.several[(hold.process, hold.first.task)]:
-                # A task does one thing at a time, so acquires that overlap are one.
-                if other.first.time <= hold.granted.time and hold.first.time <= other.granted.time:
-                    found = found or self.find(other)
-        return found
+        return next(filter(None, map(self.find, self.together(hold))), None)
 
     def excuse(self, hold, time, bounds):
         """Whether this holder, ended by force, may not know it yet."""

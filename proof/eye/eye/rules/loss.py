@@ -27,7 +27,7 @@ def reason(book, story, bounds):
             book.find(lost, f"{hold} is lost in the future", hold)
         if since < hold.granted.values["valid_until"] - hold.granted.values["ttl"]:
             book.find(lost, f"{hold} was lost before it was asked for", hold)
-        valid_until = hold.validity_at(lost.time)
+        valid_until = min(other.validity_at(lost.time) for other in evictions.together(hold))
         if why in ("expired", "max_hold") and since < valid_until:
             book.find(lost, f"{hold} ended by time, {(valid_until - since) / 1e6:.3f} ms before its validity", hold)
         elif why == "taken":
