@@ -28,6 +28,9 @@ use crate::sweep::{sweep, until_free};
 use crate::worker::Orders;
 use crate::worker::wish::Kind;
 
+/// How long a key may be closed whose task was done: a period and a little.
+const CLOSED: Duration = Duration::from_millis(2_500);
+
 /// What is run.
 pub struct Plan {
     /// The address of the store, as [`latchwork::connect`] takes it.
@@ -216,7 +219,8 @@ impl Plan {
             // The lease behind a hold of the service is twice as long.
             let leases = if self.service.is_some() { self.ttl * 3 } else { self.ttl };
             pause(leases + self.ttl / 4);
-            let limit = boot_time().plus(self.bounds.ends.saturating_sub(leases));
+            let ends = self.bounds.ends.max(CLOSED);
+            let limit = boot_time().plus(ends.saturating_sub(leases));
             runtime.block_on(until_free(&locks, limit));
             runtime.block_on(sweep(&locks, &log)).map_err(io::Error::other)?;
         }

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use latchwork::store::clock::boot_time;
 use latchwork::store::{Backend, Io, Moment};
-use latchwork::{Driver, LockManager};
+use latchwork::{Driver, ErrorKind, LockManager};
 use latchwork_etcd::{EtcdBackend, EtcdConfig};
 use latchwork_file::FileBackend;
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
@@ -35,6 +36,9 @@ use crate::sweep::sweep;
 use crate::witness;
 use own_clock::OwnClock;
 use paused_clock::PausedClock;
+
+/// How long a worker tries to reach its store before it fails.
+const REACHED_WITHIN: Duration = Duration::from_secs(20);
 
 /// What all tasks of a worker share.
 pub(crate) struct Shop {
@@ -80,9 +84,19 @@ async fn run(
         true => Some(PausedClock::new(io.clock().clone(), Pauses::open(&orders.log)?)),
         false => None,
     };
-    let locks = match &paused {
-        Some(clock) => connect_by(&orders.store, &io, clock).await?,
-        None => connect(&orders).await?,
+    let until = boot_time().plus(REACHED_WITHIN);
+    let locks = loop {
+        let connected = match &paused {
+            Some(clock) => connect_by(&orders.store, &io, clock).await,
+            None => connect(&orders).await,
+        };
+        match connected {
+            // A fault may keep a new worker from its store.
+            Err(error) if is_unreachable(&*error) && boot_time() < until => {
+                io.sleep(Duration::from_millis(50)).await;
+            }
+            connected => break connected?,
+        }
     };
     let locks = locks.namespace(&orders.namespace).ttl(orders.ttl).holder(&*orders.name);
     let shop = Arc::new(Shop {
@@ -115,6 +129,11 @@ async fn run(
     locks.close().await;
     log.note(None, What::Ended);
     Ok(())
+}
+
+fn is_unreachable(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<latchwork::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::Unreachable)
 }
 
 async fn connect(orders: &Orders) -> Result<LockManager, Box<dyn Error>> {

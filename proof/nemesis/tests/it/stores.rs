@@ -67,7 +67,9 @@ fn words(store: &dyn Store, plan: &Plan, faults: &[&str]) -> Vec<String> {
         // Elections and a quarantine keep a key closed for longer than the eye knows.
         allow("handed-on", fault, plan.bounds.settle * 2);
         if store.excused(fault).contains(&"exclusion") {
+            // Of two that hold at once, neither is the later one.
             allow("exclusion", fault, after);
+            allow("token-order", fault, after);
         }
         let takes = matches!(*fault, "truncate" | "failover" | "split" | "delete" | "leader-stop");
         if takes || *fault == "evict" {
