@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use futures_util::future::join_all;
+use latchwork_store::kit::combine::Combined;
 use latchwork_store::{Attempt, BackendError, BackendErrorKind, Claim, Effect, Grant, Verb};
 use redis::{Cmd, Value};
 
 use crate::answers::{attempt, blocked_by, text};
 use crate::backend::Store;
-use crate::combine::Combined;
 use crate::errors::{Failure, strange};
 use crate::link::Link;
 use crate::names::{Names, hash};

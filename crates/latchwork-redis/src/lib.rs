@@ -3,7 +3,6 @@
 mod answers;
 mod backend;
 mod cluster;
-mod combine;
 mod config;
 mod connect;
 mod connection;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use latchwork_store::kit::combine::Combined;
 use latchwork_store::{Attempt, BackendError, Claim, Linger, Released};
 
-use crate::combine::Combined;
 use crate::free::FreeRequest;
 use crate::link::Link;
 use crate::scripted::Scripted;

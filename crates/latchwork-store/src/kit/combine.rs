@@ -1,56 +1,64 @@
-//! One command for many callers that ask at the same time.
+//! One request to a server for many callers that ask at the same time.
 //!
-//! A lone request goes out at once, as a command of its own. When [`ALONE`] commands of one kind are
-//! under way, the next requests gather until all tasks that are ready have run, and go out together:
-//! one script call for all of them, which costs the server, the wire and this process a fraction of
-//! what single calls do. When [`LANES`] commands are under way, the next ones gather until one of these
-//! is answered. Under light load nobody waits for anybody; under heavy load each waits for a part of a
+//! A lone request goes out at once, by itself. When [`Lanes::alone`] requests of one kind are under
+//! way, the next ones gather until all tasks that are ready have run, and go out together: one command
+//! for all of them, which costs the server, the wire and this process a fraction of what single ones
+//! do. When [`Lanes::all`] commands are under way, the next requests gather until one of these is
+//! answered. Under light load nobody waits for anybody; under heavy load each waits for a part of a
 //! round trip.
 //!
 //! Requests of one runtime gather together, and are sent and answered there. Those of callers outside
 //! of any runtime use the `Io`. So a runtime that is blocked, or that ends, delays no other requests.
 //!
 //! A request that is dropped while it gathers is never sent.
-//!
-//! Measured: without it 64 tasks make 0.65 of the cycles in the same time, and the server's scripts
-//! take 1.8 times as long (`--example cycle_cost`, with and without in turns). Where the next requests
-//! also go out alone up to the last lane, four lanes being the best number then, 8 tasks make 0.86, 16
-//! tasks 0.78 and 64 tasks 0.79 of the cycles, and the client uses 1.02, 1.08 and 1.09 times the
-//! processor time (nine rounds in turns beside rslock).
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Io, Verb};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
-use crate::lock;
+use crate::backend::Verb;
+use crate::error::{BackendError, BackendErrorKind, Effect};
+use crate::io::Io;
 
-/// How many commands of one kind may be under way before the next requests go out together.
-const ALONE: usize = 4;
-/// How many may be under way at most; meanwhile all others gather.
-const LANES: usize = 6;
-/// The most requests in one command, so that no script holds up the server for long.
-const MOST: usize = 64;
 /// What a lane sends is given up after this long, so that what gathers behind it goes on.
 const LIMIT: Duration = Duration::from_millis(2_500);
 
+/// How many commands of one kind may be under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Lanes {
+    /// Before the next requests go out together.
+    pub alone: usize,
+    /// At most; meanwhile all others gather.
+    pub all: usize,
+    /// The most requests in one command, so that none holds up the server for long.
+    pub most: usize,
+}
+
 /// A kind of request that can go out alone or together.
-pub(crate) trait Combined: Send + Sync + 'static {
+pub trait Combined: Send + Sync + 'static {
+    /// What a caller asks.
     type Request: Send + Sync + 'static;
+    /// What it learns.
     type Answer: Send + 'static;
 
     /// Sends one request.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
     fn send(
         &self,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Answer, BackendError>> + Send;
 
-    /// Sends requests in as few commands as can be; the answers in the same order.
+    /// Sends requests in as few commands as possible, and returns the answers in the same order. A
+    /// caller may have given up since its request was taken.
     fn send_all<'a>(
         &'a self,
         requests: &'a [Self::Request],
@@ -58,9 +66,10 @@ pub(crate) trait Combined: Send + Sync + 'static {
 }
 
 /// Gathers requests of one kind.
-pub(crate) struct Combiner<C: Combined> {
+pub struct Combiner<C: Combined> {
     kind: Arc<C>,
     io: Io,
+    lanes: Lanes,
     /// One for each runtime that has requests under way, and for callers without one.
     places: Mutex<Vec<Place<C>>>,
 }
@@ -85,19 +94,26 @@ enum Entered<'a, C: Combined> {
 }
 
 impl<C: Combined> Combiner<C> {
-    pub(crate) fn new(kind: C, io: Io) -> Arc<Self> {
-        Arc::new(Self { kind: Arc::new(kind), io, places: Mutex::default() })
+    /// Creates one without requests.
+    pub fn new(kind: C, lanes: Lanes, io: Io) -> Arc<Self> {
+        Arc::new(Self { kind: Arc::new(kind), io, lanes, places: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Place<C>>> {
-        lock(&self.places)
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request, alone or with others.
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        request: C::Request,
-    ) -> Result<C::Answer, BackendError> {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Combined`], and an unknown effect if what sends ended without an answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A request that gathers is never sent if the future is dropped. One that has been sent stays
+    /// sent.
+    pub async fn send(self: &Arc<Self>, request: C::Request) -> Result<C::Answer, BackendError> {
         let (request, _lane) = match self.enter(request) {
             Entered::Alone(request, lane) => (request, lane),
             Entered::Gathers(answer) => return answer.await.unwrap_or_else(|_| Err(ended())),
@@ -117,13 +133,13 @@ impl<C: Combined> Combiner<C> {
                 places.last_mut().expect("it was just added")
             }
         };
-        if place.under_way < ALONE {
+        if place.under_way < self.lanes.alone {
             place.under_way += 1;
             return Entered::Alone(request, Lane { combiner: self, handle });
         }
         let (reply, answer) = oneshot::channel();
         place.gathered.push_back(Gathered { request, reply });
-        let begins = place.under_way < LANES && !place.begins;
+        let begins = place.under_way < self.lanes.all && !place.begins;
         if begins {
             place.under_way += 1;
             place.begins = true;
@@ -148,8 +164,8 @@ impl<C: Combined> Combiner<C> {
         }
     }
 
-    /// What sends, for requests that must go out in a way of their own.
-    pub(crate) fn kind(&self) -> &C {
+    /// Returns what sends, for requests that must go out in a way of their own.
+    pub fn kind(&self) -> &C {
         &self.kind
     }
 
@@ -168,7 +184,7 @@ impl<C: Combined> Combiner<C> {
         };
         let place = &mut places[index];
         let mut batch = Vec::new();
-        while batch.len() < MOST
+        while batch.len() < self.lanes.most
             && let Some(next) = place.gathered.pop_front()
         {
             if !next.reply.is_closed() {
@@ -199,6 +215,12 @@ impl<C: Combined> Combiner<C> {
         for (reply, answer) in replies.into_iter().zip(answers) {
             let _ = reply.send(answer); // given up meanwhile
         }
+    }
+}
+
+impl<C: Combined> fmt::Debug for Combiner<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combiner").field("lanes", &self.lanes).finish_non_exhaustive()
     }
 }
 
@@ -275,8 +297,8 @@ async fn others_first() {
 
 fn ended() -> BackendError {
     BackendError::new(
-        latchwork_store::BackendErrorKind::Unreachable,
-        latchwork_store::Effect::Unknown,
+        BackendErrorKind::Unreachable,
+        Effect::Unknown,
         "the connection was closed before the answer came",
     )
 }
@@ -286,9 +308,11 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};
 
-    use latchwork_store::testing::paused_io;
+    use crate::testing::paused_io;
 
     use super::*;
+
+    const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };
 
     /// A store that does not answer while it is stopped.
     struct Store(Arc<Mutex<Vec<u32>>>);
@@ -336,7 +360,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_unanswered_request_frees_its_lane() {
         let sent = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
+        let combiner = Combiner::new(Store(sent.clone()), LANES, paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
         let mut gathered = Vec::new();
         for n in 4..6 {
@@ -349,7 +373,7 @@ mod tests {
             others_run().await;
         }
         assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(combiner.lock()[0].under_way, LANES);
+        assert_eq!(combiner.lock()[0].under_way, LANES.all);
         assert_eq!(combiner.send(100).await.unwrap(), 100);
         for request in gathered {
             assert!(request.await.is_err());
@@ -383,8 +407,8 @@ mod tests {
             }
         }
         let sizes = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Sizes(sizes.clone()), paused_io().0);
-        let _alone: Vec<_> = (0..ALONE).map(|_| start(combiner.send(()))).collect();
+        let combiner = Combiner::new(Sizes(sizes.clone()), LANES, paused_io().0);
+        let _alone: Vec<_> = (0..LANES.alone).map(|_| start(combiner.send(()))).collect();
         let asked = combiner.clone();
         let on_the_worker = tokio::spawn(async move {
             let ask = |_| {
@@ -403,7 +427,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_of_a_blocked_runtime_delay_none_of_another() {
         let sent = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
+        let combiner = Combiner::new(Store(sent.clone()), LANES, paused_io().0);
         let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let entered = other.enter();
         let mut alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
@@ -412,7 +436,7 @@ mod tests {
         drop(alone.pop());
         drop(entered);
         assert_eq!(combiner.send(100).await.unwrap(), 100);
-        assert_eq!(combiner.lock()[0].under_way, ALONE + 1);
+        assert_eq!(combiner.lock()[0].under_way, LANES.alone + 1);
         #[expect(clippy::disallowed_methods, reason = "a runtime may not end inside another")]
         std::thread::spawn(|| drop(other)).join().unwrap();
         drop(alone);
@@ -424,7 +448,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_abandoned_request_is_never_sent() {
         let sent = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Store(sent.clone()), paused_io().0);
+        let combiner = Combiner::new(Store(sent.clone()), LANES, paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
         let gathers = start(combiner.send(100));
         // Its turn comes, and whoever sends for it has not begun.
