@@ -24,6 +24,13 @@ pub(crate) fn lost(why: &str) -> BackendError {
     .next_step("check that the server is running; latchwork doctor examines it")
 }
 
+/// Nothing was asked.
+pub(crate) fn unsent(why: &str) -> BackendError {
+    let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
+    BackendError::new(kind, effect, format!("the request was not sent: {why}"))
+        .next_step("check that the server is running; latchwork doctor examines it")
+}
+
 /// A connection could not be made: nothing was asked.
 pub(crate) fn not_connected(at: &str, error: &Error) -> BackendError {
     match error.as_db_error() {

@@ -2,24 +2,27 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
-use tokio_postgres::types::{ToSql, Type};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::errors::{failure, lost, not_replicated};
 use crate::lock;
 use crate::mover::Orders;
-use crate::statements::{Ask, Statements};
+use crate::statements::{self, Ask, Statements};
+use crate::turn::Request;
 
 /// If a request is given up after so long, the connection is asked for a sign of life.
 const SILENCE: Duration = Duration::from_millis(300);
 /// How long it may then stay silent. A statement that waits for a row ends before that.
-const LOOK_LIMIT: Duration = Duration::from_millis(2_500);
+pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(2_500);
 /// So many claims whose tries were given up are remembered.
 const ORPHANS: usize = 4_096;
 
@@ -60,6 +63,8 @@ pub(crate) struct Lane {
     /// What the server has prepared; empty behind a pooler, where each statement may meet another server
     /// process.
     prepared: Vec<Statement>,
+    /// Of one request at a time, where nothing is prepared.
+    turn: Arc<Semaphore>,
     /// How many requests are under way.
     load: AtomicUsize,
     /// It is being asked for a sign of life, and takes no requests meanwhile.
@@ -83,6 +88,7 @@ impl Lane {
             orders,
             statements,
             prepared: Vec::new(),
+            turn: Arc::new(Semaphore::new(1)),
             load: AtomicUsize::new(0),
             doubted: AtomicBool::new(false),
             orphans,
@@ -106,6 +112,15 @@ impl Lane {
         let prepared = self.send(futures_util::future::try_join_all(prepared)).await?;
         self.prepared = prepared;
         Ok(())
+    }
+
+    pub(crate) fn statement(&self, ask: Ask) -> &statements::Statement {
+        self.statements.get(ask)
+    }
+
+    /// Waits until no other request has the turn. Until the permit is dropped, none gets it.
+    pub(crate) async fn turn(&self) -> OwnedSemaphorePermit {
+        self.turn.clone().acquire_owned().await.expect("it is never closed")
     }
 
     /// Whether it takes requests.
@@ -174,17 +189,22 @@ impl Seat {
         about: Option<ClaimId>,
     ) -> Result<Vec<Row>, BackendError> {
         let lane = &self.0;
+        let Some(prepared) = lane.prepared.get(ask as usize) else {
+            let request = Request::on(lane, ask, params).await?;
+            return self.answered(about, request).await;
+        };
+        self.answered(about, lane.send(lane.client().query(prepared, params))).await
+    }
+
+    async fn answered(
+        &self,
+        about: Option<ClaimId>,
+        asked: impl Future<Output = Result<Vec<Row>, BackendError>>,
+    ) -> Result<Vec<Row>, BackendError> {
+        let lane = &self.0;
         let warned = lane.orders.warnings();
         let flight = Flight { lane, about, since: lane.drive.io().now(), landed: false };
-        let answer = match lane.prepared.get(ask as usize) {
-            Some(prepared) => lane.send(lane.client().query(prepared, params)).await,
-            None => {
-                let statement = lane.statements.get(ask);
-                let typed: Vec<(&(dyn ToSql + Sync), Type)> =
-                    params.iter().copied().zip(statement.types.iter().cloned()).collect();
-                lane.send(lane.client().query_typed(&statement.text, &typed)).await
-            }
-        };
+        let answer = asked.await;
         if !answer.as_ref().is_err_and(|error| error.effect == Effect::Unknown) {
             flight.lands();
         }
@@ -238,8 +258,11 @@ pub(crate) fn doubt(lane: &Arc<Lane>, io: &Io) {
     }
     let (lane, own) = (lane.clone(), io.clone());
     io.spawn(async move {
-        let asked = lane.send(lane.client().simple_query(""));
-        match own.within(LOOK_LIMIT, asked).await {
+        let mut asked = pin!(async {
+            let _turn = lane.turn().await;
+            lane.send(lane.client().simple_query("")).await
+        });
+        match own.within(LOOK_LIMIT, asked.as_mut()).await {
             Some(Ok(_)) => lane.doubted.store(false, Ordering::Relaxed),
             _ => lane.end(),
         }

@@ -29,6 +29,7 @@ mod service;
 mod statements;
 mod surroundings;
 mod tls;
+mod turn;
 mod values;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

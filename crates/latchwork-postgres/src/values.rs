@@ -41,6 +41,24 @@ impl<'a> FromSql<'a> for Uuid {
     accepts!(UUID);
 }
 
+/// A parameter in the bytes of the protocol; none for NULL.
+#[derive(Debug)]
+pub(crate) struct Encoded(pub(crate) Option<BytesMut>);
+
+impl ToSql for Encoded {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Failed> {
+        let Some(bytes) = &self.0 else { return Ok(IsNull::Yes) };
+        out.extend_from_slice(bytes);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
 /// A column of an answer.
 ///
 /// # Errors

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use crate::common::*;
-use latchwork_services::PgBouncer;
-use latchwork_store::{Backend, Released};
+use latchwork_services::{Cut, PgBouncer, Proxy};
+use latchwork_store::{Backend, Linger, Released};
 
 #[test]
 fn a_pooler_is_noticed_when_connecting() {
@@ -74,4 +74,83 @@ fn h151_a_killed_pooler_costs_no_lock() {
         assert!(waiter.acquired(&waits).await.token > token);
         assert!(start.elapsed() < 5 * SEC, "{:?}", start.elapsed());
     });
+}
+
+/// H182: a client's connection ends between the answers to two of its requests, and the pooler gives the process of
+/// the server to the next client. It makes no difference whether the client still waited for the first answer.
+#[test]
+fn h182_no_client_of_a_pooler_reads_anothers_answer() {
+    for patience in [5 * SEC, 50 * MS] {
+        let server = server();
+        let bouncer = PgBouncer::start(server.port(), 1).unwrap();
+        let proxy = Proxy::plain(bouncer.port()).unwrap();
+        run(async {
+            let url = through(&proxy);
+            let (gone, other) = (bare(&url).await, bare(&bouncer.url()).await);
+            let (held, first, second) = (claim("held"), claim("first"), claim("second"));
+            other.granted(&held).await;
+            for claim in [&first, &second] {
+                other.granted(claim).await;
+                other.released(claim).await;
+            }
+            let locked = [
+                Locked::row(&server, "second", 3.0).await,
+                Locked::row(&server, "first", 0.7).await,
+            ];
+            let (first, second) = (like(&first), like(&second));
+            let one = tokio::time::timeout(patience, gone.try_acquire(&first));
+            let two = async {
+                tokio::time::sleep(100 * MS).await;
+                gone.try_acquire(&second).await
+            };
+            let ends = async {
+                tokio::time::sleep(1_300 * MS).await;
+                proxy.refuse_connections().unwrap();
+                proxy.cut(Cut::Reset).unwrap();
+            };
+            let (one, two, ()) = tokio::join!(one, two, ends);
+            assert!(one.is_err() == (patience < SEC) && two.is_err(), "{one:?} {two:?}");
+            // What the server says about the second one from now on is for nobody.
+            let ended = tokio::time::timeout(5 * SEC, other.release(&held, Linger::For(MS))).await;
+            assert_eq!(ended.unwrap().unwrap(), Released::Yes);
+            locked.into_iter().for_each(Locked::ends);
+            for n in 0..5 {
+                let claim = claim(&format!("later{n}"));
+                other.granted(&claim).await;
+                assert_eq!(other.released(&claim).await, Released::Yes);
+            }
+        });
+    }
+}
+
+/// A request that was given up keeps its connection until its answer is there, and then the next one goes out.
+#[test]
+fn a_request_that_was_given_up_costs_no_connection() {
+    let server = server();
+    let bouncer = PgBouncer::start(server.port(), 5).unwrap();
+    let proxy = Proxy::plain(bouncer.port()).unwrap();
+    run(async {
+        let one = bare(&through(&proxy)).await;
+        let (slow, quick) = (claim("slow"), claim("quick"));
+        one.granted(&quick).await;
+        one.granted(&slow).await;
+        one.released(&slow).await;
+        let locked = Locked::row(&server, "slow", 1.5).await;
+        let waits = like(&slow);
+        let given_up = tokio::time::timeout(50 * MS, one.try_acquire(&waits)).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+        let start = Instant::now();
+        assert_eq!(one.released(&quick).await, Released::Yes);
+        assert!(start.elapsed() > 300 * MS, "{:?}", start.elapsed());
+        locked.ends();
+        // The end of the claim comes after its try.
+        one.released(&waits).await;
+        one.granted(&like(&slow)).await;
+        assert_eq!(proxy.open_connections(), 1);
+    });
+}
+
+/// A client with one connection, whose way to the pooler can be cut.
+fn through(proxy: &Proxy) -> String {
+    format!("postgres://postgres@127.0.0.1:{}/postgres?connections=1", proxy.port())
 }

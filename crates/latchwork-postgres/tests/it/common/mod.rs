@@ -171,3 +171,36 @@ pub(crate) fn connections(server: &PostgresServer, with: &str) -> u32 {
     );
     server.psql(&statement).unwrap().parse().unwrap()
 }
+
+/// Somebody's transaction that keeps the row of a key locked, in seconds.
+pub(crate) struct Locked(std::thread::JoinHandle<std::process::Output>);
+
+impl Locked {
+    /// Returns when the row is locked.
+    pub(crate) async fn row(server: &PostgresServer, key: &str, seconds: f32) -> Self {
+        let statements = format!(
+            "BEGIN; SELECT FROM latchwork WHERE k = '{key}' FOR UPDATE; SELECT pg_sleep({seconds}); COMMIT"
+        );
+        let (url, name) = (server.url(), format!("locks {key}"));
+        let asleep = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND wait_event = 'PgSleep'"
+        );
+        let run = move || {
+            std::process::Command::new("psql")
+                .env("PGAPPNAME", name)
+                .arg(url)
+                .args(["-XqAt", "-c", &statements])
+                .output()
+                .expect("psql runs")
+        };
+        let locked = Self(std::thread::spawn(run));
+        until(server, &asleep, |n| n == "1").await;
+        locked
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ends(self) {
+        let output = self.0.join().expect("it does not panic");
+        assert!(output.status.success(), "{output:?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! One request at a time on a connection: behind a pooler, none is sent before the one before is answered.
+//!
+//! A pooler may give the server's process to another client while answers are still to come. PgBouncer before 1.21
+//! does so if a client's connection ends between the answers to two requests that it has sent together: the other
+//! client then reads the answer that was meant for the first one, a grant among them. Poolers that end a client's turn at
+//! its first answer lose the others. With one request under way there is nothing to mix up.
+//!
+//! So a request keeps its turn until its answer is there, also if its caller gives up.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use latchwork_store::BackendError;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_postgres::Row;
+use tokio_postgres::types::{IsNull, ToSql, Type};
+
+use crate::errors::unsent;
+use crate::lane::{LOOK_LIMIT, Lane, Params, Seat};
+use crate::statements::Ask;
+use crate::values::Encoded;
+
+type Answer = Result<Vec<Row>, BackendError>;
+
+/// A request on its turn. If it is dropped, its answer is awaited without the caller.
+pub(crate) struct Request {
+    asked: Option<BoxFuture<'static, Answer>>,
+    lane: Arc<Lane>,
+}
+
+impl Request {
+    /// Waits for its turn on the connection. The request is sent when it is polled.
+    ///
+    /// # Errors
+    ///
+    /// Without effect: the connection has ended meanwhile, or a parameter cannot be sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped before, nothing is sent.
+    pub(crate) async fn on(
+        lane: &Arc<Lane>,
+        ask: Ask,
+        params: Params<'_>,
+    ) -> Result<Self, BackendError> {
+        let params = encoded(params, lane.statement(ask).types)?;
+        let turn = lane.turn().await;
+        if !lane.is_open() {
+            return Err(unsent("the connection has ended"));
+        }
+        let asked = answer(lane.clone(), ask, params, turn).boxed();
+        Ok(Self { asked: Some(asked), lane: lane.clone() })
+    }
+}
+
+async fn answer(
+    lane: Arc<Lane>,
+    ask: Ask,
+    params: Vec<(Encoded, Type)>,
+    turn: OwnedSemaphorePermit,
+) -> Answer {
+    let _until_the_answer = (turn, Seat::on(lane.clone()));
+    let typed: Vec<(&(dyn ToSql + Sync), Type)> =
+        params.iter().map(|(value, kind)| (value as &(dyn ToSql + Sync), kind.clone())).collect();
+    lane.send(lane.client().query_typed(&lane.statement(ask).text, &typed)).await
+}
+
+/// Parameters that live as long as their request.
+fn encoded(params: Params<'_>, types: &[Type]) -> Result<Vec<(Encoded, Type)>, BackendError> {
+    let encode = |(param, kind): (&&(dyn ToSql + Sync), &Type)| {
+        let mut bytes = BytesMut::new();
+        let value = match param.to_sql_checked(kind, &mut bytes) {
+            Ok(IsNull::No) => Encoded(Some(bytes)),
+            Ok(IsNull::Yes) => Encoded(None),
+            Err(error) => return Err(unsent(&error.to_string())),
+        };
+        Ok((value, kind.clone()))
+    };
+    params.iter().zip(types).map(encode).collect()
+}
+
+impl Future for Request {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let Some(asked) = &mut self.asked else { return Poll::Pending };
+        let answer = asked.as_mut().poll(cx);
+        if answer.is_ready() {
+            self.asked = None;
+        }
+        answer
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let Some(asked) = self.asked.take() else { return };
+        let (lane, io) = (self.lane.clone(), self.lane.drive().io().clone());
+        self.lane.drive().io().spawn(async move {
+            // It lives until the connection has ended: the next one must not be sent before.
+            let mut asked = asked;
+            // A statement that waits for a row ends before that.
+            if io.within(LOOK_LIMIT, asked.as_mut()).await.is_none() {
+                lane.end();
+            }
+        });
+    }
+}
