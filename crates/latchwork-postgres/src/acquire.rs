@@ -9,7 +9,7 @@ use latchwork_store::{
 use tokio_postgres::Row;
 
 use crate::backend::Store;
-use crate::lane::{Params, Seat};
+use crate::lane::Seat;
 use crate::listener::Expected;
 use crate::names::stored;
 use crate::statements::Ask;
@@ -61,7 +61,6 @@ impl Store {
         if let Some(guard) = &self.guard {
             guard.check(claim)?;
         }
-        let seat = self.pool.seat().await?;
         // A claim that has a place has it in the line.
         let waits = self.listener.find(claim.id).is_some();
         // The free try would most likely find a queue.
@@ -69,10 +68,11 @@ impl Store {
         if claim.mode.is_alone()
             && !waits
             && !is_busy
-            && let Some(grant) = self.take(&seat, claim).await?
+            && let Some((token, time)) = self.keys.take(claim).await?
         {
-            return Ok(Attempt::Granted(grant));
+            return Ok(Attempt::Granted(grant(claim, token, time)));
         }
+        let seat = self.pool.seat().await?;
         for look in 0.. {
             let rows = self.stand(&seat, claim).await?;
             let [row] = &rows[..] else { return Err(strange(0)) };
@@ -89,20 +89,6 @@ impl Store {
             }
         }
         Err(changing())
-    }
-
-    /// Takes a free key, or the claim's own.
-    async fn take(&self, seat: &Seat, claim: &Claim) -> Result<Option<Grant>, BackendError> {
-        let (key, name) = stored(&claim.key);
-        let (mode, _, _) = mode(claim.mode)?;
-        let holder = claim.holder.stored();
-        let (id, ttl, floor) = (Uuid::from(claim.id), micros(claim.ttl), claim.floor as i64);
-        let nonce = self.nonce();
-        let holder = holder.as_bytes();
-        let params: Params<'_> = &[&key, &name, &id, &mode, &ttl, &floor, &holder, &nonce];
-        let rows = seat.ask(Ask::Take, params, Some(claim.id)).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some(grant(claim, number(row, 0)?, number(row, 1)?)))
     }
 
     async fn stand(&self, seat: &Seat, claim: &Claim) -> Result<Vec<Row>, BackendError> {

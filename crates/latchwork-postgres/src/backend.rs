@@ -9,6 +9,7 @@ use latchwork_store::{
     Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 
+use crate::batch::Keys;
 use crate::busy::Busy;
 use crate::config::PostgresConfig;
 use crate::connect::{Access, For};
@@ -37,6 +38,7 @@ pub(crate) struct Store {
     pub(crate) access: Arc<Access>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) keys: Keys,
     pub(crate) listener: Arc<Listener>,
     pub(crate) busy: Busy,
     /// A pooler stands before the server: nothing can be heard.
@@ -77,10 +79,12 @@ impl PostgresBackend {
             .with_fencing(Fencing::WhileDataSurvives)
             .with_ttl(Duration::from_millis(10)..=longest, longest.min(Duration::from_secs(30)));
         let listener = Listener::new(access.clone(), &pool);
+        let keys = Keys::new(&pool, guard.clone(), &access);
         let store = Arc::new(Store {
             access,
             pool,
             guard,
+            keys,
             listener,
             busy: Busy::default(),
             pooled,

@@ -24,7 +24,8 @@ use crate::tls::{AsItIs, Greeter};
 use crate::values::column;
 
 /// How a session behaves, where it is ours alone. A statement waits for a row that somebody has locked
-/// no longer than a verb waits for its answer.
+/// no longer than a verb waits for its answer. Each statement is planned once, and reads by the index, however
+/// small the tables are at that time.
 ///
 /// What the role or the database has set may not hide the warning that no standby has confirmed a commit, replace
 /// the server's functions by others of the same name, or end a connection that is idle. The server ends one whose
@@ -32,7 +33,8 @@ use crate::values::column;
 pub(crate) const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET lock_timeout = '2s'; SET statement_timeout = 0; \
      SET default_transaction_isolation = 'read committed'; SET idle_in_transaction_session_timeout = '10s'; \
      SET client_min_messages = 'notice'; SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; \
-     SET tcp_keepalives_count = 3; SELECT set_config(name, '0', false) FROM pg_settings \
+     SET tcp_keepalives_count = 3; SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
+     SET enable_bitmapscan = off; SELECT set_config(name, '0', false) FROM pg_settings \
      WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
 /// What such a setting hides.
 const SILENT: [&str; 3] = ["error", "fatal", "panic"];

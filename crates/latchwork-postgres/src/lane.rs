@@ -34,12 +34,21 @@ pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(crate) struct Orphans(Mutex<HashMap<ClaimId, Weak<Lane>>>);
 
 impl Orphans {
-    fn add(&self, id: ClaimId, lane: &Arc<Lane>) {
+    pub(crate) fn add(&self, id: ClaimId, lane: &Arc<Lane>) {
+        self.note(id, Arc::downgrade(lane));
+    }
+
+    /// As [`Self::add`], where nothing can be sent after the try for certain.
+    pub(crate) fn add_astray(&self, id: ClaimId) {
+        self.note(id, Weak::new());
+    }
+
+    fn note(&self, id: ClaimId, lane: Weak<Lane>) {
         let mut all = lock(&self.0);
         if all.len() >= ORPHANS {
             all.clear(); // a try that lands late is gone within its ttl
         }
-        all.insert(id, Arc::downgrade(lane));
+        all.insert(id, lane);
     }
 
     /// Whether a try of this claim may be under way; with its connection, if that still answers.

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod backend;
+mod batch;
 mod busy;
 mod config;
 mod connect;

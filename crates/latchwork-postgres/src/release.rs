@@ -17,16 +17,17 @@ impl Store {
     ) -> Result<Released, BackendError> {
         // A claim that was in the queue leaves one behind, mostly: the free release would find it.
         let has_waited = linger != Linger::End && self.listener.close(claim.id);
+        if claim.mode.is_alone()
+            && !has_waited
+            && linger == Linger::None
+            && self.access.orphans.find(claim.id).is_none()
+            && let Some(was_held) = self.keys.free(claim).await?
+        {
+            return Ok(released(was_held));
+        }
         let (seat, may_land) = self.pool.seat_after(claim.id).await?;
         let (key, name) = stored(&claim.key);
         let id = Uuid::from(claim.id);
-        if claim.mode.is_alone() && !has_waited && !may_land && linger == Linger::None {
-            let rows = seat.ask(Ask::Free, &[&key, &id], None).await?;
-            if let Some(row) = rows.first() {
-                self.access.orphans.remove(claim.id);
-                return Ok(released(column(row, 0)?));
-            }
-        }
         let linger = match linger {
             Linger::None => 0,
             Linger::For(length) => micros(length),

@@ -9,7 +9,9 @@ use crate::names::{class, quoted};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
     Take,
+    TakeAll,
     Free,
+    FreeAll,
     Stand,
     Leave,
     Renew,
@@ -21,9 +23,11 @@ pub(crate) enum Ask {
     Sweep,
 }
 
-const ALL: [Ask; 11] = {
-    use Ask::{Free, Heal, Keep, Leave, List, Look, Notify, Renew, Stand, Sweep, Take};
-    [Take, Free, Stand, Leave, Renew, Keep, Look, List, Notify, Heal, Sweep]
+const ALL: [Ask; 13] = {
+    use Ask::{
+        Free, FreeAll, Heal, Keep, Leave, List, Look, Notify, Renew, Stand, Sweep, Take, TakeAll,
+    };
+    [Take, TakeAll, Free, FreeAll, Stand, Leave, Renew, Keep, Look, List, Notify, Heal, Sweep]
 };
 
 /// One statement, and the types of what it is given.
@@ -219,7 +223,21 @@ impl Ask {
                 include_str!("sql/take.sql"),
                 &[T::BYTEA, T::BYTEA, T::UUID, T::INT2, T::INT8, T::INT8, T::BYTEA, T::UUID],
             ),
+            Self::TakeAll => (
+                include_str!("sql/take_all.sql"),
+                &[
+                    T::BYTEA_ARRAY,
+                    T::BYTEA_ARRAY,
+                    T::UUID_ARRAY,
+                    T::INT2_ARRAY,
+                    T::INT8_ARRAY,
+                    T::INT8_ARRAY,
+                    T::BYTEA_ARRAY,
+                    T::UUID,
+                ],
+            ),
             Self::Free => (include_str!("sql/free.sql"), &[T::BYTEA, T::UUID]),
+            Self::FreeAll => (include_str!("sql/free_all.sql"), &[T::BYTEA_ARRAY, T::UUID_ARRAY]),
             Self::Stand => (
                 "SELECT * FROM @stand@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, '@durable@')",
                 &[

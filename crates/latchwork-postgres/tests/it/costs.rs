@@ -43,18 +43,18 @@ fn a_free_lock_is_one_trip_and_so_is_its_release() {
 }
 
 /// A server that logs each statement.
-fn logging() -> PostgresServer {
+pub(crate) fn logging() -> PostgresServer {
     server_with(&PostgresOptions::new().setting("log_statement=all"), "")
 }
 
 /// The statements that a connection of Latchwork has sent since the log had this length.
-fn statements(server: &PostgresServer, from: usize) -> Vec<String> {
+pub(crate) fn statements(server: &PostgresServer, from: usize) -> Vec<String> {
     let log = fs::read_to_string(server.folder().join("log")).unwrap();
     let sent = log[from..].lines().filter(|line| line.contains("LOG:  execute "));
     sent.map(|line| line.chars().skip(line.find("execute").unwrap()).take(90).collect()).collect()
 }
 
-fn length(server: &PostgresServer) -> usize {
+pub(crate) fn length(server: &PostgresServer) -> usize {
     fs::read_to_string(server.folder().join("log")).unwrap().len()
 }
 

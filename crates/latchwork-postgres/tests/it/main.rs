@@ -23,4 +23,5 @@ mod pooler;
 mod quiet;
 mod settings;
 mod tables;
+mod together;
 mod waiting;
