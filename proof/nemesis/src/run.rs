@@ -74,6 +74,8 @@ pub struct Plan {
     pub foreign: Option<Foreign>,
     /// What the run is judged by.
     pub bounds: Bounds,
+    /// The checks that it is not judged by.
+    pub without: Vec<&'static str>,
 }
 
 impl Plan {
@@ -100,6 +102,7 @@ impl Plan {
             frozen_clock: false,
             foreign: None,
             bounds: Bounds::of_store(store, ttl, processes),
+            without: Vec::new(),
         }
     }
 
@@ -236,7 +239,8 @@ impl Plan {
             }
         }
         let expected = self.expected(fair);
-        let judges = |check: &Check| self.service.is_none() || CHECKS.contains(&check.name);
+        let of_service = |check: &Check| self.service.is_none() || CHECKS.contains(&check.name);
+        let judges = |check: &Check| of_service(check) && !self.without.contains(&check.name);
         let checks: Vec<Check> = ALL.iter().copied().filter(judges).collect();
         let outcome = Outcome::judge(self.folder, &self.bounds, &checks, &expected)?;
         Ok(Outcome { trouble, ..outcome })
