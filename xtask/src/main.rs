@@ -8,6 +8,7 @@ mod book;
 mod front_page;
 mod house;
 mod licences;
+mod mutants;
 mod mutations;
 mod package;
 mod picture;
@@ -53,6 +54,8 @@ cargo xtask COMMAND
                      `simulate --help` tells of --seeds, --seed and --planted
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
+  mutants [MODULE]   changes the modules that carry safety by cargo-mutants, and tells
+                     what no test notices and nobody has explained
 ";
 
 fn main() -> ExitCode {
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Some("release") => release::run(&rest),
         Some("trials") => trials::names::write(),
         Some("simulate") => stages::simulate(&rest),
+        Some("mutants") => mutants::run(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
