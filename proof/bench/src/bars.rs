@@ -1,4 +1,4 @@
-//! Pictures of a run: a bar for each lock, in a group for each store.
+//! Pictures of a run: a bar for each lock, in a group for each store; and the points of the curves.
 //!
 //! Each measurement is a process of its own, so what it measured reaches the picture by a file.
 
@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::BENCHES;
+use crate::growth;
+use crate::growth::picture::{Chart as CurveChart, Series};
 use crate::peers::LATCHWORK;
+use crate::place;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -95,11 +97,25 @@ impl Bars {
         self.0.retain(|bar| bar.bench != bench);
         self.0.extend(bars.0);
         // Groups come in the order of the measurements.
-        self.0.sort_by_key(|bar| BENCHES.iter().position(|bench| bench.name == bar.bench));
+        self.0.sort_by_key(|bar| place(&bar.bench));
     }
 
-    pub(crate) fn has(&self, chart: &Chart) -> bool {
-        self.0.iter().any(|bar| bar.chart == chart.name)
+    /// Whether there is anything for the picture of this name.
+    pub(crate) fn has(&self, chart: &str) -> bool {
+        self.0.iter().any(|bar| bar.chart == chart)
+    }
+
+    /// The lines of a picture of curves: a point is a bar whose kind is its size.
+    fn series(&self, chart: &CurveChart) -> Vec<Series> {
+        let mut series: Vec<Series> = Vec::new();
+        for bar in self.0.iter().filter(|bar| bar.chart == chart.name) {
+            let Ok(size) = bar.kind.parse() else { continue };
+            match series.iter_mut().find(|(name, _)| *name == bar.store) {
+                Some((_, points)) => points.push((size, bar.value)),
+                None => series.push((bar.store.clone(), vec![(size, bar.value)])),
+            }
+        }
+        series
     }
 
     /// Draws the pictures that there are bars for into a folder.
@@ -114,13 +130,35 @@ impl Bars {
                 }
             }
             if let Some(picture) = chart.picture(&bars)? {
-                let path = folder.join(chart.file());
-                std::fs::write(&path, picture)
-                    .map_err(|error| format!("{}: {error}", path.display()))?;
-                paths.push(path);
+                paths.push(write(folder, &chart.file(), &picture)?);
+            }
+        }
+        for chart in growth::CHARTS {
+            if let Some(picture) = chart.picture(&self.series(chart))? {
+                paths.push(write(folder, &chart.file(), &picture)?);
             }
         }
         Ok(paths)
+    }
+}
+
+fn write(folder: &Path, file: &str, picture: &str) -> Result<PathBuf> {
+    let path = folder.join(file);
+    std::fs::write(&path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(path)
+}
+
+/// Remembers a number for the picture of this name, if this run makes pictures. What is not above zero
+/// has no place there.
+pub(crate) fn note(chart: &str, store: &str, kind: &str, value: f64) {
+    let Some(file) = std::env::var_os(FILE) else { return };
+    if !value.is_finite() {
+        return;
+    }
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    let wrote = file.and_then(|mut file| writeln!(file, "{chart}\t{store}\t{kind}\t{value}"));
+    if let Err(error) = wrote {
+        eprintln!("the picture will lack {kind} on {store}: {error}");
     }
 }
 
@@ -134,17 +172,10 @@ impl Chart {
         format!("bench-{}.svg", self.name)
     }
 
-    /// Remembers a number, if this run makes pictures. Of Latchwork's settings only the plain one.
+    /// Remembers a number. Of Latchwork's settings only the plain one.
     pub(crate) fn note(&self, store: &str, kind: &str, value: f64) {
-        let Some(file) = std::env::var_os(FILE) else { return };
-        if (kind.starts_with(LATCHWORK.name) && kind != LATCHWORK.name) || !value.is_finite() {
-            return;
-        }
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(file);
-        let wrote =
-            file.and_then(|mut file| writeln!(file, "{}\t{store}\t{kind}\t{value}", self.name));
-        if let Err(error) = wrote {
-            eprintln!("the picture will lack {kind} on {store}: {error}");
+        if !kind.starts_with(LATCHWORK.name) || kind == LATCHWORK.name {
+            note(self.name, store, kind, value);
         }
     }
 
@@ -252,7 +283,22 @@ mod tests {
         all.replace("redis-handoff", bars("redis-handoff", "new"));
         let kinds: Vec<&str> = all.0.iter().map(|bar| &*bar.kind).collect();
         assert_eq!(kinds, ["new", "latchwork"]);
-        assert!(all.has(&HANDOFF) && !all.has(&FREE));
+        assert!(all.has(HANDOFF.name) && !all.has(FREE.name));
         assert!(Bars::parse("a\tb\n").is_err());
+    }
+
+    #[test]
+    fn the_points_of_a_curve_are_a_line_for_each_store() {
+        let chart = growth::CHARTS[0];
+        let line = |store: &str, size: &str, value: &str| {
+            format!("growth-redis-waiters\t{}\t{store}\t{size}\t{value}\n", chart.name)
+        };
+        let text = [line("Redis", "1", "20"), line("etcd", "1", "40"), line("Redis", "10", "30")];
+        let bars = Bars::parse(&text.concat()).unwrap();
+        let redis = ("Redis".to_string(), vec![(1.0, 20.0), (10.0, 30.0)]);
+        assert_eq!(bars.series(chart), [redis, ("etcd".to_string(), vec![(1.0, 40.0)])]);
+        let folder = tempfile::tempdir().unwrap();
+        let paths = bars.draw(folder.path()).unwrap();
+        assert_eq!(paths, [folder.path().join(chart.file())]);
     }
 }

@@ -30,17 +30,20 @@ const FAIR: f64 = 0.95;
 /// What came of a contest; processor time and commands are those of one handover.
 pub(crate) struct Round {
     pub(crate) handovers: f64,
-    pairs: f64,
+    pub(crate) pairs: f64,
     pub(crate) fair_processes: f64,
     fair_tasks: f64,
     /// Tasks that never had the key, and all tasks.
-    starved: (usize, usize),
+    pub(crate) starved: (usize, usize),
     /// How often somebody saw another owner while it was one.
     pub(crate) overlaps: f64,
     cpu: f64,
     commands: f64,
+    /// Those of all, where nobody hands over.
+    pub(crate) cpu_of_all: f64,
+    pub(crate) commands_of_all: f64,
     /// How long the tasks waited for it.
-    times: Times,
+    pub(crate) times: Times,
 }
 
 /// Lets several kinds, ours first, compete in turns, in crowds of these sizes. `goal` says how many
@@ -240,6 +243,8 @@ impl Contest<'_> {
             overlaps,
             cpu: cpu / handovers,
             commands: commands / handovers,
+            cpu_of_all: cpu,
+            commands_of_all: commands,
             times,
         };
         Ok((round, workers))

@@ -20,12 +20,12 @@ mod free_child;
 mod free_cycles;
 mod free_lock;
 mod goals;
+mod growth;
 mod handoffs;
 mod handover;
 mod held;
 mod held_by_one;
 mod installing;
-mod kubernetes;
 mod local;
 mod lock_child;
 mod machine;
@@ -276,12 +276,6 @@ const BENCHES: &[Bench] = &[
         postgres::held,
     ),
     bench(
-        "kubernetes",
-        "Kubernetes: leaders",
-        "leaders on Kubernetes: requests, takeovers, and leaders that were stopped, beside client-go and two crates",
-        kubernetes::run,
-    ),
-    bench(
         "slow-link",
         "A free lock over a slow link",
         "free locks over a link of 2.5 ms each way, and other locks",
@@ -325,6 +319,21 @@ const BENCHES: &[Bench] = &[
     ),
     bench("held", "10,000 held guards", "10,000 held guards: memory and processor time", held::run),
 ];
+
+/// All measurements, the curves last.
+fn benches() -> impl Iterator<Item = &'static Bench> {
+    BENCHES.iter().chain(growth::BENCHES)
+}
+
+/// The measurement of this name.
+fn named(name: &str) -> Option<&'static Bench> {
+    benches().find(|bench| bench.name == name)
+}
+
+/// Where a measurement stands among all.
+fn place(name: &str) -> Option<usize> {
+    benches().position(|bench| bench.name == name)
+}
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -32,10 +32,15 @@ pub(crate) struct OnDisk {
 }
 
 pub(crate) fn start() -> Result<OnDisk, Box<dyn std::error::Error>> {
+    start_for(600)
+}
+
+/// The same, for so many connections.
+pub(crate) fn start_for(connections: usize) -> Result<OnDisk, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir_in(std::env::temp_dir())?;
     let options = PostgresOptions::new()
         .setting("fsync=on")
-        .setting("max_connections=600")
+        .setting(format!("max_connections={connections}"))
         .setting("shared_preload_libraries=pg_stat_statements")
         .data_in(folder.path());
     let server = PostgresServer::start_with(&options)?;

@@ -63,7 +63,7 @@ impl Seen {
 }
 
 /// User and system time of the server's processes, those that have ended among them, in seconds.
-fn processor_time(server: u32) -> f64 {
+pub(crate) fn processor_time(server: u32) -> f64 {
     let parent = server.to_string();
     let sum = |fields: &[String], which: std::ops::Range<usize>| -> f64 {
         fields[which].iter().filter_map(|field| field.parse::<f64>().ok()).sum()

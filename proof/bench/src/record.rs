@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::bars::{self, Bars};
-use crate::{BENCHES, Bench, goals};
+use crate::{Bench, benches, goals, growth, named, place};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -57,7 +57,7 @@ impl Record {
             let (tables, _) = body.split_once(NOTE).unwrap_or((body, ""));
             Some(Section { name: bench.name.into(), text: tables.trim_end().into() })
         };
-        let sections = BENCHES.iter().filter_map(section).collect();
+        let sections = benches().filter_map(section).collect();
         let bars = Bars::parse(&read(&folder.join(BARS))?)?;
         Ok(Self { folder: folder.into(), machine, sections, bars })
     }
@@ -78,8 +78,7 @@ impl Record {
             Some(old) => *old = section,
             None => self.sections.push(section),
         }
-        let place = |section: &Section| BENCHES.iter().position(|b| b.name == section.name);
-        self.sections.sort_by_key(place);
+        self.sections.sort_by_key(|section| place(&section.name));
         self.bars.replace(name, bars);
     }
 
@@ -106,8 +105,13 @@ impl Record {
         page += &self.goals()?;
         page += "\n## Pictures\n";
         for chart in bars::CHARTS {
-            if self.bars.has(chart) {
+            if self.bars.has(chart.name) {
                 page += &format!("\n![{}]({})\n", chart.title(), chart.file());
+            }
+        }
+        for chart in growth::CHARTS {
+            if self.bars.has(chart.name) {
+                page += &format!("\n![{}]({})\n", chart.title, chart.file());
             }
         }
         for Section { name, text } in &self.sections {
@@ -128,7 +132,7 @@ impl Record {
     fn goals(&self) -> Result<String> {
         let mut rows: Vec<(bool, String)> = Vec::new();
         for Section { name, text } in &self.sections {
-            let bench = BENCHES.iter().find(|bench| bench.name == name).ok_or("a measurement")?;
+            let bench = named(name).ok_or("a measurement")?;
             for told in goals::told(text).map_err(|error| format!("{name}: {error}"))? {
                 let verdict = told.verdict;
                 let ends = match &verdict.missed_by {
@@ -186,7 +190,7 @@ fn others(notes: &Path) -> Result<Vec<String>> {
     for entry in fs::read_dir(notes).map_err(|error| format!("{}: {error}", notes.display()))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         let Some(name) = name.strip_suffix(".md") else { continue };
-        if name != INTRO && !BENCHES.iter().any(|bench| bench.name == name) {
+        if name != INTRO && named(name).is_none() {
             names.push(name.to_string());
         }
     }
@@ -282,7 +286,7 @@ mod tests {
         let record = Record::open(&folder).unwrap();
         let same = page(&folder) == record.page().unwrap();
         assert!(same, "bench/RESULTS.md is older than bench/notes: `cargo xtask bench --record`");
-        for bench in BENCHES {
+        for bench in benches() {
             assert!(!bench.title.is_empty() && !bench.what.ends_with('.'), "{}", bench.name);
         }
     }

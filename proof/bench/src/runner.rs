@@ -12,18 +12,21 @@ use latchwork_services::Folder;
 
 use crate::bars::{self, Bars};
 use crate::record::{self, Record};
-use crate::{BENCHES, Bench, installing, machine, stats};
+use crate::{BENCHES, Bench, benches, installing, machine, named, stats};
 
 /// The first argument of such a process.
 pub(crate) const ROLE: &str = "bench";
 
 const HELP: &str = "\
-cargo xtask bench [OPTIONS] all | NAME...
+cargo xtask bench [OPTIONS] all | growth | NAME...
 cargo xtask bench store [--store URL]     one store, from here: `store --help`
 
 Measures, and prints tables. Without a name, or with `list`, says what can be
 measured. What is not installed is fetched at its first use, and is named as
-missing if it cannot be.
+missing if it cannot be. The beginning of several names up to a hyphen names all
+of them: growth, growth-redis. `all` leaves the curves (growth) out.
+LATCHWORK_GROWTH_SECONDS (160) is how long a curve may take: what would take
+longer is left out, and named.
 
   --short       a few minutes in all, to see whether it works and what is
                 larger; the same as LATCHWORK_BENCH_SHORT=1
@@ -34,8 +37,9 @@ missing if it cannot be.
   --out FILE    where the tables go beside the standard output; without it
                 target/bench.md
   --svg FOLDER  where the pictures go, if something was measured that they
-                show: bench-free.svg, bench-contended.svg and
-                bench-handoff.svg; without it the folder of the tables
+                show: bench-free.svg, bench-contended.svg,
+                bench-handoff.svg and one for each curve, bench-growth-*.svg;
+                without it the folder of the tables
 ";
 
 #[derive(Default)]
@@ -80,24 +84,40 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
         list();
         return Ok(ExitCode::SUCCESS);
     }
-    let known = |name: &String| name == "all" || BENCHES.iter().any(|bench| bench.name == name);
-    if let Some(name) = plan.names.iter().find(|name| !known(name)) {
+    if let Some(name) = plan.names.iter().find(|name| chosen(name).is_empty()) {
         return Err(format!("no measurement {name:?}: see `cargo xtask bench list`").into());
     }
     plan.measure()
 }
 
 fn list() {
-    for Bench { name, what, .. } in BENCHES {
-        println!("{name:>18}  {what}");
+    for Bench { name, what, .. } in benches() {
+        println!("{name:>26}  {what}");
     }
-    println!("{:>18}  all of them", "all");
+    println!("{:>26}  all curves", "growth");
+    println!("{:>26}  all but the curves", "all");
+}
+
+/// The measurements that a word names: one, all whose names begin with it and a hyphen if none is called
+/// so, or all but the curves.
+fn chosen(word: &str) -> Vec<&'static Bench> {
+    if word == "all" {
+        return BENCHES.iter().collect();
+    }
+    match named(word) {
+        Some(bench) => vec![bench],
+        None => {
+            let begins = |bench: &&Bench| {
+                bench.name.strip_prefix(word).is_some_and(|rest| rest.starts_with('-'))
+            };
+            benches().filter(begins).collect()
+        }
+    }
 }
 
 /// What such a process does.
 pub(crate) fn measure(name: &str) -> ExitCode {
-    let bench = BENCHES.iter().find(|bench| bench.name == name);
-    let done = bench.map_or_else(|| Err("no such measurement".into()), |bench| (bench.run)());
+    let done = named(name).map_or_else(|| Err("no such measurement".into()), |bench| (bench.run)());
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -121,8 +141,9 @@ impl Plan {
         let mut bars = Bars::default();
         let mut tables = String::new();
         let mut failed = Vec::new();
-        let wanted = |bench: &&Bench| self.names.iter().any(|n| n == bench.name || n == "all");
-        let benches: Vec<&Bench> = BENCHES.iter().filter(wanted).collect();
+        let wanted: Vec<&Bench> = self.names.iter().flat_map(|name| chosen(name)).collect();
+        let is_wanted = |bench: &&Bench| wanted.iter().any(|it| it.name == bench.name);
+        let benches: Vec<&Bench> = benches().filter(is_wanted).collect();
         let start = Instant::now();
         for (n, bench) in benches.iter().enumerate() {
             let name = bench.name;
@@ -180,5 +201,24 @@ impl Plan {
             tell(&line?);
         }
         Ok(child.wait()?.success())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_names_chooses_all_of_them() {
+        let names = |word: &str| -> Vec<&str> { chosen(word).iter().map(|b| b.name).collect() };
+        assert_eq!(names("serve"), ["serve"]);
+        assert_eq!(names("growth-etcd-keys"), ["growth-etcd-keys"]);
+        assert_eq!(names("growth-etcd").len(), 5);
+        assert!(names("growth-etcd").iter().all(|name| name.starts_with("growth-etcd-")));
+        assert!(names("growth").len() > names("growth-etcd").len());
+        assert!(!names("all").iter().any(|name| name.starts_with("growth")));
+        for wrong in ["", "grow", "growth-", "no-such"] {
+            assert!(names(wrong).is_empty(), "{wrong:?}");
+        }
     }
 }
