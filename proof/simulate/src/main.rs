@@ -6,6 +6,8 @@
     reason = "a command, which measures its own time"
 )]
 
+mod fleet_command;
+
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +17,7 @@ use latchwork_simulate::{Plan, Planted, run, search, shrink, story};
 const HELP: &str = "\
 Usage: latchwork-simulate [--seeds N] [--from SEED] [--threads N] [--planted NAME]
        latchwork-simulate --seed SEED [--planted NAME]
+       latchwork-simulate fleet [...]
 
 Runs the engine on a paused clock, one run for each seed, and stops at the first that breaks a rule:
 then it leaves out what is not needed and tells the story.
@@ -23,6 +26,7 @@ then it leaves out what is not needed and tells the story.
   --from SEED      the first of them (default 0)
   --threads N      how many threads run them (default: as many as the machine has processors)
   --seed SEED      tells the story of one seed, whether it breaks a rule or not
+  fleet            what a fleet of clients asks of a store: `fleet --help`
   --planted NAME   plants a bug; `--planted list` lists them
 ";
 
@@ -67,6 +71,15 @@ fn parse() -> Result<Option<Asked>, String> {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("fleet") {
+        return match fleet_command::run(std::env::args().skip(2)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("latchwork-simulate: {error}");
+                ExitCode::from(2)
+            }
+        };
+    }
     match parse() {
         Ok(None) => {
             println!("{HELP}");
