@@ -8,7 +8,6 @@ mod book;
 mod front_page;
 mod house;
 mod licences;
-mod mutants;
 mod mutations;
 mod package;
 mod picture;
@@ -19,6 +18,7 @@ mod readmes;
 mod recipes;
 mod release;
 mod setup;
+mod soak;
 mod stages;
 mod trials;
 mod words;
@@ -35,8 +35,9 @@ cargo xtask COMMAND
   kube-apiserver     builds the API server of Kubernetes that the tests use, unless
                      it was built before
   bench [NAME...]    measures; without a name lists what can be measured, `all`
-                     measures everything; `bench --help` tells of --short,
-                     --record, --out and --svg
+                     measures everything but the curves of how cost grows
+                     (`growth`); `bench --help` tells of --short, --record,
+                     --out and --svg
   etcd PATH          tests etcd with this program instead of the system's
   stubs              makes the stubs of etcd's API anew from its protocol file
   package            packs each published crate and builds it from its package
@@ -52,10 +53,10 @@ cargo xtask COMMAND
   trials             writes the list of all trials anew, from the last run
   simulate [...]     runs the engine on a paused clock, a seed for each run;
                      `simulate --help` tells of --seeds, --seed and --planted
+  soak --hours N     runs faults, simulation and conformance in rotation, goes on
+                     after an interruption, and writes proof/RECORD.md
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
-  mutants [MODULE]   changes the modules that carry safety by cargo-mutants, and tells
-                     what no test notices and nobody has explained
 ";
 
 fn main() -> ExitCode {
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
         Some("release") => release::run(&rest),
         Some("trials") => trials::names::write(),
         Some("simulate") => stages::simulate(&rest),
-        Some("mutants") => mutants::run(&rest),
+        Some("soak") => soak::run(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

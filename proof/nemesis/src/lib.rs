@@ -110,6 +110,7 @@ pub mod foreign;
 pub mod history;
 mod log;
 pub mod luck;
+pub mod offers;
 mod pause;
 pub mod redis;
 mod repeated;

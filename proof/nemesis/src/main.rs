@@ -12,6 +12,7 @@ use latchwork::store::random_u128;
 use latchwork_nemesis::checks::{ALL, Bounds};
 use latchwork_nemesis::flags::Flags;
 use latchwork_nemesis::foreign::Foreign;
+use latchwork_nemesis::offers;
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::service::{self, Fault};
@@ -23,6 +24,7 @@ latchwork-nemesis run --store URL [options]
 latchwork-nemesis run --store etcd|zookeeper|postgres|pgbouncer [options]
 latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
 latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--processes 3] [--slow 0ms] [--told 50ms]
+latchwork-nemesis stores
 
   --store URL       file:///DIR, a server's URL, or mem: (with --processes 1)
   --store NAME      starts the servers of such a store for the run, and breaks them
@@ -55,6 +57,8 @@ latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--processes 3] [--s
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given
 
+stores prints what a soak runs: a line for each store, with the words of its `run`.
+
 judge checks the history that a run has left in DIR. Of the URL, only the kind of the store
 matters. Two holders are excused for a ttl after an eviction.
 
@@ -69,6 +73,10 @@ fn main() -> ExitCode {
     let done = match command.as_deref() {
         Some("run") => flags.map_err(Into::into).and_then(run),
         Some("serve") => flags.map_err(Into::into).and_then(serve),
+        Some("stores") => {
+            print!("{}", offers::lines());
+            Ok(true)
+        }
         Some("judge") => flags.map_err(Into::into).and_then(judge),
         Some("worker") => {
             flags.and_then(Orders::read).map_err(Into::into).and_then(work).map(|()| true)

@@ -14,6 +14,4 @@ mod common;
 mod costs;
 mod faults;
 mod fence;
-mod frozen;
-mod surroundings;
 mod tampering;

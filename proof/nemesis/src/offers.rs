@@ -1,0 +1,72 @@
+//! The runs that a soak makes: each store that this program starts or finds here, with all its faults.
+//!
+//! `latchwork-nemesis stores` prints them, a line each: a name, a tab, and the words of `run`.
+
+use crate::stores::KINDS;
+
+/// Names, the words that start their servers, and the faults.
+const REDIS: &[(&str, &str, &str)] = &[
+    (
+        "redis",
+        "--redis single --options guard=true&max_ttl=2s",
+        "kill,stop,evict,cuts,lost-answers,late-answers,lost-messages,flush-scripts,freeze,restart,\
+         lose-data,old-data,flush-all",
+    ),
+    // Without the guard two may hold at once after a loss of data: exceptions.
+    ("redis-unguarded", "--redis single", "kill,stop,restart,lose-data,old-data,flush-all"),
+    (
+        "sentinel",
+        "--redis sentinel --options guard=true&max_ttl=2s&deposed=3s",
+        "kill,stop,failover,hang,split",
+    ),
+    (
+        "cluster",
+        "--redis cluster --options guard=true&max_ttl=2s&deposed=6s",
+        "kill,stop,node-loss,node-hang",
+    ),
+    (
+        "redlock",
+        "--redis redlock --options max_ttl=2s",
+        "kill,stop,cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data",
+    ),
+];
+
+/// A line for each run. Of the other stores each has its own list of all faults.
+pub fn lines() -> String {
+    let folder = std::env::temp_dir().join("latchwork-nemesis-files");
+    let files = format!("files\t--store file://{} --faults kill,stop,evict\n", folder.display());
+    let redis =
+        REDIS.iter().map(|(name, words, faults)| format!("{name}\t{words} --faults {faults}\n"));
+    let others =
+        KINDS.iter().map(|kind| format!("{kind}\t--store {kind} --faults all --tasks 14\n"));
+    std::iter::once(files).chain(redis).chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Flags;
+
+    #[test]
+    fn every_offered_run_is_a_command_line() {
+        let lines = lines();
+        let mut names: Vec<&str> = Vec::new();
+        for line in lines.lines() {
+            let (name, words) = line.split_once('\t').unwrap();
+            assert!(!names.contains(&name), "{name} is there twice");
+            names.push(name);
+            let mut flags = Flags::read(words.split(' ').map(str::to_owned)).unwrap();
+            let faults = flags.needed("faults").unwrap();
+            assert!(faults.split(',').all(|fault| !fault.is_empty()), "{faults}");
+            let store = flags.text("redis").map(|kind| kind.parse::<crate::redis::Kind>());
+            assert!(store.map_or(flags.text("store").is_some(), |kind| kind.is_ok()), "{line}");
+            flags.text("options");
+            flags.text("tasks");
+            flags.done().unwrap();
+        }
+        assert!(
+            KINDS.iter().all(|kind| names.contains(kind)) && names.len() > KINDS.len(),
+            "{names:?}"
+        );
+    }
+}

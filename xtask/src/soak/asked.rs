@@ -1,0 +1,105 @@
+//! The command line of the soak.
+
+use std::time::Duration;
+
+pub(crate) const HELP: &str = "\
+cargo xtask soak --hours N [options]
+
+Runs the nemesis on each of its stores, seeds of the simulation, and the
+conformance suite of each store in rotation, for so long. It goes on where it was
+when it ended, was interrupted or was killed (target/soak/state.json), as long as
+the code is the same. After each job it writes proof/RECORD.md. Ctrl-C ends the
+job under way, which is not counted, and leaves the record complete. The exit
+code is 1 if a job has found something.
+
+  --hours N       how long, for example 0.5
+  --round N       seconds of one run of the nemesis (default 120)
+  --seeds N       seeds of one run of the simulation (default 1000)
+  --only WORD     only jobs whose names contain this word
+  --debug         runs unoptimised builds, which are there sooner
+  --list          prints the jobs and runs none
+";
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) hours: f64,
+    pub(crate) round: Duration,
+    pub(crate) seeds: u64,
+    pub(crate) only: Option<String>,
+    pub(crate) list: bool,
+    pub(crate) debug: bool,
+}
+
+impl Asked {
+    /// Reads the words; `None` for `--help`.
+    pub(crate) fn read(args: &[String]) -> Result<Option<Self>, String> {
+        let mut asked = Self {
+            hours: 0.0,
+            round: Duration::from_secs(120),
+            seeds: 1_000,
+            only: None,
+            list: false,
+            debug: false,
+        };
+        let mut args = args.iter();
+        while let Some(name) = args.next() {
+            let mut value = || args.next().ok_or(format!("soak: {name} needs a value"));
+            let wrong = |text: &str| format!("soak: {name}: {text:?} is no number above 0");
+            match name.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--list" => asked.list = true,
+                "--debug" => asked.debug = true,
+                "--only" => asked.only = Some(value()?.clone()),
+                "--hours" => {
+                    let text = value()?;
+                    asked.hours = positive(text).ok_or_else(|| wrong(text))?;
+                }
+                "--round" => {
+                    let text = value()?;
+                    let seconds = positive(text).ok_or_else(|| wrong(text))?;
+                    asked.round = Duration::from_secs_f64(seconds);
+                }
+                "--seeds" => {
+                    let text = value()?;
+                    asked.seeds = positive(text).ok_or_else(|| wrong(text))?.ceil() as u64;
+                }
+                _ => return Err(format!("soak: no option {name}\n\n{HELP}")),
+            }
+        }
+        if asked.hours == 0.0 && !asked.list {
+            return Err(format!("soak: --hours is missing\n\n{HELP}"));
+        }
+        Ok(Some(asked))
+    }
+}
+
+fn positive(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| *number > 0.0 && *number < 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Option<Asked>, String> {
+        Asked::read(&words.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_wrong_option_of_the_soak_is_named() {
+        for (words, part) in [
+            (&["--hours", "x"][..], "--hours: \"x\""),
+            (&["--hours", "-1"], "--hours: \"-1\""),
+            (&["--hours"], "--hours needs a value"),
+            (&["--round", "5"], "--hours is missing"),
+            (&["--hours", "1", "--for", "2"], "no option --for"),
+        ] {
+            let error = read(words).unwrap_err();
+            assert!(error.contains(part), "{words:?}: {error}");
+        }
+        assert_eq!(read(&["--help"]), Ok(None));
+        let asked = read(&["--hours", "0.5", "--round", "30", "--only", "redis"]).unwrap().unwrap();
+        assert_eq!((asked.hours, asked.round.as_secs()), (0.5, 30));
+        assert_eq!(asked.only.as_deref(), Some("redis"));
+    }
+}
