@@ -48,7 +48,13 @@ impl Budget {
 
     /// Notes what a size took.
     pub(crate) fn took(&mut self, size: usize, since: Instant) {
-        self.took.push((size as f64, since.elapsed().as_secs_f64()));
+        self.took_beside(size, since, Duration::ZERO);
+    }
+
+    /// Notes what a size took beside a time that does not grow with it.
+    pub(crate) fn took_beside(&mut self, size: usize, since: Instant, fixed: Duration) {
+        let grows = since.elapsed().saturating_sub(fixed);
+        self.took.push((size as f64, grows.as_secs_f64()));
     }
 }
 

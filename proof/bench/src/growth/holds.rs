@@ -76,7 +76,7 @@ pub(crate) fn run(which: Which) -> Outcome {
         let (sent, seconds) = (store.commands(&LATCHWORK)? - sent, start.elapsed().as_secs_f64());
         worker.tell("held")?;
         let held: f64 = worker.line()?.parse()?;
-        budget.took(*size, begun);
+        budget.took_beside(*size, begun, ttl / 3);
         let both = own + if theirs.is_finite() { theirs } else { 0.0 };
         curve.point(
             *size as f64,

@@ -72,7 +72,7 @@ pub(crate) fn run(which: Which) -> Outcome {
         };
         std::thread::sleep(REST);
         let left = store.left()?;
-        budget.took(*size, begun);
+        budget.took_beside(*size, begun, REST);
         let count = (size - used) as f64;
         // Where there is no server, its part is nothing.
         let both = client + if server.is_finite() { server } else { 0.0 };

@@ -75,7 +75,8 @@ pub(crate) fn run(which: Which) -> Outcome {
         }
         let begun = Instant::now();
         let seen = measure(&*store, &url, *size, budget.left())?;
-        budget.took(*size, begun);
+        let watched = if is_watched(*size) { 2 * IDLE } else { Duration::ZERO };
+        budget.took_beside(*size, begun, watched);
         curve.point(*size as f64, &seen.values());
         let goal = Goal::at_most(0.0).of("waiters not served");
         curve.promise(*size as f64, "nobody starves", &goal, seen.starved);
@@ -138,7 +139,7 @@ fn measure(
     (seen.idle_commands, seen.idle_cpu, seen.moving_cpu) = (f64::NAN, f64::NAN, f64::NAN);
     let drains = shortened(HANDOVERS, HANDOVERS / 5).div_ceil(size);
     // Waiters that are watched before they are served are not counted among the others.
-    let watched = usize::from(size >= IDLE_FROM && !crate::stats::is_short());
+    let watched = usize::from(is_watched(size));
     for drain in 0..watched + drains {
         let begun = Instant::now();
         worker.tell(&format!("join {size}"))?;
@@ -174,6 +175,11 @@ fn measure(
         seen.times.merge(&times);
     }
     Ok(seen)
+}
+
+/// Whether so many are watched before they are served: a time that does not grow with their number.
+fn is_watched(size: usize) -> bool {
+    size >= IDLE_FROM && !crate::stats::is_short()
 }
 
 /// Commands and processor time of the server in a second in which nobody is served.

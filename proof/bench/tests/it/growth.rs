@@ -29,7 +29,7 @@ fn a_curve_has_its_sizes_exponents_and_picture() {
         let drain = cell(&tables, size, 7);
         assert!(drain > 0.0 && drain < 60_000.0, "{tables}");
     }
-    // A release is one command, and the renewals of waiters are few.
+    // A handover is a release, and the renewal by which the next holder confirms its grant.
     assert!(cell(&tables, "| 10 |", 10) < 4.0, "{tables}");
     for row in ["| time to drain (all) |", "| server CPU a release (each) |"] {
         assert!(cell(&tables, row, 2).abs() < 3.0, "{tables}");
