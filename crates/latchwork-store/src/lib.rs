@@ -25,6 +25,7 @@ pub mod doctor;
 mod doorbell;
 mod doubts;
 mod error;
+mod event_loop;
 mod fork;
 #[cfg(feature = "serde")]
 pub mod forms;
@@ -60,6 +61,7 @@ pub use doubts::{DoubtSink, Doubts};
 pub use error::{
     BackendError, BackendErrorKind, Effect, Error, ErrorKind, Lost, LostReason, NotHeld,
 };
+pub use event_loop::{Entered, EventLoop, ForeignLoop, LoopId, Watched};
 #[cfg(target_os = "linux")]
 pub use fork::CloseOnFork;
 pub use fork::Origin;

@@ -7,7 +7,8 @@
 //! - The thread that sends a request polls the future once itself, so the bytes are written there.
 //! - The answer is read **near** the caller: a task on the caller's tokio runtime watches the socket,
 //!   and the answer wakes the caller on the same runtime. The first runtime that sends is the near
-//!   one, until it ends. A thread blocked in `latchwork::block_on` watches the socket itself.
+//!   one, until it ends. A loop that is not tokio's can be one too ([`ForeignLoop`](crate::ForeignLoop)).
+//!   A thread blocked in `latchwork::block_on` watches the socket itself.
 //! - Everything else is read **far**, on the `Io` of the backend: answers to renewals and to other
 //!   background work, answers to callers of other runtimes, and everything while no runtime is near.
 //!

@@ -7,8 +7,8 @@
 //! answered. Under light load nobody waits for anybody; under heavy load each waits for a part of a
 //! round trip.
 //!
-//! Requests of one runtime gather together, and are sent and answered there. Those of callers outside
-//! of any runtime use the `Io`. So a runtime that is blocked, or that ends, delays no other requests.
+//! Requests of one event loop gather together, and are sent and answered there. Those of callers outside
+//! of any loop use the `Io`. So a runtime that is blocked, or that ends, delays no other requests.
 //!
 //! A request that is dropped while it gathers is never sent.
 
@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
 use crate::backend::Verb;
 use crate::error::{BackendError, BackendErrorKind, Effect};
+use crate::event_loop::{EventLoop, LoopId};
 use crate::io::Io;
 
 /// What a lane sends is given up after this long, so that what gathers behind it goes on.
@@ -76,7 +76,7 @@ pub struct Combiner<C: Combined> {
 
 /// The requests of one runtime.
 struct Place<C: Combined> {
-    runtime: Option<Id>,
+    runtime: Option<LoopId>,
     under_way: usize,
     /// A lane is taken for what gathers, and nothing is sent on it yet.
     begins: bool,
@@ -122,8 +122,8 @@ impl<C: Combined> Combiner<C> {
     }
 
     fn enter(self: &Arc<Self>, request: C::Request) -> Entered<'_, C> {
-        let handle = Handle::try_current().ok();
-        let runtime = handle.as_ref().map(Handle::id);
+        let here = EventLoop::current();
+        let runtime = here.as_ref().map(EventLoop::id);
         let mut places = self.lock();
         let place = match places.iter().position(|place| place.runtime == runtime) {
             Some(index) => &mut places[index],
@@ -135,7 +135,7 @@ impl<C: Combined> Combiner<C> {
         };
         if place.under_way < self.lanes.alone {
             place.under_way += 1;
-            return Entered::Alone(request, Lane { combiner: self, handle });
+            return Entered::Alone(request, Lane { combiner: self, here });
         }
         let (reply, answer) = oneshot::channel();
         place.gathered.push_back(Gathered { request, reply });
@@ -146,20 +146,20 @@ impl<C: Combined> Combiner<C> {
         }
         drop(places);
         if begins {
-            self.spawn(handle, None);
+            self.spawn(here, None);
         }
         Entered::Gathers(answer)
     }
 
     /// Sends on a lane that is taken: this, or what gathers until the tasks that are ready have run; and
     /// then what gathers meanwhile.
-    fn spawn(self: &Arc<Self>, handle: Option<Handle>, first: Option<Vec<Gathered<C>>>) {
-        let runtime = handle.as_ref().map(Handle::id);
+    fn spawn(self: &Arc<Self>, here: Option<EventLoop>, first: Option<Vec<Gathered<C>>>) {
+        let runtime = here.as_ref().map(EventLoop::id);
         let begins = first.is_none();
         let run = Run { combiner: self.clone(), runtime, begins, over: false };
         let sending = run.send(first.unwrap_or_default());
-        match handle {
-            Some(handle) => drop(handle.spawn(sending)),
+        match here {
+            Some(here) => here.spawn(sending),
             None => self.io.spawn(sending),
         }
     }
@@ -170,14 +170,14 @@ impl<C: Combined> Combiner<C> {
     }
 
     /// What gathers from now on is for another lane.
-    fn begin(&self, runtime: Option<Id>) {
+    fn begin(&self, runtime: Option<LoopId>) {
         if let Some(place) = self.lock().iter_mut().find(|place| place.runtime == runtime) {
             place.begins = false;
         }
     }
 
     /// Takes what has gathered for a runtime, or gives the lane up.
-    fn gather(&self, runtime: Option<Id>) -> Vec<Gathered<C>> {
+    fn gather(&self, runtime: Option<LoopId>) -> Vec<Gathered<C>> {
         let mut places = self.lock();
         let Some(index) = places.iter().position(|place| place.runtime == runtime) else {
             return Vec::new();
@@ -228,24 +228,24 @@ impl<C: Combined> fmt::Debug for Combiner<C> {
 /// have gathered.
 struct Lane<'a, C: Combined> {
     combiner: &'a Arc<Combiner<C>>,
-    handle: Option<Handle>,
+    here: Option<EventLoop>,
 }
 
 impl<C: Combined> Drop for Lane<'_, C> {
     fn drop(&mut self) {
-        let handle = self.handle.take();
-        let batch = self.combiner.gather(handle.as_ref().map(Handle::id));
+        let here = self.here.take();
+        let batch = self.combiner.gather(here.as_ref().map(EventLoop::id));
         if batch.is_empty() {
             return;
         }
-        self.combiner.spawn(handle, Some(batch));
+        self.combiner.spawn(here, Some(batch));
     }
 }
 
 /// What gathers is sent on one lane until nothing gathers any more.
 struct Run<C: Combined> {
     combiner: Arc<Combiner<C>>,
-    runtime: Option<Id>,
+    runtime: Option<LoopId>,
     begins: bool,
     over: bool,
 }
@@ -308,6 +308,8 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};
 
+    use crate::event_loop::{ForeignLoop, Watched};
+    use crate::io::Task;
     use crate::testing::paused_io;
 
     use super::*;
@@ -421,6 +423,38 @@ mod tests {
             request.await.unwrap();
         }
         assert_eq!(*sizes.lock().unwrap(), [1, 1, 1, 1, 7]);
+    }
+
+    /// A loop that is not tokio's has lanes of its own, and polls what sends on them.
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_a_foreign_loop_go_out_in_its_turn() {
+        struct Tasks(Mutex<Vec<Task>>);
+        impl ForeignLoop for Tasks {
+            fn spawn(&self, task: Task) {
+                self.0.lock().unwrap().push(task);
+            }
+
+            fn watch(&self, _: std::net::TcpStream) -> Box<dyn Watched> {
+                unreachable!("there is no connection")
+            }
+        }
+        let (sent, tasks) = (Arc::default(), Arc::new(Tasks(Mutex::default())));
+        let combiner = Combiner::new(Store(Arc::clone(&sent)), LANES, paused_io().0);
+        let here = EventLoop::foreign(tasks.clone());
+        let entered = here.enter();
+        let _alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
+        let gathered: Vec<_> = (100..103).map(|n| start(combiner.send(n))).collect();
+        drop(entered);
+        others_run().await;
+        assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3]);
+        let turn = std::mem::take(&mut *tasks.0.lock().unwrap());
+        assert_eq!(turn.len(), 1);
+        for task in turn {
+            task.await;
+        }
+        for (n, answer) in (100..).zip(gathered) {
+            assert_eq!(answer.await.unwrap(), n);
+        }
     }
 
     /// A blocked runtime has all lanes, and what it has gathered; then it ends.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::runtime::{Handle, Id};
 
 use crate::clock::{Moment, Sleep};
+use crate::event_loop::{EventLoop, LoopId};
 use crate::fork::Origin;
 use crate::io::Io;
 
@@ -32,7 +32,7 @@ const ATTENDED: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Far {
     waker: Mutex<Option<Waker>>,
-    runtime: OnceLock<Option<Id>>,
+    runtime: OnceLock<Option<LoopId>>,
     /// Its task has the connection in its reactor.
     watches: AtomicBool,
     /// Requests whose answers it has to read.
@@ -75,7 +75,7 @@ impl Far {
     }
 
     /// Whether its task runs on this runtime.
-    pub(super) fn runs_on(&self, id: Id) -> bool {
+    pub(super) fn runs_on(&self, id: LoopId) -> bool {
         self.runtime.get().is_none_or(|runtime| *runtime == Some(id))
     }
 
@@ -140,7 +140,7 @@ impl Watcher {
             let mut waker = drive.far.waker.lock().unwrap_or_else(PoisonError::into_inner);
             remember(&mut waker, cx);
         }
-        drive.far.runtime.get_or_init(|| Handle::try_current().ok().map(|handle| handle.id()));
+        drive.far.runtime.get_or_init(|| EventLoop::current().map(|here| here.id()));
         // Somebody has something to move, or it would not have been woken.
         if drive.pump() == Moved::Ended {
             return Poll::Ready(());

@@ -1,15 +1,15 @@
-//! The task on the caller's runtime that watches a connection.
+//! The task on the caller's event loop that watches a connection.
 
 use std::future::poll_fn;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::Interest;
-use tokio::runtime::{Handle, Id};
 
+use crate::event_loop::{EventLoop, LoopId, Watched};
 use crate::fork::Origin;
 
 use super::drive::{Drive, Moved};
@@ -25,12 +25,12 @@ pub(super) struct Near {
 
 #[derive(Debug, Default)]
 struct State {
-    runtime: Option<Id>,
+    runtime: Option<LoopId>,
     /// Ends the task.
     waker: Option<Waker>,
     ended: bool,
-    /// The runtime that cannot watch, for it has no I/O.
-    unfit: Option<Id>,
+    /// The runtime that cannot watch: one of tokio without I/O, or a foreign one that refused.
+    unfit: Option<LoopId>,
 }
 
 impl Near {
@@ -64,27 +64,38 @@ impl Near {
     /// Whether the runtime of the caller watches the connection. It does from now on if none does
     /// yet.
     pub(super) fn serves_here(drive: &Arc<Drive>) -> bool {
-        let Ok(handle) = Handle::try_current() else { return false };
-        let id = handle.id();
+        let Some(here) = EventLoop::current() else { return false };
+        let id = here.id();
         if drive.far.runs_on(id) {
             return false;
         }
         let near = &drive.near;
         let mut state = near.lock();
         match state.runtime {
-            Some(runtime) => return runtime == id && near.watches(),
+            Some(runtime) if runtime == id && near.watches() => return true,
+            Some(runtime) if runtime == id => {
+                // It runs again. A loop that learns only of what is unread does not notice that, as
+                // long as the far side reads first.
+                let waker = state.waker.clone();
+                drop(state);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                return false;
+            }
+            Some(_) => return false,
             None if state.ended || state.unfit == Some(id) => return false,
             None => {}
         }
-        let Some(stream) = drive.door.another().ok().and_then(registered) else {
+        let source = drive.door.another().ok().and_then(|stream| Source::on(&here, stream));
+        let Some(source) = source else {
             state.unfit = Some(id);
             return false;
         };
         state.runtime = Some(id);
         drop(state);
         near.watches.store(true, Ordering::SeqCst);
-        let watcher = Watcher::new(drive, stream);
-        handle.spawn(watcher.run());
+        here.spawn(Watcher::new(drive, source, id).run());
         // The far side need not watch any more; it finds that out when it is woken next.
         true
     }
@@ -96,28 +107,45 @@ fn registered(stream: TcpStream) -> Option<tokio::net::TcpStream> {
     catch_unwind(AssertUnwindSafe(|| tokio::net::TcpStream::from_std(stream))).ok()?.ok()
 }
 
+/// What sees that there is something to read.
+enum Source {
+    Runtime(tokio::net::TcpStream),
+    Foreign(Box<dyn Watched>),
+}
+
+impl Source {
+    fn on(here: &EventLoop, stream: TcpStream) -> Option<Self> {
+        match here.watch(stream) {
+            Ok(watched) => Some(Self::Foreign(watched)),
+            Err(stream) => registered(stream).map(Self::Runtime),
+        }
+    }
+}
+
 /// Watches a connection while its runtime runs.
 struct Watcher {
     drive: Weak<Drive>,
     /// `None` only while it is dropped.
-    stream: Option<tokio::net::TcpStream>,
+    source: Option<Source>,
+    runtime: LoopId,
     origin: Origin,
 }
 
 impl Watcher {
-    fn new(drive: &Arc<Drive>, stream: tokio::net::TcpStream) -> Self {
-        Self { drive: Arc::downgrade(drive), stream: Some(stream), origin: Origin::here() }
+    fn new(drive: &Arc<Drive>, source: Source, runtime: LoopId) -> Self {
+        let (drive, origin) = (Arc::downgrade(drive), Origin::here());
+        Self { drive, source: Some(source), runtime, origin }
     }
 
-    async fn run(self) {
+    async fn run(mut self) {
         poll_fn(|cx| self.poll(cx)).await;
     }
 
-    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.origin.is_here() {
             return Poll::Pending;
         }
-        let (Some(drive), Some(stream)) = (self.drive.upgrade(), &self.stream) else {
+        let (Some(drive), Some(source)) = (self.drive.upgrade(), &mut self.source) else {
             return Poll::Ready(());
         };
         {
@@ -134,7 +162,22 @@ impl Watcher {
                 return Poll::Ready(());
             }
         }
-        read(&drive, stream, cx)
+        let watched = match source {
+            Source::Runtime(stream) => return read(&drive, stream, cx),
+            Source::Foreign(watched) => watched,
+        };
+        loop {
+            match ready!(watched.poll_readable(cx)) {
+                Ok(()) => drive.door.open(),
+                Err(_) => {
+                    drive.near.lock().unfit = Some(self.runtime);
+                    return Poll::Ready(());
+                }
+            }
+            if drive.pump() == Moved::Ended {
+                return Poll::Ready(());
+            }
+        }
     }
 }
 
@@ -164,10 +207,10 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         if !self.origin.is_here() {
             // The reactor is shared with the parent, which would lose its registration.
-            std::mem::forget(self.stream.take());
+            std::mem::forget(self.source.take());
             return;
         }
-        self.stream = None;
+        self.source = None;
         let Some(drive) = self.drive.upgrade() else { return };
         {
             let mut state = drive.near.lock();

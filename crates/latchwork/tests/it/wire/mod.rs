@@ -2,4 +2,5 @@
 
 mod echo;
 mod ends;
+mod foreign;
 mod readers;
