@@ -1,174 +1,188 @@
-//! The bridge to one event loop: a queue of what was woken, and a descriptor that the loop watches.
+//! The bridge to one event loop: its turns, and the descriptor that the loop watches for other threads.
 //!
-//! Latchwork's threads never take the GIL. A waker pushes its slot, and writes to the descriptor only if the queue was
-//! empty; so one wake-up of the loop serves a batch.
+//! Latchwork's threads never take the GIL. What they wake is noted, and the loop goes on with all of it in one turn; so
+//! does it with what its own thread has noted. A turn also polls the tasks of stores, after all operations that are
+//! ready: what many operations want from a store goes out together, and one readable connection answers them all.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Wake;
+use std::cell::RefCell;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
-use pyo3::exceptions::PyOSError;
+use latchwork::store::EventLoop;
+use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
-/// What the threads of the engine see of a bridge.
-struct Ready {
-    queue: Mutex<Vec<Arc<Slot>>>,
-    bell: bell::Bell,
-}
-
-/// One operation on a loop.
-pub(crate) struct Slot {
-    ready: Arc<Ready>,
-    woken: AtomicBool,
-    /// The future of asyncio that its task sleeps on.
-    future: Mutex<Option<Py<PyAny>>>,
-}
-
-impl Wake for Slot {
-    fn wake(self: Arc<Self>) {
-        if self.woken.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        let ready = self.ready.clone();
-        let is_first = {
-            let mut queue = ready.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.push(self);
-            queue.len() == 1
-        };
-        if is_first {
-            ready.bell.ring();
-        }
-    }
-}
-
-impl Slot {
-    pub(crate) fn of(bridge: &Bridge) -> Arc<Self> {
-        let ready = bridge.ready.clone();
-        Arc::new(Self { ready, woken: AtomicBool::new(false), future: Mutex::new(None) })
-    }
-
-    /// Before a poll: from now on a wake-up counts.
-    pub(crate) fn rearm(&self) {
-        self.woken.store(false, Ordering::SeqCst);
-    }
-
-    /// Gives the task a future to sleep on. Only this thread empties the queue, so no wake-up comes in between.
-    pub(crate) fn sleep(&self, py: Python<'_>, bridge: &Bridge) -> PyResult<Py<PyAny>> {
-        let future = bridge.create_future.call0(py)?;
-        future.setattr(py, intern!(py, "_asyncio_future_blocking"), true)?;
-        let before = self.set(Some(future.clone_ref(py)));
-        drop(before);
-        Ok(future)
-    }
-
-    pub(crate) fn forget(&self) {
-        drop(self.set(None));
-    }
-
-    fn set(&self, future: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
-        std::mem::replace(&mut *self.future.lock().unwrap_or_else(PoisonError::into_inner), future)
-    }
-}
+use crate::turns::{Lent, Turns, Watch};
 
 /// The bridge to one event loop. The loop has to watch `fileno()` and to call `on_ready()`.
 #[pyclass(frozen, weakref, module = "latchwork._native")]
 pub(crate) struct Bridge {
-    ready: Arc<Ready>,
-    create_future: Py<PyAny>,
+    turns: Arc<Turns>,
+    /// The loop, as stores see it.
+    here: EventLoop,
+    event_loop: Py<PyAny>,
+    call_soon: Py<PyAny>,
+}
+
+thread_local! {
+    /// The loop that ran last on this thread, and its bridge.
+    static LAST: RefCell<Option<(Py<PyAny>, Py<Bridge>)>> = const { RefCell::new(None) };
+}
+
+impl Bridge {
+    /// The bridge of the loop that runs on this thread.
+    pub(crate) fn running(py: Python<'_>) -> PyResult<Py<Self>> {
+        static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let running = RUNNING.get_or_try_init(py, || {
+            Ok::<_, PyErr>(py.import("asyncio")?.getattr("_get_running_loop")?.unbind())
+        })?;
+        let running = running.call0(py)?;
+        let last = LAST.with_borrow(|last| match last {
+            Some((event_loop, bridge)) if event_loop.is(&running) => Some(bridge.clone_ref(py)),
+            _ => None,
+        });
+        if let Some(bridge) = last {
+            return Ok(bridge);
+        }
+        let bridge = py.import("latchwork._loops")?.getattr("bridge")?.call0()?;
+        let bridge = bridge.cast_into::<Self>()?.unbind();
+        let before = LAST.replace(Some((running, bridge.clone_ref(py))));
+        drop(before);
+        Ok(bridge)
+    }
+
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
+    }
+
+    pub(crate) fn here(&self) -> &EventLoop {
+        &self.here
+    }
+
+    pub(crate) fn event_loop(&self, py: Python<'_>) -> Py<PyAny> {
+        self.event_loop.clone_ref(py)
+    }
+
+    pub(crate) fn call_soon<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.call_soon.bind(py)
+    }
+
+    /// Has the loop turn after what it does now. On the thread of the loop.
+    ///
+    /// # Errors
+    ///
+    /// What a handler of signals raises meanwhile. The loop turns all the same.
+    pub(crate) fn turn_soon(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        let turn = slf.getattr(intern!(slf.py(), "turn"));
+        let noted = turn.and_then(|turn| this.call_soon(slf.py()).call1((turn,)));
+        if noted.is_err() {
+            this.turns.bell().ring();
+        }
+        noted.map(drop)
+    }
+
+    /// Tells the loop which connections to watch.
+    fn change_watches(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (this, py) = (slf.get(), slf.py());
+        let (watched, left) = this.turns.changes();
+        let mut raised = Ok(());
+        for watch in watched {
+            let reader = Reader { bridge: slf.clone().unbind(), watch: watch.clone() };
+            let added = Py::new(py, reader).and_then(|reader| {
+                let watched = (watch.descriptor(), reader);
+                this.event_loop.call_method1(py, intern!(py, "add_reader"), watched)
+            });
+            if let Err(error) = added {
+                watch.refuse();
+                raised = raised.and(unless_ordinary(py, error));
+            }
+        }
+        for watch in left {
+            let left = (watch.descriptor(),);
+            // A loop that is closed watches nothing any more.
+            if let Err(error) = this.event_loop.call_method1(py, intern!(py, "remove_reader"), left)
+            {
+                raised = raised.and(unless_ordinary(py, error));
+            }
+        }
+        raised
+    }
+}
+
+/// What a handler of signals has raised, or anything else that is no error of what was called.
+fn unless_ordinary(py: Python<'_>, error: PyErr) -> PyResult<()> {
+    if error.is_instance_of::<PyException>(py) { Ok(()) } else { Err(error) }
 }
 
 #[pymethods]
 impl Bridge {
     #[new]
     fn new(py: Python<'_>, event_loop: Py<PyAny>) -> PyResult<Self> {
-        let bell = bell::Bell::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let create_future = event_loop.getattr(py, "create_future")?;
-        Ok(Self { ready: Arc::new(Ready { queue: Mutex::default(), bell }), create_future })
+        let turns = Turns::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let turns = Arc::new(turns);
+        let here = EventLoop::foreign(Arc::new(Lent(turns.clone())));
+        let call_soon = event_loop.getattr(py, "call_soon")?;
+        Ok(Self { turns, here, event_loop, call_soon })
     }
 
     fn fileno(&self) -> i32 {
-        self.ready.bell.watched().as_raw_fd()
+        self.turns.bell().watched().as_raw_fd()
     }
 
-    /// Wakes the tasks whose operations have something to do. All of them, also if a handler of signals raises in
-    /// between: what was taken from the queue comes into it no more.
-    fn on_ready(&self, py: Python<'_>) -> PyResult<()> {
-        self.ready.bell.answer();
-        let woken =
-            std::mem::take(&mut *self.ready.queue.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Another thread has noted something.
+    fn on_ready(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().turns.bell().answer();
+        Self::turn(slf)
+    }
+
+    /// Does what was noted. All of it, also if a task or a handler of signals raises in between.
+    fn turn(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        this.turns.begin();
+        this.turns.poll_tasks(&this.here);
         let mut raised = Ok(());
-        for slot in woken {
-            let Some(future) = slot.set(None) else { continue };
-            raised = wake(future.bind(py)).and(raised);
+        // Not those that are woken by these: the loop has other things to do as well.
+        for _ in 0..this.turns.woken() {
+            let Some(slot) = this.turns.next_woken() else { break };
+            raised = raised.and(slot.go_on(slf.py()));
+        }
+        this.turns.poll_tasks(&this.here);
+        raised = raised.and(Self::change_watches(slf));
+        if this.turns.end() {
+            raised = raised.and(Self::turn_soon(slf));
         }
         raised
     }
-}
 
-fn wake(future: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = future.py();
-    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-        return Ok(());
-    }
-    future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-    Ok(())
-}
-
-#[cfg(target_os = "linux")]
-mod bell {
-    use super::OwnedFd;
-    use rustix::event::{EventfdFlags, eventfd};
-
-    pub(super) struct Bell(OwnedFd);
-
-    impl Bell {
-        pub(super) fn new() -> std::io::Result<Self> {
-            Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-        }
-
-        pub(super) fn watched(&self) -> &OwnedFd {
-            &self.0
-        }
-
-        pub(super) fn ring(&self) {
-            // It fails only when the count is full, and then the loop wakes anyway.
-            let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-        }
-
-        pub(super) fn answer(&self) {
-            let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
-        }
+    /// The loop has ended: the stores learn that it watches nothing any more.
+    fn close(&self) {
+        self.turns.close();
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-mod bell {
-    use std::os::unix::net::UnixStream;
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        self.turns.close();
+    }
+}
 
-    use super::OwnedFd;
+/// Called by the loop when a connection is readable.
+#[pyclass(frozen, module = "latchwork._native")]
+struct Reader {
+    bridge: Py<Bridge>,
+    watch: Arc<Watch>,
+}
 
-    pub(super) struct Bell(OwnedFd, OwnedFd);
-
-    impl Bell {
-        pub(super) fn new() -> std::io::Result<Self> {
-            let (read, write) = UnixStream::pair()?;
-            read.set_nonblocking(true)?;
-            write.set_nonblocking(true)?;
-            Ok(Self(read.into(), write.into()))
-        }
-
-        pub(super) fn watched(&self) -> &OwnedFd {
-            &self.0
-        }
-
-        pub(super) fn ring(&self) {
-            let _ = rustix::io::write(&self.1, &[1]);
-        }
-
-        pub(super) fn answer(&self) {
-            while rustix::io::read(&self.0, &mut [0u8; 64]).is_ok_and(|read| read > 0) {}
-        }
+#[pymethods]
+impl Reader {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        let bridge = self.bridge.bind(py);
+        // The turn that follows needs no bell.
+        bridge.get().turns.begin();
+        self.watch.is_readable();
+        Bridge::turn(bridge)
     }
 }

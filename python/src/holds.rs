@@ -1,20 +1,25 @@
 //! What is held: one guard for all kinds of locks.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::future::select_all;
 use latchwork::once::Run;
+use latchwork::store::Key;
 use latchwork::{Guard, HoldState, Lost, MultiGuard, NotHeld};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyType};
 use tokio::sync::Notify;
 
 use crate::errors::not_held;
 use crate::managers::Shared;
 use crate::operation::Operation;
 use crate::outcomes::{Outcome, seconds};
+use crate::then::warn_unreleased;
 
 /// A guard of the engine.
 pub(crate) enum Held {
@@ -29,6 +34,14 @@ impl Held {
             Self::One(guard) => vec![guard],
             Self::Several(guards) => guards.guards().iter().collect(),
             Self::Run(run) => vec![run],
+        }
+    }
+
+    fn first(&self) -> Option<&Guard> {
+        match self {
+            Self::One(guard) => Some(guard),
+            Self::Several(guards) => guards.guards().first(),
+            Self::Run(run) => Some(run),
         }
     }
 
@@ -50,81 +63,215 @@ impl Held {
     }
 }
 
-/// A lock that is held; released in the background when it is dropped.
-#[pyclass(frozen, module = "latchwork._native")]
-pub(crate) struct Hold {
+/// A hold, shared by its guard and by those that watch it.
+struct Inner {
     held: Mutex<Option<Held>>,
-    tokens: Vec<(String, u64)>,
+    /// Of several, the first.
+    key: Option<(Key, u64)>,
+    /// The others.
+    more: Vec<(Key, u64)>,
     /// Notified when it is released.
-    ended: Arc<Notify>,
+    ended: OnceLock<Arc<Notify>>,
+    /// Operations that will end it, and have not ended themselves.
+    endings: AtomicUsize,
+    /// Its guard was collected meanwhile.
+    is_orphan: AtomicBool,
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<Held> {
+        let held = self.lock().take();
+        if let Some(ended) = self.ended.get() {
+            ended.notify_waiters();
+        }
+        held
+    }
+
+    fn key(&self) -> &str {
+        self.key.as_ref().map_or("", |(key, _)| key.as_str())
+    }
+
+    fn token(&self) -> u64 {
+        self.key.as_ref().map_or(0, |(_, token)| *token)
+    }
+
+    fn loss(&self) -> Option<(&'static str, String)> {
+        match self.lock().as_ref().map(Held::state) {
+            Some(HoldState::Lost(lost)) => Some((lost.reason.word(), lost.to_string())),
+            _ => None,
+        }
+    }
+}
+
+/// An operation that will end a hold, also if the guard is collected before it begins.
+struct Ending(Arc<Inner>);
+
+impl Ending {
+    fn of(inner: &Arc<Inner>) -> Self {
+        inner.endings.fetch_add(1, Ordering::SeqCst);
+        Self(inner.clone())
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // It was never begun, and nobody else will end the hold.
+        if self.0.endings.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.0.is_orphan.load(Ordering::SeqCst)
+        {
+            drop(self.0.take());
+        }
+    }
+}
+
+thread_local! {
+    /// The hold of the guard that is made on this thread at the moment.
+    static NEXT: RefCell<Option<Hold>> = const { RefCell::new(None) };
+}
+
+/// What guards have in common. A lock that is held is released in the background when it is dropped.
+#[pyclass(frozen, subclass, module = "latchwork._native")]
+pub(crate) struct Hold {
+    inner: Arc<Inner>,
+    /// It is a guard that the program has.
+    is_guard: AtomicBool,
     /// Keeps the manager in the list of those that are closed when the process ends.
     _shared: Arc<Shared>,
 }
 
 impl Hold {
     pub(crate) fn new(held: Held, shared: Arc<Shared>) -> Self {
-        let guards = held.guards();
-        let tokens = guards.iter().map(|it| (it.key().as_str().to_owned(), it.token().get()));
-        let tokens = tokens.collect();
-        Self { held: Mutex::new(Some(held)), tokens, ended: Arc::default(), _shared: shared }
+        let named = |guard: &Guard| (guard.key().clone(), guard.token().get());
+        let key = held.first().map(named);
+        let more = match &held {
+            Held::Several(guards) => guards.guards().iter().skip(1).map(named).collect(),
+            _ => Vec::new(),
+        };
+        let held = Mutex::new(Some(held));
+        let inner = Arc::new(Inner {
+            held,
+            key,
+            more,
+            ended: OnceLock::new(),
+            endings: AtomicUsize::new(0),
+            is_orphan: AtomicBool::new(false),
+        });
+        Self { inner, is_guard: AtomicBool::new(false), _shared: shared }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes a guard of a class that is derived from this one.
+    pub(crate) fn into_guard(self, class: &Bound<'_, PyType>) -> PyResult<Py<PyAny>> {
+        self.is_guard.store(true, Ordering::Relaxed);
+        NEXT.set(Some(self));
+        let made = class.call0();
+        let left = NEXT.take();
+        drop(left);
+        Ok(made?.unbind())
     }
 
-    fn take(&self) -> PyResult<Held> {
-        let held = self.lock().take().ok_or_else(|| released(self.key()))?;
-        self.ended.notify_waiters();
-        Ok(held)
+    /// Ends the hold when the operation begins.
+    fn ending<F>(&self, end: impl FnOnce(Held) -> F + Send + 'static) -> Operation
+    where
+        F: Future<Output = Result<(), latchwork::Error>> + Send,
+    {
+        let ending = Ending::of(&self.inner);
+        Operation::new(async move {
+            let Some(held) = ending.0.take() else {
+                return Ok(Outcome::ReleasedBefore(ending.0.key().to_owned()));
+            };
+            drop(ending);
+            end(held).await?;
+            Ok(Outcome::Nothing)
+        })
     }
 }
 
-fn released(key: String) -> PyErr {
+/// The exception for a hold that has ended.
+pub(crate) fn released(key: &str) -> PyErr {
     PyRuntimeError::new_err(format!("the lock {key:?} was released by this guard before"))
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !*self.is_guard.get_mut() {
+            return;
+        }
+        let is_lost = match &*self.inner.lock() {
+            None => return,
+            Some(held) => matches!(held.state(), HoldState::Lost(_)),
+        };
+        self.inner.is_orphan.store(true, Ordering::SeqCst);
+        if self.inner.endings.load(Ordering::SeqCst) > 0 {
+            // `await guard.release()` may be the last that had the guard.
+            return;
+        }
+        drop(self.inner.take());
+        if !is_lost {
+            warn_unreleased(self.inner.key());
+        }
+    }
 }
 
 #[pymethods]
 impl Hold {
-    /// The key; of several, the first.
-    #[getter]
-    fn key(&self) -> String {
-        self.tokens.first().map(|(key, _)| key.clone()).unwrap_or_default()
+    #[new]
+    fn made() -> PyResult<Self> {
+        let message = "a guard is made by a lock: call acquire() or try_acquire()";
+        NEXT.take().ok_or_else(|| PyTypeError::new_err(message))
     }
 
+    /// The key of the lock, with its namespace. Of several locks, the first key.
+    #[getter]
+    fn key(&self) -> &str {
+        self.inner.key()
+    }
+
+    /// The fencing token: larger than every earlier holder's. Pass it to the resource, and let that refuse
+    /// smaller ones. It exceeds 2^53: send it as text through JSON. Of several locks, the first one's.
     #[getter]
     fn token(&self) -> u64 {
-        self.tokens.first().map_or(0, |(_, token)| *token)
+        self.inner.token()
     }
 
+    /// The token of each key.
     #[getter]
-    fn tokens(&self) -> Vec<(String, u64)> {
-        self.tokens.clone()
+    fn tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let tokens = PyDict::new(py);
+        for (key, token) in self.inner.key.iter().chain(&self.inner.more) {
+            tokens.set_item(key.as_str(), token)?;
+        }
+        Ok(tokens)
     }
 
-    #[getter]
+    #[getter(_is_released)]
     fn is_released(&self) -> bool {
-        self.lock().is_none()
+        self.inner.lock().is_none()
     }
 
+    /// How many seconds the lock remains valid without another renewal.
     #[getter]
     fn remaining(&self) -> f64 {
-        let held = self.lock();
+        let held = self.inner.lock();
         let guards = held.as_ref().map(Held::guards).unwrap_or_default();
         seconds(guards.iter().map(|guard| guard.remaining()).min().unwrap_or_default())
     }
 
+    /// The ttl in seconds that the store granted last.
     #[getter]
     fn ttl(&self) -> f64 {
-        let held = self.lock();
+        let held = self.inner.lock();
         let guards = held.as_ref().map(Held::guards).unwrap_or_default();
         seconds(guards.iter().map(|guard| guard.ttl()).min().unwrap_or_default())
     }
 
-    /// `held`, `suspect`, `lost` or `released`.
+    /// ``"held"``, ``"suspect"``, ``"lost"`` or ``"released"``.
     #[getter]
     fn state(&self) -> &'static str {
-        match self.lock().as_ref().map(Held::state) {
+        match self.inner.lock().as_ref().map(Held::state) {
             None => "released",
             Some(HoldState::Held) => "held",
             Some(HoldState::Suspect) => "suspect",
@@ -132,75 +279,53 @@ impl Hold {
         }
     }
 
-    /// The reason and the text of the loss.
-    #[getter]
-    fn loss(&self) -> Option<(&'static str, String)> {
-        match self.lock().as_ref().map(Held::state) {
-            Some(HoldState::Lost(lost)) => Some((lost.reason.word(), lost.to_string())),
-            _ => None,
-        }
-    }
-
+    /// Returns the token if the lock is held for sure. Call it before each step that must not be done without.
+    ///
+    /// It reads the clock and does no I/O. A process can be paused right after it; only a resource that checks the
+    /// token closes that gap.
+    ///
+    /// :raises Lost: The lock was lost, which is final.
+    /// :raises Suspect: The hold is in doubt until a renewal confirms it.
     fn ensure_held(&self, py: Python<'_>) -> PyResult<u64> {
-        let state = match &*self.lock() {
-            None => return Err(released(self.key())),
+        let state = match &*self.inner.lock() {
+            None => return Err(released(self.inner.key())),
             Some(held) => held.state(),
         };
         let why = match state {
-            HoldState::Held => return Ok(self.token()),
+            HoldState::Held => return Ok(self.inner.token()),
             HoldState::Suspect => NotHeld::Suspect,
             HoldState::Lost(lost) => NotHeld::Lost(lost),
         };
-        Err(not_held(py, why, &self.key()))
+        Err(not_held(py, why, self.inner.key()))
     }
 
-    /// Completes with the loss, or with `None` once it is released.
-    fn lost(&self) -> Operation {
-        let held = self.lock();
-        let lost = held.as_ref().map(Held::watch_loss);
-        // Enlisted while the hold cannot end.
-        let ended = self.ended.clone().notified_owned();
-        drop(held);
-        Operation::new(async move {
-            let Some(lost) = lost else { return Ok(Outcome::Lost(None)) };
-            tokio::select! {
-                biased;
-                () = ended => Ok(Outcome::Lost(None)),
-                lost = lost => Ok(Outcome::Lost(Some(lost))),
-            }
-        })
+    /// What others may watch without holding it.
+    fn _fate(&self) -> Fate {
+        Fate(self.inner.clone())
     }
 
     /// Releases; of a run, gives it up.
-    fn release(&self) -> PyResult<Operation> {
-        let held = self.take()?;
-        Ok(Operation::new(async move {
-            match held {
-                Held::One(guard) => guard.release().await,
-                Held::Several(guards) => guards.release().await,
-                Held::Run(run) => run.fail().await,
-            }?;
-            Ok(Outcome::Nothing)
-        }))
+    fn _release(&self) -> Operation {
+        self.ending(async |held| match held {
+            Held::One(guard) => guard.release().await,
+            Held::Several(guards) => guards.release().await,
+            Held::Run(run) => run.fail().await,
+        })
     }
 
     /// Closes the period of a run.
-    fn succeed(&self) -> PyResult<Operation> {
-        let held = self.take()?;
-        Ok(Operation::new(async move {
-            match held {
-                Held::Run(run) => run.succeed().await,
-                Held::One(guard) => guard.release().await,
-                Held::Several(guards) => guards.release().await,
-            }?;
-            Ok(Outcome::Nothing)
-        }))
+    fn _succeed(&self) -> Operation {
+        self.ending(async |held| match held {
+            Held::Run(run) => run.succeed().await,
+            Held::One(guard) => guard.release().await,
+            Held::Several(guards) => guards.release().await,
+        })
     }
 
     /// The period in which a run has begun, in seconds since 1970.
-    #[getter]
+    #[getter(_period)]
     fn period(&self) -> Option<(f64, f64)> {
-        match &*self.lock() {
+        match &*self.inner.lock() {
             Some(Held::Run(run)) => {
                 let period = run.period();
                 Some((seconds(period.start), seconds(period.end)))
@@ -210,9 +335,37 @@ impl Hold {
     }
 
     /// Releases in the background, and returns at once.
-    fn abandon(&self) {
-        let held = self.lock().take();
-        self.ended.notify_waiters();
+    fn _forget(&self) {
+        drop(self.inner.take());
+    }
+}
+
+/// Whether a hold is lost, for those that do not hold it.
+#[pyclass(frozen, module = "latchwork._native")]
+pub(crate) struct Fate(Arc<Inner>);
+
+#[pymethods]
+impl Fate {
+    /// The reason and the text of the loss.
+    #[getter]
+    fn loss(&self) -> Option<(&'static str, String)> {
+        self.0.loss()
+    }
+
+    /// Completes with the loss, or with `None` once it is released.
+    fn lost(&self) -> Operation {
+        let held = self.0.lock();
+        let lost = held.as_ref().map(Held::watch_loss);
+        // Enlisted while the hold cannot end.
+        let ended = self.0.ended.get_or_init(Arc::default).clone().notified_owned();
         drop(held);
+        Operation::new(async move {
+            let Some(lost) = lost else { return Ok(Outcome::Lost(None)) };
+            tokio::select! {
+                biased;
+                () = ended => Ok(Outcome::Lost(None)),
+                lost = lost => Ok(Outcome::Lost(Some(lost))),
+            }
+        })
     }
 }

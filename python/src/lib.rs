@@ -2,6 +2,7 @@
 //!
 //! What users see is written in Python, in `latchwork/`; this module has no API that is promised.
 
+mod bell;
 mod bridge;
 mod errors;
 mod holds;
@@ -10,6 +11,9 @@ mod managers;
 mod operation;
 mod outcomes;
 mod stores;
+mod then;
+mod turns;
+mod waiter;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -20,11 +24,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<bridge::Bridge>()?;
     module.add_class::<operation::Operation>()?;
+    module.add_class::<waiter::Waiter>()?;
     module.add_class::<managers::Manager>()?;
     module.add_class::<locks::Lock>()?;
     module.add_class::<locks::Observing>()?;
     module.add_class::<locks::Once>()?;
     module.add_class::<holds::Hold>()?;
+    module.add_class::<holds::Fate>()?;
     module.add_function(wrap_pyfunction!(managers::connect, module)?)?;
     module.add_function(wrap_pyfunction!(managers::close_all, module)?)?;
     module.add_function(wrap_pyfunction!(stores::doctor, module)?)?;

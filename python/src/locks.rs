@@ -43,11 +43,11 @@ impl Lock {
         Self { kind, shared }
     }
 
-    fn operation<F>(&self, work: impl FnOnce(Kind) -> F) -> Operation
+    fn operation<F>(&self, work: F) -> Operation
     where
         F: Future<Output = Result<Option<Held>, Error>> + Send + 'static,
     {
-        let (work, shared) = (work(self.kind.clone()), self.shared.clone());
+        let shared = self.shared.clone();
         Operation::new(async move { Ok(Outcome::hold(work.await?, &shared)) })
     }
 }
@@ -56,42 +56,53 @@ fn owner(name: Option<String>) -> Owner {
     name.map_or_else(Owner::current_thread, Owner::named)
 }
 
+async fn acquired(kind: Kind, owner: Owner) -> Result<Option<Held>, Error> {
+    Ok(Some(match kind {
+        Kind::One(lock) => Held::One(lock.acquire().await?),
+        Kind::Reentrant(lock) => Held::One(lock.acquire(&owner).await?),
+        Kind::Several(lock) => Held::Several(lock.acquire().await?),
+        Kind::Election(it) => Held::One(it.campaign().await?.into()),
+    }))
+}
+
+async fn acquired_within(kind: Kind, owner: Owner, limit: Duration) -> Result<Option<Held>, Error> {
+    Ok(Some(match kind {
+        Kind::One(lock) => Held::One(lock.acquire_within(limit).await?),
+        Kind::Reentrant(lock) => Held::One(lock.acquire_within(&owner, limit).await?),
+        Kind::Several(lock) => Held::Several(lock.acquire_within(limit).await?),
+        Kind::Election(it) => Held::One(it.campaign_within(limit).await?.into()),
+    }))
+}
+
+async fn tried(kind: Kind, owner: Owner) -> Result<Option<Held>, Error> {
+    Ok(match kind {
+        Kind::One(lock) => lock.try_acquire().await?.map(Held::One),
+        Kind::Reentrant(lock) => lock.try_acquire(&owner).await?.map(Held::One),
+        Kind::Several(lock) => lock.try_acquire().await?.map(Held::Several),
+        Kind::Election(it) => it.try_campaign().await?.map(|it| Held::One(it.into())),
+    })
+}
+
 #[pymethods]
 impl Lock {
     #[pyo3(signature = (timeout=None, owner=None))]
     fn acquire(&self, timeout: Option<f64>, owner: Option<String>) -> PyResult<Operation> {
-        let owner = self::owner(owner);
-        let Some(limit) = limit(timeout)? else {
-            return Ok(self.operation(async move |kind| {
-                Ok(Some(match kind {
-                    Kind::One(lock) => Held::One(lock.acquire().await?),
-                    Kind::Reentrant(lock) => Held::One(lock.acquire(&owner).await?),
-                    Kind::Several(lock) => Held::Several(lock.acquire().await?),
-                    Kind::Election(it) => Held::One(it.campaign().await?.into()),
-                }))
-            }));
-        };
-        Ok(self.operation(async move |kind| {
-            Ok(Some(match kind {
-                Kind::One(lock) => Held::One(lock.acquire_within(limit).await?),
-                Kind::Reentrant(lock) => Held::One(lock.acquire_within(&owner, limit).await?),
-                Kind::Several(lock) => Held::Several(lock.acquire_within(limit).await?),
-                Kind::Election(it) => Held::One(it.campaign_within(limit).await?.into()),
-            }))
-        }))
+        Ok(match (&self.kind, limit(timeout)?) {
+            // By itself: a future that could be of any kind is larger.
+            (Kind::One(lock), None) => {
+                let lock = lock.clone();
+                self.operation(async move { Ok(Some(Held::One(lock.acquire().await?))) })
+            }
+            (kind, None) => self.operation(acquired(kind.clone(), self::owner(owner))),
+            (kind, Some(limit)) => {
+                self.operation(acquired_within(kind.clone(), self::owner(owner), limit))
+            }
+        })
     }
 
     #[pyo3(signature = (owner=None))]
     fn try_acquire(&self, owner: Option<String>) -> Operation {
-        let owner = self::owner(owner);
-        self.operation(async move |kind| {
-            Ok(match kind {
-                Kind::One(lock) => lock.try_acquire().await?.map(Held::One),
-                Kind::Reentrant(lock) => lock.try_acquire(&owner).await?.map(Held::One),
-                Kind::Several(lock) => lock.try_acquire().await?.map(Held::Several),
-                Kind::Election(it) => it.try_campaign().await?.map(|it| Held::One(it.into())),
-            })
-        })
+        self.operation(tried(self.kind.clone(), self::owner(owner)))
     }
 
     /// The leader of an election.

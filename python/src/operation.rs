@@ -1,4 +1,4 @@
-//! An operation of the engine, made once and then waited for by a thread or by an event loop.
+//! An operation of the engine, made once and then waited for by a thread or by a task of asyncio.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,16 +8,18 @@ use std::task::{Context, Poll, Waker};
 use latchwork::Error;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
 
-use crate::bridge::{Bridge, Slot};
-use crate::errors::raised;
+use crate::bridge::Bridge;
 use crate::managers::duration;
 use crate::outcomes::Outcome;
+use crate::then::{Then, warn_unawaited};
+use crate::waiter::{Slot, Waiter};
 use crate::waiting::wait;
 
 type Work = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send>>;
 
-/// An operation that has not begun. `wait()` blocks until it ends; `on(bridge)` makes it awaitable.
+/// An operation that has not begun. `wait()` blocks until it ends; `await` polls it on the running loop.
 #[pyclass(frozen, module = "latchwork._native")]
 pub(crate) struct Operation {
     state: Mutex<State>,
@@ -25,62 +27,141 @@ pub(crate) struct Operation {
 
 struct State {
     work: Option<Work>,
-    loop_side: Option<LoopSide>,
+    /// What becomes of its outcome.
+    then: Then,
+    /// What wakes it on an event loop.
+    side: Option<LoopSide>,
+    /// A caller has it in place of a coroutine, and has not awaited it.
+    is_awaitable: bool,
 }
 
-/// What wakes the operation on an event loop.
 struct LoopSide {
     bridge: Py<Bridge>,
     slot: Arc<Slot>,
     waker: Waker,
 }
 
+impl LoopSide {
+    fn running(py: Python<'_>) -> PyResult<Self> {
+        let bridge = Bridge::running(py)?;
+        let slot = Slot::on(bridge.get().turns());
+        let waker = Waker::from(slot.clone());
+        Ok(Self { bridge, slot, waker })
+    }
+}
+
+/// What a poll on a loop has come to.
+enum Stepped {
+    /// What the task sleeps on.
+    Pending(Py<Waiter>),
+    Done(Py<PyAny>),
+}
+
 impl Operation {
     pub(crate) fn new(work: impl Future<Output = Result<Outcome, Error>> + Send + 'static) -> Self {
         let work: Work = Box::pin(work);
-        Self { state: Mutex::new(State { work: Some(work), loop_side: None }) }
+        let state = State { work: Some(work), then: Then::Given, side: None, is_awaitable: false };
+        Self { state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Polls on the thread of the loop: the request is written in the first poll, and only what is pending needs a
-    /// future of asyncio.
-    fn step(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let polled = {
-            let mut state = self.lock();
-            let State { work, loop_side } = &mut *state;
-            let (Some(future), Some(side)) = (work.as_mut(), loop_side.as_ref()) else {
-                return Err(PyRuntimeError::new_err("this operation was awaited before"));
-            };
-            side.slot.rearm();
-            match future.as_mut().poll(&mut Context::from_waker(&side.waker)) {
-                Poll::Pending => Err((side.bridge.clone_ref(py), side.slot.clone())),
-                Poll::Ready(outcome) => Ok((outcome, work.take())),
-            }
+    /// The same operation, which a caller gets in place of a coroutine.
+    fn with<'py>(slf: Bound<'py, Self>, then: Then) -> Bound<'py, Self> {
+        {
+            let mut state = slf.get().lock();
+            (state.then, state.is_awaitable) = (then, true);
+        }
+        slf
+    }
+
+    /// Polls on the thread of the loop. The request is noted in the first poll, and only what is pending needs
+    /// something to sleep on.
+    fn step(&self, py: Python<'_>) -> PyResult<Stepped> {
+        let mut state = self.lock();
+        state.is_awaitable = false;
+        if state.side.is_none() && state.work.is_some() {
+            // Not under the lock: this may run code of Python.
+            drop(state);
+            let side = LoopSide::running(py)?;
+            state = self.lock();
+            state.side = Some(side);
+        }
+        let State { work, side, .. } = &mut *state;
+        let (Some(future), Some(side)) = (work.as_mut(), side.as_ref()) else {
+            return Err(again());
         };
+        side.slot.rearm();
+        let bridge = side.bridge.bind(py);
+        let section = bridge.get().turns().section();
+        let polled = {
+            let _entered = bridge.get().here().enter();
+            future.as_mut().poll(&mut Context::from_waker(&side.waker))
+        };
+        let needs_turn = section.end();
+        let bridge = bridge.clone();
         match polled {
-            Err((bridge, slot)) => slot.sleep(py, bridge.get()),
-            Ok((outcome, ended)) => {
+            Poll::Pending => {
+                let slot = side.slot.clone();
+                drop(state);
+                if needs_turn {
+                    Bridge::turn_soon(&bridge)?;
+                }
+                Ok(Stepped::Pending(slot.sleep(py, bridge.unbind())?))
+            }
+            Poll::Ready(outcome) => {
+                let ended = (work.take(), state.side.take());
+                let then = std::mem::take(&mut state.then);
+                drop(state);
                 drop(ended);
-                let value = outcome.map_err(|error| raised(py, &error))?.into_python(py)?;
-                Err(PyStopIteration::new_err((value,)))
+                if needs_turn {
+                    Bridge::turn_soon(&bridge)?;
+                }
+                then.apply(py, outcome).map(Stepped::Done)
             }
         }
     }
 
     /// Drops the future of the engine, which then leaves nothing behind.
-    fn cancel(&self) {
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let (work, side) = {
             let mut state = self.lock();
-            (state.work.take(), state.loop_side.take())
+            (state.work.take(), state.side.take())
         };
-        if let Some(side) = side {
-            side.slot.forget();
+        let Some(side) = side else { return Ok(()) };
+        side.slot.forget();
+        let bridge = side.bridge.bind(py);
+        let section = bridge.get().turns().section();
+        {
+            let _entered = bridge.get().here().enter();
+            drop(work);
         }
-        drop(work);
+        if section.end() { Bridge::turn_soon(bridge) } else { Ok(()) }
     }
+}
+
+fn again() -> PyErr {
+    PyRuntimeError::new_err("this operation was awaited before")
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.is_awaitable && state.work.is_some() {
+            warn_unawaited();
+        }
+    }
+}
+
+/// The end of an iterator with this value.
+fn stop(py: Python<'_>, value: Py<PyAny>) -> PyErr {
+    // A tuple would be taken for the arguments of the exception. Everything else needs none.
+    if value.bind(py).is_instance_of::<PyTuple>() {
+        return PyStopIteration::new_err((value,));
+    }
+    PyStopIteration::new_err(value)
 }
 
 #[pymethods]
@@ -90,21 +171,39 @@ impl Operation {
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let limit = timeout.map(|timeout| duration(timeout, "timeout")).transpose()?;
-        let Some(work) = self.lock().work.take() else {
-            return Err(PyRuntimeError::new_err("this operation was awaited before"));
+        let (work, then) = {
+            let mut state = self.lock();
+            (state.work.take().ok_or_else(again)?, std::mem::take(&mut state.then))
         };
         match wait(py, work, limit)? {
-            Some(outcome) => outcome.map_err(|error| raised(py, &error))?.into_python(py),
+            Some(outcome) => then.apply(py, outcome),
             None => Ok(py.None()),
         }
     }
 
-    /// Makes the operation awaitable on the loop of this bridge.
-    fn on(slf: Bound<'_, Self>, bridge: Py<Bridge>) -> Bound<'_, Self> {
-        let slot = Slot::of(bridge.get());
-        let waker = Waker::from(slot.clone());
-        slf.get().lock().loop_side = Some(LoopSide { bridge, slot, waker });
-        slf
+    /// The same operation in place of a coroutine.
+    fn awaitable(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        Self::with(slf, Then::Given)
+    }
+
+    /// Gives a guard of this class.
+    fn giving<'py>(slf: Bound<'py, Self>, class: Py<PyType>) -> Bound<'py, Self> {
+        Self::with(slf, Then::Guard(class))
+    }
+
+    /// Gives a guard of this class, and puts it on the stack of the task that runs then.
+    fn entering<'py>(
+        slf: Bound<'py, Self>,
+        class: Py<PyType>,
+        stacks: Py<PyDict>,
+    ) -> Bound<'py, Self> {
+        Self::with(slf, Then::Entered(class, stacks))
+    }
+
+    /// Ends a block that has raised this, or nothing.
+    #[pyo3(signature = (raised))]
+    fn leaving<'py>(slf: Bound<'py, Self>, raised: Option<Py<PyAny>>) -> Bound<'py, Self> {
+        Self::with(slf, Then::Left(raised))
     }
 
     fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -115,26 +214,35 @@ impl Operation {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.step(py)
+    /// `None` is the end without a value.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.step(py)? {
+            Stepped::Pending(waiter) => Ok(Some(waiter.into_any())),
+            Stepped::Done(value) if value.is_none(py) => Ok(None),
+            Stepped::Done(value) => Err(stop(py, value)),
+        }
     }
 
     fn send(&self, py: Python<'_>, _value: Py<PyAny>) -> PyResult<Py<PyAny>> {
-        self.step(py)
+        match self.step(py)? {
+            Stepped::Pending(waiter) => Ok(waiter.into_any()),
+            Stepped::Done(value) => Err(stop(py, value)),
+        }
     }
 
     #[pyo3(signature = (kind, value=None, _traceback=None))]
     fn throw(
         &self,
+        py: Python<'_>,
         kind: Bound<'_, PyAny>,
         value: Option<Bound<'_, PyAny>>,
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        self.cancel();
+        self.cancel(py)?;
         Err(PyErr::from_value(value.unwrap_or(kind)))
     }
 
-    fn close(&self) {
-        self.cancel();
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.cancel(py)
     }
 }

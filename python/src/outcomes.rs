@@ -8,14 +8,16 @@ use latchwork::store::doctor::{Prepared, Report};
 use latchwork::store::{Mode, Party, Shape, Snapshot};
 use latchwork::{ForceReleased, Leader, Lost};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyType};
 
-use crate::holds::{Held, Hold};
+use crate::holds::{Held, Hold, released};
 use crate::managers::{Manager, Shared};
 
 /// The result of an operation.
 pub(crate) enum Outcome {
     Nothing,
+    /// The guard of this key had released it.
+    ReleasedBefore(String),
     Manager(Arc<Shared>),
     Hold(Box<Hold>),
     Begun(Box<Begun>, Arc<Shared>),
@@ -35,13 +37,19 @@ impl Outcome {
         held.map_or(Self::Nothing, |held| Self::Hold(Box::new(Hold::new(held, shared.clone()))))
     }
 
-    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    /// The value for Python. A hold becomes a guard of this class.
+    pub(crate) fn into_python(
+        self,
+        py: Python<'_>,
+        guard: Option<&Bound<'_, PyType>>,
+    ) -> PyResult<Py<PyAny>> {
         Ok(match self {
             Self::Nothing => py.None(),
+            Self::ReleasedBefore(key) => return Err(released(&key)),
             Self::Manager(shared) => Py::new(py, Manager::of(shared))?.into_any(),
-            Self::Hold(hold) => Py::new(py, *hold)?.into_any(),
+            Self::Hold(hold) => guard_of(py, *hold, guard)?,
             Self::Begun(begun, shared) => match *begun {
-                Begun::Run(run) => Py::new(py, Hold::new(Held::Run(run), shared))?.into_any(),
+                Begun::Run(run) => guard_of(py, Hold::new(Held::Run(run), shared), guard)?,
                 Begun::Skipped(why) => skipped(py, &why)?.into_any().unbind(),
             },
             Self::Reset(reset) => match reset {
@@ -95,6 +103,13 @@ impl Outcome {
                 (&*prepared.store, prepared.steps).into_pyobject(py)?.into_any().unbind()
             }
         })
+    }
+}
+
+fn guard_of(py: Python<'_>, hold: Hold, class: Option<&Bound<'_, PyType>>) -> PyResult<Py<PyAny>> {
+    match class {
+        Some(class) => hold.into_guard(class),
+        None => Ok(Py::new(py, hold)?.into_any()),
     }
 }
 

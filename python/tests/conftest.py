@@ -1,5 +1,6 @@
 """What the tests share: stores, processes, and a measure of stalls."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -31,6 +32,16 @@ def url(request, tmp_path):
 def locks(url, request):
     with latchwork.connect(url, namespace=request.node.name[:60]) as locks:
         yield locks
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def runner(request):
+    """Runs a coroutine on one kind of event loop."""
+    if request.param == "asyncio":
+        return asyncio.run
+    import uvloop
+
+    return uvloop.run
 
 
 class Stalls(threading.Thread):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, AsyncIterator, Awaitable, Callable, Coroutine, Optional, TypeVar
 
-from . import _errors, _loops, _native
+from . import _errors, _native
 from ._contexts import Named
 from ._elections import Leader, leader_of
 from ._guards import AsyncGuard
@@ -37,15 +37,11 @@ class Election(Named[_native.Lock]):
 
         :raises TimedOut: Another candidate leads after ``timeout``.
         """
-        return Acquiring(self._campaign(maybe(timeout, "timeout")))
+        return Acquiring(self._native.acquire(maybe(timeout, "timeout")).giving(AsyncGuard))
 
-    async def _campaign(self, timeout: Optional[float]) -> AsyncGuard:
-        return AsyncGuard(await self._native.acquire(timeout).on(_loops.bridge()))
-
-    async def try_campaign(self) -> Optional[AsyncGuard]:
+    def try_campaign(self) -> Coroutine[Any, Any, Optional[AsyncGuard]]:
         """Leads if nobody else does, and returns ``None`` otherwise."""
-        hold = await self._native.try_acquire().on(_loops.bridge())
-        return None if hold is None else AsyncGuard(hold)
+        return self._native.try_acquire().giving(AsyncGuard)
 
     async def lead(self, work: Callable[[AsyncGuard], Coroutine[Any, Any, T]]) -> T:
         """Waits until this candidate leads, runs ``work(leadership)``, resigns, and returns its result.
@@ -53,7 +49,7 @@ class Election(Named[_native.Lock]):
         If the leadership is lost, ``work`` is cancelled, and the candidate campaigns again.
         """
         while True:
-            leadership = await self._campaign(None)
+            leadership = await self.campaign()
             async with leadership:
                 try:
                     return await leadership.run(work(leadership))
@@ -64,13 +60,13 @@ class Election(Named[_native.Lock]):
 
     async def leader(self) -> Optional[Leader]:
         """Returns the current leader, or ``None``."""
-        return leader_of(await self._native.leader().on(_loops.bridge()))
+        return leader_of(await self._native.leader())
 
     async def observe(self) -> AsyncIterator[Optional[Leader]]:
         """Yields the current leader and every change; ``None`` while there is no leader."""
         observing = self._native.observe()
         while True:
-            said: Any = await observing.next().on(_loops.bridge())
+            said: Any = await observing.next()
             if said is ...:
                 return
             yield leader_of(said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, TypeVar
+from typing import Any, Coroutine, List, Optional, TypeVar
 
 from . import _address, _configured, _loops, _native
 from ._aio_elections import Election
@@ -30,18 +30,14 @@ class Lock(ByTasks[_native.Lock, AsyncGuard]):
         :raises TimedOut: The lock was not free within ``timeout``; the message names the holder.
         :raises Unreachable: The store did not answer.
         """
-        return Acquiring(self._acquire(maybe(timeout, "timeout")))
+        return Acquiring(self._native.acquire(maybe(timeout, "timeout")).giving(AsyncGuard))
 
-    async def _acquire(self, timeout: Optional[float]) -> AsyncGuard:
-        return AsyncGuard(await self._native.acquire(timeout).on(_loops.bridge()))
-
-    async def try_acquire(self) -> Optional[AsyncGuard]:
+    def try_acquire(self) -> Coroutine[Any, Any, Optional[AsyncGuard]]:
         """Acquires the lock if it is free, and returns ``None`` if it is not."""
-        hold = await self._native.try_acquire().on(_loops.bridge())
-        return None if hold is None else AsyncGuard(hold)
+        return self._native.try_acquire().giving(AsyncGuard)
 
-    async def _aenter(self) -> AsyncGuard:
-        return AsyncGuard(await self._native.acquire().on(_loops.bridge()))
+    def _acquiring(self) -> _native.Operation:
+        return self._native.acquire()
 
 
 class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
@@ -59,16 +55,17 @@ class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
 
     async def _acquire(self, timeout: Optional[float], owner: Optional[str]) -> AsyncGuard:
         owner = owner if owner is not None else _loops.task_owner()
-        return AsyncGuard(await self._native.acquire(timeout, owner).on(_loops.bridge()))
+        guard: AsyncGuard = await self._native.acquire(timeout, owner).giving(AsyncGuard)
+        return guard
 
     async def try_acquire(self, owner: Optional[str] = None) -> Optional[AsyncGuard]:
         """Acquires the lock if it is free or the owner has it, and returns ``None`` otherwise."""
         owner = owner if owner is not None else _loops.task_owner()
-        hold = await self._native.try_acquire(owner).on(_loops.bridge())
-        return None if hold is None else AsyncGuard(hold)
+        guard: Optional[AsyncGuard] = await self._native.try_acquire(owner).giving(AsyncGuard)
+        return guard
 
-    async def _aenter(self) -> AsyncGuard:
-        return await self._acquire(None, None)
+    def _acquiring(self) -> _native.Operation:
+        return self._native.acquire(None, _loops.task_owner())
 
 
 class RWLock(Sides[Lock]):
@@ -87,19 +84,19 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
 
     async def ls(self, prefix: str = "") -> List[LockView]:
         """Lists the keys that are held, waited for or closed. Changes nothing."""
-        return [LockView.of(view) for view in await self._native.list(prefix).on(_loops.bridge())]
+        return [LockView.of(view) for view in await self._native.list(prefix)]
 
     async def show(self, name: str) -> LockView:
         """Returns the holders and the waiters of a key. Changes nothing."""
-        return LockView.of((await self._native.inspect(name).on(_loops.bridge()))[0])
+        return LockView.of((await self._native.inspect(name))[0])
 
     async def force_release(self, name: str) -> ForceReleased:
         """Releases a key by force, as :meth:`latchwork.Locks.force_release`."""
-        return ForceReleased.of(await self._native.force_release(name).on(_loops.bridge()))
+        return ForceReleased.of(await self._native.force_release(name))
 
     async def close(self) -> None:
         """Refuses the waiters, then releases every lock. Guards that are still alive are lost."""
-        await self._native.close().on(_loops.bridge())
+        await self._native.close()
 
     async def __aenter__(self: _L) -> _L:
         return self
@@ -120,18 +117,18 @@ async def connect(
     renew_every: Optional[Duration] = None,
 ) -> Locks:
     """Connects to a store. The parameters are those of :func:`latchwork.connect`."""
-    native = await _native.connect(_address(url)).on(_loops.bridge())
+    native = await _native.connect(_address(url))
     return Locks(_configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every))
 
 
 async def doctor(url: Optional[str] = None) -> Report:
     """Reports whether a store is fit for locks."""
-    return Report.of(await _native.doctor(_address(url)).on(_loops.bridge()))
+    return Report.of(await _native.doctor(_address(url)))
 
 
 async def init(url: Optional[str] = None) -> Prepared:
     """Prepares a store for its first locks, as :func:`latchwork.init`."""
-    return Prepared.of(await _native.init(_address(url)).on(_loops.bridge()))
+    return Prepared.of(await _native.init(_address(url)))
 
 
 async def ls(prefix: str = "", url: Optional[str] = None) -> List[LockView]:

@@ -22,18 +22,18 @@ class Run(AsyncGuard):
     @property
     def period(self) -> Optional[Tuple[float, float]]:
         """Begin and end of the period, in seconds since 1970."""
-        return self._hold.period
+        return self._period
 
-    async def succeed(self) -> None:
+    def succeed(self) -> Coroutine[Any, Any, None]:
         """Closes the period, so that no host runs the task again before it ends."""
-        await self._hold.succeed().on(_loops.bridge())
+        return self._succeed().awaitable()
 
-    async def fail(self) -> None:
+    def fail(self) -> Coroutine[Any, Any, None]:
         """Opens the task for others, as after a failure."""
-        await self.release()
+        return self.release()
 
     def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
-        return self._hold.succeed() if raised is None else self._hold.release()
+        return self._succeed() if raised is None else self._release()
 
 
 class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
@@ -56,12 +56,12 @@ class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
 
     async def begin(self, timeout: Optional[Duration] = None) -> Union[Run, Skipped]:
         """Begins the task unless it was done in this period. If it is running elsewhere, waits up to ``timeout``."""
-        begun = await self._native.begin(maybe(timeout, "timeout")).on(_loops.bridge())
-        return Run(begun) if isinstance(begun, _native.Hold) else Skipped(**begun)
+        begun = await self._native.begin(maybe(timeout, "timeout")).giving(Run)
+        return begun if isinstance(begun, Run) else Skipped(**begun)
 
     async def reset(self) -> str:
         """Opens the task again in this period: ``"opened"``, ``"not_closed"`` or ``"running"``."""
-        said: str = (await self._native.reset().on(_loops.bridge()))[0]
+        said: str = (await self._native.reset())[0]
         return said
 
     def __call__(
@@ -85,5 +85,7 @@ class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
 
         return task
 
-    async def _aenter(self) -> Union[Run, Skipped]:
-        return await self.begin()
+    async def __aenter__(self) -> Union[Run, Skipped]:
+        run = await self.begin()
+        self._push(_loops.task(), run)
+        return run

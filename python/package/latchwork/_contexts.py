@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, Generic, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Coroutine, Dict, Generic, List, Optional, Type, TypeVar
 
-from . import _loops
+from . import _loops, _native
+from ._guards import AsyncGuard
 
 N = TypeVar("N")
 G = TypeVar("G")
@@ -107,24 +108,24 @@ class ByThreads(Entered[N], Generic[N, G]):
 
 
 class ByTasks(Entered[N], Generic[N, A]):
-    """``async with``, for tasks."""
+    """``async with``, for tasks. Neither its begin nor its end is a coroutine: the operation itself is awaited."""
 
     __slots__ = ()
 
-    async def _aenter(self) -> A:
+    def _acquiring(self) -> _native.Operation:
         raise NotImplementedError
 
-    async def __aenter__(self) -> A:
-        guard = await self._aenter()
-        self._push(_loops.task(), guard)
-        return guard
+    def __aenter__(self) -> Coroutine[Any, Any, A]:
+        return self._acquiring().entering(AsyncGuard, self._guards)
 
-    async def __aexit__(
+    def __aexit__(
         self,
         kind: Optional[Type[BaseException]],
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
-    ) -> None:
-        guard = self._pop(_loops.task())
-        if guard:
-            await guard.__aexit__(kind, raised, trace)
+    ) -> Coroutine[Any, Any, None]:
+        # A guard that is the only one is popped by whoever leaves.
+        guards = self._guards
+        guard = self._pop(next(iter(guards)) if len(guards) == 1 else _loops.task())
+        # What was skipped is false, and has no end.
+        return guard.__aexit__(kind, raised, trace) if guard else _loops.nothing()

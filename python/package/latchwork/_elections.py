@@ -52,12 +52,13 @@ class Election(Named[_native.Lock]):
 
         :raises TimedOut: Another candidate leads after ``timeout``.
         """
-        return Guard(self._native.acquire(maybe(timeout, "timeout")).wait())
+        guard: Guard = self._native.acquire(maybe(timeout, "timeout")).giving(Guard).wait()
+        return guard
 
     def try_campaign(self) -> Optional[Guard]:
         """Leads if nobody else does, and returns ``None`` otherwise."""
-        hold = self._native.try_acquire().wait()
-        return None if hold is None else Guard(hold)
+        guard: Optional[Guard] = self._native.try_acquire().giving(Guard).wait()
+        return guard
 
     def lead(self, work: Callable[[Guard], T]) -> T:
         """Waits until this candidate leads, calls ``work(leadership)``, resigns, and returns its result.

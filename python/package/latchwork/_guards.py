@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import Any, Coroutine, Dict, Generator, Optional, Tuple, Type, TypeVar
+from typing import Any, Coroutine, Generator, Optional, Tuple, Type, TypeVar
 
 from . import _errors, _loops, _native
 from ._times import Duration, maybe
@@ -21,113 +21,50 @@ class Loss:
     is lost, and with ``None`` when it is released first.
     """
 
-    __slots__ = ("_hold",)
+    __slots__ = ("_fate",)
 
-    def __init__(self, hold: _native.Hold) -> None:
-        self._hold = hold
+    def __init__(self, fate: _native.Fate) -> None:
+        self._fate = fate
 
     def is_set(self) -> bool:
         """Returns whether the lock is lost."""
-        return self._hold.loss is not None
+        return self._fate.loss is not None
 
     __bool__ = is_set
 
     @property
     def reason(self) -> Optional[str]:
         """``"expired"``, ``"taken"``, ``"session_ended"``, ``"max_hold"`` or ``"forked"``; ``None`` while it is held."""
-        loss = self._hold.loss
+        loss = self._fate.loss
         return None if loss is None else loss[0]
 
     def wait(self, timeout: Optional[Duration] = None) -> Optional[str]:
         """Blocks until the lock is lost, and returns the reason. Returns ``None`` if it was released first, or when
         ``timeout`` has ended."""
-        said: Optional[Tuple[str, str]] = self._hold.lost().wait(maybe(timeout, "timeout"))
+        said: Optional[Tuple[str, str]] = self._fate.lost().wait(maybe(timeout, "timeout"))
         return None if said is None else said[0]
 
     def __await__(self) -> Generator[Any, None, Optional[str]]:
-        said = yield from self._hold.lost().on(_loops.bridge()).__await__()
+        said = yield from self._fate.lost().__await__()
         return None if said is None else said[0]
 
     def __repr__(self) -> str:
         return f"<Loss {self.reason or 'no'}>"
 
 
-class _Held:
-    """What guards of threads and of tasks have in common."""
+class _Held(_native.Hold):
+    """What guards of threads and of tasks have in common. It is collected as it is released, with a warning."""
 
-    __slots__ = ("_hold", "_warns")
-
-    def __init__(self, hold: _native.Hold) -> None:
-        self._hold = hold
-        self._warns = True
-
-    @property
-    def key(self) -> str:
-        """The key of the lock, with its namespace. Of several locks, the first key."""
-        return self._hold.key
-
-    @property
-    def token(self) -> int:
-        """The fencing token: larger than every earlier holder's. Pass it to the resource, and let that refuse
-        smaller ones. It exceeds 2^53: send it as text through JSON. Of several locks, the first one's."""
-        return self._hold.token
-
-    @property
-    def tokens(self) -> Dict[str, int]:
-        """The token of each key."""
-        return dict(self._hold.tokens)
-
-    @property
-    def remaining(self) -> float:
-        """How many seconds the lock remains valid without another renewal."""
-        return self._hold.remaining
-
-    @property
-    def ttl(self) -> float:
-        """The ttl in seconds that the store granted last."""
-        return self._hold.ttl
-
-    @property
-    def state(self) -> str:
-        """``"held"``, ``"suspect"``, ``"lost"`` or ``"released"``."""
-        return self._hold.state
+    __slots__ = ()
 
     @property
     def lost(self) -> Loss:
         """Whether the lock is lost: an event, and an awaitable."""
-        return Loss(self._hold)
-
-    def ensure_held(self) -> int:
-        """Returns the token if the lock is held for sure. Call it before each step that must not be done without.
-
-        It reads the clock and does no I/O. A process can be paused right after it; only a resource that checks the
-        token closes that gap.
-
-        :raises Lost: The lock was lost, which is final.
-        :raises Suspect: The hold is in doubt until a renewal confirms it.
-        """
-        return self._hold.ensure_held()
-
-    def _forget(self) -> None:
-        """Ends a hold whose loss was handled."""
-        self._hold.abandon()
+        return Loss(self._fate())
 
     def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
         """Ends the hold when its block ends."""
-        return self._hold.release()
-
-    def __del__(self) -> None:
-        hold: Optional[_native.Hold] = getattr(self, "_hold", None)
-        if hold is None or hold.is_released or not self._warns or hold.state == "lost":
-            return
-        hold.abandon()
-        warnings.warn(
-            f"the lock {hold.key!r} was never released: its guard was collected, and the lock is released now. "
-            "Use `with`, or call release()",
-            ResourceWarning,
-            source=self,
-            stacklevel=2,
-        )
+        return self._release()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r} token={self.token} {self.state}>"
@@ -136,7 +73,7 @@ class _Held:
         raise TypeError("a guard belongs to its process and cannot be pickled: pass guard.token instead")
 
 
-def _note(body: BaseException, error: BaseException) -> None:
+def note(body: BaseException, error: BaseException) -> None:
     """The body's own exception is raised; that the release failed is added to it."""
     text = f"and the release of the lock failed: {error}"
     if hasattr(body, "add_note"):
@@ -167,7 +104,7 @@ class Guard(_Held):
         :raises Unreachable: The store did not answer. The lock was held until now, and Latchwork repeats the release
             in the background until the ttl is over.
         """
-        self._hold.release().wait()
+        self._release().wait()
 
     def __enter__(self: _G) -> _G:
         return self
@@ -178,14 +115,14 @@ class Guard(_Held):
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if self._hold.is_released:
+        if self._is_released:
             return
         try:
             self._leave(raised).wait()
         except _errors.LatchworkError as error:
             if raised is None:
                 raise
-            _note(raised, error)
+            note(raised, error)
 
 
 class AsyncGuard(_Held):
@@ -202,32 +139,25 @@ class AsyncGuard(_Held):
 
     __slots__ = ()
 
-    async def release(self) -> None:
+    def release(self) -> Coroutine[Any, Any, None]:
         """Releases the lock, as :meth:`Guard.release`. If the task is cancelled meanwhile, the release continues in
         the background."""
-        await self._hold.release().on(_loops.bridge())
+        return self._release().awaitable()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine for as long as the lock is held.
 
         :raises Lost: The lock was lost first: ``work`` was cancelled.
         """
-        return await _loops.run_while(work, self.lost, self._hold)
+        return await _loops.run_while(work, self)
 
     async def __aenter__(self: _A) -> _A:
         return self
 
-    async def __aexit__(
+    def __aexit__(
         self,
         kind: Optional[Type[BaseException]],
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
-    ) -> None:
-        if self._hold.is_released:
-            return
-        try:
-            await self._leave(raised).on(_loops.bridge())
-        except _errors.LatchworkError as error:
-            if raised is None:
-                raise
-            _note(raised, error)
+    ) -> Coroutine[Any, Any, None]:
+        return self._leave(raised).leaving(raised)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, TypeVar
 
-from . import _loops, _native
+from . import _native
 from ._contexts import ByTasks, ByThreads
 from ._elections import Election
 from ._factory import Factory, Sides
@@ -41,18 +41,19 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
         :raises TimedOut: The lock was not free within ``timeout``; the message names the holder.
         :raises Unreachable: The store did not answer.
         """
-        return Guard(self._native.acquire(maybe(timeout, "timeout")).wait())
+        guard: Guard = self._native.acquire(maybe(timeout, "timeout")).giving(Guard).wait()
+        return guard
 
     def try_acquire(self) -> Optional[Guard]:
         """Acquires the lock if it is free, and returns ``None`` if it is not."""
-        hold = self._native.try_acquire().wait()
-        return None if hold is None else Guard(hold)
+        guard: Optional[Guard] = self._native.try_acquire().giving(Guard).wait()
+        return guard
 
     def _enter(self) -> Guard:
         return self.acquire()
 
-    async def _aenter(self) -> AsyncGuard:
-        return AsyncGuard(await self._native.acquire(None).on(_loops.bridge()))
+    def _acquiring(self) -> _native.Operation:
+        return self._native.acquire()
 
 
 class ReentrantLock(ByThreads[_native.Lock, Guard]):
@@ -65,12 +66,13 @@ class ReentrantLock(ByThreads[_native.Lock, Guard]):
 
     def acquire(self, timeout: Optional[Duration] = None, owner: Optional[str] = None) -> Guard:
         """Waits for the lock, unless the owner has it already."""
-        return Guard(self._native.acquire(maybe(timeout, "timeout"), owner).wait())
+        guard: Guard = self._native.acquire(maybe(timeout, "timeout"), owner).giving(Guard).wait()
+        return guard
 
     def try_acquire(self, owner: Optional[str] = None) -> Optional[Guard]:
         """Acquires the lock if it is free or the owner has it, and returns ``None`` otherwise."""
-        hold = self._native.try_acquire(owner).wait()
-        return None if hold is None else Guard(hold)
+        guard: Optional[Guard] = self._native.try_acquire(owner).giving(Guard).wait()
+        return guard
 
     def _enter(self) -> Guard:
         return self.acquire()

@@ -19,8 +19,8 @@ _A = TypeVar("_A", bound="AsyncGuard")
 
 
 class _Local(threading.local):
+    #: The loop that ran last on this thread.
     event_loop: Optional[asyncio.AbstractEventLoop] = None
-    bridge: Optional[_native.Bridge] = None
 
 
 _local = _Local()
@@ -31,31 +31,47 @@ _bridges: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_nat
 
 
 def bridge() -> _native.Bridge:
-    """Returns the bridge of the running loop."""
+    """Returns the bridge of the running loop. The native half asks once for each loop that runs on a thread."""
     try:
         event_loop = asyncio.get_running_loop()
     except RuntimeError:
         raise _no_loop() from None
-    if _local.event_loop is event_loop and _local.bridge is not None:
-        return _local.bridge
-    return _new(event_loop)
+    _local.event_loop = event_loop
+    known = _bridges.get(event_loop)
+    found = None if known is None else known()
+    return _new(event_loop) if found is None else found
 
 
 def _new(event_loop: asyncio.AbstractEventLoop) -> _native.Bridge:
-    known = _bridges.get(event_loop)
-    found = None if known is None else known()
-    if found is None:
-        found = _native.Bridge(event_loop)
-        try:
-            event_loop.add_reader(found.fileno(), found.on_ready)
-        except NotImplementedError:
-            error = _errors.Unsupported(
-                f"{type(event_loop).__name__} has no add_reader(); run Latchwork on a selector event loop or on uvloop"
-            )
-            raise error from None
-        _bridges[event_loop] = weakref.ref(found)
-    _local.event_loop, _local.bridge = event_loop, found
-    return found
+    _end_closed()
+    made = _native.Bridge(event_loop)
+    try:
+        event_loop.add_reader(made.fileno(), made.on_ready)
+    except NotImplementedError:
+        error = _errors.Unsupported(
+            f"{type(event_loop).__name__} has no add_reader(); run Latchwork on a selector event loop or on uvloop"
+        )
+        raise error from None
+    _bridges[event_loop] = weakref.ref(made)
+    return made
+
+
+def _end_closed() -> None:
+    """Ends the bridges of loops that are closed: what they watched is free for the next loop, and their tasks can be
+    collected."""
+    for reference in _bridges.keyrefs():
+        event_loop = reference()
+        if event_loop is None or not event_loop.is_closed():
+            continue
+        known = _bridges.pop(event_loop, None)
+        ended = None if known is None else known()
+        if ended is None:
+            continue
+        ended.close()
+        for task in asyncio.all_tasks(event_loop):
+            waiter = getattr(task, "_fut_waiter", None)
+            if isinstance(waiter, _native.Waiter):
+                waiter.forget()
 
 
 _FORKED = "this process was forked inside of a running event loop, which is its parent's"
@@ -82,9 +98,9 @@ def _no_loop() -> BaseException:
     return RuntimeError("no event loop is running: await this inside asyncio, or use latchwork.connect()")
 
 
-async def run_while(work: Coroutine[Any, Any, T], lost: "Loss", hold: _native.Hold) -> T:
+async def run_while(work: Coroutine[Any, Any, T], guard: "AsyncGuard") -> T:
     task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_awaited(lost))
+    watch = asyncio.ensure_future(_awaited(guard.lost))
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -94,7 +110,7 @@ async def run_while(work: Coroutine[Any, Any, T], lost: "Loss", hold: _native.Ho
             return await task
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        hold.ensure_held()
+        guard.ensure_held()
         raise AssertionError("a lost hold is not held")
     finally:
         for one in (task, watch):
@@ -132,6 +148,10 @@ def task_owner() -> str:
     return f"asyncio task {number}"
 
 
+async def nothing() -> None:
+    """What is awaited where there is nothing to do."""
+
+
 class Acquiring(Coroutine[Any, Any, _A]):
     """An acquire under way: await it for the guard, or use it in ``async with``."""
 
@@ -155,14 +175,13 @@ class Acquiring(Coroutine[Any, Any, _A]):
 
     async def __aenter__(self) -> _A:
         self._guard = await self._coroutine
-        return await self._guard.__aenter__()
+        return self._guard
 
-    async def __aexit__(
+    def __aexit__(
         self,
         kind: Optional[Type[BaseException]],
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         guard, self._guard = self._guard, None
-        if guard is not None:
-            await guard.__aexit__(kind, raised, trace)
+        return nothing() if guard is None else guard.__aexit__(kind, raised, trace)

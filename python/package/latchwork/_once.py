@@ -62,18 +62,18 @@ class Run(Guard):
     @property
     def period(self) -> Optional[Tuple[float, float]]:
         """Begin and end of the period, in seconds since 1970."""
-        return self._hold.period
+        return self._period
 
     def succeed(self) -> None:
         """Closes the period, so that no host runs the task again before it ends."""
-        self._hold.succeed().wait()
+        self._succeed().wait()
 
     def fail(self) -> None:
         """Opens the task for others, as after a failure."""
         self.release()
 
     def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
-        return self._hold.succeed() if raised is None else self._hold.release()
+        return self._succeed() if raised is None else self._release()
 
 
 class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
@@ -107,8 +107,8 @@ class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
 
         Without ``timeout`` it returns :class:`Skipped` at once if the task is running elsewhere.
         """
-        begun = self._native.begin(maybe(timeout, "timeout")).wait()
-        return Run(begun) if isinstance(begun, _native.Hold) else Skipped(**begun)
+        begun = self._native.begin(maybe(timeout, "timeout")).giving(Run).wait()
+        return begun if isinstance(begun, Run) else Skipped(**begun)
 
     def reset(self) -> str:
         """Opens the task again in this period: ``"opened"``, ``"not_closed"`` or ``"running"``."""

@@ -1,0 +1,116 @@
+//! What becomes of the outcome of an operation: a value, a guard, or the end of a block.
+
+use std::ffi::CStr;
+
+use latchwork::Error;
+use pyo3::exceptions::{PyResourceWarning, PyRuntimeWarning};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyType};
+
+use crate::errors::raised;
+use crate::outcomes::Outcome;
+
+#[derive(Default)]
+pub(crate) enum Then {
+    /// It is given as it is.
+    #[default]
+    Given,
+    /// A hold becomes a guard of this class.
+    Guard(Py<PyType>),
+    /// The guard is the innermost of the task that runs, in this dictionary of stacks.
+    Entered(Py<PyType>, Py<PyDict>),
+    /// The end of a block that has raised this, or nothing.
+    Left(Option<Py<PyAny>>),
+}
+
+impl Then {
+    pub(crate) fn apply(
+        self,
+        py: Python<'_>,
+        outcome: Result<Outcome, Error>,
+    ) -> PyResult<Py<PyAny>> {
+        let outcome = outcome.map_err(|error| raised(py, &error));
+        match self {
+            Self::Given => outcome?.into_python(py, None),
+            Self::Guard(class) => outcome?.into_python(py, Some(class.bind(py))),
+            Self::Entered(class, stacks) => {
+                let outcome = outcome?;
+                let task = running_task(py)?;
+                let guard = outcome.into_python(py, Some(class.bind(py)))?;
+                push(stacks.bind(py), &task, guard.bind(py))?;
+                Ok(guard)
+            }
+            Self::Left(body) => {
+                let error = match outcome {
+                    Ok(_) => return Ok(py.None()),
+                    Err(error) => error,
+                };
+                let Some(body) = body else { return Err(error) };
+                // The body's own exception is raised, and this is added to it.
+                let note = py.import("latchwork._guards")?.getattr("note")?;
+                note.call1((body, error.into_value(py)))?;
+                Ok(py.None())
+            }
+        }
+    }
+}
+
+/// The task that runs on this thread.
+fn running_task(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let current = CURRENT.get_or_try_init(py, || {
+        Ok::<_, PyErr>(py.import("asyncio")?.getattr("current_task")?.unbind())
+    })?;
+    let task = current.bind(py).call0()?;
+    if task.is_none() {
+        // It says what is missing.
+        return py.import("latchwork._loops")?.getattr("task")?.call0();
+    }
+    Ok(task)
+}
+
+fn push(
+    stacks: &Bound<'_, PyDict>,
+    task: &Bound<'_, PyAny>,
+    guard: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    match stacks.get_item(task)? {
+        Some(stack) => stack.call_method1(intern!(stack.py(), "append"), (guard,)).map(drop),
+        None => stacks.set_item(task, PyList::new(stacks.py(), [guard])?),
+    }
+}
+
+/// As Python says it of a coroutine.
+pub(crate) fn warn_unawaited() {
+    warn::<PyRuntimeWarning>(
+        c"an operation of latchwork was never awaited: it was not begun. Write `await`, or use latchwork.connect()",
+    );
+}
+
+/// Warns that a guard was collected.
+pub(crate) fn warn_unreleased(key: &str) {
+    let message = format!(
+        "the lock {key:?} was never released: its guard was collected, and the lock is released now. \
+         Use `with`, or call release()"
+    );
+    // A name with a zero byte is none: Rust shows it as text.
+    if let Ok(message) = std::ffi::CString::new(message) {
+        warn::<PyResourceWarning>(&message);
+    }
+}
+
+/// Warns while an object is collected, which must not disturb what is raised at the moment.
+fn warn<Category: pyo3::type_object::PyTypeInfo>(message: &CStr) {
+    Python::try_attach(|py| {
+        let raised = PyErr::take(py);
+        let category = py.get_type::<Category>();
+        if let Err(error) = PyErr::warn(py, category.as_any(), message, 1) {
+            error.write_unraisable(py, None);
+        }
+        if let Some(raised) = raised {
+            raised.restore(py);
+        }
+    });
+}
