@@ -97,7 +97,7 @@ mod tests {
         std::thread::scope(|scope| {
             let job = scope.spawn(|| run(&mut shell(&script), &log, &stopped));
             let started = Instant::now();
-            while std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) == false {
+            while !std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n')) {
                 assert!(started.elapsed() < Duration::from_secs(20), "it never started");
                 sleep(Duration::from_millis(10));
             }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::common::*;
-use latchwork_services::{Cut, Direction, PostgresOptions, PostgresServer, Proxy};
+use latchwork_services::{Cut, Direction, PostgresOptions, Proxy};
 use latchwork_store::{Attempt, Backend, BackendErrorKind, Effect, Released, Renewal};
 
 fn through(proxy: &Proxy) -> String {
