@@ -39,6 +39,7 @@ def arguments(words):
     parser.add_argument("--told", type=duration, default=250 * MS, help="how late a holder may be told of its loss (250ms)")
     parser.add_argument("--allow", type=allowance, action="append", default=[], metavar="RULE:FAULT:AFTER_SECONDS",
                         help="excuse violations of the rule during the fault and for so long after it")
+    parser.add_argument("--without", choices=RULES, action="append", default=[], metavar="RULE", help="do not judge by this rule")
     parser.add_argument("--require", choices=RULES, action="append", default=[], metavar="RULE",
                         help="fail if this rule had nothing to examine")
     return parser.parse_args(words)
@@ -50,6 +51,8 @@ def judge(events, options):
     bounds = Bounds(options.ttl or story.ttl, told=options.told)
     books = []
     for name, rule in RULES.items():
+        if name in options.without:
+            continue
         book = Book(name)
         rule(book, story, bounds)
         excuse(book, options.allow, story)

@@ -79,6 +79,11 @@ fn words(store: &dyn Store, plan: &Plan, faults: &[&str]) -> Vec<String> {
             OF_LOST_CLAIMS.iter().for_each(|rule| allow(rule, fault, after));
         }
     }
+    if plan.frozen_clock {
+        // The store may have ended the claim of a machine that was paused.
+        OF_LOST_CLAIMS.iter().for_each(|rule| allow(rule, "stop", after));
+    }
+    words.extend(["--without".into(), "calm".into()]);
     words.extend(REQUIRED.iter().flat_map(|rule| ["--require".into(), (*rule).into()]));
     words
 }
