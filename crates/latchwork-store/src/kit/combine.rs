@@ -485,7 +485,7 @@ mod tests {
         let combiner = Combiner::new(Store(sent.clone()), LANES, paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
         let gathers = start(combiner.send(100));
-        // Its turn comes, and whoever sends for it has not begun.
+        // Its turn comes, and the task that sends it has not begun.
         drop(alone);
         drop(gathers);
         others_run().await;
