@@ -24,12 +24,9 @@ use crate::resource::Resource;
 use crate::schedule::{Schedule, Stage};
 use crate::service::{CHECKS, Fault, Service};
 use crate::survey::Survey;
-use crate::sweep::{sweep, until_free};
+use crate::sweep::{CLOSED, sweep, until_free};
 use crate::worker::Orders;
 use crate::worker::wish::Kind;
-
-/// How long a key may be closed whose task was done: a period and a little.
-const CLOSED: Duration = Duration::from_millis(2_500);
 
 /// What is run.
 pub struct Plan {

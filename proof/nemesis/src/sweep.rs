@@ -10,6 +10,9 @@ use crate::event::What;
 use crate::log::Log;
 use crate::pause::pause;
 
+/// How long a key may be closed whose task was done: a period and a little.
+pub(crate) const CLOSED: Duration = Duration::from_millis(2_500);
+
 /// Waits until everything in the namespace of `locks` is free, and no longer than `limit`: some
 /// stores end the claims of a dead process only some time after their ttl.
 pub(crate) async fn until_free(locks: &LockManager, limit: Moment) {

@@ -32,7 +32,7 @@ use crate::event::What;
 use crate::log::Log;
 use crate::luck::Luck;
 use crate::slow::SlowAnswers;
-use crate::sweep::sweep;
+use crate::sweep::{CLOSED, sweep, until_free};
 use crate::witness;
 use own_clock::OwnClock;
 use paused_clock::PausedClock;
@@ -124,6 +124,8 @@ async fn run(
     }
     if shop.orders.sweeps {
         io.sleep(shop.orders.ttl + shop.orders.ttl / 2).await;
+        // A task that was done keeps its key closed until its period is over.
+        until_free(&locks, boot_time().plus(CLOSED)).await;
         sweep(&locks, &log).await?;
     }
     locks.close().await;
