@@ -117,6 +117,11 @@ fn a_hand_off_is_a_release_a_notification_and_no_try() {
         let from = length(&server);
         two.released(&waits).await;
         until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "0").await;
+        // Nobody waits for the notification to be sent.
+        let start = std::time::Instant::now();
+        while statements(&server, from).len() < 2 && start.elapsed() < 5_000 * MS {
+            tokio::time::sleep(20 * MS).await;
+        }
         let sent = statements(&server, from);
         assert_eq!(sent.len(), 2, "{sent:#?}");
     });
