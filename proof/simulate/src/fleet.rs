@@ -289,6 +289,7 @@ impl Busy {
     }
 }
 
+// Not enrolled: it delays the answers of a store that is.
 impl Backend for Busy {
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()

@@ -105,8 +105,13 @@ mod tests {
             assert_eq!(job.join().unwrap(), Ok(Ended::Interrupted));
         });
         let pid = std::fs::read_to_string(&pid).unwrap();
-        let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        // It is gone, or a zombie that nobody has waited for yet.
-        assert!(status.as_ref().map_or(true, |text| text.contains(") Z ")), "{status:?}");
+        let status = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        // It is gone, or a zombie that nobody has waited for yet; what was killed takes a moment to die.
+        let is_gone = || status().map_or(true, |text| text.contains(") Z "));
+        let killed = Instant::now();
+        while !is_gone() {
+            assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", status());
+            sleep(Duration::from_millis(10));
+        }
     }
 }

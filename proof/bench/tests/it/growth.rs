@@ -7,7 +7,7 @@ fn measured(names: &[&str]) -> (String, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let tables = folder.path().join("tables.md");
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork-bench"));
-    command.arg("--short").args(names).env("LATCHWORK_GROWTH_SECONDS", "8");
+    command.arg("--short").args(names).env("LATCHWORK_GROWTH_SECONDS", "60");
     command.arg("--out").arg(&tables).arg("--svg").arg(folder.path());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
