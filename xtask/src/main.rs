@@ -8,6 +8,7 @@ mod book;
 mod front_page;
 mod house;
 mod licences;
+mod mutants;
 mod mutations;
 mod package;
 mod picture;
@@ -57,6 +58,8 @@ cargo xtask COMMAND
                      after an interruption, and writes proof/RECORD.md
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
+  mutants [MODULE]   changes the modules that carry safety by cargo-mutants, and tells
+                     what no test notices and nobody has explained
 ";
 
 fn main() -> ExitCode {
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Some("trials") => trials::names::write(),
         Some("simulate") => stages::simulate(&rest),
         Some("soak") => soak::run(&rest),
+        Some("mutants") => mutants::run(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");

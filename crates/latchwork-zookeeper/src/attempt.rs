@@ -348,10 +348,9 @@ impl Shared {
         let said = if claim.waits && claim.order == Order::Fifo {
             let behind: Vec<_> = targets.iter().map(|name| path(name)).collect();
             let is_far = ahead > FAR && closed_until.is_none() && line.closed.is_empty();
-            let far = first.as_deref().filter(|_| is_far).map(|first| Far {
-                first: first.into(),
-                behind: behind.clone(),
-                blocked: blocked.clone(),
+            let far = first.as_deref().filter(|_| is_far).map(|first| {
+                let blocked = blocked.clone();
+                Box::new(Far { first: first.into(), behind: behind.clone(), blocked })
             });
             self.claims.change(claim.id, |own| own.far = far);
             self.watch(session, behind, first.as_deref(), is_new).await

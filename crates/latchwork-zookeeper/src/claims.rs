@@ -21,8 +21,8 @@ pub(crate) struct Own {
     pub(crate) ends: bool,
     /// Its node on its way, while that was not answered.
     pub(crate) entry: Option<Arc<Entry>>,
-    /// What it has seen of the line, if it stands far behind.
-    pub(crate) far: Option<Far>,
+    /// What it has seen of the line, if it stands far behind. Boxed: it is large, and most claims have none.
+    pub(crate) far: Option<Box<Far>>,
     /// When core asked for it last.
     asked_at: Moment,
     ttl: Duration,

@@ -127,10 +127,13 @@ fn release(held: Held) {
 
 /// The entry of a started process.
 pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
-    if ["child-lock", "child-free", "child-serve", crate::growth::child::ROLE].contains(&role) {
+    if ["child-lock", "child-free", "child-serve", "child-elect", crate::growth::child::ROLE]
+        .contains(&role)
+    {
         let done = match role {
             "child-lock" => crate::lock_child::run(args),
             "child-serve" => crate::serve::child(args),
+            "child-elect" => crate::kubernetes::child(args),
             crate::growth::child::ROLE => crate::growth::child::run(args),
             _ => crate::free_child::run(args),
         };

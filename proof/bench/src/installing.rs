@@ -179,13 +179,25 @@ pub(crate) fn command() -> Result<PathBuf, String> {
     }
 }
 
-/// Cargo itself knows whether there is anything to do.
 pub(crate) fn rust_peers() -> Result<(), String> {
+    cargo_builds("rust")
+}
+
+pub(crate) fn kubernetes_peers() -> Result<(), String> {
+    cargo_builds("kubernetes")
+}
+
+pub(crate) fn kubernetes_peers_program() -> PathBuf {
+    folder().join("kubernetes/release/kubernetes-peers")
+}
+
+/// Cargo itself knows whether there is anything to do.
+fn cargo_builds(peers: &str) -> Result<(), String> {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo
         .args(["build", "--release", "--locked", "--quiet"])
-        .current_dir(sources().join("rust"))
-        .env("CARGO_TARGET_DIR", folder().join("rust"));
+        .current_dir(sources().join(peers))
+        .env("CARGO_TARGET_DIR", folder().join(peers));
     ran(&mut cargo)
 }
 

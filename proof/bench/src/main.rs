@@ -26,6 +26,7 @@ mod handover;
 mod held;
 mod held_by_one;
 mod installing;
+mod kubernetes;
 mod local;
 mod lock_child;
 mod machine;
@@ -274,6 +275,12 @@ const BENCHES: &[Bench] = &[
         "PostgreSQL: 10,000 held locks",
         "10,000 held locks on PostgreSQL, and ShedLock's that are kept alive",
         postgres::held,
+    ),
+    bench(
+        "kubernetes",
+        "Kubernetes: leaders",
+        "leaders on Kubernetes: requests, takeovers, and leaders that were stopped, beside client-go and two crates",
+        kubernetes::run,
     ),
     bench(
         "slow-link",

@@ -1,5 +1,6 @@
 //! A Kubernetes API server over an etcd server.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +12,19 @@ use crate::tls::openssl;
 use crate::wait::{LIMIT, until};
 use crate::{Error, EtcdOptions, EtcdServer, Result};
 
+const ETCD: &str = "--etcd-servers=";
+const AUDIT_LOG: &str = "audit.log";
+/// Who asked what about Leases, at the end of each answer; of a watch also at its begin.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  resources: [{ group: coordination.k8s.io, resources: [leases] }]
+- level: None
+";
+
 /// The token of a user that may do everything.
 pub const ADMIN: &str = "token-of-the-administrator";
 
@@ -20,7 +34,8 @@ pub const ADMIN: &str = "token-of-the-administrator";
 #[derive(Debug)]
 pub struct KubernetesServer {
     process: Process,
-    etcd: EtcdServer,
+    /// That of another one if there is none.
+    etcd: Option<EtcdServer>,
     program: PathBuf,
     args: Vec<String>,
     port: Port,
@@ -38,6 +53,34 @@ impl KubernetesServer {
     ///
     /// If one does not become ready, or cannot be built; the text says why.
     pub fn start() -> Result<Self> {
+        Self::launch(|_| Ok(Vec::new()))
+    }
+
+    /// Starts one with further options of kube-apiserver, such as `--max-requests-inflight=1`.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(options: &[&str]) -> Result<Self> {
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        Self::launch(|_| Ok(options))
+    }
+
+    /// Starts one that writes each request about a Lease into a log, for [`lease_requests`](Self::lease_requests).
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_audited() -> Result<Self> {
+        Self::launch(|folder| {
+            let (policy, log) = (folder.join("audit.yaml"), folder.join(AUDIT_LOG));
+            fs::write(&policy, AUDIT_POLICY)?;
+            let policy = format!("--audit-policy-file={}", policy.display());
+            Ok(vec![policy, format!("--audit-log-path={}", log.display())])
+        })
+    }
+
+    fn launch(options: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
         let program = program("kube-apiserver")?;
         let etcd = EtcdServer::start(&EtcdOptions::new())?;
         let folder = Folder::new()?;
@@ -48,8 +91,7 @@ impl KubernetesServer {
         openssl(&["rsa", "-in", &key, "-pubout", "-out", &public])?;
         let tokens = path.join("tokens.csv");
         fs::write(&tokens, format!("{ADMIN},admin,1,\"system:masters\"\n"))?;
-        let common: Vec<String> = [
-            ("etcd-servers", &*format!("http://127.0.0.1:{}", etcd.port())),
+        let mut common: Vec<String> = [
             ("bind-address", "127.0.0.1"),
             ("cert-dir", &path.join("certificates").to_string_lossy()),
             ("service-account-issuer", "https://kubernetes.default.svc"),
@@ -64,15 +106,28 @@ impl KubernetesServer {
         ]
         .map(|(name, value)| format!("--{name}={value}"))
         .into();
-        let (process, args, port) = despite_collisions(|| {
-            let port = Port::reserve()?;
-            let mut args = common.clone();
-            args.push(format!("--secure-port={}", port.number()));
-            let mut process = spawn(&program, &args, path)?;
-            await_ready(&mut process, port.number(), path)?;
-            Ok((process, args, port))
-        })?;
+        common.extend(options(path)?);
+        let (process, args, port) = start_at(&program, &common, etcd.port(), path)?;
+        let etcd = Some(etcd);
         Ok(Self { process, etcd, program, args, port, folder })
+    }
+
+    /// Starts a second API server over the same data, which it reads from an etcd server at this port: that of the
+    /// first one, or of a proxy before it. Clients of the first one trust it.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn beside(&self, etcd: u16) -> Result<Self> {
+        let own = |arg: &&String| !arg.starts_with("--secure-port=") && !arg.starts_with(ETCD);
+        let mut common: Vec<String> = self.args.iter().filter(own).cloned().collect();
+        let certificates = self.folder.path().join("certificates");
+        let file = |name: &str| certificates.join(name).display().to_string();
+        common.push(format!("--tls-cert-file={}", file("apiserver.crt")));
+        common.push(format!("--tls-private-key-file={}", file("apiserver.key")));
+        let (program, folder) = (self.program.clone(), Folder::new()?);
+        let (process, args, port) = start_at(&program, &common, etcd, folder.path())?;
+        Ok(Self { process, etcd: None, program, args, port, folder })
     }
 
     /// The port of the API server, which speaks TLS.
@@ -81,8 +136,12 @@ impl KubernetesServer {
     }
 
     /// The etcd server under it.
+    ///
+    /// # Panics
+    ///
+    /// If it was started beside another one, which has it.
     pub fn etcd(&mut self) -> &mut EtcdServer {
-        &mut self.etcd
+        self.etcd.as_mut().expect("a server with an etcd server of its own")
     }
 
     /// The folder with its `log`.
@@ -156,6 +215,20 @@ impl KubernetesServer {
         ask(self.port(), method, path, body, content)
     }
 
+    /// How many requests about Leases of a namespace an audited server has answered. A watch is one.
+    ///
+    /// # Errors
+    ///
+    /// If there is no log.
+    pub fn lease_requests(&self, namespace: &str) -> Result<usize> {
+        let path = self.folder.path().join(AUDIT_LOG);
+        let log = fs::read_to_string(&path).map_err(|e| Error::while_(path.display(), e))?;
+        let here = format!("\"namespace\":\"{namespace}\"");
+        let ids = log.lines().filter(|line| line.contains(&here)).filter_map(audit_id);
+        // A watch has a line for its begin and one for its end.
+        Ok(ids.collect::<HashSet<_>>().len())
+    }
+
     /// Creates an object from YAML, as the administrator.
     ///
     /// # Errors
@@ -190,6 +263,28 @@ pub fn program(name: &str) -> Result<PathBuf> {
         return Err(Error::new(String::from_utf8_lossy(&output.stderr).trim_end()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().into())
+}
+
+fn audit_id(line: &str) -> Option<&str> {
+    line.split_once("\"auditID\":\"")?.1.split('"').next()
+}
+
+/// Starts the API server on a port that is free.
+fn start_at(
+    program: &Path,
+    common: &[String],
+    etcd: u16,
+    folder: &Path,
+) -> Result<(Process, Vec<String>, Port)> {
+    despite_collisions(|| {
+        let port = Port::reserve()?;
+        let mut args = common.to_vec();
+        args.push(format!("{ETCD}http://127.0.0.1:{etcd}"));
+        args.push(format!("--secure-port={}", port.number()));
+        let mut process = spawn(program, &args, folder)?;
+        await_ready(&mut process, port.number(), folder)?;
+        Ok((process, args, port))
+    })
 }
 
 fn spawn(program: &Path, args: &[String], folder: &Path) -> Result<Process> {

@@ -42,7 +42,8 @@ pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
         for _ in 0..plan::SIDE_BY_SIDE {
             scope.spawn(|| {
                 loop {
-                    let Some(run) = lock(&queue).pop_front() else { return };
+                    let next = plan::next(&mut lock(&queue), crate::setup::has_kube_apiserver);
+                    let Some(run) = next else { return };
                     let place = room.enter(run.needs().weight);
                     let result = job::run(&run, logs);
                     drop(place);

@@ -13,7 +13,12 @@ use crate::common::{at, backend, namespace, shared};
 const SEC: Duration = Duration::from_secs(1);
 
 /// A service account with these verbs on leases of a namespace; the address for it.
-fn account(server: &KubernetesServer, space: &str, name: &str, verbs: &[&str]) -> String {
+pub(crate) fn account(
+    server: &KubernetesServer,
+    space: &str,
+    name: &str,
+    verbs: &[&str],
+) -> String {
     let core = format!("/api/v1/namespaces/{space}/serviceaccounts");
     let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{space}");
     let meta = json!({"metadata": {"name": name}});

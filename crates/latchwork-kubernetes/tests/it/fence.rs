@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::common::{client, namespace, shared};
 
-async fn config_maps(space: &str) -> Api<ConfigMap> {
+pub(crate) async fn config_maps(space: &str) -> Api<ConfigMap> {
     let server = shared();
     let file = server.kubeconfig("admin", ADMIN, server.port()).expect("a file");
     let read = Kubeconfig::read_from(file).expect("a kubeconfig");

@@ -14,4 +14,6 @@ mod common;
 mod costs;
 mod faults;
 mod fence;
+mod frozen;
+mod surroundings;
 mod tampering;

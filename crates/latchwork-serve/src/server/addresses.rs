@@ -67,7 +67,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Vec<Listener>, Error> {
                 for address in found.collect::<std::collections::BTreeSet<SocketAddr>>() {
                     // A socket is only opened if that is safe.
                     check(settings, &address)?;
-                    let opened = Listener::tcp(address).await;
+                    let opened = Listener::tcp(address);
                     listeners.push(opened.map_err(|error| failed(text, &error))?);
                 }
             }

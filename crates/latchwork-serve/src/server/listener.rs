@@ -11,9 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 
 use super::socket::Socket;
+
+/// So many connections may come at once and wait to be accepted; the system has a bound of its own, mostly 4,096. A
+/// connection beyond it can look open to its client, and nobody ever answers it.
+const BACKLOG: u32 = 4_096;
 
 /// How many bytes of answers the system keeps for a client that does not read them.
 const UNSENT: usize = 256 * 1024;
@@ -93,8 +97,15 @@ impl Drop for Bound {
 
 impl Listener {
     /// Listens on an address.
-    pub(crate) async fn tcp(address: SocketAddr) -> io::Result<Self> {
-        Ok(Self::Tcp(TcpListener::bind(address).await?))
+    pub(crate) fn tcp(address: SocketAddr) -> io::Result<Self> {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        // After a restart, while the system still keeps the ends of old connections.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(Self::Tcp(socket.listen(BACKLOG)?))
     }
 
     /// Listens on a socket that only this user may open. The rights are set before anybody can connect.
@@ -106,7 +117,7 @@ impl Listener {
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         let inode = fs::symlink_metadata(path)?.ino();
-        rustix::net::listen(&socket, 1024)?;
+        rustix::net::listen(&socket, BACKLOG as i32)?;
         let listener = UnixListener::from_std(socket.into())?;
         Ok(Self::Unix(listener, Some(Bound { path: path.to_owned(), inode })))
     }

@@ -162,6 +162,10 @@ impl Record {
             }
             let token = (self.token + 1).max(base + 1).max(claim.floor);
             self.token = token;
+            if self.held.is_empty() {
+                // Most keys have one holder; room for four would be most of what a key takes.
+                self.held.reserve_exact(1);
+            }
             self.held.push(Member {
                 id: claim.id,
                 mode: claim.mode,

@@ -158,7 +158,7 @@ impl LockManager {
     }
 
     /// Sets the time limit of one request to the store. Default: a quarter of the ttl, two seconds
-    /// at most.
+    /// at most. A [`list`](Self::list), which is many requests, has five times as long.
     #[must_use]
     pub fn op_timeout(mut self, limit: Duration) -> Self {
         self.settings = self.settings.with(|options| options.op_timeout = Some(limit));
@@ -282,7 +282,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Unreachable` if the store does not answer within two seconds.
+    /// `Unreachable` if the store has not sent all of them within ten seconds, or five times the
+    /// [`op_timeout`](Self::op_timeout) that was set.
     pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<Snapshot>, Error> {
         self.settings.plan(&self.engine.capabilities)?;
         let prefix = match self.settings.options().namespace.as_str() {
@@ -412,8 +413,11 @@ impl LockManager {
 
     async fn ask(&self, query: &Query, key: Option<&Key>) -> Result<Vec<Snapshot>, Error> {
         const LIMIT: Duration = Duration::from_secs(2);
+        /// A list takes many requests, of which none makes a hold wait.
+        const LIST: u32 = 5;
         self.engine.check_open(key)?;
-        let limit = self.settings.options().op_timeout.unwrap_or(LIMIT);
+        let one = self.settings.options().op_timeout.unwrap_or(LIMIT);
+        let limit = if matches!(query, Query::Prefix(_)) { one * LIST } else { one };
         let mut found = self.engine.inspect(query, limit, key).await?;
         let base = self.settings.options().token_base();
         found.iter_mut().for_each(|seen| base.shift(seen));

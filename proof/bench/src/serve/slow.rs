@@ -8,7 +8,7 @@ use latchwork_services::Folder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::api::Api;
 use super::http::{Client, Result};
@@ -22,6 +22,8 @@ use crate::store::{Files, Store};
 use crate::times::Times;
 
 const CONNECTIONS: usize = 1_000;
+/// A connection that nobody has cut by then is lost: neither side knows of the other.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Between two bytes of a slow client.
 const STEP: Duration = Duration::from_secs(1);
 
@@ -100,7 +102,8 @@ async fn measure(kind: &'static Slow, service: &Service, count: usize) -> Result
     let each = (memory()? - before) / count as f64;
     let mut cut = Vec::new();
     for slow in slow {
-        cut.push(slow.await??);
+        let ended = timeout(LONGEST, slow).await;
+        cut.push(ended.map_err(|_| format!("a connection lives after {LONGEST:?}"))???);
     }
     let share = (service.processor_time() - cpu) / start.elapsed().as_secs_f64() * 100.0;
     over.store(true, Ordering::Relaxed);

@@ -78,7 +78,7 @@ def _processes(book, story):
         elif process not in started:
             book.find(event, f"{process} says {event.name} before it started")
             started.add(process)
-        elif process in ended:
+        elif process in ended and event.name != "stalled":
             book.find(event, f"{process} says {event.name} after its end")
         if event.name == "ended":
             ended[process] = event

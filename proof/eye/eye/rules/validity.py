@@ -52,5 +52,7 @@ def held(book, story, bounds):
             if event.time >= event.values["valid_until"]:
                 late = (event.time - event.values["valid_until"]) / 1e6
                 book.find(event, f"{hold} was told that it holds, {late:.3f} ms after its validity", hold)
-            if hold.lost and event.time > hold.lost.values["since"]:
+            # A hold of several keys may have been lost with another one, which is asked for by itself.
+            several = hold.first.values["several"]
+            if hold.lost and event.time > (hold.lost.time if several else hold.lost.values["since"]):
                 book.find(event, f"{hold} was told that it holds, after its loss", hold)

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::Service;
 use super::client::{AT_ONCE, Address, Events, Kept, request};
@@ -60,6 +61,26 @@ fn long_locks(service: &Service, count: usize) -> Vec<String> {
         service.ask("POST /v1/holds", &body).is(200).get("hold")
     };
     (0..count).map(lock).collect()
+}
+
+/// A service that is busy for a moment loses none of the connections that come meanwhile, also if their clients say nothing.
+#[test]
+fn a_burst_of_connections_waits_to_be_accepted() {
+    const BURST: usize = 1_000;
+    let service = Service::start(&[]);
+    let pid = Pid::from_raw(service.process.child.id() as i32).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port(&service)));
+    let connect = |_| TcpStream::connect_timeout(&address, Duration::from_secs(5)).unwrap();
+    let all: Vec<TcpStream> = (0..BURST).map(connect).collect();
+    kill_process(pid, Signal::CONT).unwrap();
+    eventually("all of them", || {
+        let metrics = service.ask("GET /metrics", "");
+        let line = metrics.text.lines().find(|line| line.starts_with("latchwork_connections"));
+        let open: f64 = line?.rsplit(' ').next()?.parse().ok()?;
+        (open as usize > BURST).then_some(())
+    });
+    drop(all);
 }
 
 #[test]

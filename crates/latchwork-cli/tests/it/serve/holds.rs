@@ -3,6 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use latchwork_services::ServerClock;
+
 use super::Service;
 use super::client::AT_ONCE;
 use crate::common::{SOON, eventually};
@@ -112,4 +114,36 @@ fn h156_a_lock_outlives_the_service_that_is_killed() {
     let next = service.lock("x", r#"{"ttl_ms": 4000, "wait_ms": 30000}"#);
     next.is(200);
     assert!(start.elapsed() >= valid, "{:?} of {valid:?}", start.elapsed());
+}
+
+/// Somebody sets the service's wall clock by an hour, there and back. Holds that are renewed stay, after a moment of doubt,
+/// and what a client was promised is kept to the end.
+#[test]
+fn a_set_wall_clock_ends_no_hold_and_shortens_none() {
+    let hour = Duration::from_secs(3_600);
+    let clock = ServerClock::of_clients().unwrap();
+    let service = Service::with_clock(&clock);
+    let renewed = service.hold("renewed", r#"{"ttl_ms": 4000}"#);
+    for set in [ServerClock::step_back, ServerClock::step_forward, ServerClock::step_forward] {
+        set(&clock, hour).unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {
+            sleep(Duration::from_millis(400));
+            // A step forward may be a pause of the machine: the store is asked, and the client asks again.
+            let answer = eventually("a renewal", || {
+                Some(service.renew(&renewed)).filter(|it| it.status != 503)
+            });
+            assert_eq!(answer.is(200).number("valid_for_ms"), 4000);
+        }
+    }
+    service.release(&renewed).is(200);
+
+    let start = Instant::now();
+    let promised = service.lock("promised", r#"{"ttl_ms": 3000}"#);
+    let valid = Duration::from_millis(promised.is(200).number("valid_for_ms"));
+    clock.step_back(hour).unwrap();
+    clock.step_forward(2 * hour).unwrap();
+    service.lock("promised", r#"{"wait_ms": 20000}"#).is(200);
+    assert!(start.elapsed() >= valid, "{:?} of {valid:?}", start.elapsed());
+    assert!(start.elapsed() <= valid + SOON, "{:?} of {valid:?}", start.elapsed());
 }

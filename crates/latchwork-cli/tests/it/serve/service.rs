@@ -1,8 +1,9 @@
 //! A service of its own for a test.
 
+use std::process::Command;
 use std::time::Instant;
 
-use latchwork_services::Port;
+use latchwork_services::{Port, ServerClock};
 
 use super::client::{Address, Answer, Connection, read};
 use crate::common::{Running, Store, eventually};
@@ -21,11 +22,28 @@ impl Service {
         Self::at(Store::new(), Port::reserve().unwrap(), options)
     }
 
+    /// As [`start`](Self::start), with a wall clock that can be set.
+    pub(super) fn with_clock(clock: &ServerClock) -> Self {
+        let given = |command: &mut Command| clock.give_to(command);
+        Self::launch(Store::new(), Port::reserve().unwrap(), &[], given)
+    }
+
     fn at(store: Store, port: Port, options: &[&str]) -> Self {
+        Self::launch(store, port, options, |_| ())
+    }
+
+    fn launch(
+        store: Store,
+        port: Port,
+        options: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Self {
         let listen = format!("127.0.0.1:{}", port.number());
         let mut args = vec!["serve", "--listen", &listen];
         args.extend(options);
-        let process = Running::start(store.latchwork(&args));
+        let mut command = store.latchwork(&args);
+        prepare(&mut command);
+        let process = Running::start(command);
         process.stderr.until("ready");
         Self { process, address: Address::Tcp(port.number()), store, port }
     }

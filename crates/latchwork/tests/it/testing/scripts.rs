@@ -137,3 +137,33 @@ async fn a_key_has_a_script_of_its_own() {
 fn a_script_refuses_answers_the_call_cannot_give() {
     TestStore::new().script(Call::Renew, 1, Answer::Held);
 }
+
+/// A list of many locks is many requests: it has five times as long as the question for one lock.
+#[tokio::test]
+async fn a_list_has_ten_seconds_and_one_lock_has_two() {
+    let store = TestStore::new();
+    let locks = store.locks();
+    let _guard = locks.mutex("k").acquire().await.unwrap();
+
+    store.script(Call::Inspect, 1, Answer::Pending);
+    let list = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.list("").await }
+    });
+    store.until_called(Call::Inspect, 1).await;
+    store.advance(9 * SEC).await;
+    store.resume();
+    assert_eq!(list.await.unwrap().unwrap().len(), 1);
+
+    for (limit, is_list) in [(2 * SEC, false), (10 * SEC, true)] {
+        store.script(Call::Inspect, 1, Answer::Pending);
+        let asked = store.elapsed();
+        let error = if is_list {
+            store.run_within(60 * SEC, locks.list("")).await.unwrap().unwrap_err()
+        } else {
+            store.run_within(60 * SEC, locks.inspect("k")).await.unwrap().unwrap_err()
+        };
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(store.elapsed() - asked, limit);
+    }
+}

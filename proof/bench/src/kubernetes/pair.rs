@@ -1,0 +1,180 @@
+//! A leader and a candidate of one kind, in processes of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use latchwork_services::{ADMIN, KubernetesServer, kubernetes_program};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Kind;
+use crate::child::Worker;
+use crate::roles::now;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Longer than any of them takes for anything.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Until a candidate has made its first tries and listens.
+const SETTLED: Duration = Duration::from_secs(3);
+const LEASE: &str = "leader";
+
+struct Elector {
+    worker: Worker,
+    id: String,
+    /// What it prints, and when that was read.
+    lines: Receiver<(u64, String)>,
+}
+
+impl Elector {
+    /// When it says this; what it says before is of no interest.
+    fn says(&self, line: &str) -> Result<u64> {
+        let start = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            let said = self.lines.recv_timeout(left);
+            let said = said.map_err(|_| format!("{} does not say {line:?}", self.id))?;
+            if said.1 == line {
+                return Ok(said.0);
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.worker.child), signal)?)
+    }
+}
+
+/// What a stopped leader did when it went on.
+pub(super) struct Overlap {
+    /// How many lines it wrote after the first one of the next leader.
+    pub(super) written: usize,
+    /// Whether a write with its token was refused, if it has one.
+    pub(super) refused: Option<bool>,
+}
+
+pub(super) struct Pair {
+    kind: Kind,
+    namespace: String,
+    kubeconfig: PathBuf,
+    folder: PathBuf,
+    started: usize,
+    leader: Elector,
+    candidate: Option<Elector>,
+}
+
+impl Pair {
+    /// Starts a leader, without a candidate yet.
+    pub(super) fn start(kind: Kind, server: &KubernetesServer, folder: &Path) -> Result<Self> {
+        let namespace = format!("of-{}", kind.name());
+        server.make_namespace(&namespace)?;
+        let kubeconfig = server.kubeconfig(&namespace, ADMIN, server.port())?;
+        let leader = start(kind, &kubeconfig, &namespace, folder, 0)?;
+        leader.says("leads")?;
+        let folder = folder.to_owned();
+        Ok(Self { kind, namespace, kubeconfig, folder, started: 1, leader, candidate: None })
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Starts a candidate, unless there is one, and lets it settle.
+    pub(super) fn with_candidate(&mut self) -> Result<()> {
+        if self.candidate.is_none() {
+            let number = self.started;
+            let next = start(self.kind, &self.kubeconfig, &self.namespace, &self.folder, number)?;
+            next.says("started")?;
+            self.started += 1;
+            self.candidate = Some(next);
+            std::thread::sleep(SETTLED);
+        }
+        Ok(())
+    }
+
+    /// Milliseconds from this signal to the leader until the candidate leads.
+    pub(super) fn followed(&mut self, end: Signal) -> Result<f64> {
+        self.with_candidate()?;
+        let candidate = self.candidate.take().ok_or("no candidate")?;
+        let at = now();
+        self.leader.signal(end)?;
+        let led = candidate.says("leads")?;
+        self.leader = candidate;
+        Ok(led.saturating_sub(at) as f64 / 1e6)
+    }
+
+    /// Stops the leader until the candidate leads and works, and lets it go on.
+    pub(super) fn overlap(&mut self) -> Result<Overlap> {
+        self.with_candidate()?;
+        let candidate = self.candidate.take().ok_or("no candidate")?;
+        self.leader.signal(Signal::STOP)?;
+        candidate.says("leads")?;
+        std::thread::sleep(Duration::from_secs(1));
+        self.leader.signal(Signal::CONT)?;
+        self.leader.says("stopped")?;
+        let refused = match self.kind {
+            Kind::Latchwork => {
+                let said = self.leader.lines.recv_timeout(PATIENCE);
+                Some(said.map_err(|_| "it does not say what became of its write")?.1 == "refused")
+            }
+            _ => None,
+        };
+        let log = std::fs::read_to_string(log(&self.folder, &self.namespace))?;
+        let after = log.lines().skip_while(|id| *id != candidate.id);
+        let written = after.filter(|id| *id == self.leader.id).count();
+        // The old one ends here: it might come back as a second candidate.
+        self.leader = candidate;
+        Ok(Overlap { written, refused })
+    }
+}
+
+fn log(folder: &Path, namespace: &str) -> PathBuf {
+    folder.join(format!("{namespace}.log"))
+}
+
+fn start(
+    kind: Kind,
+    kubeconfig: &Path,
+    namespace: &str,
+    folder: &Path,
+    number: usize,
+) -> Result<Elector> {
+    let id = format!("{}-{number}", kind.name());
+    let log = log(folder, namespace);
+    let mut command = match kind {
+        Kind::Latchwork => {
+            let mut own = Command::new(std::env::current_exe()?);
+            own.args(["child-elect".as_ref(), kubeconfig.as_os_str()]);
+            own
+        }
+        Kind::ClientGo => Command::new(kubernetes_program("elector")?),
+        Kind::Coordinate | Kind::LeaderElection => {
+            let mut peer = Command::new(crate::installing::kubernetes_peers_program());
+            peer.args([kind.name().as_ref(), kubeconfig.as_os_str()]);
+            peer
+        }
+    };
+    match kind {
+        Kind::ClientGo => {
+            command.arg("-kubeconfig").arg(kubeconfig).args(["-namespace", namespace]);
+            command.args(["-name", LEASE, "-id", &id]).arg("-log").arg(&log);
+        }
+        _ => {
+            command.args([namespace, LEASE, &id]).arg(&log);
+        }
+    }
+    // Their loggers write what they find.
+    command.stderr(std::process::Stdio::null());
+    let mut worker = Worker::spawn(&mut command)?;
+    let (sender, lines) = channel();
+    let printed = worker.take_lines();
+    std::thread::spawn(move || {
+        for line in printed.map_while(std::result::Result::ok) {
+            if sender.send((now(), line)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(Elector { worker, id, lines })
+}
