@@ -2,8 +2,8 @@
 //!
 //! A store says which servers it starts, which faults it can have, and which checks its documents
 //! excuse under each of them. Everything else is the same for all: the workers, the schedule, the
-//! checks. What two stores share, they take from [`network`] (the ways between workers and servers)
-//! and [`members`] (servers that vote).
+//! checks. What two stores share, they take from `network` (the ways between workers and servers)
+//! and `members` (servers that vote).
 
 mod etcd;
 mod members;
