@@ -423,8 +423,6 @@ pub(crate) fn install(kinds: Vec<Kind>) -> (Vec<Kind>, Vec<(Kind, String)>) {
 /// Rows of a table for what could not be had.
 pub(crate) fn missing_rows(missing: &[(Kind, String)], columns: usize) {
     for (kind, reason) in missing {
-        let mut cells = vec![kind.name.to_string(), format!("missing: {reason}")];
-        cells.resize(columns, "-".into());
-        crate::stats::row(&cells);
+        crate::stats::missing_row(kind.name, reason, columns);
     }
 }

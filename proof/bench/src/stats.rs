@@ -48,6 +48,13 @@ fn line(cells: &[String]) -> String {
     format!("| {} |", cells.iter().map(cell).collect::<Vec<_>>().join(" | "))
 }
 
+/// The row of what cannot be measured here.
+pub(crate) fn missing_row(name: &str, reason: &str, columns: usize) {
+    let mut cells = vec![name.to_string(), format!("missing: {reason}")];
+    cells.resize(columns, "-".into());
+    row(&cells);
+}
+
 /// The head of a Markdown table.
 pub(crate) fn head(cells: &[&str]) {
     row(&cells.iter().map(ToString::to_string).collect::<Vec<_>>());

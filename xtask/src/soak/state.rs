@@ -103,7 +103,7 @@ impl State {
     ) {
         self.jobs += 1;
         if *job == Job::Simulate {
-            // Also after a seed that broke a rule: its story is told, and the next ones are tried.
+            // A seed that broke a rule counts as well: the record has its story, and the next seeds are tried.
             self.next_seed += asked.seeds;
         }
         let tally = self.tallies.entry(job.name()).or_default();

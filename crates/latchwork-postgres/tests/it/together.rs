@@ -218,7 +218,7 @@ fn a_caller_that_gives_up_leaves_nothing_of_many() {
         server.psql("DROP TRIGGER disturbs ON latchwork").unwrap();
         for (n, attempt) in attempts.into_iter().enumerate() {
             assert_eq!(attempt.is_err(), n % 2 == 0, "{n}");
-            // Whoever asks next for what was given up gets it.
+            // The next claim on a key that was given up gets it.
             let is_free =
                 matches!(near.try_acquire(&like(&claims[n])).await, Ok(Attempt::Granted(_)));
             assert_eq!(is_free, n % 2 == 0, "{n}");

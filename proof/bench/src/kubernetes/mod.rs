@@ -11,7 +11,9 @@ use rustix::process::Signal;
 
 use crate::Outcome;
 use crate::goals::{self, Goal};
-use crate::stats::{Best, beside, head, median, micros, number, row, shortened, turns};
+use crate::stats::{
+    Best, beside, head, median, micros, missing_row, number, row, shortened, turns,
+};
 
 use pair::{Overlap, Pair};
 
@@ -239,8 +241,6 @@ fn tables(kinds: &[Kind], seen: &mut [Seen], missing: &[(&str, String)]) {
 
 fn missing_rows(missing: &[(&str, String)], columns: usize) {
     for (name, why) in missing {
-        let mut cells = vec![(*name).to_string(), format!("missing: {why}")];
-        cells.resize(columns, "-".into());
-        row(&cells);
+        missing_row(name, why, columns);
     }
 }

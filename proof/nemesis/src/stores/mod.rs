@@ -52,7 +52,9 @@ pub trait Store {
     fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>>;
 
     /// What looks for leftovers that `inspect` cannot see, if there is something.
-    fn lister(&self) -> Option<Box<dyn Lister>>;
+    fn lister(&self) -> Option<Box<dyn Lister>> {
+        None
+    }
 
     /// Adds faults to a plan, by their names (those of workers, too), what may happen under them,
     /// the sides of the network, and the look for leftovers.

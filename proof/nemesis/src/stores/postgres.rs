@@ -12,7 +12,7 @@ use latchwork_services::{PgBouncer, PostgresServer};
 
 use super::network::{self, Ways};
 use super::{GUARDED, OLDER_STATE, Store, TWO_HOLDERS, the, with_options};
-use crate::faults::{Lister, Nemesis};
+use crate::faults::Nemesis;
 use crate::repeated::Repeated;
 use failover::Pair;
 
@@ -120,10 +120,6 @@ impl Store for Postgres {
             _ => network::of(&self.ways, fault, ttl).or_else(|| server::of(pair, fault, ttl)),
         }
     }
-
-    fn lister(&self) -> Option<Box<dyn Lister>> {
-        None
-    }
 }
 
 /// One server behind a PgBouncer that gives each transaction another connection.
@@ -197,9 +193,5 @@ impl Store for Pooled {
         }
         let server = self.server.clone();
         network::of(&self.ways, fault, ttl).or_else(|| server::of(server, fault, ttl))
-    }
-
-    fn lister(&self) -> Option<Box<dyn Lister>> {
-        None
     }
 }

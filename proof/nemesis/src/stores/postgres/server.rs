@@ -13,7 +13,7 @@ use crate::pause::pause;
 use crate::repeated::Repeated;
 use crate::stores::the;
 
-/// Whoever has the server that takes writes.
+/// A store with one server that takes writes.
 pub(super) trait Writable: Send + 'static {
     fn writable(&mut self) -> &mut PostgresServer;
 }
