@@ -87,10 +87,15 @@ impl Probe {
 pub(super) async fn run(args: &[String]) -> Result<()> {
     let [way, address] = args else { return Err("WAY ADDRESS".into()) };
     let way = Way::ALL.into_iter().find(|it| it.word() == way).ok_or("no such way")?;
-    let mut probe = Probe::open(way, address).await?;
+    let mut opened = None;
     let mut lines = input();
     println!("ready");
     while let Some(line) = lines.recv().await {
+        // Not before it is needed: a service closes a connection over which nothing is asked.
+        let probe = match &mut opened {
+            Some(probe) => probe,
+            None => opened.insert(Probe::open(way, address).await?),
+        };
         let until = now() + line.parse::<u64>()? * 1_000_000;
         let (mut acquires, mut cycles) = (Times::default(), Times::default());
         loop {
