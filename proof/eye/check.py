@@ -37,6 +37,7 @@ def arguments(words):
     parser.add_argument("folder")
     parser.add_argument("--ttl", type=duration, help="the ttl that the holds were asked for; the largest granted one if not given")
     parser.add_argument("--told", type=duration, default=250 * MS, help="how late a holder may be told of its loss (250ms)")
+    parser.add_argument("--ends", type=duration, help="for how long the store may keep a claim after its last renewal; the ttl if not given")
     parser.add_argument("--allow", type=allowance, action="append", default=[], metavar="RULE:FAULT:AFTER_SECONDS",
                         help="excuse violations of the rule during the fault and for so long after it")
     parser.add_argument("--without", choices=RULES, action="append", default=[], metavar="RULE", help="do not judge by this rule")
@@ -48,7 +49,7 @@ def arguments(words):
 def judge(events, options):
     """The books of all rules, and the story that they were written about."""
     story = Story(events)
-    bounds = Bounds(options.ttl or story.ttl, told=options.told)
+    bounds = Bounds(options.ttl or story.ttl, told=options.told, ends=options.ends)
     books = []
     for name, rule in RULES.items():
         if name in options.without:

@@ -9,11 +9,22 @@ use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
 use crate::backend::Shared;
 use crate::line::{Line, Place};
 use crate::members::error;
-use crate::proto::{KeyValue, RangeRequest, RangeResponse};
+use crate::proto::{KeyValue, LeaseTimeToLiveResponse, RangeRequest, RangeResponse};
 use crate::{names, requests};
 
 /// How many questions are open at a time, of a line and of all lines.
 const AT_ONCE: usize = 64;
+/// The longest ttl that etcd grants, in seconds. A member that does not lead says a longer one of every lease.
+const LONGEST_TTL: i64 = 9_000_000_000;
+
+/// How long a claim lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// So long; `None` if it does not end by itself.
+    For(Option<Duration>),
+    /// It ended after the list was read.
+    Nothing,
+}
 
 impl Shared {
     pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
@@ -73,8 +84,8 @@ impl Shared {
         snapshot.shape = open.map(|place| place.mode.shape());
         let holding = line.holding();
         for ((place, left), holds) in line.places.iter().zip(left).zip(holding) {
+            let Left::For(left) = left? else { continue };
             if place.closed.is_some() {
-                let left = left?;
                 if left > snapshot.linger {
                     snapshot.linger = left;
                     snapshot.closed_by = Some(place.holder.clone());
@@ -83,7 +94,6 @@ impl Shared {
             }
             let token = holds.then_some(place.revision as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
-            let left = left?;
             let party = Party::new(place.mode, place.holder.clone()).with(|it| {
                 it.id = place.id;
                 it.token = token;
@@ -103,14 +113,42 @@ impl Shared {
         Ok(snapshot)
     }
 
-    /// What is left of a lease; `None` if it does not end by itself.
-    async fn left(&self, place: &Place) -> Result<Option<Duration>, BackendError> {
+    /// What is left of a claim. It is asked for after the list was read, and the claim may have been released
+    /// by then.
+    async fn left(&self, place: &Place) -> Result<Left, BackendError> {
         let lease = place.lease;
         if lease == 0 {
-            return Ok(None);
+            return Ok(Left::For(None));
         }
         let ask = self.members.ask(|link| async move { link.time_to_live(lease).await });
-        let left = ask.await.map_err(error)?.ttl;
-        Ok(Some(Duration::from_secs(left.try_into().unwrap_or(0))))
+        let answer = ask.await.map_err(error)?;
+        if answer.ttl < 0 && self.read(requests::one(&place.key)).await?.kvs.is_empty() {
+            return Ok(Left::Nothing);
+        }
+        Ok(Left::For(Some(left_in(&answer))))
+    }
+}
+
+/// For how long etcd keeps a lease, in whole seconds, rounded down. While nobody leads, a lease does not run, and
+/// the next leader begins its ttl again.
+fn left_in(answer: &LeaseTimeToLiveResponse) -> Duration {
+    let left = if answer.ttl > LONGEST_TTL { answer.granted_ttl } else { answer.ttl };
+    Duration::from_secs(left.try_into().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_does_not_run_is_shown_with_its_ttl() {
+        let left = |ttl, granted_ttl| {
+            left_in(&LeaseTimeToLiveResponse { ttl, granted_ttl, ..Default::default() })
+        };
+        assert_eq!(left(7, 9).as_secs(), 7);
+        assert_eq!(left(12, 9).as_secs(), 12, "an election lengthens it");
+        // As a member says it that no longer leads.
+        assert_eq!(left(i64::MAX / 1_000_000_000, 9).as_secs(), 9);
+        assert_eq!(left(-1, 0).as_secs(), 0);
     }
 }

@@ -4,8 +4,9 @@ from .story import MS
 
 
 class Bounds:
-    def __init__(self, ttl, told=250 * MS, slack=250 * MS, patience=2_000 * MS):
+    def __init__(self, ttl, told=250 * MS, slack=250 * MS, patience=2_000 * MS, ends=None):
         self.ttl = ttl
+        self.ends = ends or ttl
         self.told = told
         self.slack = slack
         self.patience = patience

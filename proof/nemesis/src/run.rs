@@ -187,9 +187,11 @@ impl Plan {
             sweeps: one_process,
         };
         let prefix = format!("{}:", orders.namespace);
-        let survey = match self.bounds.says_exactly && !one_process {
-            true => Some(Survey::start(&self.store, &orders.namespace, log.clone())?),
-            false => None,
+        let survey = match self.bounds.grain {
+            Some(grain) if !one_process => {
+                Some(Survey::start(&self.store, &orders.namespace, grain, log.clone())?)
+            }
+            _ => None,
         };
         let sides = std::mem::take(&mut self.sides);
         let (foreign, count) = (self.foreign.take(), self.processes);
@@ -273,8 +275,11 @@ impl Plan {
         if self.faults.contains(&ClientFault::Kill) && only_workers {
             expected.push("takeover_bound");
         }
-        // The others do not tell how long they keep a claim, or not exactly.
-        if ["file:", "redis:", "postgres:"].iter().any(|scheme| self.store.starts_with(scheme)) {
+        // The others do not tell how long they keep a claim.
+        if ["file:", "redis:", "postgres:", "etcd:"]
+            .iter()
+            .any(|scheme| self.store.starts_with(scheme))
+        {
             expected.push("store_keeps");
         }
         let quiet = self.faults.is_empty() && self.nemeses.is_empty();

@@ -23,8 +23,14 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Begins, with a connection of its own: the faults of the run may spoil it.
-    pub(crate) fn start(store: &str, namespace: &str, log: Arc<Log>) -> io::Result<Self> {
+    /// Begins, with a connection of its own: the faults of the run may spoil it. A store that says how long it
+    /// keeps a claim in steps of `grain`, rounded down, keeps it for less than a step more.
+    pub(crate) fn start(
+        store: &str,
+        namespace: &str,
+        grain: Duration,
+        log: Arc<Log>,
+    ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let locks = runtime.block_on(latchwork::connect(store)).map_err(io::Error::other)?;
         let (locks, prefix) = (locks.namespace(namespace), format!("{namespace}:"));
@@ -34,7 +40,7 @@ impl Survey {
         let thread = std::thread::spawn(move || {
             while !told.load(Ordering::SeqCst) {
                 // A store that is broken just now has nothing to say.
-                let _ = runtime.block_on(ask(&locks, &prefix, &log));
+                let _ = runtime.block_on(ask(&locks, &prefix, grain, &log));
                 pause(EVERY);
             }
             runtime.block_on(locks.close());
@@ -52,13 +58,19 @@ impl Drop for Survey {
     }
 }
 
-async fn ask(locks: &LockManager, prefix: &str, log: &Log) -> Result<(), latchwork::Error> {
+async fn ask(
+    locks: &LockManager,
+    prefix: &str,
+    grain: Duration,
+    log: &Log,
+) -> Result<(), latchwork::Error> {
     let asked = boot_time();
     for seen in locks.list("").await? {
         let name = seen.key.as_str();
         let key: Arc<str> = name.strip_prefix(prefix).unwrap_or(name).into();
         for party in seen.holders {
             if let (Some(grant), Some(remaining)) = (party.token, party.remaining) {
+                let remaining = remaining + grain;
                 log.note(None, What::Kept { key: key.clone(), grant, asked, remaining });
             }
         }

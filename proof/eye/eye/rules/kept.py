@@ -9,7 +9,7 @@ def kept(book, story, bounds):
     for event in story.kept:
         asked, remaining = event.values["asked"], event.values["remaining"]
         book.look()
-        if remaining > bounds.ttl + MS:
+        if remaining > bounds.ends + MS:
             book.find(event, f"the store keeps a hold on {event.values['key']} for longer than its ttl: {remaining} ns")
         for hold in grants.get((event.values["key"], event.values["grant"]), ()):
             if not hold.granted.time <= asked or hold.belief_end() < event.time:

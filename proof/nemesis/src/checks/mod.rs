@@ -62,8 +62,8 @@ pub struct Bounds {
     pub cut: &'static str,
     /// How long the store may keep the claim of a dead process after its last renewal.
     pub ends: Duration,
-    /// Whether the store says exactly how long it keeps a claim.
-    pub says_exactly: bool,
+    /// In which steps the store says how long it keeps a claim, rounded down. None if it does not say it.
+    pub grain: Option<Duration>,
     /// How long the run itself holds back answers of the store.
     pub travel: Duration,
     /// What upper bounds over several processes allow for scheduling beyond the stalls.
@@ -91,7 +91,7 @@ impl Bounds {
             relay: Duration::ZERO,
             cut: "-",
             ends: ttl,
-            says_exactly: true,
+            grain: Some(Duration::ZERO),
             travel: Duration::ZERO,
             slack: Duration::from_millis(300),
             allowed: Vec::new(),
@@ -135,14 +135,14 @@ impl Bounds {
             // An ended lease is gone within four seconds, and each election begins its ttl again.
             let ends = ttl + Duration::from_secs(4);
             let (settle, takeover) = (ends + ttl, ends + bounds.slack);
-            // One member says what it knows, in whole seconds.
-            return Self { takeover, settle, ends, says_exactly: false, ..bounds };
+            return Self { takeover, settle, ends, grain: Some(Duration::from_secs(1)), ..bounds };
         }
         if url.starts_with("zk") {
             // A session is longer than its claims' ttl, and ends at a tick.
             let ends = ttl * 5 / 3 + Duration::from_secs(1);
             let (settle, takeover) = (ends, ends + bounds.slack);
-            return Self { takeover, settle, ends, says_exactly: false, ..bounds };
+            // It tells the ttl that was asked for.
+            return Self { takeover, settle, ends, grain: None, ..bounds };
         }
         if url.starts_with("postgres") {
             // Nobody announces that a dead holder's ttl is over: a waiter checks every third of its own.

@@ -62,6 +62,8 @@ pub(crate) fn play(
 fn words(store: &dyn Store, plan: &Plan, faults: &[&str]) -> Vec<String> {
     let millis = |length: Duration| format!("{}ms", length.as_millis());
     let mut words = vec!["--ttl".into(), millis(plan.ttl), "--told".into(), millis(plan.told())];
+    let kept_for = plan.bounds.ends + plan.bounds.grain.unwrap_or_default();
+    words.extend(["--ends".into(), millis(kept_for)]);
     let mut allow = |rule: &str, fault: &str, after: Duration| {
         words.extend(["--allow".into(), format!("{rule}:{fault}:{}", after.as_secs_f64())]);
     };
@@ -84,7 +86,9 @@ fn words(store: &dyn Store, plan: &Plan, faults: &[&str]) -> Vec<String> {
         OF_LOST_CLAIMS.iter().for_each(|rule| allow(rule, "stop", after));
     }
     words.extend(["--without".into(), "calm".into()]);
-    words.extend(REQUIRED.iter().flat_map(|rule| ["--require".into(), (*rule).into()]));
+    let kept = plan.bounds.grain.map(|_| "kept");
+    let required = REQUIRED.iter().copied().chain(kept);
+    words.extend(required.flat_map(|rule| ["--require".into(), rule.into()]));
     words
 }
 
