@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use latchwork_store::kit::record::{Alive, Record};
-use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Grant, Moment, Order};
+use latchwork_store::kit::record::{Alive, Record, Waiter};
+use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Grant, Order};
 
 use crate::backend::Store;
 use crate::change::{Look, Step};
 use crate::known::Entry;
 use crate::names::object_of;
-use crate::object::{is_foreign, times};
+use crate::object::{is_foreign, longest_rest, times};
 
 /// No claim has a session that could die before its ttl is over.
 pub(crate) const ALIVE: Alive<'static> = &|_| true;
@@ -19,6 +19,10 @@ const RACES: u32 = 8;
 /// A try that follows another so soon is answered by the server, and later ones may be from memory.
 const SOON: Duration = Duration::from_secs(1);
 
+/// How long ago the server has heard of a claim that waits, if its try may be answered from what the watch has brought:
+/// not if the watch is broken, nor if somebody asks in a hurry.
+type Age = Option<Duration>;
+
 impl Store {
     pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         let entry = self.known.entry(&object_of(&claim.key));
@@ -26,21 +30,19 @@ impl Store {
         // Only a place in the queue is written: all others learn from the watch that they may come.
         let queues = claim.waits && claim.order == Order::Fifo;
         let asked = claim.clone().with(|it| it.waits = queues);
-        let may_remember = self.may_remember(&entry, claim);
+        let age = self.age(&entry, claim);
         let judge = |record: &mut Record, look: &Look<'_>| {
             let (answer, _) = record.try_acquire(&asked, 0, 0, times(look.now), ALIVE);
             match answer {
                 Err(error) if look.is_fresh => Step::Done(Err(error)),
                 Err(_) => Step::Ask,
                 Ok(Attempt::Granted(grant)) => Step::Write(Ok(Attempt::Granted(grant))),
-                Ok(Attempt::Blocked(blocked)) => {
-                    self.blocked(&asked, blocked, record, look, may_remember)
-                }
+                Ok(Attempt::Blocked(blocked)) => self.blocked(&asked, blocked, record, look, age),
             }
         };
         let (answer, written) =
             self.change(&claim.key, &entry, std::slice::from_ref(&asked), judge).await?;
-        if written.is_some() || !may_remember {
+        if written.is_some() || age.is_none() {
             entry.note_asked(claim.id, self.link.io.now());
         }
         match answer? {
@@ -60,10 +62,10 @@ impl Store {
         mut blocked: Blocked,
         record: &Record,
         look: &Look<'_>,
-        may_remember: bool,
+        age: Age,
     ) -> Step<Result<Attempt, BackendError>> {
-        let knows = look.is_fresh || may_remember;
-        let had_place = look.before.line.iter().any(|waiter| waiter.id == claim.id);
+        let knows = look.is_fresh || age.is_some_and(|age| age < longest_rest(claim.ttl) * 3 / 5);
+        let place = look.before.line.iter().find(|waiter| waiter.id == claim.id);
         if is_foreign(record) {
             // A place would be a write between two of the holder's own, which would then fail.
             if blocked.cause == Cause::Held {
@@ -72,12 +74,14 @@ impl Store {
             blocked.ahead = None;
             return if knows { Step::Done(Ok(Attempt::Blocked(blocked))) } else { Step::Ask };
         }
-        let writes = claim.waits || had_place;
+        let writes = claim.waits || place.is_some();
         if writes && look.conflicts >= RACES {
             blocked.ahead = None;
             return Step::Done(Ok(Attempt::Blocked(blocked)));
         }
-        let has_fresh_place = claim.waits && had_place && may_remember && !look.is_fresh;
+        let has_fresh_place = claim.waits
+            && !look.is_fresh
+            && place.zip(age).is_some_and(|(place, age)| age < time_to_repeat(claim, place, look));
         match (writes && !has_fresh_place, knows) {
             (true, _) => Step::Write(Ok(Attempt::Blocked(blocked))),
             (false, true) => Step::Done(Ok(Attempt::Blocked(blocked))),
@@ -85,11 +89,16 @@ impl Store {
         }
     }
 
-    /// Whether a try of a claim that waits can be answered from what the watch has brought: the server has heard of
-    /// the claim not long ago, and nobody asks in a hurry.
-    fn may_remember(&self, entry: &Entry, claim: &Claim) -> bool {
-        let age = |asked: Moment| self.link.io.now().since(asked);
-        let is_due = |age: Duration| age < SOON.max(claim.ttl / 4) || age >= claim.ttl * 3 / 5;
-        claim.waits && self.watcher.is_live() && !entry.asked(claim.id).map(age).is_none_or(is_due)
+    fn age(&self, entry: &Entry, claim: &Claim) -> Age {
+        let age = self.link.io.now().since(entry.asked(claim.id)?);
+        let may_remember = claim.waits && self.watcher.is_live() && age >= SOON.max(claim.ttl / 4);
+        may_remember.then_some(age)
     }
+}
+
+/// After how long a place is repeated: one that rests is not, for as long as nobody calls.
+fn time_to_repeat(claim: &Claim, place: &Waiter, look: &Look<'_>) -> Duration {
+    let now = times(look.now).lease;
+    let rests = place.expires.saturating_sub(now) > claim.ttl;
+    (if rests { longest_rest(claim.ttl) } else { claim.ttl }) * 3 / 5
 }

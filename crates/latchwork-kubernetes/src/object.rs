@@ -55,8 +55,9 @@ enum Slot {
 impl Sight {
     /// What is seen at this moment; what has not changed keeps its own.
     pub(crate) fn at(&self, object: &Object, now: Moment) -> Self {
-        let Stored { held, line, opened, closed, .. } = &object.stored;
-        let claims = held.iter().chain(line).map(|part| (Slot::Claim(part.id), part.beat));
+        let Stored { held, line, opened, calls, closed, .. } = &object.stored;
+        let claims = held.iter().chain(line);
+        let claims = claims.map(|part| (Slot::Claim(part.id), part.print(*calls)));
         let foreign = object.foreign.iter().map(|foreign| (Slot::Claim(FOREIGN), foreign.print));
         let closed = closed.iter().map(|closed| (Slot::Closed, closed.number));
         let all = claims.chain(foreign).chain(closed).chain([(Slot::Opened, *opened)]);
@@ -114,14 +115,9 @@ impl Object {
         self.lease.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// The key, as the object says it. None for an object of another kind of client with a name by hash.
+    /// As [`key_of`] says.
     pub(crate) fn key(&self) -> Option<&str> {
-        let annotations = self.lease.metadata.annotations.as_ref();
-        let noted = annotations.and_then(|all| all.get(KEY)).map(String::as_str);
-        match is_hashed(self.name()) {
-            true => noted,
-            false => Some(self.name()),
-        }
+        key_of(&self.lease)
     }
 
     pub(crate) fn token_of(&self, id: ClaimId) -> Option<u64> {
@@ -161,16 +157,6 @@ impl Object {
             holder: Holder::from_stored(&part.holder),
             tag: 0,
         }));
-        let line = self.stored.line.iter().map(|part| Waiter {
-            id: part.id,
-            mode: part.mode,
-            order: if part.barges { Order::Barging } else { Order::Fifo },
-            expires: since(part.id).saturating_add(part.ttl()),
-            asked: asked(part),
-            holder: Holder::from_stored(&part.holder),
-            tag: 0,
-            told: false,
-        });
         let closed = self.stored.closed.as_ref();
         let closed_until = closed.map_or(Duration::ZERO, |closed| {
             let seen = sight.since(Slot::Closed, now) + Duration::from_millis(closed.for_ms);
@@ -178,6 +164,28 @@ impl Object {
             told.map_or(seen, |left| seen.min(lease.saturating_add(left)))
         });
         let by = closed.and_then(|closed| closed.by.as_deref());
+        // A key whose holders have ended calls as one that they have released.
+        let busy_until = held.iter().map(|member| member.expires).fold(closed_until, Duration::max);
+        let place_ends = |part: &Part| {
+            let since = since(part.id);
+            match part.rests(self.stored.calls) {
+                true => since
+                    .max(busy_until)
+                    .saturating_add(part.ttl())
+                    .min(since.saturating_add(longest_rest(part.ttl()))),
+                false => since.saturating_add(part.ttl()),
+            }
+        };
+        let line = self.stored.line.iter().map(|part| Waiter {
+            id: part.id,
+            mode: part.mode,
+            order: if part.barges { Order::Barging } else { Order::Fifo },
+            expires: place_ends(part),
+            asked: asked(part),
+            holder: Holder::from_stored(&part.holder),
+            tag: 0,
+            told: false,
+        });
         Record {
             held,
             line: line.collect(),
@@ -187,6 +195,19 @@ impl Object {
             open_since: sight.since(Slot::Opened, now),
         }
     }
+}
+
+/// The key of an object, as it says it. None for one of another kind of client with a name by hash.
+pub(crate) fn key_of(lease: &Lease) -> Option<&str> {
+    let annotations = lease.metadata.annotations.as_ref();
+    let noted = annotations.and_then(|all| all.get(KEY)).map(String::as_str);
+    let name = lease.metadata.name.as_deref().unwrap_or_default();
+    if is_hashed(name) { noted } else { Some(name) }
+}
+
+/// For how long a place lasts that is not called: with one request for it in three fifths of that.
+pub(crate) fn longest_rest(ttl: Duration) -> Duration {
+    ttl.max(Duration::from_secs(10 * 60))
 }
 
 /// Whether a holder that is no client of Latchwork has the key.
@@ -229,11 +250,19 @@ impl Change<'_> {
     /// The object to write.
     pub(crate) fn lease(&self) -> Lease {
         let old = self.base.map_or_else(Stored::empty, |object| object.stored.clone());
-        let mut new = Stored { held: self.held(&old), line: self.line(&old), ..old.clone() };
-        new.token = new.held.iter().map(|part| part.token).fold(old.token, u64::max);
+        let mut new = old.clone();
         if self.after.open_since != self.before.open_since {
             new.opened = new.opened.wrapping_add(1);
         }
+        let (before, after) = (self.before, self.after);
+        let comes = |waiter: &Waiter| before.line.iter().all(|was| was.id != waiter.id);
+        let leaves = |member: &Member| after.held.iter().all(|stays| stays.id != member.id);
+        let opens = before.held.iter().any(leaves) || before.closed_until > after.closed_until;
+        if opens || after.line.iter().any(comes) {
+            new.calls = new.calls.wrapping_add(1);
+        }
+        (new.held, new.line) = (self.held(&old), self.line(&old, new.calls));
+        new.token = new.held.iter().map(|part| part.token).fold(old.token, u64::max);
         new.closed = self.closed(&old);
         let mut lease = self.base.map(|object| object.lease.clone()).unwrap_or_default();
         let spec = lease.spec.get_or_insert_default();
@@ -261,6 +290,7 @@ impl Change<'_> {
             let is_touched = was.is_none_or(|was| was.expires != member.expires);
             let mut part = self.part(member.id, part, is_touched, &member.holder);
             part.mode = member.mode;
+            part.heard = None;
             match was {
                 Some(_) => part.token = member.token,
                 // The version of this very write.
@@ -271,13 +301,17 @@ impl Change<'_> {
         parts.collect()
     }
 
-    fn line(&self, old: &Stored) -> Vec<Part> {
+    fn line(&self, old: &Stored, calls: u64) -> Vec<Part> {
         let parts = self.after.line.iter().map(|waiter| {
             let was = self.before.line.iter().find(|before| before.id == waiter.id);
             let part = old.line.iter().find(|part| part.id == waiter.id);
             let is_touched = was.is_none_or(|was| was.expires != waiter.expires);
             let mut part = self.part(waiter.id, part, is_touched, &waiter.holder);
             part.mode = waiter.mode;
+            // Who was there before and repeats its try is there for longer.
+            if is_touched && was.is_some() {
+                part.heard = Some(calls);
+            }
             part.barges = waiter.order == Order::Barging;
             part
         });

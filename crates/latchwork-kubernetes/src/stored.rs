@@ -2,6 +2,10 @@
 //!
 //! It has no time of any clock that another client would compare. A claim has its ttl and a beat, a number that each
 //! of its requests changes: who reads the object counts the ttl from the moment when it first saw that beat.
+//!
+//! A place in the queue that was repeated once rests while the key is held: its waiter writes nothing until somebody
+//! calls. A claim that comes behind it calls, and so does a key that opens. A waiter that does not answer a call loses
+//! its place after its ttl.
 
 use std::time::Duration;
 
@@ -22,6 +26,9 @@ pub(crate) struct Stored {
     pub(crate) token: u64,
     /// Counts the times at which the key opened for its queue.
     pub(crate) opened: u64,
+    /// Counts the calls to places that rest.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) calls: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) held: Vec<Part>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,6 +73,9 @@ pub(crate) struct Part {
     pub(crate) at_least: u64,
     pub(crate) ttl_ms: u64,
     pub(crate) beat: u64,
+    /// The last call that a place had heard when it was repeated last; none of a place that never was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) heard: Option<u64>,
     /// When it was first asked for, by the wall clock of its process. For people.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) asked_ms: u64,
@@ -91,6 +101,7 @@ impl Stored {
             beside: Beside::default(),
             token: 0,
             opened: 0,
+            calls: 0,
             held: Vec::new(),
             line: Vec::new(),
             closed: None,
@@ -117,6 +128,7 @@ impl Part {
             at_least: 0,
             ttl_ms: 0,
             beat: 0,
+            heard: None,
             asked_ms: millis(asked),
             holder: String::new(),
         }
@@ -124,6 +136,16 @@ impl Part {
 
     pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms)
+    }
+
+    /// Whether a place may rest: it was repeated, and nobody has called since.
+    pub(crate) fn rests(&self, calls: u64) -> bool {
+        self.heard == Some(calls)
+    }
+
+    /// Changes with each request of the claim, and with the first call that it has not answered.
+    pub(crate) fn print(&self, calls: u64) -> u64 {
+        self.beat << 1 | u64::from(self.heard.is_some() && !self.rests(calls))
     }
 }
 

@@ -27,6 +27,10 @@ rules:
 
 /// The token of a user that may do everything.
 pub const ADMIN: &str = "token-of-the-administrator";
+/// The token of another one, `other`, whose requests are counted apart.
+pub const OTHER_ADMIN: &str = "token-of-another-administrator";
+/// The token of `user`, who may do nothing until a role is given.
+pub const USER: &str = "token-of-a-user";
 
 /// A kube-apiserver over an etcd server of its own, without any controller. Dropping it kills both.
 ///
@@ -90,7 +94,9 @@ impl KubernetesServer {
         openssl(&["genrsa", "-out", &key, "2048"])?;
         openssl(&["rsa", "-in", &key, "-pubout", "-out", &public])?;
         let tokens = path.join("tokens.csv");
-        fs::write(&tokens, format!("{ADMIN},admin,1,\"system:masters\"\n"))?;
+        let admin = |token: &str, name: &str| format!("{token},{name},{name},\"system:masters\"\n");
+        let user = format!("{USER},user,user\n");
+        fs::write(&tokens, admin(ADMIN, "admin") + &admin(OTHER_ADMIN, "other") + &user)?;
         let mut common: Vec<String> = [
             ("bind-address", "127.0.0.1"),
             ("cert-dir", &path.join("certificates").to_string_lossy()),
@@ -221,10 +227,24 @@ impl KubernetesServer {
     ///
     /// If there is no log.
     pub fn lease_requests(&self, namespace: &str) -> Result<usize> {
+        self.lease_requests_with(namespace, "")
+    }
+
+    /// The same of one user: `admin` or `other`.
+    ///
+    /// # Errors
+    ///
+    /// As [`lease_requests`](Self::lease_requests).
+    pub fn lease_requests_by(&self, namespace: &str, user: &str) -> Result<usize> {
+        self.lease_requests_with(namespace, &format!("\"username\":\"{user}\""))
+    }
+
+    fn lease_requests_with(&self, namespace: &str, user: &str) -> Result<usize> {
         let path = self.folder.path().join(AUDIT_LOG);
         let log = fs::read_to_string(&path).map_err(|e| Error::while_(path.display(), e))?;
         let here = format!("\"namespace\":\"{namespace}\"");
-        let ids = log.lines().filter(|line| line.contains(&here)).filter_map(audit_id);
+        let ids = log.lines().filter(|line| line.contains(&here) && line.contains(user));
+        let ids = ids.filter_map(audit_id);
         // A watch has a line for its begin and one for its end.
         Ok(ids.collect::<HashSet<_>>().len())
     }

@@ -48,7 +48,7 @@ pub use etcd::{EtcdOptions, EtcdServer, etcdctl};
 pub use etcd_cluster::EtcdCluster;
 pub use etcd_front::EtcdFront;
 pub use folder::Folder;
-pub use kubernetes::{ADMIN, KubernetesServer, program as kubernetes_program};
+pub use kubernetes::{ADMIN, KubernetesServer, OTHER_ADMIN, USER, program as kubernetes_program};
 pub use mariadb::MariaDbServer;
 pub use node::Node;
 pub use pgbouncer::PgBouncer;

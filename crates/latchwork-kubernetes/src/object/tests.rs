@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use latchwork_store::kit::record::Record;
+use latchwork_store::kit::record::{Record, Waiter};
 use latchwork_store::testing::claim;
 use latchwork_store::{Attempt, Claim, Linger, Moment, Released, Renewal};
 
@@ -84,6 +84,12 @@ impl Bench {
     fn renew(&mut self, claim: &Claim) -> Renewal {
         let now = times(self.now);
         self.write(claim, |record| record.renew(claim, now, ALIVE).0)
+    }
+
+    /// The places that have not ended.
+    fn line(&self) -> impl Iterator<Item = Waiter> {
+        let (line, now) = (self.record().line, times(self.now).lease);
+        line.into_iter().filter(move |waiter| waiter.expires > now)
     }
 
     fn lease(&self) -> &Lease {
@@ -190,6 +196,89 @@ fn a_waiters_place_is_no_renewal_for_client_go() {
     bench.pass(SEC);
     assert!(!bench.attempt(&claim("k")));
     assert_eq!(bench.lease().spec, spec);
+}
+
+/// Three waiters while somebody holds for minutes: one that was never repeated, one that answers calls, one that does not.
+#[test]
+fn a_repeated_place_rests_until_it_is_called() {
+    let mut bench = Bench::new();
+    let [holder, silent, lives, dies] = [(); 4].map(|()| claim("k"));
+    assert!(bench.attempt(&holder));
+    for waiter in [&silent, &lives, &dies] {
+        assert!(!bench.attempt(waiter));
+    }
+    let hold_on = |bench: &mut Bench, times: u32| {
+        for _ in 0..times {
+            bench.pass(4 * SEC);
+            assert!(matches!(bench.renew(&holder), Renewal::Held { .. }));
+        }
+    };
+    hold_on(&mut bench, 2);
+    for waiter in [&lives, &dies] {
+        assert!(!bench.attempt(waiter));
+    }
+    hold_on(&mut bench, 1);
+    let line = |bench: &Bench| bench.line().map(|waiter| waiter.id).collect::<Vec<_>>();
+    assert_eq!(line(&bench), [lives.id, dies.id], "a single try leaves within its ttl");
+    hold_on(&mut bench, 30);
+    assert_eq!(line(&bench), [lives.id, dies.id], "nobody has called");
+    assert_eq!(bench.other().line().count(), 2, "nor does who comes anew");
+    assert!(!bench.attempt(&claim("k").with(|it| it.ttl *= 10)));
+    hold_on(&mut bench, 2);
+    assert!(!bench.attempt(&lives), "it answers the call");
+    hold_on(&mut bench, 2);
+    assert_eq!(line(&bench)[0], lives.id);
+    assert_eq!(line(&bench).len(), 2, "{:?}: the one that comes has called", dies.id);
+    // For ever it does not rest either.
+    let rest = super::longest_rest(holder.ttl);
+    hold_on(&mut bench, (rest.as_secs() / 4) as u32 + 1);
+    assert_eq!(line(&bench), []);
+}
+
+/// Its holder was killed, nobody comes, and nothing is written: still it is not shown for long.
+#[test]
+fn a_repeated_place_of_a_free_key_ends_with_its_ttl() {
+    let mut bench = Bench::new();
+    let (holder, dead) = (claim("k"), claim("k"));
+    assert!(bench.attempt(&holder));
+    for _ in 0..2 {
+        bench.pass(SEC);
+        assert!(!bench.attempt(&dead));
+    }
+    bench.pass(holder.ttl - 2 * SEC + dead.ttl - SEC);
+    assert_eq!(bench.line().count(), 1, "its holder has ended nine seconds ago");
+    bench.pass(SEC);
+    assert_eq!(bench.line().count(), 0);
+}
+
+/// A key that opens calls, by a release or by the end of its holder's ttl.
+#[test]
+fn a_key_that_opens_calls_its_waiters() {
+    for releases in [true, false] {
+        let mut bench = Bench::new();
+        let [holder, dead, lives] = [(); 3].map(|()| claim("k"));
+        assert!(bench.attempt(&holder));
+        for waiter in [&dead, &lives, &dead, &lives] {
+            bench.pass(SEC);
+            assert!(!bench.attempt(waiter));
+        }
+        let now = times(bench.now);
+        if releases {
+            bench.write(&holder, |record| record.release(&holder, Linger::None, now, ALIVE).0);
+        } else {
+            bench.pass(holder.ttl - 4 * SEC);
+        }
+        assert!(!bench.attempt_dry(&lives), "the one before it has time to come");
+        bench.pass(2 * SEC);
+        assert!(bench.attempt(&lives));
+        assert_eq!(bench.line().count(), 1);
+        // Who takes a key whose holder did not release it calls again.
+        bench.pass(dead.ttl - if releases { 3 * SEC } else { SEC });
+        assert!(matches!(bench.renew(&lives), Renewal::Held { .. }));
+        assert_eq!(bench.line().count(), 1);
+        bench.pass(SEC);
+        assert_eq!(bench.line().count(), 0, "it did not answer");
+    }
 }
 
 #[test]
