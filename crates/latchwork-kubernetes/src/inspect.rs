@@ -2,7 +2,7 @@
 
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
-use latchwork_store::{BackendError, Key, Query, Snapshot};
+use latchwork_store::{BackendError, Key, Mode, Party, Query, Snapshot};
 use serde::Deserialize;
 
 use crate::attempt::ALIVE;
@@ -11,8 +11,10 @@ use crate::errors::corrupt;
 use crate::known::Seen;
 use crate::lock;
 use crate::names::{LABEL, object_of};
-use crate::object::{FOREIGN, Object, Sight, times};
+use crate::object::{FOREIGN, Object, Sight, key_of, times};
 
+/// The holder's text of an object that cannot be read.
+const UNREADABLE: &str = "(unknown: the Lease cannot be read)";
 /// So many objects are in one answer.
 const PAGE: u32 = 500;
 
@@ -68,13 +70,16 @@ impl Store {
             let page: Page = serde_json::from_slice(&answer.body)
                 .map_err(|error| corrupt(&self.namespace, "list", &error.to_string()))?;
             for lease in page.items {
+                let key = key_of(&lease).filter(|key| key.starts_with(prefix));
+                let Some(Ok(key)) = key.map(Key::new) else { continue };
                 let name = lease.metadata.name.clone().unwrap_or_default();
-                let object =
-                    Object::read(lease).map_err(|why| corrupt(&self.namespace, &name, &why))?;
-                let Some(key) = object.key().filter(|key| key.starts_with(prefix)) else {
-                    continue;
+                let object = match Object::read(lease) {
+                    Ok(object) => object,
+                    Err(why) => {
+                        found.push(unreadable(key, corrupt(&self.namespace, &name, &why)));
+                        continue;
+                    }
                 };
-                let Ok(key) = Key::new(key) else { continue };
                 // Of an object that is not known here, all claims are new.
                 let known = self.known.find(&name).map(|entry| entry.seen().1).unwrap_or_default();
                 let sight = known.at(&object, answer.at);
@@ -112,4 +117,13 @@ impl Store {
             }
         })
     }
+}
+
+/// The entry for an object that cannot be read, so that one of them does not hide all others. Nobody can take the key,
+/// so it is not free.
+fn unreadable(key: Key, error: BackendError) -> Snapshot {
+    Snapshot::free(key).with(|it| {
+        it.holders = vec![Party::new(Mode::Exclusive, UNREADABLE)];
+        it.notes = [Some(error.message), error.next_step].into_iter().flatten().collect();
+    })
 }

@@ -43,7 +43,8 @@ async fn h171_removed_annotations_keep_the_key_for_its_duration() {
     assert!(next.expect("no fault").token() > guard.token());
 }
 
-/// A record that nobody can read is an error that names the object and the way out, and nobody is admitted.
+/// A record that nobody can read is an error that names the object and the way out, and nobody is admitted. It hides
+/// no other one from a list.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_read_admits_nobody() {
     let server = shared();
@@ -59,6 +60,15 @@ async fn a_record_that_cannot_be_read_admits_nobody() {
         let hint = error.hint().expect("a way out").to_owned();
         assert!(hint.contains(&format!("kubectl -n {space} delete lease k")), "{hint}");
     }
+    // A list shows the others, and names the one.
+    let held = locks.mutex("l").acquire().await.expect("it is free");
+    let listed = locks.list("").await.expect("it may list");
+    assert_eq!(listed.iter().map(|seen| seen.key.as_str()).collect::<Vec<_>>(), ["k", "l"]);
+    assert_eq!(&*listed[0].holders[0].holder.text, "(unknown: the Lease cannot be read)");
+    let notes = listed[0].notes.join(" ");
+    assert!(notes.contains(&format!("the Lease {space}/k cannot be read")), "{notes}");
+    assert!(notes.contains("delete lease k"), "{notes}");
+    assert_eq!(listed[1].holders[0].token, Some(held.token().grant_number()));
     server.request("DELETE", &path(&space, "k"), "").expect("it is there");
     drop(locks.mutex("k").acquire().await.expect("it is free again"));
 }
