@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use latchwork_services::{ADMIN, KubernetesServer, kubernetes_program};
+use latchwork_services::{ADMIN, KubernetesServer, OTHER_ADMIN, kubernetes_program};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Kind;
@@ -57,7 +57,8 @@ pub(super) struct Overlap {
 pub(super) struct Pair {
     kind: Kind,
     namespace: String,
-    kubeconfig: PathBuf,
+    /// Of two users, so that the requests of a leader and of a candidate are counted apart.
+    kubeconfigs: [PathBuf; 2],
     folder: PathBuf,
     started: usize,
     leader: Elector,
@@ -69,11 +70,15 @@ impl Pair {
     pub(super) fn start(kind: Kind, server: &KubernetesServer, folder: &Path) -> Result<Self> {
         let namespace = format!("of-{}", kind.name());
         server.make_namespace(&namespace)?;
-        let kubeconfig = server.kubeconfig(&namespace, ADMIN, server.port())?;
-        let leader = start(kind, &kubeconfig, &namespace, folder, 0)?;
+        let port = server.port();
+        let kubeconfigs = [
+            server.kubeconfig(&namespace, ADMIN, port)?,
+            server.kubeconfig(&format!("{namespace}-other"), OTHER_ADMIN, port)?,
+        ];
+        let leader = start(kind, &kubeconfigs[0], &namespace, folder, 0)?;
         leader.says("leads")?;
         let folder = folder.to_owned();
-        Ok(Self { kind, namespace, kubeconfig, folder, started: 1, leader, candidate: None })
+        Ok(Self { kind, namespace, kubeconfigs, folder, started: 1, leader, candidate: None })
     }
 
     pub(super) fn namespace(&self) -> &str {
@@ -84,7 +89,8 @@ impl Pair {
     pub(super) fn with_candidate(&mut self) -> Result<()> {
         if self.candidate.is_none() {
             let number = self.started;
-            let next = start(self.kind, &self.kubeconfig, &self.namespace, &self.folder, number)?;
+            let kubeconfig = &self.kubeconfigs[number % 2];
+            let next = start(self.kind, kubeconfig, &self.namespace, &self.folder, number)?;
             next.says("started")?;
             self.started += 1;
             self.candidate = Some(next);

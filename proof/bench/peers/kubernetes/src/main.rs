@@ -73,8 +73,9 @@ async fn work(mut args: Args, leads: impl Fn() -> bool) -> Outcome {
 async fn coordinate(args: Args) -> Outcome {
     use kube_1::config::{KubeConfigOptions, Kubeconfig};
     let read = Kubeconfig::read_from(&args.kubeconfig)?;
-    let config = kube_1::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default());
-    let client = kube_1::Client::try_from(config.await?)?;
+    let options = KubeConfigOptions::default();
+    let config = kube_1::Config::from_custom_kubeconfig(read, &options).await?;
+    let client = kube_1::Client::try_from(config)?;
     let config = kube_coordinate::Config::default()
         .name(&args.lease)
         .namespace(&args.namespace)
@@ -92,8 +93,9 @@ async fn leader_election(args: Args) -> Outcome {
     use kube_4::config::{KubeConfigOptions, Kubeconfig};
     use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
     let read = Kubeconfig::read_from(&args.kubeconfig)?;
-    let config = kube_4::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default());
-    let client = kube_4::Client::try_from(config.await?)?;
+    let options = KubeConfigOptions::default();
+    let config = kube_4::Config::from_custom_kubeconfig(read, &options).await?;
+    let client = kube_4::Client::try_from(config)?;
     let params = LeaseLockParams {
         holder_id: args.id.clone(),
         lease_name: args.lease.clone(),
