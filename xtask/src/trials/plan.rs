@@ -25,6 +25,8 @@ pub(crate) struct Needs {
 const SHORT: Needs = Needs { threads: 2, weight: 1, rank: 0 };
 
 const KUBERNETES: &str = "latchwork-kubernetes";
+/// The runs of the nemesis at an API server.
+const AT_KUBERNETES: &[&str] = &["kubernetes::"];
 
 const PLANS: &[(&str, &str, Needs)] = &[
     // Servers that start slowly, elections, ttls.
@@ -73,6 +75,8 @@ const CROWDS: &[(Named, Needs)] = &[
         ),
         Needs { threads: 1, weight: 2, rank: 10 },
     ),
+    // No crowd, but apart from the other runs: it begins when its API server is built.
+    (("latchwork-nemesis", "it", AT_KUBERNETES), Needs { threads: 1, weight: 3, rank: 11 }),
     (
         ("latchwork-file", "it", &["h100_", "verbs::hostile_names"]),
         Needs { threads: 1, weight: 1, rank: 11 },
@@ -155,6 +159,11 @@ impl Run {
         }
     }
 
+    fn needs_api_server(&self) -> bool {
+        let is_of_nemesis = matches!(self.part, Part::Crowds(names, _) if names == AT_KUBERNETES);
+        self.binary.package == KUBERNETES || is_of_nemesis
+    }
+
     pub(crate) fn needs(&self) -> Needs {
         match self.part {
             Part::All | Part::Without(..) => of(&self.binary),
@@ -192,7 +201,7 @@ pub(crate) fn runs(binaries: Vec<Binary>) -> VecDeque<Run> {
 
 /// The next run to begin: the longest, but those that need an API server only when it is built, or nothing else is left.
 pub(crate) fn next(queue: &mut VecDeque<Run>, has_api_server: impl Fn() -> bool) -> Option<Run> {
-    let is_ready = |run: &Run| run.binary.package != KUBERNETES || has_api_server();
+    let is_ready = |run: &Run| !run.needs_api_server() || has_api_server();
     let place = queue.iter().position(is_ready).unwrap_or(0);
     queue.remove(place)
 }
@@ -282,6 +291,9 @@ mod tests {
         assert_eq!(next(&mut queue, || false).unwrap().binary.package, "xtask");
         assert_eq!(next(&mut queue, || false).unwrap().binary.package, KUBERNETES);
         assert_eq!(next(&mut queue, || false), None);
+        let mut queue = runs(vec![binary("latchwork-nemesis", "it")]);
+        assert_eq!(next(&mut queue, || false).unwrap().name(), "latchwork-nemesis it");
+        assert_eq!(next(&mut queue, || true).unwrap().arguments(), AT_KUBERNETES);
     }
 
     #[test]

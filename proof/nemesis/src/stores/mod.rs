@@ -6,6 +6,7 @@
 //! and `members` (servers that vote).
 
 mod etcd;
+mod kubernetes;
 mod members;
 mod network;
 mod postgres;
@@ -21,6 +22,7 @@ use crate::luck::Luck;
 use crate::redis;
 use crate::run::Plan;
 pub use etcd::Etcd;
+pub use kubernetes::Kubernetes;
 pub use postgres::{Pooled, Postgres};
 pub use zookeeper::ZooKeeper;
 
@@ -85,7 +87,7 @@ pub trait Store {
 }
 
 /// The stores that [`start`] knows.
-pub const KINDS: [&str; 4] = ["etcd", "zookeeper", "postgres", "pgbouncer"];
+pub const KINDS: [&str; 5] = ["etcd", "zookeeper", "postgres", "pgbouncer", "kubernetes"];
 
 /// Starts the servers of a store, to be used with these options of a Latchwork address.
 ///
@@ -98,6 +100,7 @@ pub fn start(kind: &str, options: &str) -> io::Result<Box<dyn Store>> {
         "zookeeper" => Box::new(ZooKeeper::start(options)?),
         "postgres" => Box::new(Postgres::start(options)?),
         "pgbouncer" => Box::new(Pooled::start(options)?),
+        "kubernetes" => Box::new(Kubernetes::start(options)?),
         _ => {
             let kind = kind.parse().map_err(|e: String| {
                 io::Error::new(io::ErrorKind::InvalidInput, format!("{e}, and {KINDS:?}"))
@@ -134,7 +137,7 @@ mod tests {
         let mut cells = rows.map(|row| row.trim_matches('|').split('|').collect::<Vec<_>>());
         let found = cells.find(|row| {
             let servers = row[0].trim();
-            let named = servers == "all four" || servers.split(", ").any(|name| name == store);
+            let named = servers == "all" || servers.split(", ").any(|name| name == store);
             named && row[1].contains(&format!("`{fault}`"))
         });
         found.unwrap_or_else(|| panic!("{fault} of {store} is in no row"))[3].trim()
@@ -149,13 +152,15 @@ mod tests {
             ("zookeeper", members::FAULTS),
             ("postgres", postgres::FAULTS),
             ("pgbouncer", postgres::POOLED_FAULTS),
+            ("kubernetes", kubernetes::FAULTS),
         ] {
             for fault in faults {
                 let guarded = two(postgres::excused(fault, "guard=true&max_ttl=1s"));
                 let expected = match store {
                     "etcd" if two(etcd::excused(fault)) => "yes",
                     "zookeeper" if two(zookeeper::excused(fault)) => "yes",
-                    "etcd" | "zookeeper" => "no",
+                    "kubernetes" if two(kubernetes::excused(fault)) => "yes",
+                    "etcd" | "zookeeper" | "kubernetes" => "no",
                     _ if guarded => "yes",
                     _ if two(postgres::excused(fault, "")) => "yes, not with the guard",
                     _ => "no",

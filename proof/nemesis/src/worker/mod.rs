@@ -20,6 +20,7 @@ use latchwork::store::{Backend, Io, Moment};
 use latchwork::{Driver, ErrorKind, LockManager};
 use latchwork_etcd::{EtcdBackend, EtcdConfig};
 use latchwork_file::FileBackend;
+use latchwork_kubernetes::{KubernetesBackend, KubernetesConfig};
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 use tokio::sync::watch as signal;
@@ -92,7 +93,7 @@ async fn run(
         };
         match connected {
             // A fault may keep a new worker from its store.
-            Err(error) if is_unreachable(&*error) && boot_time() < until => {
+            Err(error) if is_out_of_reach(&*error) && boot_time() < until => {
                 io.sleep(Duration::from_millis(50)).await;
             }
             connected => break connected?,
@@ -133,9 +134,10 @@ async fn run(
     Ok(())
 }
 
-fn is_unreachable(error: &(dyn Error + 'static)) -> bool {
+/// Also of a store that takes the rights away.
+fn is_out_of_reach(error: &(dyn Error + 'static)) -> bool {
     let error = error.downcast_ref::<latchwork::Error>();
-    error.is_some_and(|error| error.kind() == ErrorKind::Unreachable)
+    error.is_some_and(|error| matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Denied))
 }
 
 async fn connect(orders: &Orders) -> Result<LockManager, Box<dyn Error>> {
@@ -165,7 +167,14 @@ async fn connect_by(
         Some("postgres") => {
             PostgresBackend::connect(PostgresConfig::parse(url)?, io.clone()).await?
         }
-        _ => return Err("clocks of machines are for etcd, ZooKeeper and PostgreSQL".into()),
+        Some("k8s") => {
+            KubernetesBackend::connect(KubernetesConfig::parse(url)?, io.clone()).await?
+        }
+        _ => {
+            return Err(
+                "clocks of machines are for etcd, ZooKeeper, PostgreSQL and Kubernetes".into()
+            );
+        }
     };
     Ok(LockManager::on_io(store, io))
 }

@@ -16,6 +16,8 @@ mod eye;
 mod file;
 mod http;
 #[cfg(target_os = "linux")]
+mod kubernetes;
+#[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
 mod postgres;

@@ -76,7 +76,10 @@ fn words(store: &dyn Store, plan: &Plan, faults: &[&str]) -> Vec<String> {
             allow("exclusion", fault, after);
             allow("token-order", fault, after);
         }
-        let takes = matches!(*fault, "truncate" | "failover" | "split" | "delete" | "leader-stop");
+        let takes = matches!(
+            *fault,
+            "truncate" | "failover" | "split" | "delete" | "strip" | "leader-stop"
+        );
         if takes || *fault == "evict" {
             OF_LOST_CLAIMS.iter().for_each(|rule| allow(rule, fault, after));
         }

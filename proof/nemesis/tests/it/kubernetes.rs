@@ -1,0 +1,24 @@
+//! Worker processes at a kube-apiserver that is stopped.
+
+use std::time::Duration;
+
+use latchwork_nemesis::schedule::Schedule;
+use latchwork_nemesis::stores::Kubernetes;
+
+use crate::stores::{overlaps, play};
+
+/// The shortest that the store grants.
+const TTL: Duration = Duration::from_secs(1);
+
+/// All kinds of locks, and somebody who edits their Leases meanwhile.
+#[test]
+fn servers_of_kubernetes_fail_and_no_two_hold() {
+    let kubernetes = Kubernetes::start("").unwrap();
+    let outcome = play(&kubernetes, TTL, &["freeze", "touch"], |plan| {
+        let (fault, calm) = (TTL, TTL / 4);
+        plan.schedule = Schedule { length: fault + calm * 2, fault, calm, together: 2 };
+        // No key is waited for that long.
+        plan.without.push("unfairness_bound");
+    });
+    assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
