@@ -10,6 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Value, cmd};
 use tokio::runtime::Builder;
 
+use crate::commit_and_notify;
 use crate::faults_child;
 use crate::postgres_bare::Sessions;
 use crate::push_and_pop::PushAndPop;
@@ -33,9 +34,16 @@ pub(crate) fn run(args: &[String]) -> Outcome {
                 |key: &str| PushAndPop::connect(url, key, by_script).expect("the server answers");
             return roles::run(&role, make).await;
         }
-        if kind == "watch-and-put" {
-            let [_, number] = &role[..] else { return Err("a number in the ring".into()) };
+        if let [_, number] = &role[..]
+            && kind == "watch-and-put"
+        {
             return roles::handoff(Ring::join(url, number.parse()?).await?).await;
+        }
+        if let [_, number] = &role[..]
+            && kind == "commit-and-notify"
+        {
+            let ring = commit_and_notify::Ring::join(url, number.parse()?);
+            return roles::handoff(ring.await?).await;
         }
         if kind == "pg_advisory_lock" || kind == "DistributedLock's way" {
             let sessions = Sessions::connect(url, kind != "pg_advisory_lock")?;

@@ -10,6 +10,7 @@ mod adaptive;
 mod bars;
 mod child;
 mod command;
+mod commit_and_notify;
 mod contest;
 mod crowd;
 mod etcd;

@@ -99,6 +99,14 @@ pub(crate) const WATCH_AND_PUT: Kind = Kind {
     own_thread: false,
     sends: &[],
 };
+/// The least that a durable handover can cost on PostgreSQL.
+pub(crate) const COMMIT_AND_NOTIFY: Kind = Kind {
+    name: "commit-and-notify, no lock",
+    program: Program::Own,
+    waits: Waits::Rod,
+    own_thread: false,
+    sends: &[],
+};
 pub(crate) const LATCHWORK: Kind = Kind {
     name: "latchwork",
     program: Program::Own,
@@ -303,7 +311,7 @@ impl Kind {
 
     /// Whether its processes have to be told their numbers.
     pub(crate) fn is_numbered(&self) -> bool {
-        self.name == WATCH_AND_PUT.name
+        [WATCH_AND_PUT.name, COMMIT_AND_NOTIFY.name].contains(&self.name)
     }
 
     /// How many times its handovers Latchwork's should be: five times those of a client that polls, twice

@@ -12,7 +12,8 @@ use crate::free_cycles::{self, Entry};
 use crate::goals::{self, Goal};
 use crate::held_by_one::{MEMORY, held_by_one};
 use crate::peers::{
-    self, ADVISORY, DISTRIBUTED_LOCK, Kind, LATCHWORK, LATCHWORK_HANDOVER, PALS, SHEDLOCK, Waits,
+    self, ADVISORY, COMMIT_AND_NOTIFY, DISTRIBUTED_LOCK, Kind, LATCHWORK, LATCHWORK_HANDOVER, PALS,
+    SHEDLOCK, Waits,
 };
 use crate::stats::{head, median, row, shortened};
 use crate::store::{Count, Store};
@@ -149,10 +150,11 @@ pub(crate) fn handoff() -> Outcome {
     server.say_sync()?;
     let goal = |kind: &Kind| match kind.waits {
         Waits::Polls => Some(Goal::at_most(0.5)),
-        Waits::Rod => Some(Goal::at_most(1.5)),
-        Waits::Told => None,
+        Waits::Rod if kind.name == ADVISORY.name => Some(Goal::at_most(1.5)),
+        Waits::Rod | Waits::Told => None,
     };
-    handoffs::run(&server, vec![LATCHWORK, ADVISORY, DISTRIBUTED_LOCK, SHEDLOCK, PALS], goal)
+    let kinds = vec![LATCHWORK, ADVISORY, COMMIT_AND_NOTIFY, DISTRIBUTED_LOCK, SHEDLOCK, PALS];
+    handoffs::run(&server, kinds, goal)
 }
 
 const LOCKS: usize = 10_000;
