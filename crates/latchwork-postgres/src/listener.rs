@@ -22,7 +22,7 @@ use crate::message::Message;
 use crate::mover::Sink;
 use crate::observe::Observers;
 use crate::pool::Pool;
-use crate::statements::seen;
+use crate::statements::{self, seen};
 
 /// How long the connection is kept after the last waiter has gone.
 const KEPT: Duration = Duration::from_secs(3);
@@ -82,7 +82,7 @@ impl Listener {
 
     /// The name of a channel.
     pub(crate) fn name(&self, channel: i32) -> String {
-        format!("latchwork_{:08x}_{channel:08x}", self.access.statements.class())
+        format!("{}{channel:08x}", statements::channel(self.access.statements.class()))
     }
 
     /// The mailbox of a claim that is about to ask for a place; the same one each time.

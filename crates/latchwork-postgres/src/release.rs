@@ -1,6 +1,11 @@
 //! Releases, and the messages to those who come next.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use latchwork_store::{BackendError, Claim, Linger, Released};
+use tokio_postgres::Row;
 
 use crate::acquire::micros;
 use crate::backend::Store;
@@ -16,14 +21,16 @@ impl Store {
         linger: Linger,
     ) -> Result<Released, BackendError> {
         // A claim that was in the queue leaves one behind, mostly: the free release would find it.
-        let has_waited = linger != Linger::End && self.listener.close(claim.id);
+        let mut has_queue = linger != Linger::End && self.listener.close(claim.id);
         if claim.mode.is_alone()
-            && !has_waited
+            && !has_queue
             && linger == Linger::None
             && self.access.orphans.find(claim.id).is_none()
-            && let Some(was_held) = self.keys.free(claim).await?
         {
-            return Ok(released(was_held));
+            if let Some(was_held) = self.keys.free(claim).await? {
+                return Ok(released(was_held));
+            }
+            has_queue = true;
         }
         let (seat, may_land) = self.pool.seat_after(claim.id).await?;
         let (key, name) = stored(&claim.key);
@@ -37,18 +44,68 @@ impl Store {
         let holder = holder.as_bytes();
         let bury = if may_land && linger >= 0 { micros(claim.ttl) } else { 0 };
         let params: Params<'_> = &[&key, &name, &id, &linger, &holder, &nonce, &bury];
-        let rows = seat.ask(Ask::Leave, params, None).await?;
+        // Behind a pooler the second statement may run in another session.
+        let tells = has_queue && !seat.lane().pooled;
+        let rows = match tells {
+            true => self.leave_and_tell(&seat, params).await?,
+            false => seat.ask(Ask::Leave, params, None).await?,
+        };
         if linger >= 0 {
             self.access.orphans.remove(claim.id);
         }
         let [row] = &rows[..] else { return Err(strange(0)) };
-        self.tell(&seat, column(row, 2)?);
+        let told: Vec<&str> = column(row, 2)?;
+        match tells {
+            true => drop(self.deliver(&told)),
+            false => self.tell(&seat, told),
+        }
         Ok(released(column(row, 0)?))
+    }
+
+    /// Ends a claim, and has the server notify those who come next as soon as that is committed: both statements go
+    /// out in one flight, and the second one is not awaited.
+    async fn leave_and_tell(
+        &self,
+        seat: &Seat,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, BackendError> {
+        let (own, seat_to_tell) = (self.listener.channel(), Seat::on(seat.lane().clone()));
+        let mut told = Box::pin(async move {
+            // Who is not told looks by itself.
+            let _ = seat_to_tell.ask(Ask::Tell, &[&own], None).await;
+        });
+        let mut left = pin!(seat.ask(Ask::LeaveAndTell, params, None));
+        let (left_now, is_told) = poll_fn(|cx| {
+            let left = left.as_mut().poll(cx);
+            Poll::Ready((left, told.as_mut().poll(cx).is_ready()))
+        })
+        .await;
+        let answer = match left_now {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => left.await,
+        };
+        if !is_told {
+            self.access.io.finish(told);
+        }
+        answer
     }
 
     /// Tells processes what the store has written for them: pairs of a channel and a message. What is for
     /// this process is delivered here; the rest is sent and not awaited, for it is only a hint.
     pub(crate) fn tell(&self, seat: &Seat, pairs: Vec<&str>) {
+        let (channels, messages) = self.deliver(&pairs);
+        if channels.is_empty() {
+            return;
+        }
+        let seat = Seat::on(seat.lane().clone());
+        self.access.io.finish(async move {
+            // Who is not told looks by itself.
+            let _ = seat.ask(Ask::Notify, &[&channels, &messages], None).await;
+        });
+    }
+
+    /// Delivers what is for this process; returns the channels and the messages of the others.
+    fn deliver(&self, pairs: &[&str]) -> (Vec<String>, Vec<String>) {
         let channel = self.listener.channel();
         let own = channel.to_string();
         let (mut channels, mut messages) = (Vec::new(), Vec::new());
@@ -60,14 +117,7 @@ impl Store {
                 messages.push(pair[1].to_owned());
             }
         }
-        if channels.is_empty() {
-            return;
-        }
-        let seat = Seat::on(seat.lane().clone());
-        self.access.io.finish(async move {
-            // Who is not told looks by itself.
-            let _ = seat.ask(Ask::Notify, &[&channels, &messages], None).await;
-        });
+        (channels, messages)
     }
 }
 

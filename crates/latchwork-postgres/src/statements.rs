@@ -14,20 +14,39 @@ pub(crate) enum Ask {
     FreeAll,
     Stand,
     Leave,
+    LeaveAndTell,
     Renew,
     Keep,
     Look,
     List,
     Notify,
+    Tell,
     Heal,
     Sweep,
 }
 
-const ALL: [Ask; 13] = {
+const ALL: [Ask; 15] = {
     use Ask::{
-        Free, FreeAll, Heal, Keep, Leave, List, Look, Notify, Renew, Stand, Sweep, Take, TakeAll,
+        Free, FreeAll, Heal, Keep, Leave, LeaveAndTell, List, Look, Notify, Renew, Stand, Sweep,
+        Take, TakeAll, Tell,
     };
-    [Take, TakeAll, Free, FreeAll, Stand, Leave, Renew, Keep, Look, List, Notify, Heal, Sweep]
+    [
+        Take,
+        TakeAll,
+        Free,
+        FreeAll,
+        Stand,
+        Leave,
+        LeaveAndTell,
+        Renew,
+        Keep,
+        Look,
+        List,
+        Notify,
+        Tell,
+        Heal,
+        Sweep,
+    ]
 };
 
 /// One statement, and the types of what it is given.
@@ -161,6 +180,7 @@ impl Names {
             .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint")
             .replace("@plans@", PLANS)
             .replace("@durable@", self.durable())
+            .replace("@channel@", &channel(class(&self.schema, &self.table)))
             .replace("@seen@", &seen(class(&self.schema, &self.table)))
             .replace("@observers@", &observers(class(&self.schema, &self.table)).to_string())
             .replace("@class@", &class(&self.schema, &self.table).to_string())
@@ -177,6 +197,11 @@ fn expand(text: &str, name: &str, with: impl Fn(&str) -> String) -> String {
         text.replace_range(start..start + name.len() + end + 1, &expanded);
     }
     text
+}
+
+/// How the channels of the processes that wait for keys of a table begin; eight hexadecimal digits follow.
+pub(crate) fn channel(class: i32) -> String {
+    format!("latchwork_{class:08x}_")
 }
 
 /// Where observers of a table are notified.
@@ -202,6 +227,8 @@ fn fits(mode: &str, take: &str, limit: &str) -> String {
     )
 }
 
+const LEAVE: &[Type] =
+    &[Type::BYTEA, Type::BYTEA, Type::UUID, Type::INT8, Type::BYTEA, Type::UUID, Type::INT8];
 const INSPECT: &str = include_str!("sql/inspect.sql");
 
 impl Ask {
@@ -258,10 +285,10 @@ impl Ask {
                     T::UUID,
                 ],
             ),
-            Self::Leave => (
-                "SELECT * FROM @leave@($1, $2, $3, $4, $5, $6, $7, '@durable@')",
-                &[T::BYTEA, T::BYTEA, T::UUID, T::INT8, T::BYTEA, T::UUID, T::INT8],
-            ),
+            Self::Leave => {
+                ("SELECT * FROM @leave@($1, $2, $3, $4, $5, $6, $7, '@durable@')", LEAVE)
+            }
+            Self::LeaveAndTell => (include_str!("sql/leave_and_tell.sql"), LEAVE),
             Self::Renew => (
                 include_str!("sql/renew.sql"),
                 &[T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY, T::BYTEA_ARRAY],
@@ -285,6 +312,7 @@ impl Ask {
                  FROM unnest($1, $2) AS x (c, m)",
                 &[T::TEXT_ARRAY, T::TEXT_ARRAY],
             ),
+            Self::Tell => (include_str!("sql/tell.sql"), &[T::INT4]),
             Self::Heal => ("SELECT * FROM @heal@($1, $2)", &[T::INT8, T::BOOL]),
             Self::Sweep => (include_str!("sql/sweep_idle.sql"), &[]),
         }

@@ -107,7 +107,7 @@ fn a_hand_off_is_a_release_a_notification_and_no_try() {
         let sent = statements(&server, from);
         // The free release finds a queue and does nothing.
         assert_eq!(sent.len(), 3, "{sent:#?}");
-        assert!(sent[0].contains("Ends a claim") && sent[2].contains("pg_notify"), "{sent:#?}");
+        assert!(sent[0].contains("Ends a claim") && sent[2].contains("Notifies"), "{sent:#?}");
         assert!(two.held(&waits).await);
         // Who has come from the queue asks for it at once.
         let third = like(&held);
@@ -124,6 +124,46 @@ fn a_hand_off_is_a_release_a_notification_and_no_try() {
         }
         let sent = statements(&server, from);
         assert_eq!(sent.len(), 2, "{sent:#?}");
+    });
+}
+
+/// The notification goes out with the release, and not after its answer.
+#[test]
+fn a_hand_off_takes_the_releaser_half_a_trip() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let (far, near) = (bare(&through(&proxy)).await, bare(&server.url()).await);
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            proxy.delay(direction, TRIP / 2);
+        }
+        let mut took = Vec::new();
+        for round in 0..5 {
+            let (first, waits) = (claim(&format!("k{round}")), like(&claim(&format!("k{round}"))));
+            near.granted(&first).await;
+            let from_the_line = like(&first);
+            let release = async {
+                until(&server, "SELECT count(*) FROM latchwork_line", |n| n == "1").await;
+                near.released(&first).await;
+            };
+            tokio::join!(far.acquired(&from_the_line), release);
+            let release = async {
+                let listens = "SELECT count(*) FROM latchwork_line WHERE process IS NOT NULL";
+                until(&server, listens, |n| n == "1").await;
+                let start = Instant::now();
+                far.released(&from_the_line).await;
+                start
+            };
+            let admitted = async {
+                near.acquired(&waits).await;
+                Instant::now()
+            };
+            let (admitted, start) = tokio::join!(admitted, release);
+            took.push(admitted.saturating_duration_since(start));
+            near.released(&waits).await;
+        }
+        let quickest = took.iter().min().unwrap();
+        assert!((TRIP / 2..TRIP).contains(quickest), "{took:?}");
     });
 }
 
