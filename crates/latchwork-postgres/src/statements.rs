@@ -134,6 +134,10 @@ impl Statements {
     }
 }
 
+/// True, and the statement waits for a lock no longer than a verb waits for its answer. Behind a pooler no session has a
+/// limit of its own.
+const LIMITED: &str = "set_config('lock_timeout', '2s', true) IS NOT NULL";
+
 /// How the functions plan. A short table without statistics is read by bitmaps or as a whole, and that does not mark
 /// the entries of dead rows in the index: on a busy key they pile up until the next vacuum, and each call reads them.
 /// A table without a fitting index then looks so dear that the plan would be compiled (`jit`).
@@ -178,6 +182,7 @@ impl Names {
         }
         text.replace("@locks@", &self.object(""))
             .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint")
+            .replace("@limited@", LIMITED)
             .replace("@plans@", PLANS)
             .replace("@durable@", self.durable())
             .replace("@channel@", &channel(class(&self.schema, &self.table)))

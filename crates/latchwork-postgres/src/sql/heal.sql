@@ -9,6 +9,7 @@ DECLARE
   system text := (SELECT c.system_identifier::text FROM pg_control_system() c);
   timeline text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
 BEGIN
+  PERFORM set_config('lock_timeout', '2s', true);
   PERFORM pg_advisory_xact_lock(@class@, 0);
   SELECT * INTO g FROM @alive@;
   IF a_vouch OR g.nonce IS NULL OR g.system <> system OR g.timeline <> timeline

@@ -6,7 +6,7 @@
 -- $1 keys, $2 names, $3 claims, $4 modes, $5 ttls (us), $6 floors, $7 holders, $8 nonce of the guard
 WITH c AS MATERIALIZED (
   SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7) WITH ORDINALITY AS c (k, name, claim, mode, ttl, floor, holder, n)
-  WHERE @guarded@
+  WHERE (SELECT @limited@) AND @guarded@
 ), h AS MATERIALIZED (
   SELECT r.k FROM @locks@ r WHERE r.k = ANY ($1)
 ), l AS MATERIALIZED (

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::common::*;
 use latchwork_services::{Cut, PgBouncer, Proxy};
-use latchwork_store::{Backend, Linger, Released};
+use latchwork_store::{Backend, Effect, Linger, Released};
 
 #[test]
 fn a_pooler_is_noticed_when_connecting() {
@@ -147,6 +147,39 @@ fn a_request_that_was_given_up_costs_no_connection() {
         one.released(&waits).await;
         one.granted(&like(&slow)).await;
         assert_eq!(proxy.open_connections(), 1);
+    });
+}
+
+/// No session has a limit of its own there, so each statement sets one.
+#[test]
+fn behind_a_pooler_no_statement_waits_for_long() {
+    let server = server();
+    let bouncer = PgBouncer::start(server.port(), 5).unwrap();
+    run(async {
+        let (one, two, three) =
+            (bare(&bouncer.url()).await, bare(&bouncer.url()).await, bare(&bouncer.url()).await);
+        let (held, free) = ([claim("held").with(|it| it.ttl = 60 * SEC)], claim("free"));
+        one.granted(&held[0]).await;
+        one.granted(&free).await;
+        one.released(&free).await;
+        assert!(three.held(&held[0]).await);
+        let locked =
+            [Locked::row(&server, "held", 6.0).await, Locked::row(&server, "free", 6.0).await];
+        let start = Instant::now();
+        let again = like(&free);
+        let try_free = async { one.try_acquire(&again).await.map(drop) };
+        let release = async { two.release(&held[0], Linger::None).await.map(drop) };
+        let renew = async { three.renew_all(&held).await.remove(0).map(drop) };
+        let (try_free, release, renew) = tokio::join!(try_free, release, renew);
+        // The try asks by the function as well.
+        assert!(start.elapsed() < 5_500 * MS, "{:?}", start.elapsed());
+        for answer in [try_free, release, renew] {
+            let error = answer.expect_err("the row is locked");
+            assert!(error.message.contains("55P03"), "{error:?}");
+            assert_eq!(error.effect, Effect::NotApplied, "{error:?}");
+        }
+        locked.into_iter().for_each(Locked::ends);
+        assert!(one.held(&held[0]).await);
     });
 }
 
