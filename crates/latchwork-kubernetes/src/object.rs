@@ -29,6 +29,8 @@ pub(crate) struct Object {
     pub(crate) version: u64,
     pub(crate) stored: Stored,
     pub(crate) foreign: Option<Foreign>,
+    /// Changes with each write of a client of another kind, if one was the last to write.
+    touched: Option<u64>,
 }
 
 /// A holder that is no client of Latchwork.
@@ -37,8 +39,6 @@ pub(crate) struct Foreign {
     pub(crate) identity: String,
     /// None if the object does not say how long the lease lasts: then it never ends.
     pub(crate) duration: Option<Duration>,
-    /// Changes with each of its renewals.
-    print: u64,
 }
 
 /// Since when, by the boot clock of this process, an object has shown what it shows.
@@ -50,6 +50,7 @@ enum Slot {
     Claim(ClaimId),
     Opened,
     Closed,
+    Touched,
 }
 
 impl Sight {
@@ -58,9 +59,9 @@ impl Sight {
         let Stored { held, line, opened, calls, closed, .. } = &object.stored;
         let claims = held.iter().chain(line);
         let claims = claims.map(|part| (Slot::Claim(part.id), part.print(*calls)));
-        let foreign = object.foreign.iter().map(|foreign| (Slot::Claim(FOREIGN), foreign.print));
+        let touched = object.touched.iter().map(|print| (Slot::Touched, *print));
         let closed = closed.iter().map(|closed| (Slot::Closed, closed.number));
-        let all = claims.chain(foreign).chain(closed).chain([(Slot::Opened, *opened)]);
+        let all = claims.chain(touched).chain(closed).chain([(Slot::Opened, *opened)]);
         let since = |slot: &Slot, beat: u64| match self.0.get(slot) {
             Some((known, since)) if *known == beat => *since,
             _ => now,
@@ -100,15 +101,16 @@ impl Object {
             ));
         }
         let spec = lease.spec.get_or_insert_default();
-        let mut foreign = None;
+        let (mut foreign, mut touched) = (None, None);
         if stored.beside != Beside::of(spec) {
             // Another client has written since: whoever held the key does not hold it now.
             stored.held.clear();
             stored.closed = None;
             foreign = Foreign::of(spec);
+            touched = Some(print(spec));
         }
         stored.settle(version);
-        Ok(Self { lease, version, stored, foreign })
+        Ok(Self { lease, version, stored, foreign, touched })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -134,6 +136,8 @@ impl Object {
     ) -> Record {
         let lease = now.since(Moment::from_nanos(0));
         let since = |id| sight.since(Slot::Claim(id), now);
+        // When another kind of client took the key, renewed its hold, or released it.
+        let touched = self.touched.map_or(Duration::ZERO, |_| sight.since(Slot::Touched, now));
         let asked = |part: &Part| {
             let age = wall.saturating_sub(Duration::from_millis(part.asked_ms));
             (part.asked_ms > 0).then(|| lease.saturating_sub(age))
@@ -143,7 +147,7 @@ impl Object {
             id: FOREIGN,
             mode: Mode::Exclusive,
             token: 0,
-            expires: since(FOREIGN).saturating_add(foreign.duration.unwrap_or(Duration::MAX)),
+            expires: touched.saturating_add(foreign.duration.unwrap_or(Duration::MAX)),
             asked: None,
             holder: Holder::new(&*foreign.identity),
             tag: FOREIGN_TAG,
@@ -165,7 +169,8 @@ impl Object {
         });
         let by = closed.and_then(|closed| closed.by.as_deref());
         // A key whose holders have ended calls as one that they have released.
-        let busy_until = held.iter().map(|member| member.expires).fold(closed_until, Duration::max);
+        let ends = held.iter().map(|member| member.expires).chain([closed_until]);
+        let busy_until = ends.fold(touched, Duration::max);
         let place_ends = |part: &Part| {
             let since = since(part.id);
             match part.rests(self.stored.calls) {
@@ -192,7 +197,7 @@ impl Object {
             token: self.stored.token,
             closed_until,
             closed_by: by.map(Holder::from_stored),
-            open_since: sight.since(Slot::Opened, now),
+            open_since: sight.since(Slot::Opened, now).max(touched),
         }
     }
 }
@@ -224,12 +229,16 @@ pub(crate) fn times(now: Moment) -> Now {
 impl Foreign {
     fn of(spec: &LeaseSpec) -> Option<Self> {
         let identity = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
-        let mut print = DefaultHasher::new();
-        let Beside { holder, renewed_us, transitions } = Beside::of(spec);
-        (holder, renewed_us, transitions, spec.lease_duration_seconds).hash(&mut print);
         let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
-        Some(Self { identity, duration: seconds.map(Duration::from_secs), print: print.finish() })
+        Some(Self { identity, duration: seconds.map(Duration::from_secs) })
     }
+}
+
+fn print(spec: &LeaseSpec) -> u64 {
+    let mut print = DefaultHasher::new();
+    let Beside { holder, renewed_us, transitions } = Beside::of(spec);
+    (holder, renewed_us, transitions, spec.lease_duration_seconds).hash(&mut print);
+    print.finish()
 }
 
 /// A change of an object: its record before and after, and what is needed to write it.
@@ -257,7 +266,9 @@ impl Change<'_> {
         let (before, after) = (self.before, self.after);
         let comes = |waiter: &Waiter| before.line.iter().all(|was| was.id != waiter.id);
         let leaves = |member: &Member| after.held.iter().all(|stays| stays.id != member.id);
-        let opens = before.held.iter().any(leaves) || before.closed_until > after.closed_until;
+        let opens = before.held.iter().any(leaves)
+            || before.closed_until > after.closed_until
+            || self.base.is_some_and(|object| object.touched.is_some());
         if opens || after.line.iter().any(comes) {
             new.calls = new.calls.wrapping_add(1);
         }

@@ -239,11 +239,20 @@ impl KubernetesServer {
         self.lease_requests_with(namespace, &format!("\"username\":\"{user}\""))
     }
 
-    fn lease_requests_with(&self, namespace: &str, user: &str) -> Result<usize> {
+    /// How many of them were watches.
+    ///
+    /// # Errors
+    ///
+    /// As [`lease_requests`](Self::lease_requests).
+    pub fn lease_watches(&self, namespace: &str) -> Result<usize> {
+        self.lease_requests_with(namespace, "\"verb\":\"watch\"")
+    }
+
+    fn lease_requests_with(&self, namespace: &str, words: &str) -> Result<usize> {
         let path = self.folder.path().join(AUDIT_LOG);
         let log = fs::read_to_string(&path).map_err(|e| Error::while_(path.display(), e))?;
         let here = format!("\"namespace\":\"{namespace}\"");
-        let ids = log.lines().filter(|line| line.contains(&here) && line.contains(user));
+        let ids = log.lines().filter(|line| line.contains(&here) && line.contains(words));
         let ids = ids.filter_map(audit_id);
         // A watch has a line for its begin and one for its end.
         Ok(ids.collect::<HashSet<_>>().len())

@@ -251,6 +251,31 @@ fn a_repeated_place_of_a_free_key_ends_with_its_ttl() {
     assert_eq!(bench.line().count(), 0);
 }
 
+/// While client-go holds, waiters write nothing, and client-go knows of no queue: after its release the queue is as it was.
+#[test]
+fn a_queue_outlives_a_foreign_holder() {
+    let mut bench = Bench::new();
+    let [holder, first, second] = [(); 3].map(|()| claim("k"));
+    assert!(bench.attempt(&holder));
+    for waiter in [&first, &second, &first, &second] {
+        bench.pass(SEC);
+        assert!(!bench.attempt(waiter));
+    }
+    for _ in 0..6 {
+        bench.foreign("pod-7_1234", 15);
+        bench.pass(10 * SEC);
+    }
+    assert_eq!(bench.line().count(), 2);
+    bench.foreign("", 1);
+    assert_eq!(bench.line().count(), 2, "they had no chance to answer");
+    assert!(!bench.attempt_dry(&second), "the first has time to come");
+    bench.pass(2 * SEC);
+    assert!(bench.attempt_dry(&second), "which it has not");
+    assert!(bench.attempt(&first));
+    bench.pass(first.ttl);
+    assert_eq!(bench.line().count(), 0);
+}
+
 /// A key that opens calls, by a release or by the end of its holder's ttl.
 #[test]
 fn a_key_that_opens_calls_its_waiters() {

@@ -1,6 +1,6 @@
 //! A server that the quiet tests share, and clients.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -70,11 +70,11 @@ pub(crate) fn claim(name: &str, ttl: Duration) -> Claim {
     Claim::new(key, ClaimId::random(), Mode::Exclusive, ttl, Stamp::new(Moment::from_nanos(0)))
 }
 
-/// A client whose wall clock is so many hours ahead.
+/// A client whose wall clock is as many hours ahead as is set.
 pub(crate) async fn skewed(
     server: &KubernetesServer,
     namespace: &str,
-    hours: i64,
+    hours: Arc<AtomicI64>,
 ) -> Arc<KubernetesBackend> {
     let driver = Driver::start().expect("a driver");
     let io = driver.io();
@@ -91,7 +91,7 @@ pub(crate) async fn skewed(
 #[derive(Debug)]
 struct Skewed {
     clock: Arc<dyn Clock>,
-    hours: i64,
+    hours: Arc<AtomicI64>,
 }
 
 impl Clock for Skewed {
@@ -100,9 +100,10 @@ impl Clock for Skewed {
     }
 
     fn wall(&self) -> Duration {
-        let off = Duration::from_secs(self.hours.unsigned_abs() * 3_600);
+        let hours = self.hours.load(Ordering::Relaxed);
+        let off = Duration::from_secs(hours.unsigned_abs() * 3_600);
         let wall = self.clock.wall();
-        if self.hours < 0 { wall - off } else { wall + off }
+        if hours < 0 { wall - off } else { wall + off }
     }
 
     fn sleep_until(&self, at: Moment) -> Sleep {

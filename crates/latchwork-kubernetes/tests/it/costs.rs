@@ -116,22 +116,29 @@ async fn a_leader_and_a_candidate_ask_less_than_those_of_client_go() {
     waits.await.expect("no panic").expect("its turn");
 }
 
-/// While somebody holds and another waits for long: the holder's renewals, and nothing of the waiter.
+/// One process holds five locks and another waits for them, for a while: nobody asks for anything, and each process has
+/// one watch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_costs_nothing_but_the_watch() {
     let server = KubernetesServer::start_audited().expect("an API server");
     let space = namespace(&server);
     let (a, b) = (client(&server, &space).await, client(&server, &space).await.ttl(6 * SEC));
-    let guard = a.mutex("k").ttl(30 * SEC).acquire().await.expect("it is free");
-    let waits = tokio::spawn(async move { b.mutex("k").acquire().await.map(drop) });
+    let (mut guards, mut waiters) = (Vec::new(), tokio::task::JoinSet::new());
+    for n in 0..5 {
+        let name = format!("k-{n}");
+        guards.push(a.mutex(&name).ttl(300 * SEC).acquire().await.expect("it is free"));
+        let lock = b.mutex(&name);
+        waiters.spawn(async move { lock.acquire().await.map(drop) });
+    }
     // It repeats its place once, to show that it stays.
     tokio::time::sleep(7 * SEC).await;
     let before = server.lease_requests(&space).expect("a log");
-    tokio::time::sleep(24 * SEC).await;
+    tokio::time::sleep(20 * SEC).await;
     let spent = server.lease_requests(&space).expect("a log") - before;
-    println!("{spent} requests of a holder and a waiter in 24 s");
-    // Two renewals fit, or three. A waiter that refreshed its place would have sent six more.
-    assert!(spent <= 3, "{spent}");
-    guard.release().await.expect("it is held");
-    waits.await.expect("no panic").expect("its turn");
+    assert_eq!(spent, 0, "each would have repeated its place five times");
+    assert_eq!(server.lease_watches(&space).expect("a log"), 2);
+    for guard in guards {
+        guard.release().await.expect("it is held");
+    }
+    waiters.join_all().await.into_iter().for_each(|waited| waited.expect("its turn"));
 }

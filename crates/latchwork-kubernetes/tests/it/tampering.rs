@@ -1,5 +1,7 @@
 //! Objects that people delete and edit while locks are held.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use latchwork::{ErrorKind, LostReason};
@@ -91,14 +93,16 @@ async fn what_others_note_on_the_object_stays() {
     assert_eq!(seen["spec"]["holderIdentity"], "");
 }
 
-/// A holder whose wall clock is an hour off, in either direction, is neither taken over early nor kept for long.
+/// A holder whose wall clock is an hour off, in either direction, and is set by two hours at each second renewal, is
+/// neither taken over early nor kept for long.
 #[tokio::test(flavor = "multi_thread")]
 async fn h174_a_wall_clock_an_hour_off_harms_nobody() {
     let server = shared();
     let space = namespace(server);
     let other = client(server, &space).await;
     for hours in [-1, 1] {
-        let holder = crate::common::skewed(server, &space, hours).await;
+        let off = Arc::new(AtomicI64::new(hours));
+        let holder = crate::common::skewed(server, &space, off.clone()).await;
         let claim = crate::common::claim("k", 3 * SEC);
         let granted = holder.try_acquire(&claim).await.expect("no fault");
         let Attempt::Granted(grant) = granted else { panic!("it is free") };
@@ -110,6 +114,9 @@ async fn h174_a_wall_clock_an_hour_off_harms_nobody() {
             let renewed_now = holder.renew_all(std::slice::from_ref(&claim)).await;
             assert!(matches!(renewed_now[0], Ok(Renewal::Held { .. })), "{renewed_now:?}");
             assert!(rival.try_acquire().await.expect("no fault").is_none(), "{renewed}");
+            if start.elapsed().as_secs() % 2 == 1 {
+                off.store(-off.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
             tokio::time::sleep(SEC).await;
         }
         // It is not heard of again.
