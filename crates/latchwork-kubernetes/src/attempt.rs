@@ -31,7 +31,9 @@ impl Store {
         let queues = claim.waits && claim.order == Order::Fifo;
         let asked = claim.clone().with(|it| it.waits = queues);
         let age = self.age(&entry, claim);
+        let mut is_fresh = false;
         let judge = |record: &mut Record, look: &Look<'_>| {
+            is_fresh = look.is_fresh;
             let (answer, _) = record.try_acquire(&asked, 0, 0, times(look.now), ALIVE);
             match answer {
                 Err(error) if look.is_fresh => Step::Done(Err(error)),
@@ -42,7 +44,7 @@ impl Store {
         };
         let (answer, written) =
             self.change(&claim.key, &entry, std::slice::from_ref(&asked), judge).await?;
-        if written.is_some() || age.is_none() {
+        if claim.waits && (written.is_some() || is_fresh) {
             entry.note_asked(claim.id, self.link.io.now());
         }
         match answer? {

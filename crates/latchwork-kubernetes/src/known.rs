@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use latchwork_store::{ClaimId, Doubts, Moment};
 use tokio::sync::Notify;
@@ -13,6 +14,8 @@ use crate::object::{Object, Sight};
 const CROWDED: usize = 4_096;
 /// So many claims of an object are known before those of long ago are dropped.
 const MANY_CLAIMS: usize = 64;
+/// The longest ttl, and longer than any place rests.
+const LONG_AGO: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All objects that are known, by their names.
 #[derive(Default)]
@@ -154,8 +157,8 @@ impl Entry {
     pub(crate) fn note_asked(&self, id: ClaimId, now: Moment) {
         let mut state = lock(&self.state);
         if state.asked.len() >= MANY_CLAIMS {
-            let day = std::time::Duration::from_secs(24 * 60 * 60);
-            state.asked.retain(|_, asked| now.since(*asked) < day);
+            // Who waits is heard of more often; a claim that is missing here asks the server once more.
+            state.asked.retain(|_, asked| now.since(*asked) < LONG_AGO);
         }
         state.asked.insert(id, now);
     }
