@@ -1,7 +1,9 @@
 //! Reads the body of a request as JSON: bounded in size and time, with a clear error for anything else.
 
+use std::pin::pin;
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
@@ -53,13 +55,13 @@ fn is_json(kind: &str) -> bool {
 }
 
 async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
-    let Some(read) = at_most(PATIENCE, Limited::new(body, LARGEST).collect()).await else {
+    let Some(read) = at_most(PATIENCE, collected(body)).await else {
         let message = format!("body: it did not arrive within {PATIENCE:?}");
         return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "TimedOut", message)
             .next_step("send the body at once"));
     };
     match read {
-        Ok(collected) => Ok(collected.to_bytes().to_vec()),
+        Ok(bytes) => Ok(bytes),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("body: it is longer than {LARGEST} bytes");
             Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Invalid", message)
@@ -67,4 +69,17 @@ async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
         }
         Err(_) => Err(ApiError::invalid("body: it was cut off", "send the whole body")),
     }
+}
+
+/// Copies what arrives: each part keeps a whole buffer of the connection alive, also one of a single byte.
+async fn collected(body: Body) -> Result<Vec<u8>, BoxError> {
+    let mut body = pin!(Limited::new(body, LARGEST));
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        // Trailers are of no use.
+        if let Ok(part) = frame?.into_data() {
+            bytes.extend_from_slice(&part);
+        }
+    }
+    Ok(bytes)
 }

@@ -63,6 +63,35 @@ fn long_locks(service: &Service, count: usize) -> Vec<String> {
     (0..count).map(lock).collect()
 }
 
+/// Each byte comes alone, and is read before the next one.
+#[test]
+fn a_body_of_single_bytes_costs_no_more_than_its_length() {
+    const BYTES: usize = 4_000;
+    let service = Service::start(&[]);
+    service.lock("before", "").is(200);
+    let before = memory(&service);
+    let address = ("127.0.0.1", port(&service));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let head = format!(
+        "POST /v1/locks/slow HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
+        BYTES + 1
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    for _ in 0..BYTES {
+        stream.write_all(b" ").unwrap();
+        sleep(Duration::from_micros(300));
+    }
+    let grown = memory(&service).saturating_sub(before);
+    assert!(grown < 4 * 1024, "{grown} KiB for {BYTES} bytes");
+    stream.write_all(b" ").unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut said = [0; 12];
+    stream.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"HTTP/1.1 400", "an empty text is no JSON");
+}
+
 /// A service that is busy for a moment loses none of the connections that come meanwhile, also if their clients say nothing.
 #[test]
 fn a_burst_of_connections_waits_to_be_accepted() {
