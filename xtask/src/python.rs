@@ -55,18 +55,28 @@ const LARGEST: u64 = 12_000_000;
 /// Builds the wheel and the environment of the tests.
 pub(crate) fn prepare() -> Result<(), String> {
     lints()?;
+    installed()
+}
+
+/// Builds the package and installs it into the environment of the tests.
+pub(crate) fn installed() -> Result<(), String> {
     let tools = environment()?;
     let wheel = build(&tools, Build::Test)?;
     install(&tools, &wheel)
 }
 
+/// Runs pytest with these arguments on what was installed.
+pub(crate) fn pytest(args: &[String]) -> Result<(), String> {
+    let mut pytest = Command::new(folder().join("venv/bin/python"));
+    pytest.args(["-m", "pytest"]).current_dir(root().join(PACKAGE));
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]).args(args);
+    ran(&mut pytest)
+}
+
 /// Tests what `prepare` has installed.
 pub(crate) fn test() -> Result<(), String> {
     let start = Instant::now();
-    let mut pytest = Command::new(folder().join("venv/bin/python"));
-    pytest.args(["-m", "pytest"]).current_dir(root().join(PACKAGE));
-    pytest.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]);
-    ran(&mut pytest)?;
+    pytest(&[])?;
     // The last test: the wheel needs nothing but Python.
     bare(&wheel_in(Build::Test)?)?;
     println!("the Python package: tested in {:.0?}", start.elapsed());

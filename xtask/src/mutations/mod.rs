@@ -85,7 +85,7 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
     let mut survivors = Vec::new();
     for (n, mutation) in chosen.iter().enumerate() {
         println!("[{}/{}] {}: {}", n + 1, chosen.len(), mutation.id, mutation.test.command());
-        let caught = match baselines[&mutation.test].has_passed(&mutation.test.name) {
+        let caught = match baselines[&mutation.test].has_passed(&mutation.test) {
             Ok(()) => {
                 mirror(root, &copy)?;
                 try_one(&copy, mutation)?
@@ -111,18 +111,20 @@ fn baselines<'a>(
     copy: &Path,
     chosen: &[&'a Mutation],
 ) -> Result<BTreeMap<&'a Test, Outcome>, String> {
-    let mut binaries = BTreeMap::<String, BTreeSet<&Test>>::new();
+    let mut binaries = BTreeMap::<(&str, &str), BTreeSet<&Test>>::new();
     for Mutation { test, .. } in chosen {
-        binaries.entry(test.build()).or_default().insert(test);
+        binaries.entry((&test.package, &test.target)).or_default().insert(test);
     }
     let mut baselines = BTreeMap::new();
-    for (build, tests) in binaries {
-        println!("[baseline] {build}, {} tests", tests.len());
+    for ((package, target), tests) in binaries {
+        println!("[baseline] {package} {target}, {} tests", tests.len());
         let names: Vec<_> = tests.iter().map(|test| test.name.as_str()).collect();
-        let all = format!("{build} --no-fail-fast -- --test-threads 4 {}", names.join(" "));
-        let (_, said) = shell(copy, &format!("timeout {LONGEST_BASELINE} {all}"))?;
+        let all = tests.first().map(|test| {
+            format!("{} && timeout {LONGEST_BASELINE} {}", test.build(), test.beside(&names))
+        });
+        let (_, said) = shell(copy, &all.unwrap_or_default())?;
         for test in tests {
-            let outcome = if ran(&said, &test.name) {
+            let outcome = if test.is_passed(&said) {
                 Outcome::Passed(said.clone())
             } else {
                 println!("[baseline] alone: {}", test.command());
@@ -138,7 +140,7 @@ fn baselines<'a>(
 fn try_one(copy: &Path, mutation: &Mutation) -> Result<Result<(), String>, String> {
     let (path, text) = Sources::below(copy).apply(mutation)?;
     fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
-    Ok(run_in(copy, &mutation.test)?.has_caught(&mutation.test.name))
+    Ok(run_in(copy, &mutation.test)?.has_caught(&mutation.test))
 }
 
 /// How a command ended.
@@ -152,10 +154,10 @@ enum Outcome {
 
 impl Outcome {
     /// Whether the test ran and passed, as it must while nothing is broken.
-    fn has_passed(&self, test: &str) -> Result<(), String> {
+    fn has_passed(&self, test: &Test) -> Result<(), String> {
         match self {
-            Outcome::Passed(said) if ran(said, test) => Ok(()),
-            Outcome::Passed(_) => Err(format!("its command does not run {test}")),
+            Outcome::Passed(said) if test.is_passed(said) => Ok(()),
+            Outcome::Passed(_) => Err(format!("its command does not run {}", test.name)),
             Outcome::NotBuilt(said) => Err(format!("does not compile unmutated:\n{}", tail(said))),
             Outcome::Failed(said) => Err(format!("fails unmutated:\n{}", tail(said))),
             Outcome::Endless(said) => {
@@ -165,12 +167,14 @@ impl Outcome {
     }
 
     /// Whether the test noticed that something is broken.
-    fn has_caught(&self, test: &str) -> Result<(), String> {
+    fn has_caught(&self, test: &Test) -> Result<(), String> {
         match self {
             // A test that never ends has noticed, too: unmutated it did end.
             Outcome::Endless(_) => Ok(()),
-            Outcome::Failed(said) if failed(said, test) => Ok(()),
-            Outcome::Failed(said) => Err(format!("noticed, but not by {test}:\n{}", tail(said))),
+            Outcome::Failed(said) if test.is_failed(said) => Ok(()),
+            Outcome::Failed(said) => {
+                Err(format!("noticed, but not by {}:\n{}", test.name, tail(said)))
+            }
             Outcome::NotBuilt(said) => Err(format!("it does not compile:\n{}", tail(said))),
             Outcome::Passed(_) => Err("every test passed".into()),
         }
@@ -179,7 +183,7 @@ impl Outcome {
 
 /// Builds the test, then runs it within the limit.
 fn run_in(copy: &Path, test: &Test) -> Result<Outcome, String> {
-    let (built, said) = shell(copy, &format!("{} --no-run", test.build()))?;
+    let (built, said) = shell(copy, &test.build())?;
     if built != Some(0) {
         return Ok(Outcome::NotBuilt(said));
     }
@@ -202,22 +206,6 @@ fn shell(copy: &Path, line: &str) -> Result<(Option<i32>, String), String> {
         .output()
         .map_err(|e| format!("sh: {e}"))?;
     Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
-}
-
-/// Whether the test is among those that passed.
-fn ran(said: &str, test: &str) -> bool {
-    said.lines().any(|line| {
-        line.strip_prefix("test ")
-            .and_then(|line| line.strip_suffix("... ok"))
-            .is_some_and(|name| name.trim().ends_with(test))
-    })
-}
-
-/// Whether the list of failures at the end of the output has this test.
-fn failed(said: &str, test: &str) -> bool {
-    said.lines()
-        .skip_while(|line| line.trim() != "failures:")
-        .any(|line| line.starts_with("    ") && line.trim().ends_with(test))
 }
 
 fn tail(text: &str) -> String {
@@ -263,6 +251,10 @@ mod tests {
 
     const FAILED: &str = "failures:\n\nfailures:\n    rules::h01_it_holds\n\ntest result: FAILED.";
 
+    fn test(name: &str) -> Test {
+        Test { package: "latchwork".into(), target: "it".into(), name: name.into() }
+    }
+
     #[test]
     fn a_mirrored_folder_equals_its_source() {
         let folder = tempfile::tempdir().unwrap();
@@ -280,22 +272,24 @@ mod tests {
 
     #[test]
     fn a_build_timeout_catches_no_mutation() {
-        assert!(Outcome::NotBuilt("error: could not compile".into()).has_caught("h01").is_err());
+        assert!(
+            Outcome::NotBuilt("error: could not compile".into()).has_caught(&test("h01")).is_err()
+        );
     }
 
     #[test]
     fn only_the_expected_test_catches() {
-        assert!(Outcome::Failed(FAILED.into()).has_caught("h01_it_holds").is_ok());
-        assert!(Outcome::Failed(FAILED.into()).has_caught("h02_another").is_err());
-        assert!(Outcome::Passed(String::new()).has_caught("h01_it_holds").is_err());
+        assert!(Outcome::Failed(FAILED.into()).has_caught(&test("h01_it_holds")).is_ok());
+        assert!(Outcome::Failed(FAILED.into()).has_caught(&test("h02_another")).is_err());
+        assert!(Outcome::Passed(String::new()).has_caught(&test("h01_it_holds")).is_err());
     }
 
     #[test]
     fn a_mutation_needs_a_passing_test() {
         let passed = Outcome::Passed("test rules::h01_it_holds ... ok".into());
-        assert!(passed.has_passed("h01_it_holds").is_ok());
-        assert!(passed.has_passed("h02_another").is_err());
-        assert!(Outcome::Failed(FAILED.into()).has_passed("h01_it_holds").is_err());
-        assert!(Outcome::Endless(String::new()).has_passed("h01_it_holds").is_err());
+        assert!(passed.has_passed(&test("h01_it_holds")).is_ok());
+        assert!(passed.has_passed(&test("h02_another")).is_err());
+        assert!(Outcome::Failed(FAILED.into()).has_passed(&test("h01_it_holds")).is_err());
+        assert!(Outcome::Endless(String::new()).has_passed(&test("h01_it_holds")).is_err());
     }
 }

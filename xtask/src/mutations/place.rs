@@ -10,7 +10,7 @@ use super::list::Mutation;
 use crate::house::files;
 
 /// How the names of files end that are written by hand.
-const WRITTEN: &[&str] = &["rs", "lua", "sql", "c", "txt"];
+const WRITTEN: &[&str] = &["rs", "lua", "sql", "c", "txt", "py"];
 
 /// The sources of the workspace below a folder, each read once.
 pub(crate) struct Sources {
@@ -79,10 +79,10 @@ fn read(folder: &Path) -> Result<Vec<Source>, String> {
     files(folder, WRITTEN)?.into_iter().map(read).collect()
 }
 
-/// The folder of a package: `crates/NAME`, or `proof/NAME` without the prefix.
+/// The folder of a package: `crates/NAME`, or `proof/NAME` or `NAME` without the prefix.
 fn folder_of(root: &Path, krate: &str) -> Result<PathBuf, String> {
     let short = krate.strip_prefix("latchwork-").unwrap_or(krate);
-    [root.join("crates").join(krate), root.join("proof").join(short)]
+    [root.join("crates").join(krate), root.join("proof").join(short), root.join(short)]
         .into_iter()
         .find(|folder| folder.is_dir())
         .ok_or_else(|| format!("there is no crate {krate}"))
