@@ -55,7 +55,7 @@ impl Store {
         }
         let [row] = &rows[..] else { return Err(strange(0)) };
         let told: Vec<&str> = column(row, 2)?;
-        match tells {
+        match tells && column(row, 3)? {
             true => drop(self.deliver(&told)),
             false => self.tell(&seat, told),
         }
@@ -63,7 +63,7 @@ impl Store {
     }
 
     /// Ends a claim, and has the server notify those who come next as soon as that is committed: both statements go
-    /// out in one flight, and the second one is not awaited.
+    /// out in one flight, and the second one is not awaited. The fourth column says whether it does.
     async fn leave_and_tell(
         &self,
         seat: &Seat,

@@ -12,6 +12,7 @@ mod access;
 mod common;
 mod costs;
 mod disk;
+mod durable;
 mod faults;
 mod fence;
 #[cfg(feature = "sqlx")]
