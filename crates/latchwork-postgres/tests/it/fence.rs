@@ -23,7 +23,7 @@ pub(crate) fn fence(port: u16) -> Fence {
     Fence::new(&PostgresConfig::parse(&url).unwrap()).idle_limit(2 * SEC)
 }
 
-async fn client(port: u16) -> Client {
+pub(crate) async fn client(port: u16) -> Client {
     let conninfo = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
     let (client, connection) = tokio_postgres::connect(&conninfo, NoTls).await.unwrap();
     tokio::spawn(connection);

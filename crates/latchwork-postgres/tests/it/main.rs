@@ -9,6 +9,7 @@
 )]
 
 mod access;
+mod clock;
 mod common;
 mod costs;
 mod disk;
