@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork_services::KubernetesServer;
+use latchwork_store::{Attempt, Backend as _, Renewal};
 
-use crate::common::{client, namespace, shared};
+use crate::common::{backend, claim, client, namespace, shared};
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -69,6 +70,25 @@ async fn h177_a_restart_of_etcd_loses_no_lock() {
     guard.release().await.expect("it is held");
     let next = b.mutex("k").acquire().await.expect("it is free");
     assert!(next.token() > token);
+}
+
+/// A renewal that comes too late takes its claim out of the record: a process that starts then would count the ttl of what
+/// it sees for the first time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_reported_lost_blocks_no_newcomer() {
+    let server = shared();
+    let space = namespace(server);
+    let url = server.url(&space).expect("a kubeconfig");
+    let driver = latchwork::Driver::start().expect("a driver");
+    let late = backend(&url, &driver).await;
+    let lapsing = claim("k", 2 * SEC);
+    let granted = late.try_acquire(&lapsing).await.expect("no fault");
+    assert!(matches!(granted, Attempt::Granted(_)), "{granted:?}");
+    tokio::time::sleep(2 * SEC + SEC / 10).await;
+    let renewed = late.renew_all(std::slice::from_ref(&lapsing)).await;
+    assert!(matches!(renewed[0], Ok(Renewal::Lost)), "{renewed:?}");
+    let newcomer = client(server, &space).await;
+    assert!(newcomer.mutex("k").try_acquire().await.expect("no fault").is_some());
 }
 
 /// 64 clients on one key, each with a watch of its own: conflicts are no errors, no two hold at once, and all are served.
