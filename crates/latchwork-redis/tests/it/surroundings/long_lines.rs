@@ -185,3 +185,29 @@ fn h104_the_end_of_a_line_of_5000_is_short_calls() {
         is_short("512 renewals of readers", crowd.busy(before).0);
     });
 }
+
+/// A waiter looks every ten seconds, and a line that moves has moved by hundreds of places until then.
+#[test]
+fn h104_a_place_that_has_moved_is_found_near_where_it_was() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.server.url()).await;
+        let mut crowd = Crowd::new(&world);
+        let (mut near, mut far) = (Duration::ZERO, Duration::ZERO);
+        for round in 0..4 {
+            for (moved, spent) in [("300", &mut near), ("4500", &mut far)] {
+                let key = format!("{moved}-{round}");
+                granted(&backend, &claim(&key, TTL)).await;
+                crowd.join(&key, 9_000, "x", |n| format!("{n:016x}"));
+                let last = claim(&key, TTL);
+                blocked(&backend, &last).await;
+                world.ask(&["LTRIM", &format!("{key}:lw:line"), moved, "-1"]).ok().unwrap();
+                let before = crowd.done();
+                blocked(&backend, &last).await;
+                *spent += crowd.busy(before).0;
+            }
+        }
+        say(format_args!("300 places from it {:?}, 4500 places {:?}", near / 4, far / 4));
+        assert!(near * 2 < far, "{near:?} is no less than half of {far:?}");
+    });
+}
