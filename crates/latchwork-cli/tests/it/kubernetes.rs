@@ -3,11 +3,12 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::fs;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use latchwork_services::KubernetesServer;
 use latchwork_services::program::Running;
+use latchwork_services::{ADMIN, KubernetesServer};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -58,6 +59,37 @@ fn show_names_a_holder_of_another_kind() {
     assert!(waits.stderr.contains("by-hand"), "{waits:?}");
     let release = at(&url, &["release", "--force", "x"]);
     assert_ne!(release.code(), 0, "its holder is none of ours: {release:?}");
+}
+
+/// Inside of a pod the address is the namespace alone: the service account's files and the variables say the rest.
+#[test]
+fn a_pod_needs_the_namespace_alone() {
+    let server = shared();
+    namespace("podded");
+    let account = tempfile::tempdir().unwrap();
+    fs::write(account.path().join("token"), ADMIN).unwrap();
+    fs::write(account.path().join("namespace"), "podded").unwrap();
+    let authority = server.folder().join("certificates/apiserver.crt");
+    fs::copy(authority, account.path().join("ca.crt")).unwrap();
+    let mut pod = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        pod.args(["--user", "--map-root-user"]);
+    }
+    // The files have a fixed place, which no other process sees.
+    let files = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let inside = format!(
+        "mount -t tmpfs none /var/run && mkdir -p {files} && cp \"$0\"/* {files} && exec \"$@\""
+    );
+    pod.args(["--mount", "sh", "-c", &inside]).arg(account.path());
+    pod.arg(env!("CARGO_BIN_EXE_latchwork")).args(["run", "nightly", "--", "echo", "inside"]);
+    pod.env("LATCHWORK_STORE", "k8s://podded").env_remove("KUBECONFIG");
+    pod.env("KUBERNETES_SERVICE_HOST", "127.0.0.1");
+    pod.env("KUBERNETES_SERVICE_PORT", server.port().to_string());
+    let done = pod.output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "inside\n");
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/podded/leases/nightly";
+    server.request("GET", lease, "").expect("the Lease of the run");
 }
 
 #[test]
