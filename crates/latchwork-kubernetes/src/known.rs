@@ -157,7 +157,7 @@ impl Entry {
     pub(crate) fn note_asked(&self, id: ClaimId, now: Moment) {
         let mut state = lock(&self.state);
         if state.asked.len() >= MANY_CLAIMS {
-            // Who waits is heard of more often; a claim that is missing here asks the server once more.
+            // A waiting claim asks more often; one that is missing here asks the server once more.
             state.asked.retain(|_, asked| now.since(*asked) < LONG_AGO);
         }
         state.asked.insert(id, now);

@@ -222,7 +222,7 @@ fn a_repeated_place_rests_until_it_is_called() {
     assert_eq!(line(&bench), [lives.id, dies.id], "a single try leaves within its ttl");
     hold_on(&mut bench, 30);
     assert_eq!(line(&bench), [lives.id, dies.id], "nobody has called");
-    assert_eq!(bench.other().line().count(), 2, "nor does who comes anew");
+    assert_eq!(bench.other().line().count(), 2, "a new client sees the same");
     assert!(!bench.attempt(&claim("k").with(|it| it.ttl *= 10)));
     hold_on(&mut bench, 2);
     assert!(!bench.attempt(&lives), "it answers the call");

@@ -92,7 +92,7 @@ fn a_hand_off_is_a_release_a_notification_and_no_try() {
         let (held, waits) = (claim("k"), like(&claim("k")));
         one.granted(&held).await;
         let blocked = two.blocked(&waits).await;
-        // The first wait ends when the process listens; the place then says how it is told.
+        // The first wait ends when the process listens; the place in the queue then names its channel.
         two.wait(&waits, &blocked).await.unwrap();
         let blocked = two.blocked(&waits).await;
         let wait = two.wait(&waits, &blocked);
