@@ -237,6 +237,7 @@ impl Vote<'_> {
                     yield_now().await;
                     let landed = self.flight.landed();
                     self.take(landed);
+                    self.settle().await;
                     break Verdict::No;
                 }
                 Some(verdict) => break verdict,
@@ -245,6 +246,26 @@ impl Vote<'_> {
         };
         self.shared.turns.learn(self.trip());
         verdict
+    }
+
+    /// Waits for more answers while those that have come do not tell whether the key is closed or held.
+    ///
+    /// A key is closed by a majority. The other nodes still have the hold that closed it until they hear of it, and may
+    /// answer first: the caller would be told of a run that is over. Each answer has a limit of its own.
+    async fn settle(&mut self) {
+        while self.is_in_doubt() && !self.flight.is_empty() {
+            self.land().await;
+        }
+    }
+
+    /// Whether some nodes keep the key closed, some do not, and no majority agrees.
+    fn is_in_doubt(&self) -> bool {
+        let with = |is_asked: fn(Cause) -> bool| {
+            self.blocks.iter().filter(|(_, blocked)| is_asked(blocked.cause)).count()
+        };
+        let closed = with(|cause| cause == Cause::Linger);
+        let held = with(|cause| !matches!(cause, Cause::Linger | Cause::Quarantine));
+        closed > 0 && held > 0 && closed.max(held) < self.shared.size.majority
     }
 
     async fn land(&mut self) {
@@ -399,7 +420,10 @@ impl Vote<'_> {
         // Too few nodes in quarantine are not what is in the way.
         let closed = self.shared.size.blocks(self.quarantined());
         let fits = |one: &Blocked| (one.cause == Cause::Quarantine) == closed;
-        let most = blocks().max_by_key(|one| (fits(one), agree(one), named(one)));
+        // A node that keeps the key closed has heard of the end of a hold that others may still have.
+        let is_later = |one: &Blocked| one.cause == Cause::Linger;
+        let rank = |one: &&Blocked| (fits(one), agree(one), is_later(one), named(one));
+        let most = blocks().max_by_key(rank);
         let retry_after = match splits {
             Some(attempt) => Some(self.pause(attempt)),
             None => {

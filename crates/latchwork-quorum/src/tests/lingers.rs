@@ -1,8 +1,9 @@
 //! Keys that are kept closed on a majority, and opened there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::cases::{LIMIT, SEC, world};
+use super::cases::{LIMIT, MS, SEC, world};
 use super::world::{Fault, Node, Process};
 use latchwork_store::*;
 use latchwork_store::{Effect, Io, testing::claim};
@@ -69,6 +70,43 @@ async fn nodes_that_were_closed_by_several_are_closed() {
     }
     let blocked = process.blocked(process.quorum.try_acquire(&claim("k")).await);
     assert_eq!((blocked.cause, blocked.retry_after), (Cause::Linger, Some(30 * SEC)));
+}
+
+/// The nodes that have not heard of the end answer first.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_a_majority_has_closed_is_told_as_closed() {
+    for lost in [Fault::Delay(MS, MS), Fault::LoseRequest, Fault::Refuse] {
+        let (io, nodes) = world(5);
+        let (ours, theirs) = (Process::over(&nodes, &io), Process::over(&nodes, &io));
+        let one = claim("k").with(|it| it.holder = "web-2".into());
+        ours.granted(ours.quorum.try_acquire(&one).await);
+        for link in &ours.links[3..] {
+            link.always(Fault::Delay(LIMIT / 2, Duration::ZERO));
+        }
+        let released = ours.quorum.release(&one, Linger::For(30 * SEC)).await;
+        assert_eq!(released.unwrap(), Released::Yes);
+        theirs.links[1].always(lost);
+        theirs.links[2].always(Fault::Delay(MS, MS));
+        let start = io.now();
+        let blocked = theirs.blocked(theirs.quorum.try_acquire(&claim("k")).await);
+        assert_eq!(blocked.cause, Cause::Linger, "{lost:?}");
+        assert!(io.now().since(start) <= LIMIT, "{lost:?}");
+    }
+}
+
+/// A node that a reset did not reach does not hide a run, and nobody waits for the others.
+#[tokio::test(start_paused = true)]
+async fn a_run_on_a_majority_is_told_at_once_beside_a_closed_node() {
+    let (io, nodes) = world(5);
+    let process = Process::over(&nodes, &io);
+    let old = claim("k");
+    assert!(matches!(nodes[0].memory().try_acquire(&old).await, Ok(Attempt::Granted(_))));
+    nodes[0].memory().release(&old, Linger::For(30 * SEC)).await.unwrap();
+    process.granted(process.quorum.try_acquire(&claim("k")).await);
+    process.links[4].always(Fault::LoseRequest);
+    let start = io.now();
+    let blocked = process.blocked(process.quorum.try_acquire(&claim("k")).await);
+    assert_eq!((blocked.cause, io.now().since(start)), (Cause::Held, Duration::ZERO));
 }
 
 /// A closed key of three nodes, and a process that opens it.
