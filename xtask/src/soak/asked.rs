@@ -15,6 +15,8 @@ code is 1 if a job has found something.
   --hours N       how long, for example 0.5
   --round N       seconds of one run of the nemesis (default 120)
   --seeds N       seeds of one run of the simulation (default 1000)
+  --at-once N     runs of the nemesis at a time (default 1): the more, the more the
+                  machine's load is among the faults
   --only WORD     only jobs whose names contain this word
   --debug         runs unoptimised builds, which are there sooner
   --list          prints the jobs and runs none
@@ -25,6 +27,7 @@ pub(crate) struct Asked {
     pub(crate) hours: f64,
     pub(crate) round: Duration,
     pub(crate) seeds: u64,
+    pub(crate) at_once: usize,
     pub(crate) only: Option<String>,
     pub(crate) list: bool,
     pub(crate) debug: bool,
@@ -37,6 +40,7 @@ impl Asked {
             hours: 0.0,
             round: Duration::from_secs(120),
             seeds: 1_000,
+            at_once: 1,
             only: None,
             list: false,
             debug: false,
@@ -58,6 +62,12 @@ impl Asked {
                     let text = value()?;
                     let seconds = positive(text).ok_or_else(|| wrong(text))?;
                     asked.round = Duration::from_secs_f64(seconds);
+                }
+                "--at-once" => {
+                    let text = value()?;
+                    let count = text.parse().ok().filter(|count| (1..=64).contains(count));
+                    asked.at_once =
+                        count.ok_or(format!("soak: {name}: {text:?} is not from 1 to 64"))?;
                 }
                 "--seeds" => {
                     let text = value()?;
@@ -91,6 +101,7 @@ mod tests {
             (&["--hours", "x"][..], "--hours: \"x\""),
             (&["--hours", "-1"], "--hours: \"-1\""),
             (&["--hours"], "--hours needs a value"),
+            (&["--hours", "1", "--at-once", "0"], "--at-once: \"0\""),
             (&["--round", "5"], "--hours is missing"),
             (&["--hours", "1", "--for", "2"], "no option --for"),
         ] {

@@ -16,19 +16,23 @@ mod running;
 mod said;
 mod state;
 
+use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::asked::Asked;
-use self::jobs::Rotation;
+use self::jobs::{Job, Rotation};
 use self::running::Ended;
 use self::said::Said;
 use self::state::State;
 use crate::stages::{cargo_command, root};
+
+/// The file of the state, in the folder of the soak.
+const STATE: &str = "state.json";
 
 /// The entry of the command.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
@@ -48,9 +52,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     let folder = root().join("target/soak");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let file = folder.join("state.json");
+    let file = folder.join(STATE);
     let commit = commit()?;
-    let mut state = State::open(&file, &commit, &today()?)?;
+    let state = State::open(&file, &commit, &today()?)?;
     if state.jobs > 0 {
         println!(
             "goes on after {} jobs and {:.1} h; next seed {}",
@@ -59,44 +63,91 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             state.next_seed
         );
     }
-    let (start, length) = (Instant::now(), Duration::from_secs_f64(asked.hours * 3600.0));
-    while start.elapsed() < length && !stopped.load(Ordering::Relaxed) {
-        let job = rotation.job(state.jobs);
-        let begun = Instant::now();
-        let log = folder.join(format!("{}.txt", state.jobs));
-        let ended = running::run(&mut job.command(&asked, state.next_seed), &log, &stopped)?;
-        let text = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-        let said = Said::read(job, &text);
-        let passed = match ended {
-            Ended::Interrupted => {
-                said.forget();
-                println!("interrupted: {} is not counted", job.name());
+    let soak = Soak {
+        asked: &asked,
+        rotation: &rotation,
+        folder: &folder,
+        stopped: &stopped,
+        start: Instant::now(),
+        begun: AtomicU64::new(state.jobs),
+        alone: Mutex::new(()),
+        state: Mutex::new(state),
+    };
+    let ended: Vec<Result<(), String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..asked.at_once).map(|_| scope.spawn(|| soak.work())).collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended.map(|it| it.unwrap_or(Err("soak: a thread has panicked".into()))).collect()
+    });
+    ended.into_iter().collect::<Result<(), String>>()?;
+    let state = soak.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    record::write(root(), &state, &rotation)?;
+    println!("the record is in proof/RECORD.md: {:.2} h, {} jobs", state.hours(), state.jobs);
+    match state.found.len() {
+        0 => Ok(()),
+        some => Err(format!("{some} jobs have found something: proof/RECORD.md names them")),
+    }
+}
+
+/// What the threads of a soak share.
+struct Soak<'a> {
+    asked: &'a Asked,
+    rotation: &'a Rotation,
+    folder: &'a Path,
+    stopped: &'a AtomicBool,
+    start: Instant,
+    /// How many jobs were begun, those of earlier sessions among them.
+    begun: AtomicU64,
+    /// Held by a job that is no run of the nemesis: a simulation takes all processors, and seeds are tried in their order.
+    alone: Mutex<()>,
+    state: Mutex<State>,
+}
+
+impl Soak<'_> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does one job after the other until the time is over.
+    fn work(&self) -> Result<(), String> {
+        let length = Duration::from_secs_f64(self.asked.hours * 3600.0);
+        while self.start.elapsed() < length && !self.stopped.load(Ordering::Relaxed) {
+            let number = self.begun.fetch_add(1, Ordering::Relaxed);
+            let job = self.rotation.job(number);
+            let alone = !matches!(job, Job::Nemesis(..));
+            let _alone = alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
+            if !self.run(job, number)? {
                 break;
             }
-            Ended::Exited(passed) => passed && said.is_whole(),
+        }
+        Ok(())
+    }
+
+    /// Runs a job and notes what it did; `false` if it was interrupted.
+    fn run(&self, job: &Job, number: u64) -> Result<bool, String> {
+        let begun = Instant::now();
+        let log = self.folder.join(format!("{number}.txt"));
+        let seed = self.state().next_seed;
+        let ended = running::run(&mut job.command(self.asked, seed), &log, self.stopped)?;
+        let text = std::fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let said = Said::read(job, &text);
+        let Ended::Exited(exited) = ended else {
+            said.forget();
+            println!("interrupted: {} is not counted", job.name());
+            return Ok(false);
         };
-        state.add(job, &asked, &said, passed, begun.elapsed());
+        let passed = exited && said.is_whole();
+        let mut state = self.state();
+        state.add(job, self.asked, &said, passed, begun.elapsed());
         if passed {
             said.forget();
             let _ = std::fs::remove_file(&log);
         } else {
             state.find(job, &said, &log);
         }
-        state.save(&file)?;
-        record::write(root(), &state, &rotation)?;
-        println!(
-            "{} of {}  {}: {}",
-            clock(start.elapsed()),
-            clock(length),
-            job.name(),
-            said.line(passed)
-        );
-    }
-    record::write(root(), &state, &rotation)?;
-    println!("the record is in proof/RECORD.md: {:.2} h, {} jobs", state.hours(), state.jobs);
-    match state.found.len() {
-        0 => Ok(()),
-        some => Err(format!("{some} jobs have found something: proof/RECORD.md names them")),
+        state.save(&self.folder.join(STATE))?;
+        record::write(root(), &state, self.rotation)?;
+        println!("{}  {}: {}", clock(self.start.elapsed()), job.name(), said.line(passed));
+        Ok(true)
     }
 }
 
