@@ -31,20 +31,20 @@ const AT_KUBERNETES: &[&str] = &["kubernetes::"];
 const PLANS: &[(&str, &str, Needs)] = &[
     // Servers that start slowly, elections, ttls.
     ("latchwork-zookeeper", "it", Needs { threads: 6, weight: 3, rank: 10 }),
-    // Beside the nemesis, which takes more than one processor.
+    // Beside the nemesis, which takes about one processor.
     ("latchwork-etcd", "it", Needs { threads: 8, weight: 1, rank: 11 }),
     ("latchwork-redis", "it", Needs { threads: 6, weight: 2, rank: 9 }),
     ("latchwork-redis", "contract", Needs { threads: 10, weight: 3, rank: 7 }),
     // Workers that are as busy as they can.
-    ("latchwork-nemesis", "it", Needs { threads: 2, weight: 4, rank: 12 }),
+    ("latchwork-nemesis", "it", Needs { threads: 2, weight: 3, rank: 14 }),
     ("latchwork-cli", "it", Needs { threads: 10, weight: 2, rank: 6 }),
     ("latchwork-demo", "it", Needs { threads: 4, weight: 1, rank: 6 }),
     ("latchwork-recipes", "it", Needs { threads: 4, weight: 1, rank: 4 }),
     ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-file", "it", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 2, rank: 5 }),
-    ("latchwork-postgres", "it", Needs { threads: 4, weight: 2, rank: 8 }),
-    ("latchwork-postgres", "contract", Needs { threads: 8, weight: 2, rank: 7 }),
+    ("latchwork-postgres", "it", Needs { threads: 6, weight: 2, rank: 10 }),
+    ("latchwork-postgres", "contract", Needs { threads: 8, weight: 2, rank: 9 }),
     // Minutes of requests that are counted. They begin when their API server is built.
     (KUBERNETES, "it", Needs { threads: 8, weight: 1, rank: 11 }),
     (KUBERNETES, "contract", Needs { threads: 4, weight: 2, rank: 6 }),
@@ -77,6 +77,11 @@ const CROWDS: &[(Named, Needs)] = &[
     ),
     // No crowd, but apart from the other runs: it begins when its API server is built.
     (("latchwork-nemesis", "it", AT_KUBERNETES), Needs { threads: 1, weight: 3, rank: 11 }),
+    // A hundred thousand cycles, one after the other: it takes longer than all others of its package.
+    (
+        ("latchwork-postgres", "it", &["h135_a_hundred_thousand_cycles"]),
+        Needs { threads: 1, weight: 1, rank: 13 },
+    ),
     (
         ("latchwork-file", "it", &["h100_", "verbs::hostile_names"]),
         Needs { threads: 1, weight: 1, rank: 11 },
