@@ -229,7 +229,7 @@ impl Shared {
             Some(node) => Some(node),
             None => self.find(claim, &up.id, lock, session, &line).await?,
         };
-        let Some(node) = node.filter(|node| line.find(&node.name).is_some()) else {
+        let Some(node) = node else {
             self.claims.forget(claim.id);
             return Ok(Round::Gone);
         };
@@ -253,7 +253,7 @@ impl Shared {
         match landed.next()? {
             Ok(_) => {}
             Err(Refusal::NO_NODE) => {
-                self.claims.forget(claim.id);
+                self.forget_missing(claim, &own.session, own_path);
                 return Ok(Round::Gone);
             }
             Err(refusal) => return Err(refused(refusal, own_path)),
@@ -297,11 +297,11 @@ impl Shared {
 
     async fn judge(&self, claim: &Claim, found: Found<'_>) -> Result<Round, BackendError> {
         let Found { session, lock, node, line, now_ms, sent, is_new } = found;
+        let own_path = format!("{lock}/{}", node.name);
         let Some(me) = line.find(&node.name) else {
-            self.claims.forget(claim.id);
+            self.forget_missing(claim, session, &own_path);
             return Ok(Round::Gone);
         };
-        let own_path = format!("{lock}/{}", node.name);
         if let Some(mismatch) = line.clash(claim.mode, me) {
             let requests = vec![Request::delete(&own_path), Request::children(lock)];
             let mut landed = self.withdraw(claim, session, requests).await?;

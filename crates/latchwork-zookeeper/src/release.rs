@@ -31,6 +31,15 @@ impl Shared {
         }
     }
 
+    /// Forgets a claim whose node the session's server does not have, and has the node deleted all the same.
+    ///
+    /// Servers have been seen to disagree after their leader had died (ZOOKEEPER-4785). A node that the leader still has
+    /// would block the key for as long as the session lives.
+    pub(crate) fn forget_missing(&self, claim: &Claim, session: &Session, path: &str) {
+        self.claims.forget(claim.id);
+        session.send(vec![Request::delete(path)]);
+    }
+
     /// Whoever knows the id may end a claim.
     async fn release_by_id(
         &self,

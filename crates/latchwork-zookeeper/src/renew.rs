@@ -91,7 +91,10 @@ impl Shared {
                     Some(_) => self.lost(held),
                     None => Err(strange("an exists")),
                 },
-                Ok(Err(Refusal::NO_NODE)) => self.lost(held),
+                Ok(Err(Refusal::NO_NODE)) => {
+                    self.forget_missing(held.claim, session, path);
+                    Ok(Renewal::Lost)
+                }
                 Ok(Err(refusal)) => Err(unsure(refused(refusal, path))),
                 Err(error) => Err(unsure(error)),
             };

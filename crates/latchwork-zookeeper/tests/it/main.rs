@@ -10,6 +10,7 @@
 
 mod common;
 mod cuts;
+mod disagreement;
 mod faults;
 mod fence;
 mod hazards;
