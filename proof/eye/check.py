@@ -23,10 +23,10 @@ def duration(word):
 
 def allowance(word):
     parts = word.split(":")
-    if len(parts) != 3 or parts[0] not in RULES:
-        raise argparse.ArgumentTypeError(f"{word!r} is not RULE:FAULT:AFTER_SECONDS with a rule of {', '.join(RULES)}")
+    if len(parts) not in (3, 4) or parts[0] not in RULES:
+        raise argparse.ArgumentTypeError(f"{word!r} is not RULE:FAULT:AFTER_SECONDS[:WHO] with a rule of {', '.join(RULES)}")
     try:
-        return Allowance(parts[0], parts[1], int(float(parts[2]) * 1000 * MS))
+        return Allowance(parts[0], parts[1], int(float(parts[2]) * 1000 * MS), *parts[3:])
     except ValueError:
         raise argparse.ArgumentTypeError(f"{parts[2]!r} in {word!r} is no number of seconds") from None
 
@@ -38,8 +38,9 @@ def arguments(words):
     parser.add_argument("--ttl", type=duration, help="the ttl that the holds were asked for; the largest granted one if not given")
     parser.add_argument("--told", type=duration, default=250 * MS, help="how late a holder may be told of its loss (250ms)")
     parser.add_argument("--ends", type=duration, help="for how long the store may keep a claim after its last renewal; the ttl if not given")
-    parser.add_argument("--allow", type=allowance, action="append", default=[], metavar="RULE:FAULT:AFTER_SECONDS",
-                        help="excuse violations of the rule during the fault and for so long after it")
+    parser.add_argument("--allow", type=allowance, action="append", default=[], metavar="RULE:FAULT:AFTER_SECONDS[:WHO]",
+                        help="excuse violations of the rule during the fault and for so long after it; with WHO, only where its hold is "
+                        "the older one, with +WHO, where it is the newer one")
     parser.add_argument("--without", choices=RULES, action="append", default=[], metavar="RULE", help="do not judge by this rule")
     parser.add_argument("--require", choices=RULES, action="append", default=[], metavar="RULE",
                         help="fail if this rule had nothing to examine")

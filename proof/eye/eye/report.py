@@ -35,10 +35,21 @@ class Book:
 
 
 class Allowance:
-    """`--allow RULE:FAULT:AFTER`: findings of the rule during the fault, and for so long after it, are excused."""
+    """`--allow RULE:FAULT:AFTER`: findings of the rule during the fault, and for so long after it, are excused. With `:WHO`, of the
+    attempts that a finding is about, the oldest must be one of this client; with `:+WHO`, the newest of several."""
 
-    def __init__(self, rule, fault, after):
-        self.rule, self.fault, self.after = rule, fault, after
+    def __init__(self, rule, fault, after, who=""):
+        self.rule, self.fault, self.after, self.who = rule, fault, after, who
+
+    def is_about(self, finding):
+        if not self.who:
+            return True
+        attempts = sorted(finding.attempts, key=lambda attempt: attempt.granted.time)
+        if all(attempt.token for attempt in attempts):
+            attempts.sort(key=lambda attempt: attempt.token)
+        if self.who.startswith("+"):
+            return len(attempts) > 1 and attempts[-1].process.startswith(self.who[1:])
+        return bool(attempts) and attempts[0].process.startswith(self.who)
 
     def spans(self, story):
         after = self.after
@@ -58,8 +69,9 @@ class Allowance:
 
 def excuse(book, allowances, story):
     """Moves the findings that an allowance covers to the excused ones."""
-    spans = [span for allowed in allowances if allowed.rule == book.rule for span in allowed.spans(story)]
-    remaining = [f for f in book.findings if not any(begin <= f.time <= end for begin, end in spans)]
+    spans = [(allowed, *span) for allowed in allowances if allowed.rule == book.rule for span in allowed.spans(story)]
+    remaining = [f for f in book.findings
+                 if not any(begin <= f.time <= end and allowed.is_about(f) for allowed, begin, end in spans)]
     book.excused = len(book.findings) - len(remaining)
     book.findings = remaining
 

@@ -60,6 +60,18 @@ class Command(unittest.TestCase):
             self.assertEqual(run(folder, "--allow", "exclusion:lose-data:0.001")[0], 1)
             self.assertEqual(run(folder, "--allow", "exclusion:freeze:9")[0], 1)
 
+    def test_what_another_client_is_allowed(self):
+        fault = "40 run struck fault=stop\n45 run healed fault=stop\n"
+        older, newer = "exclusion:stop:0.01:w0", "exclusion:stop:0.01:+w0"
+        # A hold with a smaller number is the older one, whenever its holder was told.
+        for first, second, allowed in ((("w0.0", 1), ("w1.0", 2), older), (("w1.0", 1), ("w0.0", 2), newer),
+                                       (("w1.0", 2), ("w0.0", 1), older)):
+            with tempfile.TemporaryDirectory() as folder:
+                written(folder, hold(first[0], 10, 60, first[1]) + hold(second[0], 50, 70, second[1]) + fault)
+                for word in (older, newer):
+                    code, out = run(folder, "--without", "token-order", "--allow", word)
+                    self.assertEqual(code, 0 if word == allowed else 1, out)
+
 
 class Recorded(unittest.TestCase):
     def test_the_recorded_history_is_accepted_by_every_rule(self):

@@ -71,6 +71,16 @@ class Tokens(RuleCase):
         self.accepts(hold("w0.0", 10, 20, 1, mode="read") + hold("w1.0", 10.5, 30, 1, mode="read"), "token-unique")
         self.refuses(hold("w0.0", 10, 20, 1, mode="read") + hold("w1.0", 15, 30, 1, mode="read"), "has the token", "token-unique")
 
+    def test_another_client_may_have_no_number(self):
+        unnumbered = hold("redsync2.0", 25, 30, 0) + hold("redsync2.0", 35, 40, 0, attempt=2)
+        for rule in ("token-unique", "token-order"):
+            self.accepts(hold("w0.0", 10, 20, 1) + unnumbered + hold("w1.0", 45, 50, 2), rule)
+        self.refuses(hold("w0.0", 10, 20, 2) + unnumbered + hold("w1.0", 45, 50, 1), "smaller token")
+        self.refuses(hold("w0.0", 10, 20, 2) + unnumbered + hold("w1.0", 45, 50, 2), "has the token of", "token-unique")
+
+    def test_a_worker_has_a_number(self):
+        self.refuses(hold("w0.0", 10, 20, 0), "has no token", "token-unique")
+
     def test_numbers_leave_room(self):
         self.refuses(hold("w0.0", 10, 20, 2**53), "below 2.53", "token-unique")
 

@@ -12,7 +12,7 @@ use latchwork_services::ring_for_step;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::event::What;
-use crate::foreign::Foreign;
+use crate::foreign::Ready;
 use crate::log::Log;
 use crate::pause::pause;
 use crate::worker::{Orders, Pauses};
@@ -23,7 +23,7 @@ pub(crate) struct Crew {
     folder: PathBuf,
     orders: Orders,
     sides: Vec<String>,
-    foreign: Option<Foreign>,
+    foreign: Option<Ready>,
     log: Arc<Log>,
     members: Vec<Member>,
 }
@@ -51,7 +51,7 @@ impl Crew {
         folder: &Path,
         orders: Orders,
         sides: Vec<String>,
-        foreign: Option<Foreign>,
+        foreign: Option<Ready>,
         log: Arc<Log>,
         count: u32,
     ) -> io::Result<Self> {
@@ -67,7 +67,7 @@ impl Crew {
 
     fn hire(&self, index: usize, life: u32, is_foreign: bool) -> io::Result<Member> {
         let foreign = self.foreign.as_ref().filter(|_| is_foreign);
-        let kind = foreign.map_or("w", |foreign| foreign.name);
+        let kind = foreign.map_or("w", |ready| ready.foreign.name);
         let name = format!("{kind}{index}.{life}");
         let seed = (index as u64) << 32 | u64::from(life);
         let orders = Orders {

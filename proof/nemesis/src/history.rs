@@ -60,7 +60,7 @@ pub struct Attempt {
 pub struct Hold {
     /// After the acquire had returned.
     pub told: Moment,
-    /// Its token.
+    /// Its token; 0 if the holder is a client of another kind that has none.
     pub token: u64,
     /// The granted ttl.
     pub ttl: Duration,
@@ -354,6 +354,11 @@ impl History {
 }
 
 impl Hold {
+    /// Its token, if it has one.
+    pub fn number(&self) -> Option<u64> {
+        (self.token != 0).then_some(self.token)
+    }
+
     /// Whether it was in doubt when the holder asked last.
     pub fn is_suspect(&self) -> bool {
         let held = self.held.last().map(|(at, _)| *at);

@@ -52,7 +52,8 @@ latchwork-nemesis stores
                     service-restart,service-cut,service-lost-answers; calm for none of these
   --frozen-clock true
                     the clocks of workers stand still while they are stopped
-  --foreign kazoo   one process more: kazoo's Lock in the queues of ZooKeeper
+  --foreign NAME    one process more, with the locks of another client: kazoo or curator at ZooKeeper,
+                    go-concurrency at etcd, redis-py and redsync at Redis, redsync at redlock, too
   --slow 0ms        holds back answers of a file store for up to this long
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given
@@ -152,7 +153,7 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     plan.frozen_clock = flags.parsed("frozen-clock", false)?;
     plan.slow = flags.duration("slow", plan.slow)?;
     if let Some(name) = flags.text("foreign") {
-        let foreign = Foreign::named(&name).ok_or_else(|| format!("--foreign: {name:?}; kazoo"))?;
+        let foreign = Foreign::named(&name, &store).map_err(|why| format!("--foreign: {why}"))?;
         plan.foreign = Some(foreign);
     }
     let usual = Schedule::default();

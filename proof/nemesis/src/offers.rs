@@ -31,6 +31,33 @@ const REDIS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// Other clients in the same contest: their names, their stores and the faults.
+const FOREIGN: &[(&str, &str, &str)] = &[
+    (
+        "redis-py",
+        "--redis single --options guard=true&max_ttl=2s",
+        "kill,stop,cuts,lost-answers,late-answers,freeze,restart,lose-data,old-data",
+    ),
+    (
+        "redis-py",
+        "--redis sentinel --options guard=true&max_ttl=2s&deposed=3s",
+        "kill,stop,failover,hang",
+    ),
+    (
+        "redsync",
+        "--redis single --options guard=true&max_ttl=2s",
+        "kill,stop,cuts,lost-answers,late-answers,freeze,restart,lose-data,flush-all",
+    ),
+    (
+        "redsync",
+        "--redis redlock --options max_ttl=2s",
+        "kill,stop,cuts,late-answers,partition,freeze,freeze-most,restart,lose-data,old-data",
+    ),
+    ("go-concurrency", "--store etcd", "all"),
+    ("curator", "--store zookeeper", "all"),
+    ("kazoo", "--store zookeeper", "all"),
+];
+
 /// A line for each run. Of the other stores each has its own list of all faults.
 pub fn lines() -> String {
     let folder = std::env::temp_dir().join("latchwork-nemesis-files");
@@ -39,7 +66,11 @@ pub fn lines() -> String {
         REDIS.iter().map(|(name, words, faults)| format!("{name}\t{words} --faults {faults}\n"));
     let others =
         KINDS.iter().map(|kind| format!("{kind}\t--store {kind} --faults all --tasks 14\n"));
-    std::iter::once(files).chain(redis).chain(others).collect()
+    let foreign = FOREIGN.iter().map(|(client, words, faults)| {
+        let store = words.split(' ').nth(1).unwrap_or_default();
+        format!("{client}-{store}\t{words} --foreign {client} --faults {faults}\n")
+    });
+    std::iter::once(files).chain(redis).chain(others).chain(foreign).collect()
 }
 
 #[cfg(test)]
@@ -61,6 +92,9 @@ mod tests {
             let store = flags.text("redis").map(|kind| kind.parse::<crate::redis::Kind>());
             assert!(store.map_or(flags.text("store").is_some(), |kind| kind.is_ok()), "{line}");
             flags.text("options");
+            let client = flags.text("foreign");
+            let foreign = crate::foreign::ALL.iter().map(crate::foreign::Foreign::name);
+            assert!(client.is_none_or(|client| foreign.into_iter().any(|f| f == client)), "{line}");
             flags.text("tasks");
             flags.done().unwrap();
         }

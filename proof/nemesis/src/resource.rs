@@ -2,7 +2,8 @@
 //!
 //! It uses nothing of Latchwork but the clock. It is reached over a unix socket, a line each way:
 //! `key by attempt token`, and `1` or `0` for whether the write was accepted. A write is accepted
-//! if its token is not smaller than the largest that the key has seen.
+//! if its token is not smaller than the largest that the key has seen. A holder without a number
+//! has `-` for its token: it writes nothing, and only makes itself known as a holder.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -29,6 +30,8 @@ pub struct Resource {
 struct State {
     order: u64,
     keys: HashMap<Arc<str>, Written>,
+    /// The holders without a number.
+    unfenced: HashMap<Arc<str>, Written>,
 }
 
 #[derive(Debug, Clone)]
@@ -72,7 +75,8 @@ impl Resource {
     pub fn likely_holders(&self, recent: Duration) -> Vec<Arc<str>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let since = boot_time().minus(recent);
-        let mut written: Vec<_> = state.keys.values().filter(|w| w.last >= since).collect();
+        let all = state.keys.values().chain(state.unfenced.values());
+        let mut written: Vec<_> = all.filter(|w| w.last >= since).collect();
         written.sort_by_key(|written| written.first);
         written.into_iter().map(|written| written.by.clone()).collect()
     }
@@ -85,12 +89,28 @@ fn serve(stream: &UnixStream, state: &Mutex<State>, log: &Log) -> io::Result<()>
         let words: Vec<&str> = line.split(' ').collect();
         let [key, by, attempt, token] = words[..] else { return Err(bad()) };
         let attempt = attempt.parse().map_err(|_| bad())?;
+        if token == "-" {
+            see(state, key, by, attempt);
+            let mut stream = stream;
+            stream.write_all(b"0\n")?;
+            continue;
+        }
         let token = token.parse().map_err(|_| bad())?;
         let accepted = judge(state, log, key, by, attempt, token);
         let mut stream = stream;
         stream.write_all(if accepted { b"1\n" } else { b"0\n" })?;
     }
     Ok(())
+}
+
+/// Notes a holder that the fence cannot judge.
+fn see(state: &Mutex<State>, key: &str, by: &str, attempt: u64) {
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = boot_time();
+    let same = state.unfenced.get(key).filter(|w| &*w.by == by && w.attempt == attempt);
+    let first = same.map_or(now, |written| written.first);
+    let seen = Written { newest: 0, by: by.into(), attempt, first, last: now };
+    state.unfenced.insert(key.into(), seen);
 }
 
 /// One step: the fence, the order and the line in the log.

@@ -151,10 +151,13 @@ impl Plan {
             self.bounds.allow_evictions();
         }
         if let Some(foreign) = &self.foreign {
-            self.bounds.foreign = Some((foreign.name, foreign.allowed(self.ttl)));
+            self.bounds.foreign = Some(foreign.bounds(self.ttl));
+            self.bounds.takeover += foreign.noticed();
             // Each of its tasks waits for itself.
             self.bounds.processes += Foreign::TASKS;
         }
+        let beside = self.program.parent().unwrap_or(&self.folder);
+        let foreign = self.foreign.map(|foreign| foreign.ready(beside)).transpose()?;
         let one_process = self.store == "mem:";
         if one_process && (self.processes > 1 || !self.faults.is_empty()) {
             let message = "mem: is a store of one process; use --processes 1 and no faults";
@@ -194,7 +197,7 @@ impl Plan {
             _ => None,
         };
         let sides = std::mem::take(&mut self.sides);
-        let (foreign, count) = (self.foreign.take(), self.processes);
+        let count = self.processes;
         let mut crew =
             Crew::start(&self.program, &self.folder, orders, sides, foreign, log.clone(), count)?;
         let mut stage = Stage {

@@ -10,7 +10,7 @@ use super::list::Mutation;
 use crate::house::files;
 
 /// How the names of files end that are written by hand.
-const WRITTEN: &[&str] = &["rs", "lua", "sql", "c", "txt", "py"];
+const WRITTEN: &[&str] = &["rs", "lua", "sql", "c", "txt", "py", "go", "java"];
 
 /// The sources of the workspace below a folder, each read once.
 pub(crate) struct Sources {

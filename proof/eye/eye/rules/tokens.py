@@ -9,12 +9,22 @@ def unique(book, story, bounds):
     for holds in story.holds.values():
         first = {}
         for hold in holds:
+            if not hold.token:
+                # Only a client of another kind may have none.
+                if hold.process.startswith("w"):
+                    book.find(hold.granted, f"{hold} has no token", hold)
+                continue
             book.look()
             if hold.token // 1024 >= 2**53:
                 book.find(hold.granted, f"the number of {hold} is not below 2^53", hold)
             other = first.setdefault(hold.token, hold)
             if other is not hold and not _same_moment(hold, other):
                 book.find(hold.granted, f"{hold} has the token of {other}", hold, other)
+
+
+def numbered(holds):
+    """Without the holds of clients of other kinds that have no number (history.md, "Tokens")."""
+    return [hold for hold in holds if hold.token]
 
 
 def _same_moment(one, other):
@@ -25,7 +35,7 @@ def _same_moment(one, other):
 
 def order(book, story, bounds):
     evictions = Evictions(story)
-    for holds in story.holds.values():
+    for holds in map(numbered, story.holds.values()):
         _excluding(book, holds, evictions)
         _ended_before(book, holds)
 
@@ -65,7 +75,7 @@ def _ended_before(book, holds):
 def by_grant(story):
     """The holds of each (key, number of the store), in order of their handovers."""
     found = defaultdict(list)
-    for hold in story.all_holds():
+    for hold in numbered(story.all_holds()):
         found[(hold.key, hold.grant)].append(hold)
     for holds in found.values():
         holds.sort(key=lambda hold: hold.token)

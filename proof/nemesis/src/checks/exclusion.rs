@@ -6,7 +6,7 @@
 use latchwork::store::Mode;
 
 use super::{Bounds, Verdict};
-use crate::history::{Attempt, History};
+use crate::history::{Attempt, History, Hold};
 
 pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
@@ -30,13 +30,22 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
                     attempt.id,
                     until.min(attempt.believed_until().unwrap_or(until)).since(hold.told),
                 );
-                let who = [&other.process, &attempt.process];
+                let who = by_age(other, attempt).map(|attempt| &attempt.process);
                 verdict.violation_of(hold.told, &key, &who, message);
             }
             open.push(attempt);
         }
     }
     verdict
+}
+
+/// The one with the older claim first. Where one has no number, the order in which they were told.
+fn by_age<'a>(told: &'a Attempt, later: &'a Attempt) -> [&'a Attempt; 2] {
+    let number = |attempt: &Attempt| attempt.hold.as_ref().and_then(Hold::number);
+    match (number(told), number(later)) {
+        (Some(first), Some(second)) if second < first => [later, told],
+        _ => [told, later],
+    }
 }
 
 /// Whether `one` of the open holds may be held beside a new one.
@@ -61,9 +70,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::checks::{Allowed, Check};
+    use crate::checks::{Allowed, Check, ForeignBounds};
     use crate::event::What;
-    use crate::history::Hold;
     use crate::story::{Story, TTL, ms};
 
     fn bounds() -> Bounds {
@@ -122,14 +130,30 @@ mod tests {
         let after = Duration::from_millis(50);
         let allowed = Allowed { check: "exclusion".into(), fault: "stop".into(), after };
         let check = Check::named("exclusion").unwrap();
-        for (first, passes) in [("kazoo3.0", true), ("w1.0", false)] {
+        // Who holds first, with which number; who comes, with which number.
+        for (first, then, overstays, enters) in [
+            (("kazoo3.0", 1), ("w0.0", 2), true, false),
+            (("w1.0", 1), ("w0.0", 2), false, false),
+            (("w1.0", 1), ("kazoo3.0", 2), false, true),
+            // It had its claim before, and was told of it late.
+            (("w1.0", 2), ("kazoo3.0", 1), true, false),
+            (("w1.0", 2), ("kazoo3.0", 0), false, true),
+            (("kazoo3.0", 0), ("w1.0", 2), true, false),
+        ] {
             let mut story = Story::new();
-            story.at(50).run(What::Stopped { whom: first.into() });
-            story.hold(first, "k", 1, 0, 100);
-            story.hold("w0.0", "k", 2, 99, 200);
-            let foreign = Some(("kazoo", vec![allowed.clone()]));
-            let verdict = check.look(&story.history(), &Bounds { foreign, ..bounds() });
-            assert_eq!(verdict.passed(), passes, "{first}: {verdict:?}");
+            story.at(50).run(What::Stopped { whom: first.0.into() });
+            story.hold(first.0, "k", first.1, 0, 100);
+            story.hold(then.0, "k", then.1, 99, 200);
+            let one = vec![allowed.clone()];
+            for (name, passes, foreign) in [
+                ("overstays", overstays, (one.clone(), Vec::new())),
+                ("enters", enters, (Vec::new(), one)),
+            ] {
+                let (overstays, enters) = foreign;
+                let foreign = Some(ForeignBounds { name: "kazoo", overstays, enters });
+                let verdict = check.look(&story.history(), &Bounds { foreign, ..bounds() });
+                assert_eq!(verdict.passed(), passes, "{first:?} {then:?} {name}: {verdict:?}");
+            }
         }
     }
 

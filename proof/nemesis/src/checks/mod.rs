@@ -70,8 +70,8 @@ pub struct Bounds {
     pub slack: Duration,
     /// What may happen under some fault, and is counted then.
     pub allowed: Vec<Allowed>,
-    /// How the processes of another client are called, and what may happen to them alone.
-    pub foreign: Option<(&'static str, Vec<Allowed>)>,
+    /// What may happen to the processes of another client alone.
+    pub foreign: Option<ForeignBounds>,
 }
 
 impl Bounds {
@@ -193,6 +193,28 @@ pub struct Allowed {
     pub after: Duration,
 }
 
+/// What may happen to the processes of another client, and to no others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignBounds {
+    /// How its processes are called.
+    pub name: &'static str,
+    /// Where its claim is the older one: it believes in it for too long.
+    pub overstays: Vec<Allowed>,
+    /// Where its claim is the newer one: it takes what somebody still believes to hold.
+    pub enters: Vec<Allowed>,
+}
+
+impl ForeignBounds {
+    /// What is allowed where these processes met, the one with the older claim first.
+    fn allowed(&self, who: &[Arc<str>]) -> impl Iterator<Item = &Allowed> {
+        let is_ours =
+            |process: Option<&Arc<str>>| process.is_some_and(|p| p.starts_with(self.name));
+        let overstays = self.overstays.iter().filter(move |_| is_ours(who.first()));
+        let enters = self.enters.iter().filter(move |_| who.len() > 1 && is_ours(who.last()));
+        overstays.chain(enters)
+    }
+}
+
 /// What a check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
@@ -211,7 +233,7 @@ pub struct Violation {
     pub at: Moment,
     /// On which key.
     pub key: Arc<str>,
-    /// The processes that it is about, where it says so.
+    /// The processes that it is about, where it says so; the one with the older claim first.
     pub who: Vec<Arc<str>>,
     /// What.
     pub message: String,
@@ -249,11 +271,8 @@ impl Verdict {
         let before = self.violations.len();
         self.violations.retain(|violation| {
             let at = Span { from: violation.at, to: violation.at };
-            let foreign = bounds
-                .foreign
-                .iter()
-                .filter(|(name, _)| violation.who.iter().any(|process| process.starts_with(name)));
-            let mut allowed = bounds.allowed.iter().chain(foreign.flat_map(|(_, allowed)| allowed));
+            let foreign = bounds.foreign.iter().flat_map(|foreign| foreign.allowed(&violation.who));
+            let mut allowed = bounds.allowed.iter().chain(foreign);
             !allowed.any(|allowed| {
                 &*allowed.check == check
                     && history.faults_near(at, allowed.after).any(|f| f.name == allowed.fault)

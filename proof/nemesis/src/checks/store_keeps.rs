@@ -38,7 +38,7 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
                     attempt.id,
                     counted.since(kept_until)
                 );
-                verdict.violation(event.at, key, message);
+                verdict.violation_of(event.at, key, &[&attempt.process], message);
             }
         }
     }

@@ -14,6 +14,9 @@ use latchwork_store::validity::drift;
 use super::{Bounds, Verdict};
 use crate::history::{Attempt, History, Hold};
 
+/// How the names of Latchwork's own workers begin.
+const WORKER: &str = "w";
+
 pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
     for (key, holds) in history.holds_by_key() {
@@ -21,6 +24,15 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
         let mut used: HashMap<u64, &Attempt> = HashMap::new();
         let mut owners: HashMap<u64, &Attempt> = HashMap::new();
         for (attempt, hold) in &holds {
+            if hold.number().is_none() {
+                // A client of another kind may have none.
+                if attempt.process.starts_with(WORKER) {
+                    let message =
+                        format!("{} (attempt {}) has no token", attempt.process, attempt.id);
+                    verdict.violation(hold.told, &key, message);
+                }
+                continue;
+            }
             let number = FencingToken::from_raw(hold.token).grant_number();
             let owner = *owners.entry(number).or_insert(attempt);
             if let Some(other) = used.insert(hold.token, attempt) {
@@ -86,10 +98,11 @@ pub(super) fn order(
     which: Granted,
 ) {
     let grants = earliest_grants(holds);
-    let mut by_begin: Vec<_> = holds.iter().collect();
+    let numbered = || holds.iter().filter(|(_, hold)| hold.number().is_some());
+    let mut by_begin: Vec<_> = numbered().collect();
     by_begin.sort_by_key(|hold| began(hold));
     let mut by_end: Vec<_> =
-        holds.iter().map(|(a, h)| (a.believed_until().unwrap_or(h.told), *a, *h)).collect();
+        numbered().map(|(a, h)| (a.believed_until().unwrap_or(h.told), *a, *h)).collect();
     by_end.sort_by_key(|(end, ..)| *end);
     let mut ended = by_end.into_iter().peekable();
     let mut largest: Option<(Moment, &Attempt, &Hold)> = None;
@@ -115,7 +128,7 @@ pub(super) fn order(
                 "{} (attempt {}) got token {} after {} (attempt {}) had {}",
                 next.0.process, next.0.id, next.1.token, before.process, before.id, last.token
             );
-            let who = [&before.process, &next.0.process];
+            let who = [&next.0.process, &before.process];
             verdict.violation_of(next.1.told, key, &who, message);
         }
     }
@@ -159,6 +172,25 @@ mod tests {
         let mut story = Story::new();
         hold(&mut story, "a", 9 << 10, 0);
         hold(&mut story, "b", 8 << 10, 10);
+        assert_eq!(verdict(&story).violations.len(), 1);
+    }
+
+    /// Clients of some other kinds have no number.
+    #[test]
+    fn holds_without_a_number_have_no_order() {
+        let mut story = Story::new();
+        let holds = [("a", 9 << 10), ("redsync", 0), ("redsync", 0), ("a", 8 << 10)];
+        for (n, (process, token)) in holds.into_iter().enumerate() {
+            hold(&mut story, process, token, n as u64 * 10);
+        }
+        assert_eq!(verdict(&story).violations.len(), 1, "only the falling one");
+    }
+
+    #[test]
+    fn the_check_finds_a_worker_without_a_number() {
+        let mut story = Story::new();
+        hold(&mut story, "redsync1.0", 0, 0);
+        hold(&mut story, "w0.0", 0, 10);
         assert_eq!(verdict(&story).violations.len(), 1);
     }
 

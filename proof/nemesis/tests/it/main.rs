@@ -14,6 +14,8 @@ mod etcd;
 mod eye;
 #[cfg(target_os = "linux")]
 mod file;
+#[cfg(target_os = "linux")]
+mod foreign;
 mod http;
 #[cfg(target_os = "linux")]
 mod kubernetes;

@@ -64,10 +64,23 @@ fn words(store: &dyn Store, plan: &Plan, faults: &[&str]) -> Vec<String> {
     let mut words = vec!["--ttl".into(), millis(plan.ttl), "--told".into(), millis(plan.told())];
     let kept_for = plan.bounds.ends + plan.bounds.grain.unwrap_or_default();
     words.extend(["--ends".into(), millis(kept_for)]);
+    let after = plan.ttl * 2;
+    if let Some(foreign) = plan.foreign {
+        let name = foreign.name();
+        let mut of_its_own = |rules: &[&str], list: &[&str], who: &str| {
+            for fault in list.iter().filter(|fault| faults.contains(fault)) {
+                for rule in rules {
+                    let seconds = after.as_secs_f64();
+                    words.extend(["--allow".into(), format!("{rule}:{fault}:{seconds}:{who}")]);
+                }
+            }
+        };
+        of_its_own(&["exclusion", "token-order", "kept"], foreign.overstays(), name);
+        of_its_own(&["exclusion"], foreign.enters(), &format!("+{name}"));
+    }
     let mut allow = |rule: &str, fault: &str, after: Duration| {
         words.extend(["--allow".into(), format!("{rule}:{fault}:{}", after.as_secs_f64())]);
     };
-    let after = plan.ttl * 2;
     for fault in faults {
         // Elections and a quarantine keep a key closed for longer than the eye knows.
         allow("handed-on", fault, plan.bounds.settle * 2);
