@@ -37,10 +37,12 @@ impl PgBouncer {
             let folder = Folder::new()?;
             let path = folder.path();
             let settings = format!(
-                // Whoever comes is the user that may do everything.
+                // Whoever comes is the user that may do everything. A login that a fault has ended is tried again before a
+                // run ends.
                 "[databases]\n* = user=postgres host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
                  listen_port = {}\nauth_type = any\npool_mode = transaction\nmax_client_conn = 500\n\
-                 default_pool_size = {connections}\nunix_socket_dir =\n",
+                 default_pool_size = {connections}\nunix_socket_dir =\n\
+                 server_login_retry = 1\n",
                 port.number()
             );
             let file = path.join("pgbouncer.ini");
