@@ -47,13 +47,13 @@ def arguments(words):
     return parser.parse_args(words)
 
 
-def judge(events, options):
-    """The books of all rules, and the story that they were written about."""
+def judge(events, options, only=None):
+    """The books of all rules, or of only one, and the story that they were written about."""
     story = Story(events)
     bounds = Bounds(options.ttl or story.ttl, told=options.told, ends=options.ends)
     books = []
     for name, rule in RULES.items():
-        if name in options.without:
+        if name in options.without or only not in (None, name):
             continue
         book = Book(name)
         rule(book, story, bounds)

@@ -12,7 +12,7 @@ def release_denied(history, number):
 
 def release_confirmed_too_late(history, number):
     """The release of a hold that has expired is answered yes."""
-    hold = any_of(history.lost("expired", "max_hold"), number)
+    hold = any_of((hold for hold in history.lost("expired", "max_hold") if not _in_doubt(hold)), number)
     index = hold.lines.index(hold.lost)
     history.remove(*hold.lines[index:])
     history.add(hold.lost, "releasing", hold.valid_until + MS, attempt=hold.number, how="release")
@@ -28,6 +28,11 @@ def release_of_an_evicted_hold_confirmed(history, number):
     history.add(hold.lost, "releasing", max(end, hold.lines[0].time) + 1, attempt=hold.number, how="release")
     history.add(hold.lost, "released", max(end, hold.lines[0].time) + 2, attempt=hold.number, answer="yes")
     history.remove(*[e for e in hold.lines if e.name in ("held", "renewed", "wrote") and e.time > end])
+
+
+def _in_doubt(hold):
+    """Whether the store may still have it, as far as its holder was told."""
+    return [event.name for event in hold.lines if event.name in ("held", "suspect")][-1:] == ["suspect"]
 
 
 def ghost(history, number):

@@ -11,15 +11,21 @@ def granted_too_early(history, number):
 
 
 def released_too_late(history, number):
-    one, two = any_of((pair for pair in history.pairs() if pair[1].releasing.time - pair[1].granted.time > MS), number)
+    one, two = any_of((pair for pair in _while_valid(history) if pair[1].releasing.time - pair[1].granted.time > MS), number)
     later = (two.granted.time + two.releasing.time) // 2 - one.releasing.time
     one.releasing.time += later
     one.released.time += later
 
 
 def release_not_told(history, number):
-    one, _ = any_of(history.pairs(), number)
+    one, _ = any_of(_while_valid(history), number)
     history.remove(one.releasing, one.released)
+
+
+def _while_valid(history):
+    """The successor came while its predecessor could still have relied on its hold."""
+    return (pair for pair in history.pairs() if pair[1].granted.time + MS < min(pair[0].valid_until, pair[1].valid_until)
+            and (pair[0].killed is None or pair[0].killed > pair[1].granted.time + MS))
 
 
 def reader_was_writer(history, number):

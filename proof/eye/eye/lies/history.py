@@ -12,6 +12,20 @@ class NoMaterial(Exception):
     """The history has nothing that this lie could be told about."""
 
 
+class Choice(int):
+    """The number that chooses a place, and the stretches of time in which no place may lie."""
+
+    def __new__(cls, number, excused=(), settle=0):
+        self = super().__new__(cls, number)
+        self.excused, self.settle, self.spans = excused, settle, ()
+        return self
+
+    def at(self, story):
+        """The same for one history."""
+        self.spans = [span for allowed in self.excused for span in allowed.spans(story)]
+        return self
+
+
 class History:
     def __init__(self, events):
         self.events = events
@@ -41,13 +55,20 @@ class History:
         return self.holds(wanted=lambda hold: hold.released and hold.released.values["answer"] == "yes"
                           and not hold.lost and (mode is None or hold.mode.word.startswith(mode)))
 
+    @property
+    def evicted(self):
+        """The evictions by the key and the number of the hold."""
+        return {(event.values["key"], event.values["grant"]): event for event in self.story.evictions}
+
     def pairs(self, mode="exclusive"):
         """Released holds and their successors on the same key, in different processes."""
+        evicted = self.evicted
         for key, holds in self.story.holds.items():
             for one, two in zip(holds, holds[1:]):
                 if (one.released and two.released and one.mode.word == two.mode.word == mode
                         and not one.first.values["several"] and one.process != two.process
-                        and one.releasing.time < two.granted.time):
+                        and one.releasing.time < two.granted.time
+                        and not {(key, one.grant), (key, two.grant)} & evicted.keys()):
                     yield one, two
 
     def lost(self, *reasons):
@@ -74,11 +95,41 @@ class History:
 
 
 def any_of(found, number):
-    """One of what was found: the number chooses."""
-    found = list(found)
+    """One of what was found: the number chooses. Nothing that touches a stretch of time which the number avoids."""
+    spans = getattr(number, "spans", ())
+    found = [place for place in found if not (spans and _touches(place, spans))]
     if not found:
         raise NoMaterial
     return found[number % len(found)]
+
+
+def is_calm(history, begin, end, number):
+    """Whether nothing was broken in this stretch of time, nor before it and after it for as long as the number says."""
+    story, margin = history.story, 2 * history.ttl
+    margin = max(margin, getattr(number, "settle", 0))
+    spans = [(first, until) for name, first, until in story.stops + story.faults if name != "evict"]
+    spans += [(time, time) for time in story.kills.values()]
+    stalled = any(p.within(begin, end) > 200 * MS for p in story.pauses.values())
+    return not stalled and not any(first < end + margin and until + margin > begin for first, until in spans)
+
+
+def _touches(place, spans):
+    times = list(_times(place))
+    first, last = min(times), max(times)
+    return any(begin <= last and first <= end for begin, end in spans)
+
+
+def _times(place):
+    if isinstance(place, tuple):
+        for part in place:
+            yield from _times(part)
+    elif isinstance(place, Event):
+        yield place.time
+        yield from (value for name, value in place.values.items() if name in ("since", "asked"))
+    else:
+        yield place.valid_until if place.granted else place.lines[-1].time
+        for event in place.lines + place.judged:
+            yield from _times(event)
 
 
 def word(value):

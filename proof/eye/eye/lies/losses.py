@@ -6,20 +6,20 @@ BY_TIME = ("expired", "max_hold")
 
 
 def loss_not_told(history, number):
-    hold = any_of(history.lost(*BY_TIME), number)
+    hold = any_of(_that_ran_on(history), number)
     index = hold.lines.index(hold.lost)
     history.remove(*hold.lines[index:])
 
 
 def loss_told_late(history, number):
-    hold = any_of(history.lost(*BY_TIME), number)
+    hold = any_of(_that_ran_on(history), number)
     for event in hold.lines[hold.lines.index(hold.lost) :] + hold.judged[-1:]:
         event.time += SECOND
     hold.lost.values["since"] += SECOND
 
 
 def lost_before_the_end(history, number):
-    hold = any_of(history.lost(*BY_TIME), number)
+    hold = any_of((hold for hold in history.lost(*BY_TIME) if not hold.first.values["several"]), number)
     hold.lost.values["since"] = hold.valid_until - 100 * MS
 
 
@@ -38,9 +38,11 @@ def taken_by_nobody(history, number):
 
 def eviction_not_told(history, number):
     """The store has ended holds by itself."""
-    taken = {(hold.key, hold.grant) for hold in history.lost("taken")}
-    event = any_of((e for e in history.story.evictions if (e.values["key"], e.values["grant"]) in taken), number)
-    history.remove(event)
+    evicted = history.evicted
+    ends = ((evicted.get((hold.key, hold.grant)), hold) for hold in history.lost("taken") if not hold.first.values["several"])
+    event, _ = any_of(((event, hold) for event, hold in ends if event), number)
+    same = [e for e in history.story.evictions if (e.values["key"], e.values["grant"]) == (event.values["key"], event.values["grant"])]
+    history.remove(*same)
 
 
 def held_after_loss(history, number):
@@ -63,14 +65,23 @@ def released_after_loss(history, number):
 def kill_not_told(history, number):
     """Holders of a killed process are never told that their validity has passed."""
     dead = {hold.process for hold in history.holds(several=True, wanted=lambda h: h.killed and h.over() == h.killed)}
-    event = any_of((e for e in history.events if e.name == "killed" and e.values["whom"] in dead), number)
+    late = history.story.last_time - history.ttl - SECOND
+    event = any_of((e for e in history.events if e.name == "killed" and e.values["whom"] in dead and e.time < late), number)
     history.remove(event)
 
 
 def _calm(history):
-    """Holds that were released while nothing was wrong, a while before and after."""
-    ends = [(e.values["key"], e.values["grant"]) for e in history.story.evictions]
-    return (hold for hold in history.released("exclusive") if (hold.key, hold.grant) not in ends)
+    """Holds that were released and that nobody had ended by force."""
+    return (hold for hold in history.released("exclusive") if (hold.key, hold.grant) not in history.evicted)
+
+
+def _that_ran_on(history):
+    """Holds that ended by time, whose process ran for a second and more after it was told."""
+    for hold in history.lost(*BY_TIME):
+        begin, end = hold.valid_until, hold.lost.time + SECOND + SECOND // 2
+        lived = hold.killed is None or hold.killed > end
+        if lived and end < history.story.last_time and history.story.paused(hold.process, begin, end) < SECOND // 10:
+            yield hold
 
 
 LIES = {

@@ -1,6 +1,6 @@
 """Lies about whose turn it was."""
 
-from .history import MS, SECOND, any_of
+from .history import SECOND, any_of, is_calm
 
 
 def fair_waiter_overtaken(history, number):
@@ -9,17 +9,9 @@ def fair_waiter_overtaken(history, number):
     pairs = ((a, b) for i, a in enumerate(holds) for b in holds[i + 1 : i + 20]
              if a.key == b.key and a.blocked and a.process != b.process
              and a.blocked.time < b.first.time and b.first.time < a.granted.time and b.blocked is not None
-             and b.blocked.time < a.granted.time and _is_calm(history, a.blocked.time, b.granted.time))
+             and b.blocked.time < a.granted.time and is_calm(history, a.blocked.time, b.granted.time, number))
     one, two = any_of(pairs, number)
     _exchange(one, two)
-
-
-def _is_calm(history, begin, end):
-    story, ttl = history.story, history.ttl
-    spans = [(first, until) for name, first, until in story.stops + story.faults if name != "evict"]
-    spans += [(time, time) for time in story.kills.values()]
-    stalled = any(p.within(begin, end) > 200 * MS for p in story.pauses.values())
-    return not stalled and not any(first < end + ttl and until + ttl > begin - ttl for first, until in spans)
 
 
 def _exchange(one, two):
@@ -35,8 +27,10 @@ def _exchange(one, two):
 
 def key_left_free(history, number):
     """Nothing happens for a minute, although an attempt waits for a key that nobody holds."""
+    story = history.story
     one, two = any_of(((a, b) for a, b in history.pairs() if b.first.time < a.releasing.time
-                       and a.released.time < b.granted.time and b.first.values["waits"]), number)
+                       and a.released.time < b.granted.time and b.first.values["waits"]
+                       and not any(first <= b.granted.time <= until for _, first, until in story.stops + story.faults)), number)
     after = two.granted.time
     for event in history.events:
         if event.time >= after:

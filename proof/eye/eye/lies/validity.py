@@ -1,6 +1,6 @@
 """Lies about how long a holder may rely on its hold."""
 
-from .history import SECOND, any_of
+from .history import SECOND, any_of, is_calm
 
 
 def validity_extended(history, number):
@@ -39,14 +39,22 @@ def held_when_over(history, number):
 
 def store_keeps_less(history, number):
     """The store ends the lease while its holder relies on it."""
-    event, hold = any_of(_kept(history), number)
+    event, _ = any_of(_relied_on(history, number), number)
     event.values["remaining"] = 1
-    event.time = min(event.time, hold.valid_until - history.ttl // 10)
 
 
 def store_keeps_more(history, number):
     event, _ = any_of(_kept(history), number)
-    event.values["remaining"] = history.ttl + SECOND
+    event.values["remaining"] = 10 * (history.ttl + SECOND)
+
+
+def _relied_on(history, number):
+    """Answers in whose time the holder had long noted how far it relies on its hold, and nothing was broken."""
+    for event, hold in _kept(history):
+        known = [e.values["valid_until"] for e in hold.lines
+                 if e.name in ("granted", "renewed") and e.time <= event.values["asked"]]
+        if known[-1] > event.time + history.ttl // 10 and is_calm(history, event.values["asked"], event.time, number):
+            yield event, hold
 
 
 def _kept(history):

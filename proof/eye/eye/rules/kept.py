@@ -9,9 +9,11 @@ def kept(book, story, bounds):
     for event in story.kept:
         asked, remaining = event.values["asked"], event.values["remaining"]
         book.look()
-        if remaining > bounds.ends + MS:
-            book.find(event, f"the store keeps a hold on {event.values['key']} for longer than its ttl: {remaining} ns")
-        for hold in grants.get((event.values["key"], event.values["grant"]), ()):
+        holds = grants.get((event.values["key"], event.values["grant"]), ())
+        # What ends a hold by force holds the key for a moment, with a ttl of its own.
+        if holds and remaining > bounds.ends + MS:
+            book.find(event, f"the store keeps a hold on {event.values['key']} for longer than its ttl: {remaining} ns", *holds[:1])
+        for hold in holds:
             if not hold.granted.time <= asked or hold.belief_end() < event.time:
                 continue
             short = hold.validity_at(asked) - (event.time + remaining)
