@@ -9,21 +9,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use latchwork::store::random_u128;
-use latchwork_nemesis::checks::{ALL, Bounds};
+use latchwork_nemesis::checks::Bounds;
+use latchwork_nemesis::eye;
 use latchwork_nemesis::flags::Flags;
 use latchwork_nemesis::foreign::Foreign;
+use latchwork_nemesis::lies::Lies;
 use latchwork_nemesis::offers;
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::service::{self, Fault};
 use latchwork_nemesis::stores::{self, KINDS, Store};
+use latchwork_nemesis::terms::Terms;
 use latchwork_nemesis::worker::{Orders, work};
 
 const HELP: &str = "\
 latchwork-nemesis run --store URL [options]
 latchwork-nemesis run --store etcd|zookeeper|postgres|pgbouncer [options]
 latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
+latchwork-nemesis judge --folder DIR
 latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--processes 3] [--slow 0ms] [--told 50ms]
+latchwork-nemesis lies --folder DIR [--number 7] [--count 3]
 latchwork-nemesis stores
 
   --store URL       file:///DIR, a server's URL, or mem: (with --processes 1)
@@ -60,8 +65,13 @@ latchwork-nemesis stores
 
 stores prints what a soak runs: a line for each store, with the words of its `run`.
 
-judge checks the history that a run has left in DIR. Of the URL, only the kind of the store
-matters. Two holders are excused for a ttl after an eviction.
+judge checks the history that a run has left in DIR, by what the run was judged by (terms.txt in DIR).
+With a URL, it knows only the kind of the store, and two holders are excused for a ttl after an
+eviction.
+
+lies writes corrupted copies of that history, one for each kind of lie, and gives them to both judges:
+to the checks, and to proof/eye. Exits 1 if one of them accepts a copy. The number chooses the places.
+With a count, it tells so many lies, drawn by the number. It needs python3.
 
 Prints what each check looked at and found. Exits 1 if one of them found something wrong, or had
 nothing to look at where the run should have given it something.
@@ -79,6 +89,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         Some("judge") => flags.map_err(Into::into).and_then(judge),
+        Some("lies") => flags.map_err(Into::into).and_then(lies),
         Some("worker") => {
             flags.and_then(Orders::read).map_err(Into::into).and_then(work).map(|()| true)
         }
@@ -107,16 +118,39 @@ fn serve(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
 
 fn judge(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let folder = PathBuf::from(flags.needed("folder")?);
-    let store = flags.needed("store")?;
-    let ttl = flags.duration("ttl", Duration::from_secs(2))?;
-    let mut bounds = Bounds::of_store(&store, ttl, flags.parsed("processes", 3)?);
-    bounds.travel = flags.duration("slow", bounds.travel)?;
-    bounds.told = flags.duration("told", bounds.told)?;
-    bounds.allow_evictions();
+    let terms = match flags.text("store") {
+        None => Terms::read(&folder)?,
+        Some(store) => {
+            let ttl = flags.duration("ttl", Duration::from_secs(2))?;
+            let mut bounds = Bounds::of_store(&store, ttl, flags.parsed("processes", 3)?);
+            bounds.travel = flags.duration("slow", bounds.travel)?;
+            bounds.told = flags.duration("told", bounds.told)?;
+            bounds.allow_evictions();
+            Terms::all(bounds)
+        }
+    };
     flags.done()?;
-    let outcome = Outcome::judge(folder, &bounds, ALL, &[])?;
+    let outcome = Outcome::judge(folder, terms, &[])?;
     print!("{outcome}");
     Ok(outcome.passed())
+}
+
+fn lies(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
+    let folder = PathBuf::from(flags.needed("folder")?);
+    let number = flags.parsed("number", 7)?;
+    let count = flags.text("count").map(|count| count.parse()).transpose()?;
+    flags.done()?;
+    let terms = Terms::read(&folder)?;
+    let outcome = Outcome::judge(folder, terms, &[])?;
+    let words = eye::words(&outcome.terms, &outcome.history);
+    let (accepted, said) = eye::judge(&outcome.folder, &words)?;
+    if !outcome.passed() || !accepted {
+        print!("{outcome}the eye: {said}");
+        return Ok(false);
+    }
+    let lies = Lies::tell(&outcome, number, count)?;
+    print!("{lies}");
+    Ok(lies.unseen.is_empty())
 }
 
 fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
@@ -186,11 +220,15 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
         plan = plan.serve(&faults.collect::<Result<Vec<_>, _>>()?)?;
     }
     println!("seed {seed}, logs in {}", plan.folder.display());
-    let began = latchwork::store::clock::boot_time();
+    let (began, folder) = (latchwork::store::clock::boot_time(), plan.folder.clone());
     let outcome = plan.run(&mut |what| {
         let since = latchwork::store::clock::boot_time().since(began);
         println!("{:>7.1} s  {what}", since.as_secs_f64());
-    })?;
+    });
+    if let Some(servers) = servers.filter(|_| !outcome.as_ref().is_ok_and(Outcome::passed)) {
+        servers.keep_logs(&folder)?;
+    }
+    let outcome = outcome?;
     print!("{outcome}");
     println!("logs in {}", outcome.folder.display());
     Ok(outcome.passed())

@@ -10,7 +10,7 @@ use latchwork::LockManager;
 use latchwork::store::clock::boot_time;
 use latchwork_store::validity;
 
-use crate::checks::{ALL, Bounds, Check, Verdict};
+use crate::checks::{ALL, Allowed, Bounds, Check, Verdict};
 use crate::crew::Crew;
 use crate::event::What;
 use crate::evict::evict;
@@ -23,8 +23,10 @@ use crate::pause::pause;
 use crate::resource::Resource;
 use crate::schedule::{Schedule, Stage};
 use crate::service::{CHECKS, Fault, Service};
+use crate::stores::LOSS_REASON;
 use crate::survey::Survey;
 use crate::sweep::{CLOSED, sweep, until_free};
+use crate::terms::Terms;
 use crate::worker::Orders;
 use crate::worker::wish::Kind;
 
@@ -150,6 +152,11 @@ impl Plan {
         if self.faults.contains(&ClientFault::Evict) {
             self.bounds.allow_evictions();
         }
+        if self.frozen_clock && self.service.is_none() {
+            // The store may have ended the claims of a machine that was paused.
+            let (check, fault) = (LOSS_REASON.into(), "stop".into());
+            self.bounds.allowed.push(Allowed { check, fault, after: self.ttl * 2 });
+        }
         if let Some(foreign) = &self.foreign {
             self.bounds.foreign = Some(foreign.bounds(self.ttl));
             self.bounds.takeover += foreign.noticed();
@@ -244,7 +251,9 @@ impl Plan {
         let of_service = |check: &Check| self.service.is_none() || CHECKS.contains(&check.name);
         let judges = |check: &Check| of_service(check) && !self.without.contains(&check.name);
         let checks: Vec<Check> = ALL.iter().copied().filter(judges).collect();
-        let outcome = Outcome::judge(self.folder, &self.bounds, &checks, &expected)?;
+        let terms = Terms { bounds: self.bounds, checks };
+        terms.write(&self.folder)?;
+        let outcome = Outcome::judge(self.folder, terms, &expected)?;
         Ok(Outcome { trouble, ..outcome })
     }
 
@@ -261,6 +270,9 @@ impl Plan {
             "fence_order",
             "token_order",
             "forgotten_claim",
+            "well_formed",
+            "loss_reason",
+            "handed_on",
             "told_in_time",
             "held_is_valid",
             "release_counts",
@@ -344,31 +356,27 @@ pub struct Outcome {
     pub trouble: Option<String>,
     /// Where the logs are.
     pub folder: PathBuf,
+    /// What it was judged by.
+    pub terms: Terms,
 }
 
 impl Outcome {
-    /// Judges the history in a folder by some checks. The `expected` ones must have something to
-    /// look at.
+    /// Judges the history in a folder. The `expected` checks must have something to look at.
     ///
     /// # Errors
     ///
     /// A log that cannot be read.
-    pub fn judge(
-        folder: PathBuf,
-        bounds: &Bounds,
-        checks: &[Check],
-        expected: &[&str],
-    ) -> io::Result<Self> {
+    pub fn judge(folder: PathBuf, terms: Terms, expected: &[&str]) -> io::Result<Self> {
         let history = History::read(&folder)?;
+        let checks = terms.checks.iter();
         let verdicts = checks
-            .iter()
             .map(|check| Judged {
                 check: *check,
                 expected: expected.contains(&check.name),
-                verdict: check.look(&history, bounds),
+                verdict: check.look(&history, &terms.bounds),
             })
             .collect();
-        Ok(Self { history, verdicts, trouble: None, folder })
+        Ok(Self { history, verdicts, trouble: None, folder, terms })
     }
 
     /// Whether every worker came to its end and every check passed.

@@ -57,6 +57,15 @@ impl Story {
         attempt
     }
 
+    /// An attempt that acquires other keys with this one begins now.
+    pub(crate) fn tries_several(&mut self, process: &str, key: &str) -> u64 {
+        self.attempts += 1;
+        let (attempt, key, mode) = (self.attempts, key.into(), Mode::Exclusive);
+        let what = What::Try { attempt, key, mode, fair: false, waits: true, several: true };
+        self.says(process, what);
+        attempt
+    }
+
     /// It is granted now, and counted on for most of a ttl.
     pub(crate) fn granted(&mut self, process: &str, attempt: u64, token: u64) {
         let valid_until = ms(self.at + 985);

@@ -103,6 +103,11 @@ impl Process {
         self.ended
     }
 
+    /// The file with all that it printed.
+    pub fn log_file(&self) -> &Path {
+        &self.log
+    }
+
     /// The end of what it printed.
     pub fn log_tail(&self) -> String {
         log_tail(&self.log)

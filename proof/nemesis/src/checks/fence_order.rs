@@ -36,6 +36,10 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
         })
         .collect();
     judged.sort_by_key(|judged| judged.0);
+    for pair in judged.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        let message = format!("the resource has judged two writes as number {}", pair[1].0);
+        verdict.violation(pair[1].1, pair[1].2, message);
+    }
     let mut keys: HashMap<&Arc<str>, Seen> = HashMap::new();
     for (_, at, key, by, attempt, token, accepted) in judged {
         verdict.checked += 1;
@@ -105,6 +109,14 @@ mod tests {
         let mut story = Story::new();
         judged(&mut story, 1, "b", 1, 6, true);
         judged(&mut story, 2, "b", 1, 6, false);
+        assert_eq!(verdict(&story).violations.len(), 1);
+    }
+
+    #[test]
+    fn the_check_finds_two_writes_of_one_number() {
+        let mut story = Story::new();
+        judged(&mut story, 1, "a", 1, 5, true);
+        judged(&mut story, 1, "a", 1, 5, true);
         assert_eq!(verdict(&story).violations.len(), 1);
     }
 

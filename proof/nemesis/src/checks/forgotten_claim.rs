@@ -1,6 +1,6 @@
 //! While a claim is held nobody else has held its key: a store that forgets the claim lets another
 //! hold come and go, and the next one that is handed over inside the first holder's process has the
-//! smaller token.
+//! smaller token. So has a waiter whom one of two servers granted the claim before it was told.
 
 use super::token_order::{Granted, order};
 use super::{Bounds, Verdict};
@@ -31,6 +31,18 @@ mod tests {
         story.hold("b", "k", 9, 30, 40);
         let second = story.at(25).tries("a", "k", false);
         story.at(50).granted("a", second, (8 << 10) + 1);
+        let (history, bounds) = (story.history(), Bounds::new(TTL, 2));
+        assert_eq!(look(&history, &bounds).violations.len(), 1);
+        assert_eq!(token_order::look(&history, &bounds).violations.len(), 0);
+    }
+
+    /// One of two servers may have granted it before the other one's hold.
+    #[test]
+    fn the_check_finds_a_hold_that_was_waited_for_meanwhile() {
+        let mut story = Story::new();
+        let waiter = story.at(10).tries("a", "k", false);
+        story.hold("b", "k", 9, 30, 40);
+        story.at(50).granted("a", waiter, 8 << 10);
         let (history, bounds) = (story.history(), Bounds::new(TTL, 2));
         assert_eq!(look(&history, &bounds).violations.len(), 1);
         assert_eq!(token_order::look(&history, &bounds).violations.len(), 0);

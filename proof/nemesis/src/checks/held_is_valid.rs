@@ -1,6 +1,6 @@
 //! `ensure_held` says yes only within the validity, and never after the loss was told; nor does a
 //! release. And the validity of a new or renewed hold ends within its ttl of the moment when its
-//! holder was told. A lost hold is not renewed.
+//! holder was told, which is not longer than was asked. A lost hold is not renewed.
 
 use latchwork_store::validity;
 
@@ -13,6 +13,12 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     for attempt in &history.attempts {
         let Some(hold) = &attempt.hold else { continue };
         let who = format!("{} (attempt {})", attempt.process, attempt.id);
+        // A service counts the drift of its clients in.
+        if hold.ttl > bounds.ttl && bounds.relay.is_zero() {
+            let message =
+                format!("{who} was granted {:?} and had asked for {:?}", hold.ttl, bounds.ttl);
+            verdict.violation(hold.told, &attempt.key, message);
+        }
         let most = validity::valid_until(hold.told, hold.ttl);
         if hold.first_valid_until > most {
             let more = hold.first_valid_until.since(most);
@@ -102,6 +108,16 @@ mod tests {
     #[test]
     fn the_check_finds_use_after_a_loss() {
         assert_eq!(story(600, 985, Some(500)).violations.len(), 1);
+    }
+
+    #[test]
+    fn the_check_finds_a_ttl_beyond_what_was_asked() {
+        let mut story = Story::new();
+        let attempt = story.at(0).tries("a", "k", false);
+        story.granted("a", attempt, 1 << 10);
+        story.at(1).says("a", What::Held { attempt, valid_until: ms(985) });
+        let verdict = |ttl| look(&story.history(), &Bounds::new(ttl, 2)).violations.len();
+        assert_eq!((verdict(TTL), verdict(TTL / 2)), (0, 1));
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod fair_order;
 mod fence_order;
 mod forgotten_claim;
 mod ghost_free;
+mod handed_on;
 mod held_is_valid;
+mod loss_reason;
 mod no_false_alarm;
 mod release_counts;
 mod store_keeps;
@@ -21,6 +23,7 @@ mod token_order;
 mod told_in_time;
 mod unfairness_bound;
 mod waiting;
+mod well_formed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,6 +78,9 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// The keys of which clients of the service are cut off.
+    pub(crate) const CUT: &'static str = "long";
+
     /// The bounds of a store that frees a dead process's locks when their ttl is over.
     pub fn new(ttl: Duration, processes: u32) -> Self {
         Self {
@@ -113,7 +119,7 @@ impl Bounds {
     pub fn of_service(&mut self) {
         self.takeover = self.ttl + self.ttl / 20 + Duration::from_millis(300);
         self.relay = self.ttl * 2 / 3;
-        self.cut = "long";
+        self.cut = Self::CUT;
     }
 
     /// The bounds of the store with this address.
@@ -324,10 +330,13 @@ pub const ALL: &[Check] = &[
     check!(fence_order, "the resource never accepts a smaller token after a larger one"),
     check!(token_order, "a later hold has a larger token, and no token is used twice"),
     check!(forgotten_claim, "while a claim is held nobody else has held its key"),
+    check!(well_formed, "attempts, processes and writes have the shape of a history"),
     check!(told_in_time, "a holder is told of a loss when its validity ends, at the latest"),
     check!(held_is_valid, "ensure_held says yes only within the validity, never after a loss"),
+    check!(loss_reason, "a hold ends for the reason that its holder is told"),
     check!(store_keeps, "the store keeps a claim for as long as its holder counts on it"),
     check!(release_counts, "a release lets the next one in, not the end of a ttl"),
+    check!(handed_on, "a key that nobody holds is granted to a waiter, also while faults go on"),
     check!(done_once, "a task that was done is not begun again in its period"),
     check!(ghost_free, "nothing is left in the store a ttl after everything has ended"),
     check!(takeover_bound, "the key of a killed holder passes on in time"),

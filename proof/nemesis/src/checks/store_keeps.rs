@@ -1,6 +1,7 @@
-//! The store keeps a claim for at least as long as its holder counts on it.
+//! The store keeps a claim for at least as long as its holder counts on it, and for no longer than it may.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use latchwork::FencingToken;
 use latchwork::store::Moment;
@@ -21,7 +22,15 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
         let What::Kept { key, grant, asked, remaining } = &event.what else { continue };
         // It was measured between the question and the answer.
         let kept_until = event.at.plus(*remaining);
-        for (attempt, hold) in holds.get(&(&**key, *grant)).into_iter().flatten() {
+        // What it tells in steps, or in milliseconds, may be rounded up.
+        let most = bounds.ends + bounds.grain.unwrap_or_default() + Duration::from_millis(1);
+        let holders = holds.get(&(&**key, *grant));
+        // What takes a lock away holds it for a moment, with a ttl of its own.
+        if holders.is_some() && *remaining > most {
+            let message = format!("the store keeps it for {remaining:?}, more than {most:?}");
+            verdict.violation(event.at, key, message);
+        }
+        for (attempt, hold) in holders.into_iter().flatten() {
             let Some(counted) = counted_on(hold, *asked) else { continue };
             verdict.checked += 1;
             if counted > kept_until {
@@ -53,8 +62,6 @@ fn counted_on(hold: &Hold, then: Moment) -> Option<Moment> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::story::{Story, TTL, ms};
 
@@ -103,5 +110,11 @@ mod tests {
     fn the_check_finds_an_overlong_validity() {
         assert_eq!(verdict(500, 501, 880).violations.len(), 1);
         assert_eq!(verdict(100, 101, 880).violations.len(), 1);
+    }
+
+    #[test]
+    fn the_check_finds_a_claim_that_is_kept_for_too_long() {
+        assert!(verdict(500, 501, 1_001).passed());
+        assert_eq!(verdict(500, 501, 1_002).violations.len(), 1);
     }
 }

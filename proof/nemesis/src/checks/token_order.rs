@@ -76,13 +76,13 @@ pub(super) enum Granted {
     Before,
 }
 
-/// The earliest moment at which the store can have granted each claim, by its number: whatever a
-/// holder counts on is counted from no later than that.
+/// The earliest moment at which the store can have granted each claim, by its number: to one that
+/// waited for it, who may have asked again much later. What was handed over is counted from before its try.
 fn earliest_grants(holds: &[(&Attempt, &Hold)]) -> HashMap<u64, Moment> {
     let mut grants = HashMap::new();
-    for (_, hold) in holds {
+    for (attempt, hold) in holds {
         let counted = hold.ttl.saturating_sub(drift(hold.ttl));
-        let since = hold.first_valid_until.minus(counted);
+        let since = hold.first_valid_until.minus(counted).min(attempt.tried);
         let number = FencingToken::from_raw(hold.token).grant_number();
         let known = grants.entry(number).or_insert(since);
         *known = since.min(*known);

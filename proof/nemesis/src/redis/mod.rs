@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_services::{
-    ClusterOptions, Persistence, Proxy, RedisCluster, RedisOptions, RedisServer, SentinelOptions,
-    SentinelSet,
+    ClusterOptions, Node, Persistence, Proxy, RedisCluster, RedisOptions, RedisServer,
+    SentinelOptions, SentinelSet,
 };
 
 use crate::faults::{Lister, Nemesis};
-use crate::stores::{GUARDED, OLDER_STATE, Store, TWO_HOLDERS, the, with_options};
+use crate::stores::{GUARDED, OLDER_STATE, ServerLog, Store, TWO_HOLDERS, the, with_options};
 use leftovers::Leftovers;
 pub use split::Split;
 use split::{NODE_TIMEOUT, Ways};
@@ -230,8 +230,8 @@ impl Store for Servers {
         urls.iter().map(|url| with_options(url, &self.options)).collect()
     }
 
-    fn faults(&self) -> &'static [&'static str] {
-        faults::names(&self.set)
+    fn faults(&self) -> Vec<&'static str> {
+        faults::names(&self.set).to_vec()
     }
 
     fn excused(&self, fault: &str) -> &'static [&'static str] {
@@ -246,6 +246,25 @@ impl Store for Servers {
 
     fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
         faults::of(&self.set, fault, ttl)
+    }
+
+    fn logs(&self) -> Vec<ServerLog> {
+        let of = |(n, server): (usize, &RedisServer)| ServerLog::of(format!("redis-{n}"), server);
+        let nodes = |nodes: &[Node]| nodes.iter().map(|it| &**it).enumerate().map(of).collect();
+        match &self.set {
+            Set::Single(server, _) => vec![of((0, &the(server)))],
+            Set::Redlock(voters) => {
+                voters.iter().enumerate().map(|(n, voter)| of((n, &the(&voter.server)))).collect()
+            }
+            Set::Cluster(cluster, _) => nodes(the(cluster).nodes()),
+            Set::Sentinel(set, _) => {
+                let set = the(set);
+                let mut logs: Vec<_> = nodes(set.nodes());
+                let sentinels = set.sentinels().iter().enumerate();
+                logs.extend(sentinels.map(|(n, it)| ServerLog::of(format!("sentinel-{n}"), it)));
+                logs
+            }
+        }
     }
 
     fn lister(&self) -> Option<Box<dyn Lister>> {

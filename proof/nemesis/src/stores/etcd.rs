@@ -7,21 +7,10 @@ use std::time::Duration;
 use latchwork_services::{Direction, EtcdCluster, EtcdOptions, Process, Result, etcdctl};
 
 use super::members::{self, Members};
-use super::network::{self, Ways};
-use super::{Store, TWO_HOLDERS, the, with_options};
+use super::network::{Reached, Ways};
+use super::{ServerLog, TWO_HOLDERS, the, with_options};
 use crate::faults::{Lister, Nemesis};
 use crate::repeated::Repeated;
-
-/// What the documents excuse under a fault.
-pub(super) fn excused(fault: &str) -> &'static [&'static str] {
-    match fault {
-        // A leader that goes on may end leases that were kept alive at its successor.
-        "leader-stop" => TWO_HOLDERS,
-        // The holder learns of it afterwards.
-        "delete" => TWO_HOLDERS,
-        _ => &[],
-    }
-}
 
 /// Three members, which reach each other through proxies, and are reached through others.
 #[derive(Debug)]
@@ -46,24 +35,32 @@ impl Etcd {
     }
 }
 
-impl Store for Etcd {
-    fn url(&self) -> String {
-        self.ways.own_url(|hosts| with_options(&format!("etcd://{hosts}"), &self.options))
+impl Reached for Etcd {
+    const FAULTS: &'static [&'static str] = members::FAULTS;
+
+    fn excused_with(fault: &str, _: &str) -> &'static [&'static str] {
+        match fault {
+            // A leader that goes on may end leases that were kept alive at its successor.
+            "leader-stop" => TWO_HOLDERS,
+            // The holder learns of it afterwards.
+            "delete" => TWO_HOLDERS,
+            _ => &[],
+        }
     }
 
-    fn sides(&self) -> Vec<String> {
-        self.ways.urls(|hosts| with_options(&format!("etcd://{hosts}"), &self.options))
+    fn ways(&self) -> &Arc<Ways> {
+        &self.ways
     }
 
-    fn faults(&self) -> &'static [&'static str] {
-        members::FAULTS
+    fn options(&self) -> &str {
+        &self.options
     }
 
-    fn excused(&self, fault: &str) -> &'static [&'static str] {
-        excused(fault)
+    fn address(&self, hosts: &str) -> String {
+        with_options(&format!("etcd://{hosts}"), &self.options)
     }
 
-    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+    fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
         if fault == "delete" {
             let cluster = self.cluster.clone();
             return Some(Repeated::boxed("delete", ttl / 20..ttl / 4, move |luck| {
@@ -74,11 +71,17 @@ impl Store for Etcd {
                 etcdctl(port, &["del", place]).map(drop).map_err(io::Error::other)
             }));
         }
-        network::of(&self.ways, fault, ttl).or_else(|| members::of(&self.cluster, fault, ttl))
+        members::of(&self.cluster, fault, ttl)
     }
 
-    fn lister(&self) -> Option<Box<dyn Lister>> {
+    fn own_lister(&self) -> Option<Box<dyn Lister>> {
         Some(Box::new(Leftovers(self.cluster.clone())))
+    }
+
+    fn own_logs(&self) -> Vec<ServerLog> {
+        let cluster = the(&self.cluster);
+        let members = cluster.members().iter().enumerate();
+        members.map(|(n, member)| ServerLog::of(format!("etcd-{n}"), member)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A Kubernetes API server over an etcd server, as `docs/kubernetes.md` describes it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -8,8 +9,8 @@ use std::time::Duration;
 use latchwork_services::{ADMIN, KubernetesServer, Result, USER};
 use serde_json::{Value, json};
 
-use super::network::{self, Ways};
-use super::{Store, TWO_HOLDERS, the};
+use super::network::{self, Reached, Ways};
+use super::{ServerLog, TWO_HOLDERS, the};
 use crate::faults::Nemesis;
 use crate::luck::Luck;
 use crate::pause::pause;
@@ -21,39 +22,14 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/nemesis";
 /// The rights of `docs/kubernetes.md`.
 const VERBS: &[&str] = &["get", "list", "watch", "create", "update"];
 
-/// All that can be done to both.
-pub(super) const FAULTS: &[&str] = &[
-    "cuts",
-    "lost-answers",
-    "late",
-    "partition",
-    "strand",
-    "crash",
-    "freeze",
-    "etcd-kill",
-    "etcd-stop",
-    "rights",
-    "touch",
-    "strip",
-    "delete",
-];
-
-/// What the documents excuse under a fault.
-pub(super) fn excused(fault: &str) -> &'static [&'static str] {
-    match fault {
-        // The watch tells the holder afterwards, or its next renewal does.
-        "delete" | "strip" => TWO_HOLDERS,
-        _ => &[],
-    }
-}
-
 /// Both servers. The workers reach the API server through proxies, as a user with the least rights.
 #[derive(Debug)]
 pub struct Kubernetes {
     server: Arc<Mutex<KubernetesServer>>,
     ways: Arc<Ways>,
-    url: String,
-    sides: Vec<String>,
+    /// By the way to the API server: who comes that way is told by a file.
+    addresses: BTreeMap<String, String>,
+    options: String,
 }
 
 impl Kubernetes {
@@ -66,15 +42,16 @@ impl Kubernetes {
         let server = KubernetesServer::start().map_err(io::Error::other)?;
         let ways = Ways::open(&[server.port()]).map_err(io::Error::other)?;
         prepare(&server).map_err(io::Error::other)?;
-        let url = |port: u16, token: &str| -> io::Result<String> {
+        let mut addresses = BTreeMap::new();
+        let workers = ways.sides.iter().map(|side| (&side[0], USER));
+        for (way, token) in workers.chain([(ways.own(0), ADMIN)]) {
+            let port = way.port();
             let file = server.kubeconfig(&format!("way-{port}"), token, port);
-            Ok(address(&file.map_err(io::Error::other)?, options))
-        };
-        let own = url(ways.own(0).port(), ADMIN)?;
-        let sides = ways.sides.iter().map(|side| url(side[0].port(), USER));
-        let sides = sides.collect::<io::Result<Vec<_>>>()?;
-        let server = Arc::new(Mutex::new(server));
-        Ok(Self { server, ways: Arc::new(ways), url: own, sides })
+            let address = address(&file.map_err(io::Error::other)?, options);
+            addresses.insert(network::hosts(std::slice::from_ref(way)), address);
+        }
+        let (server, ways) = (Arc::new(Mutex::new(server)), Arc::new(ways));
+        Ok(Self { server, ways, addresses, options: options.to_owned() })
     }
 }
 
@@ -103,25 +80,37 @@ fn role(verbs: &[&str]) -> String {
     json!({ "metadata": { "name": "workers" }, "rules": rules }).to_string()
 }
 
-impl Store for Kubernetes {
-    fn url(&self) -> String {
-        self.url.clone()
+impl Reached for Kubernetes {
+    const FAULTS: &'static [&'static str] =
+        &["crash", "freeze", "etcd-kill", "etcd-stop", "rights", "touch", "strip", "delete"];
+
+    fn excused_with(fault: &str, _: &str) -> &'static [&'static str] {
+        match fault {
+            // The watch tells the holder afterwards, or its next renewal does.
+            "delete" | "strip" => TWO_HOLDERS,
+            _ => &[],
+        }
     }
 
-    fn sides(&self) -> Vec<String> {
-        self.sides.clone()
+    fn ways(&self) -> &Arc<Ways> {
+        &self.ways
     }
 
-    fn faults(&self) -> &'static [&'static str] {
-        FAULTS
+    fn options(&self) -> &str {
+        &self.options
     }
 
-    fn excused(&self, fault: &str) -> &'static [&'static str] {
-        excused(fault)
+    fn address(&self, hosts: &str) -> String {
+        self.addresses[hosts].clone()
     }
 
-    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
-        network::of(&self.ways, fault, ttl).or_else(|| of(&self.server, fault, ttl))
+    fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+        of(&self.server, fault, ttl)
+    }
+
+    fn own_logs(&self) -> Vec<ServerLog> {
+        let mut server = the(&self.server);
+        vec![ServerLog::of("etcd", server.etcd()), ServerLog::of("apiserver", &server)]
     }
 }
 

@@ -15,13 +15,8 @@ use crate::luck::Luck;
 use crate::pause::pause;
 use crate::repeated::Repeated;
 
-/// All that can be done to such a store.
+/// All that can be done to such servers, and to what they keep.
 pub(super) const FAULTS: &[&str] = &[
-    "cuts",
-    "lost-answers",
-    "late",
-    "partition",
-    "strand",
     "member-kill",
     "leader-kill",
     "all-kill",

@@ -12,9 +12,13 @@ mod network;
 mod postgres;
 mod zookeeper;
 
+use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use latchwork_services::Process;
 
 use crate::checks::Allowed;
 use crate::faults::{ClientFault, Lister, Nemesis};
@@ -28,12 +32,34 @@ pub use zookeeper::ZooKeeper;
 
 /// What a store violates that loses claims: there are two holders at once, or holds that the forgotten
 /// one is handed over to meanwhile, or it has lost that a task is done.
-pub(crate) const TWO_HOLDERS: &[&str] = &["exclusion", "forgotten_claim", "done_once"];
+pub(crate) const TWO_HOLDERS: &[&str] = &["exclusion", "forgotten_claim", "done_once", LOSS_REASON];
 /// The same where the store also goes back to an older state of a claim that it still has.
 pub(crate) const OLDER_STATE: &[&str] =
-    &["exclusion", "forgotten_claim", "done_once", "store_keeps"];
+    &["exclusion", "forgotten_claim", "done_once", LOSS_REASON, "store_keeps"];
 /// What is left of that where nothing is granted until lost claims have ended.
-pub(crate) const GUARDED: &[&str] = &["done_once", "store_keeps"];
+pub(crate) const GUARDED: &[&str] = &["done_once", LOSS_REASON, "store_keeps"];
+/// The check that finds a claim which the store has lost by itself.
+pub(crate) const LOSS_REASON: &str = "loss_reason";
+
+/// What a server has printed, or written for itself.
+#[derive(Debug, Clone)]
+pub struct ServerLog {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl ServerLog {
+    /// What a server has printed.
+    pub(crate) fn of(name: impl Into<String>, server: &Process) -> Self {
+        Self::of_file(format!("{}.txt", name.into()), server.log_file())
+    }
+
+    /// A file of a server.
+    pub(crate) fn of_file(name: String, file: &Path) -> Self {
+        let none = |e: io::Error| format!("{}: {e}", file.display()).into_bytes();
+        Self { name, bytes: fs::read(file).unwrap_or_else(none) }
+    }
+}
 
 /// Servers of a store for one run. They end with this value and the plans that it has armed.
 pub trait Store {
@@ -45,7 +71,7 @@ pub trait Store {
     fn sides(&self) -> Vec<String>;
 
     /// The names of all its faults, beside those of the workers.
-    fn faults(&self) -> &'static [&'static str];
+    fn faults(&self) -> Vec<&'static str>;
 
     /// The checks that the documents of Latchwork excuse under this fault, and for a ttl after it.
     fn excused(&self, fault: &str) -> &'static [&'static str];
@@ -56,6 +82,21 @@ pub trait Store {
     /// What looks for leftovers that `inspect` cannot see, if there is something.
     fn lister(&self) -> Option<Box<dyn Lister>> {
         None
+    }
+
+    /// What its servers have printed until now.
+    fn logs(&self) -> Vec<ServerLog>;
+
+    /// Writes what its servers have printed into the folder `servers` beside a history.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    fn keep_logs(&self, folder: &Path) -> io::Result<()> {
+        let folder = folder.join("servers");
+        fs::create_dir_all(&folder)?;
+        let mut logs = self.logs().into_iter();
+        logs.try_for_each(|log| fs::write(folder.join(log.name), log.bytes))
     }
 
     /// Adds faults to a plan, by their names (those of workers, too), what may happen under them,
@@ -76,8 +117,10 @@ pub trait Store {
             })?;
             plan.nemeses.push(nemesis);
             for check in self.excused(name) {
+                // The holder learns at its next renewal that its claim is gone.
+                let after = if *check == LOSS_REASON { plan.ttl * 2 } else { plan.ttl };
                 let (check, fault) = ((*check).into(), (*name).into());
-                plan.bounds.allowed.push(Allowed { check, fault, after: plan.ttl });
+                plan.bounds.allowed.push(Allowed { check, fault, after });
             }
         }
         plan.sides = self.sides();
@@ -113,7 +156,7 @@ pub fn start(kind: &str, options: &str) -> io::Result<Box<dyn Store>> {
 /// Draws so many faults of a store and of the workers, by a seed: none twice.
 pub fn draw(store: &dyn Store, seed: u64, count: usize) -> Vec<&'static str> {
     let mut luck = Luck::of(seed, 1 << 32);
-    let mut all: Vec<&'static str> = [&["kill", "stop", "evict"][..], store.faults()].concat();
+    let mut all: Vec<&'static str> = [&["kill", "stop", "evict"][..], &store.faults()].concat();
     let count = count.min(all.len());
     (0..count).map(|_| all.swap_remove(luck.below(all.len()))).collect()
 }
@@ -129,6 +172,7 @@ pub(crate) fn with_options(url: &str, options: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::network::Reached;
     use super::*;
 
     /// The row of a fault in the table of `docs/testing.md`: whether two may hold at once.
@@ -143,32 +187,27 @@ mod tests {
         found.unwrap_or_else(|| panic!("{fault} of {store} is in no row"))[3].trim()
     }
 
+    fn check<R: Reached>(store: &str) {
+        let page = include_str!("../../../../docs/testing.md");
+        for fault in network::faults_of::<R>() {
+            let two = |options| R::excused_with(fault, options).contains(&"exclusion");
+            let expected = match (two("guard=true&max_ttl=1s"), two("")) {
+                (true, _) => "yes",
+                (false, true) => "yes, not with the guard",
+                (false, false) => "no",
+            };
+            let said = documented(page, store, fault);
+            assert!(said.starts_with(expected), "{fault} of {store}: {said}");
+            assert_eq!(said.contains("not with"), expected.contains("not with"), "{fault}");
+        }
+    }
+
     #[test]
     fn the_documents_say_what_each_fault_may_do() {
-        let page = include_str!("../../../../docs/testing.md");
-        let two = |excused: &[&str]| excused.contains(&"exclusion");
-        for (store, faults) in [
-            ("etcd", members::FAULTS),
-            ("zookeeper", members::FAULTS),
-            ("postgres", postgres::FAULTS),
-            ("pgbouncer", postgres::POOLED_FAULTS),
-            ("kubernetes", kubernetes::FAULTS),
-        ] {
-            for fault in faults {
-                let guarded = two(postgres::excused(fault, "guard=true&max_ttl=1s"));
-                let expected = match store {
-                    "etcd" if two(etcd::excused(fault)) => "yes",
-                    "zookeeper" if two(zookeeper::excused(fault)) => "yes",
-                    "kubernetes" if two(kubernetes::excused(fault)) => "yes",
-                    "etcd" | "zookeeper" | "kubernetes" => "no",
-                    _ if guarded => "yes",
-                    _ if two(postgres::excused(fault, "")) => "yes, not with the guard",
-                    _ => "no",
-                };
-                let said = documented(page, store, fault);
-                assert!(said.starts_with(expected), "{fault} of {store}: {said}");
-                assert_eq!(said.contains("not with"), expected.contains("not with"), "{fault}");
-            }
-        }
+        check::<Etcd>("etcd");
+        check::<ZooKeeper>("zookeeper");
+        check::<Postgres>("postgres");
+        check::<Pooled>("pgbouncer");
+        check::<Kubernetes>("kubernetes");
     }
 }

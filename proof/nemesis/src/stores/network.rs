@@ -8,10 +8,77 @@ use std::time::Duration;
 use latchwork_services::Direction::{ToClient, ToServer};
 use latchwork_services::{Cut, Direction, Proxy, Result};
 
-use crate::faults::Nemesis;
+use super::{ServerLog, Store};
+use crate::faults::{Lister, Nemesis};
 use crate::luck::Luck;
 use crate::pause::pause;
 use crate::repeated::{Repeated, millis};
+
+/// All that can be done to the ways.
+const FAULTS: &[&str] = &["cuts", "lost-answers", "late", "partition", "strand"];
+
+/// A store that is reached by such ways. What it says here makes a [`Store`] of it.
+pub(super) trait Reached {
+    /// The faults of its servers and of what they keep, beside those of the ways.
+    const FAULTS: &'static [&'static str];
+
+    /// The checks that the documents excuse under a fault, with these options of the address.
+    fn excused_with(fault: &str, options: &str) -> &'static [&'static str];
+
+    fn ways(&self) -> &Arc<Ways>;
+
+    /// The options of its address.
+    fn options(&self) -> &str;
+
+    /// Its address, with these hosts.
+    fn address(&self, hosts: &str) -> String;
+
+    /// The fault of this name, if it is not one of the ways.
+    fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>>;
+
+    /// As [`Store::lister`].
+    fn own_lister(&self) -> Option<Box<dyn Lister>> {
+        None
+    }
+
+    /// As [`Store::logs`].
+    fn own_logs(&self) -> Vec<ServerLog>;
+}
+
+/// The names of all faults of such a store.
+pub(super) fn faults_of<R: Reached>() -> Vec<&'static str> {
+    [FAULTS, R::FAULTS].concat()
+}
+
+impl<R: Reached> Store for R {
+    fn url(&self) -> String {
+        self.address(&hosts(&self.ways().own))
+    }
+
+    fn sides(&self) -> Vec<String> {
+        self.ways().sides.iter().map(|side| self.address(&hosts(side))).collect()
+    }
+
+    fn faults(&self) -> Vec<&'static str> {
+        faults_of::<R>()
+    }
+
+    fn excused(&self, fault: &str) -> &'static [&'static str] {
+        R::excused_with(fault, self.options())
+    }
+
+    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+        of(self.ways(), fault, ttl).or_else(|| self.own_nemesis(fault, ttl))
+    }
+
+    fn lister(&self) -> Option<Box<dyn Lister>> {
+        self.own_lister()
+    }
+
+    fn logs(&self) -> Vec<ServerLog> {
+        self.own_logs()
+    }
+}
 
 /// The ways to each server, in the order of the servers: those of the two halves of the workers,
 /// and those of the run itself.
@@ -27,14 +94,9 @@ impl Ways {
         Ok(Self { sides: [side()?, side()?], own: side()? })
     }
 
-    /// The address of all servers, for the run itself.
-    pub(super) fn own_url(&self, url: impl Fn(&str) -> String) -> String {
-        url(&hosts(&self.own))
-    }
-
-    /// The address of all servers, for each half of the workers.
-    pub(super) fn urls(&self, url: impl Fn(&str) -> String) -> Vec<String> {
-        self.sides.iter().map(|side| url(&hosts(side))).collect()
+    /// All servers, by the ways of the run itself.
+    pub(super) fn own_hosts(&self) -> String {
+        hosts(&self.own)
     }
 
     /// The way of the run itself to a server.
@@ -65,7 +127,8 @@ impl Ways {
     }
 }
 
-fn hosts(ways: &[Proxy]) -> String {
+/// The servers, by these ways.
+pub(super) fn hosts(ways: &[Proxy]) -> String {
     let hosts = ways.iter().map(|way| format!("127.0.0.1:{}", way.port()));
     hosts.collect::<Vec<_>>().join(",")
 }
@@ -80,7 +143,7 @@ fn directions(luck: &mut Luck) -> &'static [Direction] {
 }
 
 /// The fault of this name, if it is one of the network.
-pub(super) fn of(ways: &Arc<Ways>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+fn of(ways: &Arc<Ways>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
     let ways = ways.clone();
     Some(match name {
         "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {

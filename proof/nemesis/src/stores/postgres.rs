@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use latchwork_services::{PgBouncer, PostgresServer};
 
-use super::network::{self, Ways};
-use super::{GUARDED, OLDER_STATE, Store, TWO_HOLDERS, the, with_options};
+use super::network::{Reached, Ways};
+use super::{GUARDED, OLDER_STATE, ServerLog, Store as _, TWO_HOLDERS, the, with_options};
 use crate::faults::Nemesis;
 use crate::repeated::Repeated;
 use failover::Pair;
@@ -32,8 +32,8 @@ fn prepare(url: &str) -> io::Result<()> {
     latchwork::block_on(latchwork::init(url)).map(drop).map_err(io::Error::other)
 }
 
-/// What the documents excuse under a fault, with these options.
-pub(super) fn excused(fault: &str, options: &str) -> &'static [&'static str] {
+/// The checks that the documents excuse under a fault, with these options of the address.
+fn excused(fault: &str, options: &str) -> &'static [&'static str] {
     match fault {
         "failover" if !is_guarded(options) => OLDER_STATE,
         "failover" => GUARDED,
@@ -55,23 +55,6 @@ pub struct Postgres {
     options: String,
 }
 
-/// All that can be done to both.
-pub(super) const FAULTS: &[&str] = &[
-    "cuts",
-    "lost-answers",
-    "late",
-    "partition",
-    "strand",
-    "crash",
-    "restart",
-    "freeze",
-    "terminate",
-    "truncate",
-    "delete",
-    "failover",
-    "split",
-];
-
 impl Postgres {
     /// Starts both servers and makes the tables, to be used with these options of a Latchwork
     /// address.
@@ -88,24 +71,27 @@ impl Postgres {
     }
 }
 
-impl Store for Postgres {
-    fn url(&self) -> String {
-        self.ways.own_url(|hosts| url(hosts, &self.options))
+impl Reached for Postgres {
+    const FAULTS: &'static [&'static str] =
+        &["crash", "restart", "freeze", "terminate", "truncate", "delete", "failover", "split"];
+
+    fn excused_with(fault: &str, options: &str) -> &'static [&'static str] {
+        excused(fault, options)
     }
 
-    fn sides(&self) -> Vec<String> {
-        self.ways.urls(|hosts| url(hosts, &self.options))
+    fn ways(&self) -> &Arc<Ways> {
+        &self.ways
     }
 
-    fn faults(&self) -> &'static [&'static str] {
-        FAULTS
+    fn options(&self) -> &str {
+        &self.options
     }
 
-    fn excused(&self, fault: &str) -> &'static [&'static str] {
-        excused(fault, &self.options)
+    fn address(&self, hosts: &str) -> String {
+        url(hosts, &self.options)
     }
 
-    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+    fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
         let (pair, ways) = (self.pair.clone(), self.ways.clone());
         let often = ttl / 2..ttl * 2;
         match fault {
@@ -117,8 +103,12 @@ impl Store for Postgres {
                 let (stay, length) = (luck.below(2), luck.times(ttl, 0.3..1.5));
                 the(&pair).split(&ways, stay, length).map_err(io::Error::other)
             })),
-            _ => network::of(&self.ways, fault, ttl).or_else(|| server::of(pair, fault, ttl)),
+            _ => server::of(pair, fault, ttl),
         }
+    }
+
+    fn own_logs(&self) -> Vec<ServerLog> {
+        the(&self.pair).logs()
     }
 }
 
@@ -130,22 +120,6 @@ pub struct Pooled {
     ways: Arc<Ways>,
     options: String,
 }
-
-/// All that can be done to one behind a PgBouncer, and to that.
-pub(super) const POOLED_FAULTS: &[&str] = &[
-    "cuts",
-    "lost-answers",
-    "late",
-    "partition",
-    "strand",
-    "bouncer-kill",
-    "crash",
-    "restart",
-    "freeze",
-    "terminate",
-    "truncate",
-    "delete",
-];
 
 impl Pooled {
     /// Starts both and makes the tables, to be used with these options of a Latchwork address.
@@ -164,24 +138,27 @@ impl Pooled {
     }
 }
 
-impl Store for Pooled {
-    fn url(&self) -> String {
-        self.ways.own_url(|hosts| url(hosts, &self.options))
+impl Reached for Pooled {
+    const FAULTS: &'static [&'static str] =
+        &["bouncer-kill", "crash", "restart", "freeze", "terminate", "truncate", "delete"];
+
+    fn excused_with(fault: &str, options: &str) -> &'static [&'static str] {
+        excused(fault, options)
     }
 
-    fn sides(&self) -> Vec<String> {
-        self.ways.urls(|hosts| url(hosts, &self.options))
+    fn ways(&self) -> &Arc<Ways> {
+        &self.ways
     }
 
-    fn faults(&self) -> &'static [&'static str] {
-        POOLED_FAULTS
+    fn options(&self) -> &str {
+        &self.options
     }
 
-    fn excused(&self, fault: &str) -> &'static [&'static str] {
-        excused(fault, &self.options)
+    fn address(&self, hosts: &str) -> String {
+        url(hosts, &self.options)
     }
 
-    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+    fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
         if fault == "bouncer-kill" {
             let bouncer = self.bouncer.clone();
             return Some(Repeated::boxed("bouncer-kill", ttl / 4..ttl, move |luck| {
@@ -191,7 +168,13 @@ impl Store for Pooled {
                 bouncer.revive().map_err(io::Error::other)
             }));
         }
-        let server = self.server.clone();
-        network::of(&self.ways, fault, ttl).or_else(|| server::of(server, fault, ttl))
+        server::of(self.server.clone(), fault, ttl)
+    }
+
+    fn own_logs(&self) -> Vec<ServerLog> {
+        vec![
+            ServerLog::of("postgres", &the(&self.server)),
+            ServerLog::of("pgbouncer", &the(&self.bouncer)),
+        ]
     }
 }

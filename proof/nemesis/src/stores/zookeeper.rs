@@ -1,5 +1,6 @@
 //! ZooKeeper with three servers, as `docs/zookeeper.md` describes it.
 
+use std::fs;
 use std::io;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -10,19 +11,16 @@ use latchwork_services::{
 };
 
 use super::members::{self, Members};
-use super::network::{self, Ways};
-use super::{Store, TWO_HOLDERS, the, with_options};
+use super::network::{Reached, Ways};
+use super::{ServerLog, TWO_HOLDERS, the, with_options};
 use crate::faults::{Lister, Nemesis};
 use crate::repeated::Repeated;
 
 /// After so many ticks of 200 ms without an answer, a leader and a follower leave each other.
 const SYNC_LIMIT: u32 = 5;
 
-/// What the documents excuse under a fault.
-pub(super) fn excused(fault: &str) -> &'static [&'static str] {
-    // The holder learns of it at its next renewal.
-    if fault == "delete" { TWO_HOLDERS } else { &[] }
-}
+/// What a server tells of elections, and of what it takes over from its leader.
+const TALKS: &str = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info";
 
 /// Three servers, which reach each other through proxies, and are reached through others.
 #[derive(Debug)]
@@ -39,7 +37,7 @@ impl ZooKeeper {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let own = ZooKeeperOptions::new().sync_limit(SYNC_LIMIT).links();
+        let own = ZooKeeperOptions::new().sync_limit(SYNC_LIMIT).links().flag(TALKS);
         let ensemble = ZooKeeperEnsemble::start(3, &own).map_err(io::Error::other)?;
         let ports: Vec<_> = ensemble.members().iter().map(ZooKeeperServer::port).collect();
         let ways = Arc::new(Ways::open(&ports).map_err(io::Error::other)?);
@@ -47,35 +45,53 @@ impl ZooKeeper {
     }
 }
 
-impl Store for ZooKeeper {
-    fn url(&self) -> String {
-        self.ways.own_url(|hosts| with_options(&format!("zk://{hosts}"), &self.options))
+impl Reached for ZooKeeper {
+    const FAULTS: &'static [&'static str] = members::FAULTS;
+
+    fn excused_with(fault: &str, _: &str) -> &'static [&'static str] {
+        // The holder learns of it at its next renewal.
+        if fault == "delete" { TWO_HOLDERS } else { &[] }
     }
 
-    fn sides(&self) -> Vec<String> {
-        self.ways.urls(|hosts| with_options(&format!("zk://{hosts}"), &self.options))
+    fn ways(&self) -> &Arc<Ways> {
+        &self.ways
     }
 
-    fn faults(&self) -> &'static [&'static str] {
-        members::FAULTS
+    fn options(&self) -> &str {
+        &self.options
     }
 
-    fn excused(&self, fault: &str) -> &'static [&'static str] {
-        excused(fault)
+    fn address(&self, hosts: &str) -> String {
+        with_options(&format!("zk://{hosts}"), &self.options)
     }
 
-    fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
+    fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
         if fault == "delete" {
-            let url = self.ways.own_url(str::to_owned);
+            let hosts = self.ways.own_hosts();
             return Some(Repeated::boxed("delete", ttl / 10..ttl / 4, move |_| {
-                delete_one(&url).map_err(io::Error::other)
+                delete_one(&hosts).map_err(io::Error::other)
             }));
         }
-        network::of(&self.ways, fault, ttl).or_else(|| members::of(&self.ensemble, fault, ttl))
+        members::of(&self.ensemble, fault, ttl)
     }
 
-    fn lister(&self) -> Option<Box<dyn Lister>> {
+    fn own_lister(&self) -> Option<Box<dyn Lister>> {
         Some(Box::new(Leftovers(self.ensemble.clone())))
+    }
+
+    fn own_logs(&self) -> Vec<ServerLog> {
+        let ensemble = the(&self.ensemble);
+        let mut logs = Vec::new();
+        for (n, server) in ensemble.members().iter().enumerate() {
+            logs.push(ServerLog::of(format!("zookeeper-{n}"), server));
+            // Its transactions and snapshots: servers that disagree have been seen.
+            let data = fs::read_dir(server.folder().join("data/version-2"));
+            for file in data.into_iter().flatten().flatten() {
+                let name = format!("zookeeper-{n}-{}", file.file_name().display());
+                logs.push(ServerLog::of_file(name, &file.path()));
+            }
+        }
+        logs
     }
 }
 

@@ -12,6 +12,8 @@ use latchwork_nemesis::luck::Luck;
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 
+use crate::eye::judge_too;
+
 const TTL: Duration = Duration::from_secs(1);
 
 fn plan(folder: &tempfile::TempDir) -> Plan {
@@ -30,9 +32,10 @@ fn play(folder: tempfile::TempDir, mut plan: Plan) -> Outcome {
     // The witness sees one thread's delays, and telling takes two of them one after the other.
     plan.bounds.told = Duration::from_millis(100);
     let outcome = plan.run(&mut |_| {}).unwrap();
-    if !outcome.passed() {
+    let judged = if outcome.passed() { judge_too(&outcome) } else { Err(outcome.to_string()) };
+    if let Err(said) = judged {
         let kept = folder.keep();
-        panic!("{outcome}\nlogs in {}", kept.display());
+        panic!("{said}\nlogs in {}", kept.display());
     }
     outcome
 }

@@ -20,8 +20,8 @@ fn plan(store: &str, folder: &tempfile::TempDir) -> Plan {
     fs::create_dir(&logs).unwrap();
     let program = env!("CARGO_BIN_EXE_latchwork-nemesis").into();
     let plan = Plan::new(store, program, logs).ttl(TTL);
-    let (fault, calm) = (Duration::from_millis(2_500), Duration::from_millis(1_500));
-    let schedule = Schedule { length: Duration::from_secs(6), fault, calm, ..plan.schedule };
+    let (fault, calm) = (Duration::from_millis(2_500), Duration::from_millis(1_000));
+    let schedule = Schedule { length: Duration::from_millis(4_500), fault, calm, ..plan.schedule };
     Plan { schedule, keys: 2, ..plan }
 }
 

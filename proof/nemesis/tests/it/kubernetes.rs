@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::stores::Kubernetes;
 
-use crate::stores::{overlaps, play};
+use crate::stores::{overlaps, play, play_strictly};
 
 /// The shortest that the store grants.
 const TTL: Duration = Duration::from_secs(1);
@@ -21,4 +21,11 @@ fn servers_of_kubernetes_fail_and_no_two_hold() {
         plan.without.push("unfairness_bound");
     });
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
+}
+
+/// With all checks, also those that a busy machine disturbs where a ttl is short.
+#[test]
+fn a_killed_worker_of_kubernetes_is_replaced_in_time() {
+    let kubernetes = Kubernetes::start("").unwrap();
+    play_strictly(&kubernetes);
 }

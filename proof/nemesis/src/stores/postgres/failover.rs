@@ -6,6 +6,7 @@ use latchwork_services::{Cut, Error, PostgresServer, Result};
 
 use super::server::Writable;
 use crate::pause::pause;
+use crate::stores::ServerLog;
 use crate::stores::network::Ways;
 
 /// How often, and how many times, the standby is asked whether it still receives something.
@@ -19,6 +20,8 @@ pub(super) struct Pair {
     standby: Option<PostgresServer>,
     /// Which of the two ways leads to the primary.
     at: usize,
+    /// What the servers printed that are gone.
+    ended: Vec<ServerLog>,
 }
 
 impl Writable for Pair {
@@ -33,7 +36,7 @@ impl Pair {
         let primary = PostgresServer::start()?;
         let standby = primary.copy(true)?;
         let ways = Ways::open(&[primary.port(), standby.port()])?;
-        Ok((Self { primary, standby: Some(standby), at: 0 }, ways))
+        Ok((Self { primary, standby: Some(standby), at: 0, ended: Vec::new() }, ways))
     }
 
     /// The primary serves its clients for a while without its standby, and dies. The standby is
@@ -41,7 +44,7 @@ impl Pair {
     pub(super) fn fail_over(&mut self, ways: &Ways, lag: Duration) -> Result<()> {
         let standby = self.detach()?;
         pause(lag);
-        drop(std::mem::replace(&mut self.primary, standby));
+        self.succeed(standby);
         promote(&self.primary)?;
         self.at = 1 - self.at;
         self.follow(ways)
@@ -61,13 +64,27 @@ impl Pair {
         if promoted.is_ok() {
             pause(length);
         }
-        drop(std::mem::replace(&mut self.primary, standby));
+        self.succeed(standby);
         self.at = new;
         for way in closed {
             way.accept_connections()?;
         }
         promoted?;
         self.follow(ways)
+    }
+
+    /// The primary ends, and its standby is the primary from now on.
+    fn succeed(&mut self, standby: PostgresServer) {
+        let old = std::mem::replace(&mut self.primary, standby);
+        self.ended.push(ServerLog::of(format!("postgres-{}", self.ended.len()), &old));
+    }
+
+    /// What all servers have printed, in the order in which they were primaries.
+    pub(super) fn logs(&self) -> Vec<ServerLog> {
+        let now = [Some(&self.primary), self.standby.as_ref()].into_iter().flatten();
+        let numbered = (self.ended.len()..).zip(now);
+        let now = numbered.map(|(n, it)| ServerLog::of(format!("postgres-{n}"), it));
+        self.ended.iter().cloned().chain(now).collect()
     }
 
     /// Takes the standby away from the primary: it gets nothing of what is written from now on.
