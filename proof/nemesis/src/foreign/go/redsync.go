@@ -130,7 +130,9 @@ func (h *held) Check(at int64) (int64, *Lost) {
 }
 
 func (h *held) Extend(at int64) *Lost {
-	if !h.lasts || h.until-at >= h.ttl/2 {
+	remaining := h.until - at
+	// In less than a quarter, an answer may come too late: the holder would ask too late whether it still holds.
+	if !h.lasts || remaining < h.ttl/4 || remaining >= h.ttl/2 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(h.ttl/4))

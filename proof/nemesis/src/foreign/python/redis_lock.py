@@ -56,7 +56,9 @@ class Hold:
         return self.valid_until
 
     def extend(self, at):
-        if not self.lasts or self.valid_until - at >= self.worker.ttl // 2:
+        ttl, remaining = self.worker.ttl, self.valid_until - at
+        # In less than a quarter, an answer may come too late: the holder would ask too late whether it still holds.
+        if not self.lasts or not ttl // 4 <= remaining < ttl // 2:
             return
         sent = boot_time()
         try:
