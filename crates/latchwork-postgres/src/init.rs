@@ -10,7 +10,6 @@ use crate::config::PostgresConfig;
 use crate::connect::{Access, For, Opened};
 use crate::guard;
 use crate::lane::Seat;
-use crate::observe::are_observed;
 use crate::schema::{STEPS, VERSION, can_be_migrated, comment, version_of};
 use crate::values::column;
 
@@ -81,14 +80,10 @@ async fn make_tables(
             ));
         }
     }
-    let [tables, stand, leave, keep, heal, observe] = access.statements.schema();
-    let triggers = match are_observed(access, &opened.lane).await? {
-        true => String::new(),
-        false => access.statements.fill(include_str!("sql/observed.sql")),
-    };
+    let [tables, stand, leave, keep, heal] = access.statements.schema();
     // One text is one transaction. Two that are sent at the same time wait for each other.
     let text = format!(
-        "SET LOCAL search_path = pg_catalog, pg_temp; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{observe}\n{triggers}\n{}",
+        "SET LOCAL search_path = pg_catalog, pg_temp; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
         access.statements.class(),
         access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",

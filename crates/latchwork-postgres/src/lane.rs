@@ -116,7 +116,7 @@ impl Lane {
     /// Has the server prepare all statements, in one flight.
     pub(crate) async fn prepare(&mut self) -> Result<(), BackendError> {
         let client = self.client();
-        let all = self.statements.all().iter();
+        let all = self.statements.own().iter();
         let prepared = all.map(|one| client.prepare_typed(&one.text, one.types));
         let prepared = self.send(futures_util::future::try_join_all(prepared)).await?;
         self.prepared = prepared;
@@ -124,7 +124,7 @@ impl Lane {
     }
 
     pub(crate) fn statement(&self, ask: Ask) -> &statements::Statement {
-        self.statements.get(ask)
+        self.statements.pooled(ask)
     }
 
     /// Waits until no other request has the turn. Until the permit is dropped, none gets it.

@@ -1,8 +1,7 @@
 //! Notifies observers of a key whose holders may have changed, by the connection on which this process listens.
 //!
-//! Triggers in the database send the notifications, and only for keys with an observer: it holds a shared advisory lock
-//! on that connection. Tables that an older `init` has made have no triggers, and behind a pooler nothing can be heard:
-//! then observers look by their timer.
+//! The statement that changes a key sends the notification, and only if somebody observes it: an observer holds a shared
+//! advisory lock on that connection. Behind a pooler nothing can be heard: then observers look by their timer.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +12,6 @@ use tokio::sync::Notify;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::backend::Store;
-use crate::connect::Access;
 use crate::errors::lost;
 use crate::lane::Lane;
 use crate::listener::Listener;
@@ -61,14 +59,6 @@ impl Observers {
     }
 }
 
-/// Whether the tables have the triggers.
-pub(crate) async fn are_observed(access: &Access, lane: &Lane) -> Result<bool, BackendError> {
-    let text = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'latchwork_observe')";
-    let table = access.statements.table();
-    let rows = lane.send(lane.client().query_typed(text, &[(&table, Type::TEXT)])).await?;
-    column(rows.first().ok_or_else(|| strange(0))?, 0)
-}
-
 /// The subscription of one observer.
 struct RowWatch {
     listener: Arc<Listener>,
@@ -80,7 +70,8 @@ struct RowWatch {
 }
 
 impl Store {
-    /// Subscribes. Each change that commits after the answer finds the observer's lock.
+    /// Subscribes. Each change that commits after the answer has found the observer's lock, for that lock waits for
+    /// changes under way.
     pub(crate) async fn observe(&self, key: &Key) -> Result<Option<Box<dyn Watch>>, BackendError> {
         if self.pooled {
             return Ok(None);
@@ -88,9 +79,6 @@ impl Store {
         let (class, key) = (self.access.statements.class(), stored(key).0);
         let _coming = Coming::to(&self.listener);
         let lane = self.listener.connection().await?;
-        if !are_observed(&self.access, &lane).await? {
-            return Ok(None);
-        }
         lane.send(lane.client().batch_execute(&format!("LISTEN {}", seen(class)))).await?;
         let text = "SELECT hashtext(encode($1, 'hex'))";
         let rows = lane.send(lane.client().query_typed(text, &[(&key, Type::BYTEA)])).await?;

@@ -5,11 +5,12 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use crate::config::PostgresConfig;
 
 /// The version of the tables that this client uses. The table of locks says its own in its comment.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The statements that bring tables of each version to the next one, the oldest first. Each checks the version by
 /// itself: two clients may prepare the tables at the same time.
-pub(crate) const STEPS: [&str; VERSION as usize] = [include_str!("sql/from_0.sql")];
+pub(crate) const STEPS: [&str; VERSION as usize] =
+    [include_str!("sql/from_0.sql"), include_str!("sql/from_1.sql")];
 
 /// What the comment of a table of this version is.
 pub(crate) fn comment(version: u32) -> String {

@@ -5,9 +5,19 @@ use tokio_postgres::types::Type;
 use crate::config::PostgresConfig;
 use crate::names::{class, quoted};
 
-/// What is asked of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ask {
+macro_rules! asks {
+    ($($ask:ident),* $(,)?) => {
+        /// What is asked of the server.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Ask {
+            $($ask),*
+        }
+
+        const ALL: &[Ask] = &[$(Ask::$ask),*];
+    };
+}
+
+asks! {
     Take,
     TakeAll,
     Free,
@@ -25,30 +35,6 @@ pub(crate) enum Ask {
     Sweep,
 }
 
-const ALL: [Ask; 15] = {
-    use Ask::{
-        Free, FreeAll, Heal, Keep, Leave, LeaveAndTell, List, Look, Notify, Renew, Stand, Sweep,
-        Take, TakeAll, Tell,
-    };
-    [
-        Take,
-        TakeAll,
-        Free,
-        FreeAll,
-        Stand,
-        Leave,
-        LeaveAndTell,
-        Renew,
-        Keep,
-        Look,
-        List,
-        Notify,
-        Tell,
-        Heal,
-        Sweep,
-    ]
-};
-
 /// One statement, and the types of what it is given.
 #[derive(Debug)]
 pub(crate) struct Statement {
@@ -59,7 +45,10 @@ pub(crate) struct Statement {
 /// All statements on one table.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    list: Vec<Statement>,
+    /// For sessions of our own, which have their settings.
+    own: Vec<Statement>,
+    /// For sessions of a pooler: each brings the settings along.
+    pooled: Vec<Statement>,
     names: Names,
 }
 
@@ -89,31 +78,36 @@ impl Statements {
     }
 
     fn with(names: Names) -> Self {
-        let list = ALL.iter().map(|ask| {
-            let (text, types) = ask.template();
-            let text = text.replace("@which@", ask.which());
-            Statement { text: names.fill(&text), types }
-        });
-        Self { list: list.collect(), names }
+        let statements = |is_pooled: bool| {
+            let filled = ALL.iter().map(|ask| {
+                let (text, types) = ask.template();
+                let text = settings(&text.replace("@which@", ask.which()), is_pooled);
+                Statement { text: names.fill(&text), types }
+            });
+            filled.collect()
+        };
+        let (own, pooled) = (statements(false), statements(true));
+        Self { own, pooled, names }
     }
 
-    pub(crate) fn get(&self, ask: Ask) -> &Statement {
-        &self.list[ask as usize]
+    /// A statement for a session of a pooler.
+    pub(crate) fn pooled(&self, ask: Ask) -> &Statement {
+        &self.pooled[ask as usize]
     }
 
-    pub(crate) fn all(&self) -> &[Statement] {
-        &self.list
+    /// All statements for a session of our own.
+    pub(crate) fn own(&self) -> &[Statement] {
+        &self.own
     }
 
     /// What makes the tables, and then the functions.
-    pub(crate) fn schema(&self) -> [String; 6] {
+    pub(crate) fn schema(&self) -> [String; 5] {
         [
             include_str!("sql/tables.sql"),
             include_str!("sql/stand.sql"),
             include_str!("sql/leave.sql"),
             include_str!("sql/keep.sql"),
             include_str!("sql/heal.sql"),
-            include_str!("sql/observe.sql"),
         ]
         .map(|text| self.names.fill(text))
     }
@@ -134,26 +128,39 @@ impl Statements {
     }
 }
 
-/// True, and the statement waits for a lock no longer than a verb waits for its answer. Behind a pooler no session has a
-/// limit of its own.
+/// True, and the statement waits for a lock no longer than a verb waits for its answer.
 const LIMITED: &str = "set_config('lock_timeout', '2s', true) IS NOT NULL";
 
-/// How the functions plan. A short table without statistics is read by bitmaps or as a whole, and that does not mark
-/// the entries of dead rows in the index: on a busy key they pile up until the next vacuum, and each call reads them.
-/// A table without a fitting index then looks so dear that the plan would be compiled (`jit`).
-const PLANS: &str = "SET enable_bitmapscan = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET jit = off";
+/// True, and the functions plan as they do in a session of our own ([`crate::connect::SESSION`]).
+const PLANS: &str = "set_config('enable_bitmapscan', 'off', true) IS NOT NULL AND set_config('enable_seqscan', 'off', true) IS NOT NULL \
+     AND set_config('plan_cache_mode', 'force_generic_plan', true) IS NOT NULL AND set_config('jit', 'off', true) IS NOT NULL";
+
+/// Fills in what a statement sets by itself: all that a session of a pooler cannot have. What is given to a function is
+/// evaluated before it runs.
+fn settings(text: &str, is_pooled: bool) -> String {
+    let (limited, durable) = match is_pooled {
+        true => (LIMITED, &*format!("CASE WHEN {LIMITED} AND {PLANS} THEN '@durable@' END")),
+        false => ("true", "'@durable@'"),
+    };
+    text.replace("@limited@", limited).replace("@with_settings@", durable)
+}
 
 impl Names {
     fn object(&self, suffix: &str) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{suffix}", self.table)))
     }
 
-    /// Whether somebody observes a key.
-    fn observed(&self, key: &str) -> String {
-        let lock = format!("{}, {}", observers(class(&self.schema, &self.table)), number(key));
-        format!(
-            "CASE WHEN pg_try_advisory_lock({lock}) THEN NOT pg_advisory_unlock({lock}) ELSE true END"
-        )
+    /// Whether somebody observes a key: an observer holds a shared advisory lock with the number of its key. Until the
+    /// change of the key is committed, nobody begins to observe it.
+    fn is_observed(&self, key: &str) -> String {
+        let class = observers(class(&self.schema, &self.table));
+        format!("NOT pg_try_advisory_xact_lock({class}, {})", number(key))
+    }
+
+    /// Notifies observers of a key.
+    fn notify(&self, key: &str) -> String {
+        let channel = seen(class(&self.schema, &self.table));
+        format!("pg_notify('{channel}', {}::text)", number(key))
     }
 
     fn durable(&self) -> &'static str {
@@ -163,13 +170,15 @@ impl Names {
     fn fill(&self, text: &str) -> String {
         let mut text = text
             .replace("@sweep@\n", include_str!("sql/sweep.sql"))
-            .replace("@serve@\n", include_str!("sql/serve.sql"));
+            .replace("@serve@\n", include_str!("sql/serve.sql"))
+            .replace("@news@\n", include_str!("sql/news.sql"));
         text = expand(&text, "@fits:", |which| {
             let parts: Vec<&str> = which.split(',').collect();
             fits(parts[0], parts[1], parts[2])
         });
-        text = expand(&text, "@observed:", |key| self.observed(key));
-        text = expand(&text, "@number:", number);
+        text = expand(&text, "@notify:", |key| {
+            format!("CASE WHEN {} THEN {} END", self.is_observed(key), self.notify(key))
+        });
         let guarded = match self.guarded {
             false => "true".to_owned(),
             true => "EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = $8 \
@@ -182,12 +191,16 @@ impl Names {
         }
         text.replace("@locks@", &self.object(""))
             .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint")
-            .replace("@limited@", LIMITED)
-            .replace("@plans@", PLANS)
+            .replace(
+                "@notify@",
+                &format!(
+                    "IF {} THEN PERFORM {}; END IF;",
+                    self.is_observed("a_k"),
+                    self.notify("a_k")
+                ),
+            )
             .replace("@durable@", self.durable())
             .replace("@channel@", &channel(class(&self.schema, &self.table)))
-            .replace("@seen@", &seen(class(&self.schema, &self.table)))
-            .replace("@observers@", &observers(class(&self.schema, &self.table)).to_string())
             .replace("@class@", &class(&self.schema, &self.table).to_string())
     }
 }
@@ -271,7 +284,7 @@ impl Ask {
             Self::Free => (include_str!("sql/free.sql"), &[T::BYTEA, T::UUID]),
             Self::FreeAll => (include_str!("sql/free_all.sql"), &[T::BYTEA_ARRAY, T::UUID_ARRAY]),
             Self::Stand => (
-                "SELECT * FROM @stand@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, '@durable@')",
+                "SELECT * FROM @stand@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, @with_settings@)",
                 &[
                     T::BYTEA,
                     T::BYTEA,
@@ -291,7 +304,7 @@ impl Ask {
                 ],
             ),
             Self::Leave => {
-                ("SELECT * FROM @leave@($1, $2, $3, $4, $5, $6, $7, '@durable@')", LEAVE)
+                ("SELECT * FROM @leave@($1, $2, $3, $4, $5, $6, $7, @with_settings@)", LEAVE)
             }
             Self::LeaveAndTell => (include_str!("sql/leave_and_tell.sql"), LEAVE),
             Self::Renew => (
@@ -299,7 +312,7 @@ impl Ask {
                 &[T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY, T::BYTEA_ARRAY],
             ),
             Self::Keep => (
-                "SELECT * FROM @keep@($1, $2, $3, $4, $5, $6, '@durable@')",
+                "SELECT * FROM @keep@($1, $2, $3, $4, $5, $6, @with_settings@)",
                 &[
                     T::BYTEA_ARRAY,
                     T::UUID_ARRAY,

@@ -3,7 +3,6 @@
 use latchwork_store::doctor::Finding;
 
 use super::Server;
-use crate::observe::are_observed;
 use crate::schema;
 
 /// What the user needs, by the tables' names.
@@ -48,7 +47,6 @@ pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
             .remedy("let the owner of the tables grant them"),
     });
     findings.extend(persistence(server).await);
-    findings.extend(observers(server).await);
     findings.push(sizes(server).await);
     (findings, usable)
 }
@@ -69,18 +67,6 @@ async fn persistence(server: &Server<'_>) -> Option<Finding> {
             )
             .remedy("ALTER TABLE .. SET LOGGED"),
     )
-}
-
-async fn observers(server: &Server<'_>) -> Option<Finding> {
-    if server.opened.lane.pooled {
-        return None;
-    }
-    let are_notified = are_observed(server.access, &server.opened.lane).await.ok()?;
-    (!are_notified).then(|| {
-        Finding::info("observers", "the tables have no triggers")
-            .consequence("observers of elections ask every second")
-            .remedy("run latchwork init with this address, as the owner of the tables")
-    })
 }
 
 async fn sizes(server: &Server<'_>) -> Finding {

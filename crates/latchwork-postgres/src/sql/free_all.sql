@@ -10,4 +10,4 @@ WITH c AS MATERIALIZED (
 )
 UPDATE @locks@ r SET claim = NULL, holder = NULL FROM l JOIN c ON c.k = l.k
 WHERE r.k = l.k AND r.claim = c.claim AND NOT r.crowd
-RETURNING c.n, r.ends > clock_timestamp(), set_config('synchronous_commit', 'off', true)
+RETURNING c.n, r.ends > clock_timestamp(), set_config('synchronous_commit', 'off', true), @notify:r.k@

@@ -9,8 +9,7 @@ DECLARE
   t timestamptz;
   given bigint;
 BEGIN
-  -- Behind a pooler no session has a limit of its own.
-  PERFORM set_config('lock_timeout', '2s', true), set_config('synchronous_commit', a_durable, true);
+  PERFORM set_config('synchronous_commit', a_durable, true);
   FOR c IN
     SELECT u.* FROM unnest(a_k, a_claim, a_ttl, a_floor, a_holder) WITH ORDINALITY AS u (k, claim, ttl, floor, holder, n)
     ORDER BY u.k

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION @leave@(
   a_k bytea, a_name bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_bury bigint,
   a_durable text,
   OUT released boolean, OUT now_us bigint, OUT tell text[]
-) LANGUAGE plpgsql @plans@ AS $leave$
+) LANGUAGE plpgsql AS $leave$
 DECLARE
   r @locks@;
   old @locks@;
@@ -17,19 +17,22 @@ DECLARE
   taken bigint;
   kind smallint;
   seen bigint;
+  reached bigint;
   others bigint;
-  was_held boolean := false;
+  was_held boolean;
   a_serves boolean := true;
-  durable boolean := false;
-  heard integer[] := '{}';
+  durable boolean;
+  heard integer[];
+  news boolean;
   lined bigint;
   ended boolean;
   emptied boolean;
+  queued bigint;
+  here bigint;
+  last bigint;
   ignored text;
 BEGIN
-  tell := '{}'; released := false;
-  -- Behind a pooler no session has a limit of its own.
-  ignored := set_config('lock_timeout', '2s', true);
+  tell := '{}'::text[]; released := false;
   IF a_nonce IS NOT NULL THEN
     a_serves := EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND g.opens <= clock_timestamp()
       AND s.k = '' AND s.claim = a_nonce);
@@ -45,9 +48,40 @@ BEGIN
   IF r.k IS NULL THEN
     RETURN;
   END IF;
+  IF r.claim = a_me AND r.ends > t AND r.crowd AND a_serves AND a_linger = 0 AND a_bury = 0 AND r.closed_by IS NULL
+    AND (r.closed IS NULL OR r.closed <= t) THEN
+    -- The usual release of a busy key: the first in the queue wants it alone, and its process listens (it holds that
+    -- lock on the connection on which it does). One statement in place of those below, which would do the same. What
+    -- has ended further behind stays for a later call.
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1;
+    IF w.fifo AND w.held IS NULL AND w.mode < 2 AND w.ends > t AND w.claim <> a_me AND w.process IS NOT NULL
+      AND NOT pg_try_advisory_xact_lock_shared(@class@, w.process) THEN
+      WITH d AS (
+        DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = w.pos
+      ), q AS MATERIALIZED (
+        SELECT p.claim, p.process FROM @line@ p
+        WHERE p.k = a_k AND p.pos > w.pos AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL AND p.ends > t
+        ORDER BY p.pos LIMIT 1
+      ), u AS (
+        UPDATE @locks@ l SET token = greatest(l.token + 1, now_us), claim = w.claim, mode = w.mode, holder = w.holder,
+          asked = w.asked, ends = t + w.probation * interval '1 microsecond', open = greatest(l.open, t),
+          crowd = EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.pos > w.pos)
+        WHERE l.k = a_k RETURNING l.token
+      )
+      SELECT true, ARRAY[w.process::text, concat_ws(' ', 'g', w.claim, u.token, w.probation, w.word,
+          greatest(0, (date_part('epoch', t - w.tried) * 1000000)::bigint))]
+        || CASE WHEN q.claim IS NOT NULL THEN ARRAY[q.process::text, concat_ws(' ', 'l', q.claim, w.probation + 1000)] END,
+        set_config('synchronous_commit', a_durable, true)
+      INTO released, tell, ignored FROM u LEFT JOIN q ON true;
+      @notify@
+      RETURN;
+    END IF;
+  END IF;
   old := r;
 @sweep@
-  a_serves := a_serves AND NOT emptied;
+  IF emptied THEN
+    a_serves := false;
+  END IF;
   IF a_linger < 0 THEN
     IF r.claim IS NULL AND members = 0 AND r.closed > t THEN
       -- Patience with the first in line is counted from now on.
@@ -57,7 +91,7 @@ BEGIN
   ELSIF r.claim = a_me THEN
     r.claim := NULL; r.holder := NULL;
     was_held := true;
-  ELSIF lined > 0 THEN
+  ELSIF here > 0 THEN
     DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me AND p.mode <> 9 RETURNING p.* INTO gone;
     IF gone.pos IS NOT NULL THEN
       lined := lined - 1;
@@ -77,7 +111,7 @@ BEGIN
     END IF;
   END IF;
   IF was_held THEN
-    released := true;
+    released := true; news := true;
     r.open := greatest(r.open, t);
     IF a_linger > 0 AND (r.closed IS NULL OR t + a_linger * interval '1 microsecond' > r.closed) THEN
       r.closed := t + a_linger * interval '1 microsecond'; r.closed_by := a_holder;
@@ -92,6 +126,7 @@ BEGIN
       a_bury, 0, NULL, NULL, true, '' FROM @line@ p WHERE p.k = a_k;
     lined := lined + 1;
   END IF;
+@news@
   r.crowd := lined > 0;
   IF r IS DISTINCT FROM old THEN
     UPDATE @locks@ l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,

@@ -4,5 +4,5 @@
 -- says whether all is kept.
 SELECT l.released, l.now_us, l.tell, s.alone, CASE WHEN s.alone AND l.tell <> '{}' THEN set_config('latchwork.tell',
   (CASE WHEN length(s.tell) BETWEEN 1 AND 10000 THEN s.tell::text[] ELSE '{}' END || l.tell)::text, false) END
-FROM @leave@($1, $2, $3, $4, $5, $6, $7, '@durable@') l,
+FROM @leave@($1, $2, $3, $4, $5, $6, $7, @with_settings@) l,
   (SELECT current_setting('latchwork.tell', true) AS tell, current_setting('synchronous_standby_names') = '' AS alone OFFSET 0) s

@@ -2,10 +2,13 @@
   -- would be admitted, once each. a_me is not told: it asks by itself. Appends to `tell` a process and a message
   -- each.
   IF r.crowd AND a_serves AND (r.closed IS NULL OR r.closed <= t) AND r.claim IS NULL THEN
-    seen := 0;
-    FOR w IN SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LOOP
-      EXIT WHEN w.mode <> 2 AND seen > 0;
-      EXIT WHEN NOT (@fits:w.mode,w.take,w.lim@);
+    seen := 0; reached := 0;
+    -- Mostly it is one.
+    LOOP
+      EXIT WHEN r.claim IS NOT NULL;
+      SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1;
+      EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (@fits:w.mode,w.take,w.lim@);
+      reached := w.pos;
       IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
         NULL;
       ELSIF w.claim <> a_me AND w.process IS NOT NULL AND NOT pg_try_advisory_xact_lock_shared(@class@, w.process) THEN
@@ -51,7 +54,7 @@
     END IF;
   END IF;
   -- If those in front do not come, and nobody can tell them, the next one does.
-  IF r.crowd AND a_serves AND NOT durable AND r.claim IS NULL AND (r.closed IS NULL OR r.closed <= t) THEN
+  IF r.crowd AND a_serves AND durable IS NOT TRUE AND r.claim IS NULL AND (r.closed IS NULL OR r.closed <= t) THEN
     SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL
       AND p.claim <> a_me ORDER BY p.pos LIMIT 1;
     IF FOUND AND NOT w.told THEN
@@ -62,9 +65,8 @@
   END IF;
   -- If who was given the key has stopped, the next one comes when its probation is over.
   IF durable AND r.claim IS NOT NULL AND r.claim <> a_me AND lined > members THEN
-    UPDATE @line@ p SET told = true WHERE p.k = a_k AND NOT p.told AND p.pos = (
-      SELECT q.pos FROM @line@ q WHERE q.k = a_k AND q.held IS NULL AND q.fifo AND q.process IS NOT NULL ORDER BY q.pos LIMIT 1)
-    RETURNING p.* INTO w;
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL
+    ORDER BY p.pos LIMIT 1;
     IF FOUND THEN
       tell := tell || w.process::text || concat_ws(' ', 'l', w.claim,
         (date_part('epoch', r.ends - t) * 1000000)::bigint + 1000);

@@ -8,13 +8,13 @@
     r.open := greatest(r.open, r.ends);
     r.claim := NULL; r.holder := NULL;
   END IF;
-  members := 0; taken := 0; kind := NULL; lined := 0; emptied := false;
   IF r.crowd THEN
     -- Mostly nothing has ended, and one statement says so.
     FOR n IN 1..2 LOOP
       SELECT count(*), count(p.held), coalesce(sum(p.take) FILTER (WHERE p.held IS NOT NULL), 0),
-        max(p.mode) FILTER (WHERE p.held IS NOT NULL), coalesce(bool_or(p.ends <= t), false)
-      INTO lined, members, taken, kind, ended FROM @line@ p WHERE p.k = a_k;
+        max(p.mode) FILTER (WHERE p.held IS NOT NULL), coalesce(bool_or(p.ends <= t), false),
+        count(*) FILTER (WHERE p.held IS NULL AND p.fifo), count(*) FILTER (WHERE p.claim = a_me), max(p.pos)
+      INTO lined, members, taken, kind, ended, queued, here, last FROM @line@ p WHERE p.k = a_k;
       IF n = 1 AND lined = 0 AND a_nonce IS NOT NULL THEN
         -- Somebody has emptied the line alone, and who shared a key is not known any more: the nonce counts no longer.
         UPDATE @alive@ SET nonce = gen_random_uuid();
@@ -24,6 +24,7 @@
         emptied := true;
       END IF;
       EXIT WHEN NOT ended;
+      news := true;
       WITH ended AS (DELETE FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL AND p.ends <= t RETURNING p.ends)
       SELECT greatest(r.open, max(ended.ends)) INTO r.open FROM ended;
       SELECT min(p.pos) INTO head FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t;
@@ -31,4 +32,6 @@
       SELECT greatest(r.open, max(ended.ends) FILTER (WHERE ended.fifo AND (head IS NULL OR ended.pos < head)))
       INTO r.open FROM ended;
     END LOOP;
+  ELSE
+    lined := 0; members := 0; taken := 0; queued := 0; here := 0;
   END IF;

@@ -15,4 +15,4 @@ ON CONFLICT (k) DO UPDATE SET
     ELSE greatest(l.token + 1, @us@, $6) END
 WHERE NOT l.crowd AND (l.claim = excluded.claim AND l.ends > clock_timestamp()
   OR (l.claim IS NULL OR l.ends <= clock_timestamp()) AND (l.closed IS NULL OR l.closed <= clock_timestamp()))
-RETURNING l.token, @us@, set_config('synchronous_commit', '@durable@', true)
+RETURNING l.token, @us@, set_config('synchronous_commit', '@durable@', true), @notify:l.k@

@@ -18,7 +18,7 @@ WITH c AS MATERIALIZED (
   FROM l JOIN c ON c.k = l.k
   WHERE r.k = ANY ($1) AND r.k = l.k AND NOT r.crowd AND (r.claim IS NULL OR r.ends <= clock_timestamp())
     AND (r.closed IS NULL OR r.closed <= clock_timestamp())
-  RETURNING c.n, r.token
+  RETURNING c.n, r.k, r.token
 ), i AS (
   INSERT INTO @locks@ AS r (k, name, claim, mode, ends, asked, token, holder)
   SELECT c.k, c.name, c.claim, c.mode, clock_timestamp() + c.ttl * interval '1 microsecond', clock_timestamp(),
@@ -27,5 +27,5 @@ WITH c AS MATERIALIZED (
   ON CONFLICT (k) DO NOTHING
   RETURNING r.k, r.claim, r.token
 )
-SELECT g.n, g.token, @us@, set_config('synchronous_commit', '@durable@', true)
-FROM (SELECT u.n, u.token FROM u UNION ALL SELECT c.n, i.token FROM i JOIN c ON c.k = i.k AND c.claim = i.claim) g
+SELECT g.n, g.token, @us@, set_config('synchronous_commit', '@durable@', true), @notify:g.k@
+FROM (SELECT u.n, u.k, u.token FROM u UNION ALL SELECT c.n, i.k, i.token FROM i JOIN c ON c.k = i.k AND c.claim = i.claim) g

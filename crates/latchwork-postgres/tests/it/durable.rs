@@ -2,10 +2,11 @@
 //! ends the wait for it: the server then reports success, with a warning.
 
 use std::fmt::Debug;
+use std::pin::pin;
 
 use crate::common::*;
 use latchwork_services::{PostgresOptions, PostgresServer};
-use latchwork_store::{Backend, BackendError, Effect, Linger, Mode, Wake};
+use latchwork_store::{Backend, BackendError, Effect, Key, Linger, Mode, Wake};
 
 /// Whatever the server's default is.
 fn careless() -> PostgresServer {
@@ -91,5 +92,34 @@ fn h145_a_pushed_grant_that_is_not_confirmed_is_not_told() {
         assert!(!matches!(wake, Ok(Ok(Wake::Admitted { .. }))), "{wake:?}");
         standby(&server, "").await;
         waiter.acquired(&waits).await;
+    });
+}
+
+/// A grant looks for observers before it is committed. An observer that comes between is not notified of it, so its
+/// subscription waits for the commit, and the look that follows sees the grant.
+#[test]
+fn a_subscription_waits_for_a_change_that_is_under_way() {
+    let server = careless();
+    run(async {
+        let (holder, observer) = (bare(&server.url()).await, bare(&server.url()).await);
+        let (one, key) = (claim("k").with(|it| it.ttl = 60 * SEC), Key::new("k").unwrap());
+        holder.granted(&one).await;
+        holder.released(&one).await;
+        standby(&server, "away").await;
+        let next = like(&one);
+        let grant = holder.try_acquire(&next);
+        let subscribed = async {
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+            until(&server, waits, |n| n == "1").await;
+            let mut watch = pin!(observer.watch(&key));
+            let early = tokio::time::timeout(500 * MS, &mut watch).await;
+            assert!(early.is_err(), "the grant is under way");
+            standby(&server, "").await;
+            let watch = watch.await.unwrap();
+            (watch.is_some(), observer.show("k").await.holders.len())
+        };
+        let (grant, subscribed) = tokio::join!(grant, subscribed);
+        grant.unwrap();
+        assert_eq!(subscribed, (true, 1));
     });
 }

@@ -24,6 +24,7 @@ mod neighbours;
 mod pooler;
 mod quiet;
 mod settings;
+mod shortcuts;
 mod tables;
 mod together;
 mod waiting;

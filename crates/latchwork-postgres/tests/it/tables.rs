@@ -49,25 +49,43 @@ fn init_repairs_what_is_missing_and_keeps_the_locks() {
     });
 }
 
-/// Tables of an `init` that knew no observers, and a table that somebody has made faster.
+/// A table that somebody has made faster.
 #[test]
-fn doctor_finds_missing_triggers_and_unlogged_tables() {
+fn doctor_finds_unlogged_tables() {
     let server = server();
     run(async {
-        let key = Key::new("k").unwrap();
-        let watched = async || bare(&server.url()).await.watch(&key).await.unwrap().is_some();
-        assert!(watched().await && examine(&server.url()).await.find("observers").is_none());
-        for table in ["latchwork", "latchwork_line"] {
-            server.psql(&format!("DROP TRIGGER latchwork_observe ON {table}")).unwrap();
-        }
-        assert!(!watched().await, "observers look by their timer");
-        assert!(examine(&server.url()).await.find("observers").is_some());
-        prepare(&server.url()).await.unwrap();
-        assert!(watched().await && examine(&server.url()).await.find("observers").is_none());
         assert!(examine(&server.url()).await.find("logged").is_none());
         server.psql("ALTER TABLE latchwork_fence SET UNLOGGED").unwrap();
         let report = examine(&server.url()).await;
         assert!(report.find("logged").unwrap().found.contains("latchwork_fence"), "{report:?}");
+    });
+}
+
+/// Version 1 had triggers for its observers: each change of a claim paid for them.
+#[test]
+fn init_removes_the_triggers_of_an_older_version() {
+    let server = server();
+    let older = "CREATE FUNCTION latchwork_observe() RETURNS trigger LANGUAGE plpgsql AS \
+         $$BEGIN RAISE EXCEPTION 'a trigger'; END$$; \
+         CREATE TRIGGER latchwork_observe AFTER UPDATE OF claim ON latchwork FOR EACH ROW \
+         EXECUTE FUNCTION latchwork_observe(); \
+         CREATE TRIGGER latchwork_observe_end AFTER DELETE ON latchwork_line FOR EACH ROW \
+         EXECUTE FUNCTION latchwork_observe()";
+    run(async {
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        let client = bare(&server.url()).await;
+        client.granted(&held).await;
+        server.psql(older).unwrap();
+        server.psql("COMMENT ON TABLE latchwork IS 'latchwork 1'").unwrap();
+        let error = connect(&server.url()).await.err().expect("it is of an older version");
+        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        let steps = prepare(&server.url()).await.unwrap();
+        assert!(steps.iter().any(|step| step.contains("from version 1 to 2")), "{steps:?}");
+        let left = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'latchwork%'";
+        assert_eq!(server.psql(left).unwrap().trim(), "0");
+        let client = bare(&server.url()).await;
+        assert!(client.held(&held).await);
+        client.released(&held).await;
     });
 }
 
@@ -92,7 +110,7 @@ fn init_migrates_an_older_table_and_keeps_held_locks() {
         let error = connect(&server.url()).await.err().expect("it is of an older version");
         assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
         let (one, two) = (prepare(&server.url()).await, prepare(&server.url()).await);
-        assert!(one.unwrap().iter().any(|step| step.contains("from version 0 to 1")));
+        assert!(one.unwrap().iter().any(|step| step.contains("from version 0 to 2")));
         assert!(two.unwrap().iter().any(|step| step.contains("is there")));
         let client = bare(&server.url()).await;
         assert!(client.held(&held).await);
