@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::stages::root;
+use crate::stages::{cargo_command, root};
 
 /// A crate that is published.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub(crate) fn published() -> Result<Vec<Package>, String> {
 
 /// What cargo knows of the workspace.
 pub(crate) fn metadata(args: &[&str]) -> Result<Value, String> {
-    let mut command = command();
+    let mut command = cargo_command();
     command.args(["metadata", "--format-version", "1", "--all-features"]).args(args);
     let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
     if !output.status.success() {
@@ -103,14 +103,10 @@ pub(crate) fn metadata(args: &[&str]) -> Result<Value, String> {
 
 /// Runs cargo, and fails as it does.
 pub(crate) fn cargo(args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
-    let status = command().args(args).envs(env.iter().copied()).status();
+    let status = cargo_command().args(args).envs(env.iter().copied()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(format!("failed: cargo {}", args.join(" "))),
         Err(error) => Err(format!("cannot run cargo: {error}")),
     }
-}
-
-fn command() -> Command {
-    Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
 }

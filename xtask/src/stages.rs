@@ -146,6 +146,7 @@ fn beside(logs: &Path) -> Result<Vec<(&'static str, Duration)>, String> {
         let err = log.try_clone().map_err(|e| e.to_string())?;
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(program()).args(*args);
+        forget_package(&mut command);
         command.envs(env.iter().copied()).stdout(log).stderr(err);
         // The same compiler as for the tests, or the libraries would be built once more.
         crate::trials::lint(&mut command)?;
@@ -269,7 +270,20 @@ fn cargo(name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> 
 
 /// Cargo, as this program was started by it.
 pub(crate) fn cargo_command() -> Command {
-    Command::new(program())
+    let mut command = Command::new(program());
+    forget_package(&mut command);
+    command
+}
+
+/// Removes what Cargo has told this program of its own package. A build script that looks at it (ring's does) would run
+/// again whenever Cargo is called by hand in between, and all that depends on it would be compiled again.
+fn forget_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| text.starts_with(begin)) {
+            command.env_remove(&name);
+        }
+    }
 }
 
 fn program() -> String {
@@ -283,4 +297,19 @@ pub(crate) fn root() -> &'static Path {
 
 fn minutes(took: Duration) -> String {
     format!("{:.1} min", took.as_secs_f64() / 60.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_hears_nothing_of_this_package() {
+        let command = cargo_command();
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).collect();
+        for name in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {
+            assert!(std::env::var_os(name).is_some(), "cargo test has told it");
+            assert!(removed.iter().any(|(removed, _)| *removed == name), "{name}: {removed:?}");
+        }
+    }
 }
