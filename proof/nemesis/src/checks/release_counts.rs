@@ -1,10 +1,12 @@
 //! A release lets the next one in: whoever waits, or tries, after a release was answered with yes
 //! is admitted by it and not by the end of a ttl. The same for a guard that was dropped.
 
+use latchwork::store::Moment;
+
 use super::waiting::Waits;
 use super::{Bounds, Verdict};
 use crate::event::{Answer, How};
-use crate::history::{History, Hold, Span};
+use crate::history::{Attempt, History, Hold, Span};
 
 pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
@@ -14,15 +16,17 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
             continue;
         }
         let waits = Waits::new(history, &attempts[&key]);
+        let relied_on =
+            |attempt: &Attempt| attempt.believed_until().unwrap_or(Moment::from_nanos(0));
+        // Until when one of the holds before is relied on.
+        let mut earlier = Moment::from_nanos(0);
         for (n, (attempt, hold)) in holds.iter().enumerate() {
+            let before = earlier;
+            earlier = before.max(relied_on(attempt));
             let Some(from) = freed(hold) else { continue };
             // Beside others that share the key, the end of one hold frees nothing.
-            let shared = |(a, h): &(&_, &Hold)| {
-                let a: &crate::history::Attempt = a;
-                h.told <= from && a.believed_until().is_some_and(|until| until > from)
-            };
-            let near = n.saturating_sub(8)..(n + 8).min(holds.len());
-            if holds[near].iter().any(shared) {
+            let mut beside = holds[n + 1..].iter().take_while(|(_, hold)| hold.told <= from);
+            if before > from || beside.any(|(attempt, _)| relied_on(attempt) > from) {
                 continue;
             }
             let next = holds.get(n + 1).map_or(history.end(), |(_, next)| next.told);
@@ -54,7 +58,7 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
 }
 
 /// Since when the key should be free, if its holder gave it up.
-fn freed(hold: &Hold) -> Option<latchwork::store::Moment> {
+fn freed(hold: &Hold) -> Option<Moment> {
     match (hold.releasing?, hold.released) {
         ((_, How::Release), Some((at, Answer::Yes))) => Some(at),
         ((at, How::Drop), _) if at < hold.valid_until => Some(at),
@@ -111,6 +115,20 @@ mod tests {
         let b = story.at(50).tries("b", "k", false);
         story.at(990).granted("b", b, 2 << 10);
         assert_eq!(verdict(&story).violations.len(), 1);
+    }
+
+    /// One reader holds the key while many others come and go, and a writer waits for it.
+    #[test]
+    fn the_check_accepts_a_wait_for_a_long_reader() {
+        let mut story = Story::new();
+        story.hold("a", "k", 1, 0, 890);
+        for n in 0..20 {
+            story.hold("b", "k", 2 + n, 2 * n, 2 * n + 1);
+        }
+        let c = story.at(20).tries("c", "k", false);
+        story.at(900).granted("c", c, 50 << 10);
+        let verdict = verdict(&story);
+        assert!(verdict.passed() && verdict.checked == 1, "{verdict:?}");
     }
 
     #[test]
