@@ -73,6 +73,15 @@ impl Bare {
         }
     }
 
+    /// Puts a key without a lease.
+    pub(crate) async fn put(&mut self, key: &[u8]) -> std::result::Result<(), String> {
+        let value = vec![b'x'; 100];
+        let put = PutRequest { key: key.to_vec(), value, ..PutRequest::default() };
+        let put = RequestOp { request: Some(Request::RequestPut(put)) };
+        let request = TxnRequest { success: vec![put], ..TxnRequest::default() };
+        self.kv.txn(request).await.map(drop).map_err(|error| error.to_string())
+    }
+
     /// Does something if the create revision of the key is this; answers the revision.
     async fn only_if(&mut self, key: &[u8], revision: i64, then: Request) -> i64 {
         let compare = Compare {

@@ -51,6 +51,7 @@ mod redlock_servers;
 mod redlock_slow;
 mod roles;
 mod runner;
+mod scale;
 mod serve;
 mod slow_link;
 mod stats;
@@ -324,6 +325,18 @@ const BENCHES: &[Bench] = &[
         "The service with slow clients",
         "1,000 connections that send nothing, or a byte a second: memory, and when they are cut",
         serve::slow_clients,
+    ),
+    bench(
+        "scale-costs",
+        "What a cycle costs each store, and at which rate it gives way",
+        "free cycles and renewals on each store: the server's processor time and syncs, and the rates at which they end",
+        scale::costs::run,
+    ),
+    bench(
+        "scale-beside",
+        "Other work of a server beside locks",
+        "small writes of others on each store, alone and beside locks: their times, and the server's processor time",
+        scale::beside::run,
     ),
     bench("held", "10,000 held guards", "10,000 held guards: memory and processor time", held::run),
 ];

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use latchwork::BlockOn as _;
@@ -51,27 +52,28 @@ pub(crate) fn start_for(connections: usize) -> Result<OnDisk, Box<dyn std::error
 }
 
 impl OnDisk {
-    /// How long a write of one page to the disk takes, in microseconds: no commit that is durable is quicker.
-    fn sync(&self) -> Result<f64, Box<dyn std::error::Error>> {
-        let mut file = File::create(self.folder.path().join("sync"))?;
-        file.write_all(&[0; 1 << 20])?;
-        let mut took = Vec::new();
-        for _ in 0..200 {
-            let start = Instant::now();
-            std::os::unix::fs::FileExt::write_all_at(&file, &[1; 8_192], 0)?;
-            file.sync_data()?;
-            took.push(start.elapsed().as_secs_f64() * 1e6);
-        }
-        Ok(median(&mut took))
-    }
-
     fn say_sync(&self) -> Outcome {
         println!(
             "Before: a page written and synced to the disk of the server's data took {:.0} us.\n",
-            self.sync()?
+            sync(self.folder.path())?
         );
         Ok(())
     }
+}
+
+/// How long a write of one page to the disk of this folder takes, in microseconds: no commit that is durable is
+/// quicker.
+pub(crate) fn sync(folder: &Path) -> Result<f64, Box<dyn std::error::Error>> {
+    let mut file = File::create(folder.join("sync"))?;
+    file.write_all(&[0; 1 << 20])?;
+    let mut took = Vec::new();
+    for _ in 0..200 {
+        let start = Instant::now();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 8_192], 0)?;
+        file.sync_data()?;
+        took.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(median(&mut took))
 }
 
 impl Store for OnDisk {

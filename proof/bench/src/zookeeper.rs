@@ -22,10 +22,15 @@ const WARM: (usize, usize) = (16, 1_000);
 /// As servers are run: with the better compiler and more memory than tests give them, and the usual
 /// tick; and not as the first thing that they do.
 pub(crate) fn start() -> Result<ZooKeeperServer, Box<dyn std::error::Error>> {
-    let options = ZooKeeperOptions::new()
-        .tick(Duration::from_secs(2))
-        .flag("-XX:TieredStopAtLevel=4")
-        .flag("-Xmx512m");
+    start_with(ZooKeeperOptions::new())
+}
+
+/// The same, with these options.
+pub(crate) fn start_with(
+    options: ZooKeeperOptions,
+) -> Result<ZooKeeperServer, Box<dyn std::error::Error>> {
+    let options =
+        options.tick(Duration::from_secs(2)).flag("-XX:TieredStopAtLevel=4").flag("-Xmx512m");
     let server = ZooKeeperServer::start(&options)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let driver = latchwork::Driver::start()?;

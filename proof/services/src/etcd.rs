@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub struct EtcdOptions {
     root_password: Option<String>,
     tls: Tls,
     has_clock: bool,
+    place: Option<PathBuf>,
 }
 
 /// Who has to show a certificate to clients and servers.
@@ -62,6 +63,12 @@ impl EtcdOptions {
     /// Speaks TLS with clients, and asks each for a certificate.
     pub fn client_certificates(mut self) -> Self {
         self.tls = Tls::Both;
+        self
+    }
+
+    /// With its data in this folder, which must exist, and each write synced to its disk.
+    pub fn data_in(mut self, place: impl Into<PathBuf>) -> Self {
+        self.place = Some(place.into());
         self
     }
 
@@ -145,9 +152,10 @@ impl EtcdServer {
         let scheme = if certificates.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{}", ports.client.number());
         let metrics = format!("http://127.0.0.1:{}", ports.metrics.number());
+        let place = options.place.as_deref().unwrap_or(folder.path());
         let mut args: Vec<String> = [
             ("name", name),
-            ("data-dir", &folder.path().join("data").to_string_lossy()),
+            ("data-dir", &place.join("data").to_string_lossy()),
             ("listen-client-urls", &client),
             ("advertise-client-urls", &client),
             ("listen-peer-urls", &ports.peer_url()),
@@ -160,7 +168,7 @@ impl EtcdServer {
         ]
         .map(|(name, value)| format!("--{name}={value}"))
         .into();
-        if can_leave_out_fsync() {
+        if options.place.is_none() && can_leave_out_fsync() {
             args.push("--unsafe-no-fsync".into());
         }
         if let Some(files) = &certificates {

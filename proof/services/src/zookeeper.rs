@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ pub struct ZooKeeperOptions {
     links: bool,
     tls: bool,
     as_installed: bool,
+    place: Option<PathBuf>,
 }
 
 impl Default for ZooKeeperOptions {
@@ -70,6 +71,7 @@ impl Default for ZooKeeperOptions {
             links: false,
             tls: false,
             as_installed: false,
+            place: None,
         }
     }
 }
@@ -105,6 +107,13 @@ impl ZooKeeperOptions {
     #[must_use]
     pub fn longest_session(mut self, length: Duration) -> Self {
         self.longest_session = length;
+        self
+    }
+
+    /// With its data in this folder, which must exist, and each write synced to its disk.
+    #[must_use]
+    pub fn data_in(mut self, place: impl Into<PathBuf>) -> Self {
+        self.place = Some(place.into());
         self
     }
 
@@ -188,7 +197,7 @@ impl ZooKeeperServer {
     /// Starts the process and does not wait, so that several can start side by side.
     fn launch(options: &ZooKeeperOptions, ports: Ports, id: usize, ensemble: &str) -> Result<Self> {
         let folder = Folder::new()?;
-        let data = folder.path().join("data");
+        let data = options.place.as_deref().unwrap_or(folder.path()).join("data");
         fs::create_dir(&data)?;
         fs::write(data.join("myid"), id.to_string())?;
         let mut config = format!(
@@ -203,7 +212,11 @@ impl ZooKeeperServer {
         );
         if !options.as_installed {
             let longest = options.longest_session.as_millis();
-            let _ = writeln!(config, "maxSessionTimeout={longest}\nmaxClientCnxns=0\nforceSync=no");
+            let synced = if options.place.is_some() { "yes" } else { "no" };
+            let _ = writeln!(
+                config,
+                "maxSessionTimeout={longest}\nmaxClientCnxns=0\nforceSync={synced}"
+            );
         }
         let certificates = match options.tls {
             true => Some(tls::make(folder.path())?),

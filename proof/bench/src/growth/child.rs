@@ -45,6 +45,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             "waiters" => waiters(&locks, url != "mem:").await,
             "keys" => keys(&locks).await,
             "holds" => holds(&locks).await,
+            "paced" => paced(&locks).await,
             _ => Err(format!("no role: {role}").into()),
         }
     })
@@ -244,6 +245,46 @@ async fn holds(locks: &LockManager) -> Outcome {
             }
             _ => break,
         }
+    }
+    Ok(())
+}
+
+/// For `pace RATE MILLIS` uses so many keys a second, each once, at even intervals; tells how many seconds
+/// that took, how many were used, how many failed, and the times of each.
+async fn paced(locks: &LockManager) -> Outcome {
+    let mut lines = input();
+    println!("ready");
+    while let Some(line) = lines.recv().await {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["pace", rate, millis] = words[..] else { break };
+        let between = Duration::from_secs(1).div_f64(rate.parse()?);
+        let (start, length) = (now(), Duration::from_millis(millis.parse()?));
+        let mut ticks = tokio::time::interval(between);
+        let mut tasks = JoinSet::new();
+        let until = start + length.as_nanos() as u64;
+        for number in 0_u64.. {
+            ticks.tick().await;
+            if now() >= until {
+                break;
+            }
+            let lock = locks.mutex(format!("paced/{start}/{number}"));
+            tasks.spawn(async move {
+                let begun = now();
+                let used = async { lock.acquire().await?.release().await }.await;
+                (now() - begun, used.map_err(|error| error.to_string()))
+            });
+        }
+        let (mut done, mut failed, mut times) = (0, 0, Times::default());
+        while let Some(ended) = tasks.join_next().await {
+            let (took, used) = ended?;
+            times.record(took);
+            done += 1;
+            if let Err(error) = used {
+                eprintln!("paced: {error}");
+                failed += 1;
+            }
+        }
+        println!("{} {done} {failed} times {times}", (now() - start) as f64 / 1e9);
     }
     Ok(())
 }

@@ -19,9 +19,9 @@ mod keys;
 mod limited;
 pub(crate) mod picture;
 mod processes;
-mod served;
+pub(crate) mod served;
 mod table;
-mod waiters;
+pub(crate) mod waiters;
 
 use self::picture::Chart;
 use self::served::Which;

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use latchwork::BlockOn as _;
 use latchwork_services::{
-    EtcdOptions, EtcdServer, Folder, RedisOptions, RedisServer, ZooKeeperServer, etcdctl,
+    EtcdOptions, EtcdServer, Folder, RedisOptions, RedisServer, ZooKeeperOptions, ZooKeeperServer,
+    etcdctl,
 };
 
 use crate::peers::Kind;
@@ -31,6 +32,18 @@ pub(crate) enum Which {
 }
 
 impl Which {
+    /// Starts its server with its data in this folder of a disk, and synced to it as its own settings say.
+    pub(crate) fn start_in(self, folder: &Path) -> Result<Box<dyn Served>> {
+        Ok(match self {
+            Self::Etcd => Box::new(EtcdServer::start(&EtcdOptions::new().data_in(folder))?),
+            Self::ZooKeeper => {
+                Box::new(zookeeper::start_with(ZooKeeperOptions::new().data_in(folder))?)
+            }
+            // PostgreSQL's is on a disk; Redis has none.
+            _ => self.start()?,
+        })
+    }
+
     /// Starts its servers.
     pub(crate) fn start(self) -> Result<Box<dyn Served>> {
         Ok(match self {
@@ -67,6 +80,11 @@ pub(crate) trait Served: Store {
 
     /// The memory that the server uses for data, in bytes, if it says so.
     fn memory(&self) -> Count {
+        Ok(f64::NAN)
+    }
+
+    /// How often its servers have synced their data to a disk, if they do and say so.
+    fn syncs(&self) -> Count {
         Ok(f64::NAN)
     }
 
@@ -171,6 +189,11 @@ impl Served for RedisServer {
         Ok(self.info("used_memory")?.parse()?)
     }
 
+    /// It has no file that it appends to, as Debian's package makes it.
+    fn syncs(&self) -> Count {
+        Ok(0.0)
+    }
+
     fn left(&self) -> Result<Left> {
         of_redis(self)
     }
@@ -197,6 +220,12 @@ impl Served for EtcdServer {
         of_threads(self.pid())
     }
 
+    /// Of its log, and of its database.
+    fn syncs(&self) -> Count {
+        let log = self.measure("etcd_disk_wal_fsync_duration_seconds_count", "")?;
+        Ok(log + self.measure("etcd_disk_backend_commit_duration_seconds_count", "")?)
+    }
+
     /// After a compaction: before it, the history is there too.
     fn left(&self) -> Result<Left> {
         let text =
@@ -218,6 +247,10 @@ impl Served for ZooKeeperServer {
         of_threads(self.pid())
     }
 
+    fn syncs(&self) -> Count {
+        Ok(self.count("zk_cnt_fsynctime")? as f64)
+    }
+
     fn left(&self) -> Result<Left> {
         let count = |name| self.count(name).map(|count| count as f64);
         Ok(Left { entries: count("zk_znode_count")?, bytes: count("zk_approximate_data_size")? })
@@ -227,6 +260,11 @@ impl Served for ZooKeeperServer {
 impl Served for OnDisk {
     fn cpu(&self) -> f64 {
         processor_time(self.server.pid())
+    }
+
+    /// Of its log. Its processes report once a second.
+    fn syncs(&self) -> Count {
+        Ok(self.server.psql("SELECT wal_sync FROM pg_stat_wal")?.parse()?)
     }
 
     /// After a vacuum: before it, dead rows are there too.
