@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_services::{PgBouncer, PostgresServer};
+use latchwork_services::{PgBouncer, PostgresOptions, PostgresServer};
 
 use super::network::{Reached, Ways};
 use super::{GUARDED, OLDER_STATE, ServerLog, Store as _, TWO_HOLDERS, the, with_options};
@@ -25,6 +25,11 @@ fn url(hosts: &str, options: &str) -> String {
 
 fn is_guarded(options: &str) -> bool {
     options.split('&').any(|option| option == "guard=true")
+}
+
+/// With room for connections that one side has forgotten: the server's processes of those stay.
+fn roomy() -> PostgresOptions {
+    PostgresOptions::new().setting("max_connections=400")
 }
 
 /// Makes the tables, and takes the quarantine off: nothing is held yet.
@@ -128,7 +133,7 @@ impl Pooled {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let server = PostgresServer::start().map_err(io::Error::other)?;
+        let server = PostgresServer::start_with(&roomy()).map_err(io::Error::other)?;
         let bouncer = PgBouncer::start(server.port(), POOL).map_err(io::Error::other)?;
         let ways = Arc::new(Ways::open(&[bouncer.port()]).map_err(io::Error::other)?);
         let (server, bouncer) = (Arc::new(Mutex::new(server)), Arc::new(Mutex::new(bouncer)));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use latchwork_services::{Cut, Error, PostgresServer, Result};
 
+use super::roomy;
 use super::server::Writable;
 use crate::pause::pause;
 use crate::stores::ServerLog;
@@ -33,7 +34,7 @@ impl Writable for Pair {
 impl Pair {
     /// Starts both, and the ways to them.
     pub(super) fn start() -> Result<(Self, Ways)> {
-        let primary = PostgresServer::start()?;
+        let primary = PostgresServer::start_with(&roomy())?;
         let standby = primary.copy(true)?;
         let ways = Ways::open(&[primary.port(), standby.port()])?;
         Ok((Self { primary, standby: Some(standby), at: 0, ended: Vec::new() }, ways))
