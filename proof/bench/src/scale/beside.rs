@@ -23,7 +23,8 @@ const ROUNDS: usize = 3;
 const LENGTH: Duration = Duration::from_secs(3);
 /// Until locks and other work run evenly.
 const SETTLED: Duration = Duration::from_millis(500);
-const TTL: Duration = Duration::from_secs(30);
+/// A third of it is not longer than what is watched, so each lock is renewed in that time.
+const TTL: Duration = Duration::from_secs(9);
 
 /// The locks beside the other work.
 #[derive(Clone, Copy)]
