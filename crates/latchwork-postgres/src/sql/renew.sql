@@ -1,17 +1,21 @@
 -- Starts the ttl of claims anew that hold their keys alone. A row that somebody has locked is passed over. A
--- claim without a token in the answer must be asked for by itself. `= ANY ($1)` has the rows read by the index,
--- whatever the size of the table was when the plan was made.
+-- claim without a token in the answer must be asked for by itself. No part compares each claim with each other or reads
+-- the table, whatever the planner knows of it: each row is found by the index, and `ON CONFLICT` finds it again (it
+-- is there, for it is locked). The planner believes an `unnest` to have ten rows, and a `generate_series` a thousand.
 -- $1 keys, $2 claims, $3 ttls (us), $4 floors, $5 holders (NULL: as it was)
 WITH c AS MATERIALIZED (
-  SELECT * FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS c (k, claim, ttl, floor, holder, n)
+  SELECT * FROM ROWS FROM (unnest($1), unnest($2), unnest($3), unnest($4), unnest($5),
+    generate_series(1::bigint, cardinality($1))) AS c (k, claim, ttl, floor, holder, n)
 ), l AS MATERIALIZED (
-  SELECT r.k FROM @locks@ r JOIN c ON r.k = c.k AND r.claim = c.claim WHERE r.k = ANY ($1)
-  ORDER BY r.k FOR NO KEY UPDATE OF r SKIP LOCKED
+  SELECT c.* FROM c CROSS JOIN LATERAL (
+    SELECT FROM @locks@ r WHERE r.k = c.k AND r.claim = c.claim FOR NO KEY UPDATE OF r SKIP LOCKED) r
 ), u AS (
-  UPDATE @locks@ r SET ends = clock_timestamp() + c.ttl * interval '1 microsecond',
-    token = greatest(r.token, c.floor), holder = coalesce(c.holder, r.holder)
-  FROM l JOIN c ON c.k = l.k
-  WHERE r.k = l.k AND r.claim = c.claim AND r.ends > clock_timestamp()
-  RETURNING c.n, r.token
+  INSERT INTO @locks@ AS r (k, claim, ends, token, holder)
+  SELECT DISTINCT ON (l.k) l.k, l.claim, clock_timestamp() + l.ttl * interval '1 microsecond', l.floor, l.holder FROM l
+  ON CONFLICT (k) DO UPDATE SET ends = excluded.ends,
+    token = greatest(r.token, excluded.token), holder = coalesce(excluded.holder, r.holder)
+  WHERE r.claim = excluded.claim AND r.ends > clock_timestamp()
+  RETURNING r.k, r.claim, r.token
 )
-SELECT c.n, u.token, @us@, set_config('synchronous_commit', '@durable@', true) FROM c LEFT JOIN u USING (n)
+SELECT c.n, u.token, @us@, set_config('synchronous_commit', '@durable@', true)
+FROM c LEFT JOIN u ON u.k = c.k AND u.claim = c.claim

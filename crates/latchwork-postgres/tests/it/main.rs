@@ -21,6 +21,7 @@ mod fence_sqlx;
 mod files;
 mod losses;
 mod neighbours;
+mod plans;
 mod pooler;
 mod quiet;
 mod settings;
