@@ -36,6 +36,10 @@ pub(crate) const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET loc
      SET tcp_keepalives_count = 3; SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
      SET enable_bitmapscan = off; SELECT set_config(name, '0', false) FROM pg_settings \
      WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
+/// The server's own functions and operators, and no others.
+const PATH: &str = "SET search_path = pg_catalog, pg_temp";
+/// As [`PATH`], for a transaction behind a pooler.
+pub(crate) const LOCAL_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 /// What such a setting hides.
 const SILENT: [&str; 3] = ["error", "fatal", "panic"];
 
@@ -46,6 +50,8 @@ pub(crate) enum For {
     Locks,
     /// To examine or to prepare a server.
     Care,
+    /// To listen: the caller makes the session ready.
+    Messages,
 }
 
 /// What all connections of a store have in common.
@@ -205,12 +211,13 @@ impl Access {
     async fn look(&self, mut lane: Lane, at: &Host, purpose: For) -> Result<Opened, BackendError> {
         let promised = process_of(lane.client()).await;
         let table = self.statements.table();
-        let text = "SELECT pg_backend_pid(), pg_is_in_recovery() \
-             OR current_setting('transaction_read_only') = 'on', \
-             current_setting('server_version_num')::integer, \
-             CASE WHEN to_regclass($1) IS NULL THEN NULL \
-             ELSE coalesce(obj_description(to_regclass($1), 'pg_class'), '') END, \
-             current_setting('client_min_messages')";
+        // The session has the search_path of the role or the database, in which anybody may have made functions.
+        let text = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery() \
+             OR pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on', \
+             pg_catalog.current_setting('server_version_num')::integer, \
+             CASE WHEN pg_catalog.to_regclass($1) IS NULL THEN NULL \
+             ELSE coalesce(pg_catalog.obj_description(pg_catalog.to_regclass($1), 'pg_class'), '') END, \
+             pg_catalog.current_setting('client_min_messages')";
         let sent = self.io.now();
         let rows = lane.send(lane.client().query_typed(text, &[(&table, Type::TEXT)])).await?;
         let trip = self.io.now().since(sent);
@@ -221,8 +228,14 @@ impl Access {
         let (is_standby, version, table) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
         let messages: String = column(row, 4)?;
         let mut opened = Opened { lane, at: at.clone(), version, is_standby, table, trip };
-        if purpose == For::Care {
-            return Ok(opened);
+        match purpose {
+            For::Messages => return Ok(opened),
+            For::Care if opened.lane.pooled => return Ok(opened),
+            For::Care => {
+                opened.lane.send(opened.lane.client().batch_execute(PATH)).await?;
+                return Ok(opened);
+            }
+            For::Locks => {}
         }
         if is_standby {
             let message = format!(

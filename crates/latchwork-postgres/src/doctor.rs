@@ -14,7 +14,7 @@ use latchwork_store::{BackendError, Error, Io};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use crate::config::PostgresConfig;
-use crate::connect::{Access, For, Opened};
+use crate::connect::{Access, For, LOCAL_PATH, Opened};
 use crate::host::Host;
 use crate::values::column;
 
@@ -132,7 +132,16 @@ impl<'a> Server<'a> {
     {
         let lane = &self.opened.lane;
         let text = self.access.statements.fill(text);
-        let rows = lane.send(lane.client().query_typed(&text, params)).await?;
+        let asked = lane.client().query_typed(&text, params);
+        let rows = match lane.pooled {
+            false => lane.send(asked).await?,
+            true => {
+                lane.send(lane.client().batch_execute(&format!("BEGIN; {LOCAL_PATH}"))).await?;
+                let rows = lane.send(asked).await;
+                lane.send(lane.client().batch_execute("ROLLBACK")).await?;
+                rows?
+            }
+        };
         rows.first().map(|row| column(row, 0)).transpose().map(Option::flatten)
     }
 

@@ -7,7 +7,7 @@ use latchwork_store::{BackendError, Error, Io};
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
-use crate::connect::{Access, For, Opened};
+use crate::connect::{Access, For, LOCAL_PATH, Opened};
 use crate::guard;
 use crate::lane::Seat;
 use crate::schema::{STEPS, VERSION, can_be_migrated, comment, version_of};
@@ -83,7 +83,7 @@ async fn make_tables(
     let [tables, stand, leave, keep, heal] = access.statements.schema();
     // One text is one transaction. Two that are sent at the same time wait for each other.
     let text = format!(
-        "SET LOCAL search_path = pg_catalog, pg_temp; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
+        "{LOCAL_PATH}; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
         access.statements.class(),
         access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",

@@ -237,7 +237,7 @@ impl Listener {
                 listener.observers.notify(notification.payload());
             }
         });
-        let lane = self.access.open(For::Care, Some(sink)).await?.lane;
+        let lane = self.access.open(For::Messages, Some(sink)).await?.lane;
         lane.send(lane.client().batch_execute(&listen)).await?;
         // Whoever hands on asks by this lock whether the process still listens.
         let text = "SELECT pg_advisory_lock($1, $2)";

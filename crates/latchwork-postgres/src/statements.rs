@@ -131,8 +131,8 @@ impl Statements {
 /// True, and the statement waits for a lock no longer than a verb waits for its answer.
 const LIMITED: &str = "set_config('lock_timeout', '2s', true) IS NOT NULL";
 
-/// True, and the functions plan as they do in a session of our own ([`crate::connect::SESSION`]).
-const PLANS: &str = "set_config('enable_bitmapscan', 'off', true) IS NOT NULL AND set_config('enable_seqscan', 'off', true) IS NOT NULL \
+/// True, and the functions find what they name and plan as they do in a session of our own ([`crate::connect::SESSION`]).
+const PLANS: &str = "set_config('search_path', 'pg_catalog, pg_temp', true) IS NOT NULL AND set_config('enable_bitmapscan', 'off', true) IS NOT NULL AND set_config('enable_seqscan', 'off', true) IS NOT NULL \
      AND set_config('plan_cache_mode', 'force_generic_plan', true) IS NOT NULL AND set_config('jit', 'off', true) IS NOT NULL";
 
 /// Fills in what a statement sets by itself: all that a session of a pooler cannot have. What is given to a function is
@@ -190,7 +190,7 @@ impl Names {
             text = text.replace(&format!("@{suffix}@"), &self.object(&format!("_{suffix}")));
         }
         text.replace("@locks@", &self.object(""))
-            .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint")
+            .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1e6::float8)::bigint")
             .replace(
                 "@notify@",
                 &format!(

@@ -3,7 +3,8 @@
 -- does not matter. For its shape, see renew.sql.
 -- $1 keys, $2 claims
 WITH c AS MATERIALIZED (
-  SELECT * FROM ROWS FROM (unnest($1), unnest($2), generate_series(1::bigint, cardinality($1))) AS c (k, claim, n)
+  SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2),
+    pg_catalog.generate_series(1::bigint, pg_catalog.cardinality($1)::bigint)) AS c (k, claim, n)
 ), l AS MATERIALIZED (
   SELECT c.* FROM c CROSS JOIN LATERAL (
     SELECT FROM @locks@ r WHERE r.k = c.k AND r.claim = c.claim AND NOT r.crowd FOR NO KEY UPDATE OF r SKIP LOCKED) r

@@ -21,6 +21,7 @@ mod fence_sqlx;
 mod files;
 mod losses;
 mod neighbours;
+mod objects;
 mod plans;
 mod pooler;
 mod quiet;
