@@ -81,9 +81,10 @@ async fn make_tables(
         }
     }
     let [tables, stand, leave, keep, heal] = access.statements.schema();
-    // One text is one transaction. Two that are sent at the same time wait for each other.
+    // One text is one transaction. Two that are sent at the same time wait for each other. Whoever waits for a lock of
+    // the whole table keeps everybody else waiting behind it, all renewals among them.
     let text = format!(
-        "{LOCAL_PATH}; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
+        "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
         access.statements.class(),
         access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",

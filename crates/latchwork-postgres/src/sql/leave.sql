@@ -43,6 +43,9 @@ BEGIN
   IF r.k IS NULL AND a_bury > 0 THEN
     INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, 0, 'epoch') ON CONFLICT DO NOTHING;
     SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+      RAISE serialization_failure USING MESSAGE = 'the row of the key was removed meanwhile';
+    END IF;
     t := clock_timestamp();
   END IF;
   IF r.k IS NULL THEN

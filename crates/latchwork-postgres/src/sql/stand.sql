@@ -65,6 +65,10 @@ BEGIN
   IF NOT FOUND THEN
     INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, 0, 'epoch') ON CONFLICT DO NOTHING;
     SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+      -- Somebody had made the row, and somebody has removed it: a grant would be in no row.
+      RAISE serialization_failure USING MESSAGE = 'the row of the key was removed meanwhile';
+    END IF;
   END IF;
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;

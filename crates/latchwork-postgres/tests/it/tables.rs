@@ -1,7 +1,9 @@
 //! Tables: their names, their versions, and the keys in them.
 
+use std::time::Instant;
+
 use crate::common::*;
-use latchwork_store::{Backend, ErrorKind, Key, Query};
+use latchwork_store::{Attempt, Backend, BackendErrorKind, Effect, ErrorKind, Key, Mode, Query};
 
 #[test]
 fn a_missing_or_foreign_table_is_a_clear_error() {
@@ -61,22 +63,24 @@ fn doctor_finds_unlogged_tables() {
     });
 }
 
+/// Makes version 1 of the tables.
+const OLDER: &str = "CREATE FUNCTION latchwork_observe() RETURNS trigger LANGUAGE plpgsql AS \
+     $$BEGIN RAISE EXCEPTION 'a trigger'; END$$; \
+     CREATE TRIGGER latchwork_observe AFTER UPDATE OF claim ON latchwork FOR EACH ROW \
+     EXECUTE FUNCTION latchwork_observe(); \
+     CREATE TRIGGER latchwork_observe_end AFTER DELETE ON latchwork_line FOR EACH ROW \
+     EXECUTE FUNCTION latchwork_observe(); \
+     COMMENT ON TABLE latchwork IS 'latchwork 1'";
+
 /// Version 1 had triggers for its observers: each change of a claim paid for them.
 #[test]
 fn init_removes_the_triggers_of_an_older_version() {
     let server = server();
-    let older = "CREATE FUNCTION latchwork_observe() RETURNS trigger LANGUAGE plpgsql AS \
-         $$BEGIN RAISE EXCEPTION 'a trigger'; END$$; \
-         CREATE TRIGGER latchwork_observe AFTER UPDATE OF claim ON latchwork FOR EACH ROW \
-         EXECUTE FUNCTION latchwork_observe(); \
-         CREATE TRIGGER latchwork_observe_end AFTER DELETE ON latchwork_line FOR EACH ROW \
-         EXECUTE FUNCTION latchwork_observe()";
     run(async {
         let held = claim("k").with(|it| it.ttl = 60 * SEC);
         let client = bare(&server.url()).await;
         client.granted(&held).await;
-        server.psql(older).unwrap();
-        server.psql("COMMENT ON TABLE latchwork IS 'latchwork 1'").unwrap();
+        server.psql(OLDER).unwrap();
         let error = connect(&server.url()).await.err().expect("it is of an older version");
         assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
         let steps = prepare(&server.url()).await.unwrap();
@@ -86,6 +90,107 @@ fn init_removes_the_triggers_of_an_older_version() {
         let client = bare(&server.url()).await;
         assert!(client.held(&held).await);
         client.released(&held).await;
+    });
+}
+
+/// A dump reads the tables in one long transaction. The change of a table waits for its end, and everybody else behind
+/// that change: no lock could be renewed.
+#[test]
+fn init_gives_way_to_a_dump_and_costs_no_hold() {
+    let server = server();
+    run(async {
+        let client = bare(&server.url()).await;
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        client.granted(&held).await;
+        assert!(client.held(&held).await);
+        server.psql(OLDER).unwrap();
+        let reads = "LOCK TABLE latchwork, latchwork_line IN ACCESS SHARE MODE";
+        let dump = Locked::by(&server, "all", reads, 8.0).await;
+        let url = server.url();
+        let renews = async {
+            until(&server, "SELECT count(*) FROM pg_locks WHERE NOT granted", |n| n == "1").await;
+            let start = Instant::now();
+            assert!(client.held(&held).await);
+            start.elapsed()
+        };
+        let (migrated, took) = tokio::join!(prepare(&url), renews);
+        assert!(took < 4 * SEC && !dump.has_ended(), "renewed after {took:?}");
+        let error = migrated.expect_err("the dump is under way");
+        assert!(error.to_string().contains("55P03"), "{error}");
+        dump.ends();
+        prepare(&url).await.unwrap();
+        assert!(client.held(&held).await);
+    });
+}
+
+/// Two operators run it at the same time, on a table of an older version.
+#[test]
+fn two_that_init_at_the_same_time_leave_one_table() {
+    let server = server();
+    run(async {
+        let client = bare(&server.url()).await;
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        client.granted(&held).await;
+        for older in [OLDER, ""] {
+            server.psql(older).unwrap();
+            let all = (0..8).map(|_| async { prepare(&server.url()).await });
+            let all = futures_util::future::join_all(all).await;
+            assert!(all.iter().all(Result::is_ok), "{all:?}");
+            assert!(bare(&server.url()).await.held(&held).await);
+        }
+    });
+}
+
+/// A user without rights changes nothing, and the error says what is missing.
+#[test]
+fn init_by_a_user_without_rights_is_denied_and_changes_nothing() {
+    let server = server();
+    server.psql("CREATE ROLE app LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO app").unwrap();
+    let url = format!("postgres://app@127.0.0.1:{}/postgres", server.port());
+    run(async {
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        bare(&url).await.granted(&held).await;
+        for comment in ["latchwork 2", "latchwork 1"] {
+            server.psql(&format!("COMMENT ON TABLE latchwork IS '{comment}'")).unwrap();
+            let error = prepare(&url).await.expect_err("it is the owner's");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let said = "SELECT obj_description('latchwork'::regclass, 'pg_class')";
+            assert_eq!(server.psql(said).unwrap(), comment);
+        }
+        let other = format!("{url}?table=other");
+        let error = prepare(&other).await.expect_err("nothing may be created");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        prepare(&server.url()).await.unwrap();
+        assert!(bare(&url).await.held(&held).await);
+    });
+}
+
+/// Somebody removes the row of a key just after it was made: what was granted would be in no row, and the next claim
+/// would be granted as well.
+#[test]
+fn a_row_that_is_removed_at_once_holds_no_grant() {
+    let server = server();
+    let removes = "CREATE FUNCTION made() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN \
+         IF pg_trigger_depth() = 1 THEN INSERT INTO public.latchwork (k, token, ends) VALUES ('k', 0, 'epoch'); END IF; RETURN NULL; END$$; \
+         CREATE FUNCTION removed() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN \
+         IF pg_trigger_depth() = 1 THEN DELETE FROM public.latchwork WHERE k = 'k'; END IF; RETURN NULL; END$$; \
+         CREATE TRIGGER made BEFORE INSERT ON latchwork FOR EACH STATEMENT EXECUTE FUNCTION made(); \
+         CREATE TRIGGER removed AFTER INSERT ON latchwork FOR EACH STATEMENT EXECUTE FUNCTION removed()";
+    run(async {
+        let (one, two) = (bare(&server.url()).await, bare(&server.url()).await);
+        let reads = claim("k").with(|it| {
+            it.ttl = 60 * SEC;
+            it.mode = Mode::Read;
+        });
+        server.psql(removes).unwrap();
+        let answer = one.try_acquire(&reads).await;
+        server.psql("DROP TRIGGER made ON latchwork; DROP TRIGGER removed ON latchwork").unwrap();
+        let writes = like(&reads).with(|it| it.mode = Mode::Write);
+        let other = two.try_acquire(&writes).await;
+        let are_granted = [&answer, &other].map(|it| matches!(it, Ok(Attempt::Granted(_))));
+        assert_ne!(are_granted, [true, true], "{answer:?} {other:?}");
+        let error = answer.expect_err("there is no row");
+        assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
     });
 }
 

@@ -172,16 +172,25 @@ pub(crate) fn connections(server: &PostgresServer, with: &str) -> u32 {
     server.psql(&statement).unwrap().parse().unwrap()
 }
 
-/// Somebody's transaction that keeps the row of a key locked, in seconds.
+/// Somebody's transaction that keeps a lock.
 pub(crate) struct Locked(std::thread::JoinHandle<std::process::Output>);
 
 impl Locked {
-    /// Returns when the row is locked.
+    /// Returns when the row of a key is locked, for some seconds.
     pub(crate) async fn row(server: &PostgresServer, key: &str, seconds: f32) -> Self {
-        let statements = format!(
-            "BEGIN; SELECT FROM latchwork WHERE k = '{key}' FOR UPDATE; SELECT pg_sleep({seconds}); COMMIT"
-        );
-        let (url, name) = (server.url(), format!("locks {key}"));
+        let lock = format!("SELECT FROM latchwork WHERE k = '{key}' FOR UPDATE");
+        Self::by(server, key, &lock, seconds).await
+    }
+
+    /// Returns when this statement has got its lock, which it keeps for some seconds.
+    pub(crate) async fn by(
+        server: &PostgresServer,
+        name: &str,
+        statement: &str,
+        seconds: f32,
+    ) -> Self {
+        let statements = format!("BEGIN; {statement}; SELECT pg_sleep({seconds}); COMMIT");
+        let (url, name) = (server.url(), format!("locks {name}"));
         let asleep = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND wait_event = 'PgSleep'"
         );
@@ -196,6 +205,11 @@ impl Locked {
         let locked = Self(std::thread::spawn(run));
         until(server, &asleep, |n| n == "1").await;
         locked
+    }
+
+    /// Whether the lock is kept no more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.is_finished()
     }
 
     /// Waits for its end.
