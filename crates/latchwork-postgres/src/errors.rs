@@ -129,6 +129,11 @@ fn refusal(said: &DbError) -> BackendError {
         (Unreachable, "try again; latchwork doctor checks the isolation level")
     } else if is(&[&SqlState::DISK_FULL]) {
         (Unreachable, "make room on the server's disk")
+    } else if is(&[&SqlState::OUT_OF_MEMORY]) {
+        (
+            Unreachable,
+            "the server has no memory or no room for locks: see its log, and raise max_locks_per_transaction",
+        )
     } else if starts("53") {
         (
             Unreachable,

@@ -3,6 +3,7 @@
 //! The statement that changes a key sends the notification, and only if somebody observes it: an observer holds a shared
 //! advisory lock on that connection. Behind a pooler nothing can be heard: then observers look by their timer.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,10 @@ use crate::lock;
 use crate::names::stored;
 use crate::statements::{observers, seen};
 use crate::values::{column, strange};
+
+/// One of so many of the locks that all sessions of the server share may be for the keys that this process observes. If
+/// there are none left, the server grants no lock of a table either.
+const SHARE: i64 = 10;
 
 /// All observers of this process.
 #[derive(Default)]
@@ -39,6 +44,18 @@ struct Eye {
 impl Observers {
     pub(crate) fn are_there(&self) -> bool {
         self.coming.load(Ordering::SeqCst) > 0 || !lock(&self.eyes).is_empty()
+    }
+
+    /// Begins to observe a key, unless that would be more keys than `most`.
+    fn begin(&self, number: i32, most: i64) -> Option<Arc<Eye>> {
+        let mut eyes = lock(&self.eyes);
+        let numbers: HashSet<i32> = eyes.iter().map(|eye| eye.number).collect();
+        if !numbers.contains(&number) && numbers.len() as i64 >= most {
+            return None;
+        }
+        let eye = eye(number);
+        eyes.push(eye.clone());
+        Some(eye)
     }
 
     /// Takes a notification: the number of a key.
@@ -80,11 +97,14 @@ impl Store {
         let _coming = Coming::to(&self.listener);
         let lane = self.listener.connection().await?;
         lane.send(lane.client().batch_execute(&format!("LISTEN {}", seen(class)))).await?;
-        let text = "SELECT hashtext(encode($1, 'hex'))";
+        let text = "SELECT hashtext(encode($1, 'hex')), current_setting('max_locks_per_transaction')::bigint \
+             * current_setting('max_connections')::bigint";
         let rows = lane.send(lane.client().query_typed(text, &[(&key, Type::BYTEA)])).await?;
-        let number: i32 = column(rows.first().ok_or_else(|| strange(0))?, 0)?;
-        let eye = eye(number);
-        lock(&self.listener.observers.eyes).push(eye.clone());
+        let [row] = &rows[..] else { return Err(strange(0)) };
+        let (number, room) = (column::<i32>(row, 0)?, column::<i64>(row, 1)?);
+        let Some(eye) = self.listener.observers.begin(number, room / SHARE) else {
+            return Ok(None);
+        };
         let mut row = RowWatch {
             listener: self.listener.clone(),
             eye,

@@ -177,7 +177,11 @@ impl Names {
             fits(parts[0], parts[1], parts[2])
         });
         text = expand(&text, "@notify:", |key| {
-            format!("CASE WHEN {} THEN {} END", self.is_observed(key), self.notify(key))
+            format!(
+                "CASE WHEN {} AND {HAS_ROOM} THEN {} END",
+                self.is_observed(key),
+                self.notify(key)
+            )
         });
         let guarded = match self.guarded {
             false => "true".to_owned(),
@@ -194,7 +198,7 @@ impl Names {
             .replace(
                 "@notify@",
                 &format!(
-                    "IF {} THEN PERFORM {}; END IF;",
+                    "IF {} AND {HAS_ROOM} THEN PERFORM {}; END IF;",
                     self.is_observed("a_k"),
                     self.notify("a_k")
                 ),
@@ -231,6 +235,10 @@ pub(crate) fn seen(class: i32) -> String {
 pub(crate) fn observers(class: i32) -> i32 {
     -1 - class
 }
+
+/// The server can keep one more notification. If it cannot, a statement with one fails: a session that listens and ends
+/// no transaction keeps all of them. An observer looks by its timer as well.
+const HAS_ROOM: &str = "pg_notification_queue_usage() < 0.5::float8";
 
 /// The number of a key for observers. Keys may share one: a hint too many.
 fn number(key: &str) -> String {

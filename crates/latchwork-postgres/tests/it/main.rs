@@ -22,6 +22,7 @@ mod files;
 mod losses;
 mod neighbours;
 mod objects;
+mod observers;
 mod plans;
 mod pooler;
 mod quiet;
