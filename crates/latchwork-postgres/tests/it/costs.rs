@@ -167,6 +167,34 @@ fn a_hand_off_takes_the_releaser_half_a_trip() {
     });
 }
 
+/// What a process has delivered to its own waiters is not kept in the session: each release would read and send it again.
+#[test]
+fn handovers_inside_a_process_keep_no_messages() {
+    let server = server();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let bare = bare(&format!("{}?connections=1", through(&proxy))).await;
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        bare.granted(&held).await;
+        let claims: Vec<_> = (0..100).map(|_| like(&held)).collect();
+        let blocked = bare.blocked(&claims[0]).await;
+        bare.wait(&claims[0], &blocked).await.unwrap();
+        for claim in &claims {
+            bare.blocked(claim).await;
+        }
+        proxy.reset_counts();
+        bare.released(&held).await;
+        for claim in &claims {
+            bare.acquired(claim).await;
+            bare.released(claim).await;
+        }
+        let [_, received] = proxy.counts().bytes;
+        let each = received / claims.len() as u64;
+        println!("{each} bytes for each handover");
+        assert!(each < 1_500, "{each} bytes for each handover");
+    });
+}
+
 #[test]
 fn a_thousand_holds_are_renewed_by_two_statements() {
     let server = logging();
