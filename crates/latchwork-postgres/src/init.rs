@@ -35,10 +35,18 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
         let message = format!("store: {} is a standby or takes no writes", opened.at);
         return Err(access.invalid(message).next_step("name the primary in the address"));
     }
-    make_tables(&access, &opened, &mut prepared).await.map_err(|error| access.error(error))?;
+    let made = make_tables(&access, &opened, &mut prepared).await;
+    let are_migrated = made.map_err(|error| access.error(error))?;
     if access.config.guard {
         let seat = Seat::on(Arc::new(opened.lane));
         let held = in_use(&access, &seat).await.map_err(|error| access.error(error))?;
+        if held > 0 && are_migrated {
+            // Nobody has lost a lock by it.
+            prepared
+                .steps
+                .push(format!("{held} locks are in use and stay held; the guard was not reset"));
+            return Ok(prepared);
+        }
         if held > 0 {
             return Err(access.invalid(format!("store: {held} locks are in use")).next_step(
                 "stop all clients that use them, or wait for the end of the quarantine",
@@ -54,11 +62,12 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
     Ok(prepared)
 }
 
+/// Says whether the tables were of an older version.
 async fn make_tables(
     access: &Access,
     opened: &Opened,
     prepared: &mut Prepared,
-) -> Result<(), BackendError> {
+) -> Result<bool, BackendError> {
     let (schema, table) = (&access.config.schema, &access.config.table);
     let version = opened.table.as_deref().and_then(version_of);
     let mut migrations = String::new();
@@ -90,7 +99,8 @@ async fn make_tables(
         "SELECT set_config('synchronous_commit', 'on', true);",
     );
     let lane = &opened.lane;
-    lane.send(lane.client().batch_execute(&text)).await
+    lane.send(lane.client().batch_execute(&text)).await?;
+    Ok(!migrations.is_empty())
 }
 
 /// How many keys are held, waited for or closed.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::common::*;
+use latchwork_services::PostgresOptions;
 use latchwork_store::{Attempt, Backend, BackendErrorKind, Effect, ErrorKind, Key, Mode, Query};
 
 #[test]
@@ -138,6 +139,27 @@ fn two_that_init_at_the_same_time_leave_one_table() {
             assert!(all.iter().all(Result::is_ok), "{all:?}");
             assert!(bare(&server.url()).await.held(&held).await);
         }
+    });
+}
+
+/// The guard goes on as it was: whoever brings them to another version need not vouch for anything.
+#[test]
+fn init_migrates_a_guarded_table_whose_locks_are_held() {
+    let server = server_with(&PostgresOptions::new(), "?guard=true&max_ttl=1h");
+    run(async {
+        let url = format!("{}?guard=true&max_ttl=1h", server.url());
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        bare(&url).await.granted(&held).await;
+        server.psql(OLDER).unwrap();
+        let steps = prepare(&url).await.expect("it is the next step of the error");
+        assert!(steps.iter().any(|step| step.contains("from version 1 to 2")), "{steps:?}");
+        assert!(steps.iter().any(|step| step.contains("the guard was not reset")), "{steps:?}");
+        let client = bare(&url).await;
+        assert!(client.held(&held).await);
+        client.blocked(&like(&held)).await;
+        client.granted(&claim("other")).await;
+        let error = prepare(&url).await.expect_err("nobody can vouch while locks are held");
+        assert!(error.to_string().contains("locks are in use"), "{error}");
     });
 }
 
