@@ -11,6 +11,9 @@ use crate::locks::lock::Lock;
 use crate::runtime::call::Unpolled;
 use latchwork_store::{Error, ErrorKind, FencingToken, Lost, Moment, NotHeld};
 
+/// How long a failed acquire waits for the releases of what it had.
+const GIVING_BACK: Duration = Duration::from_millis(200);
+
 /// Several locks, acquired together: all or none, with one deadline.
 ///
 /// Use it where one piece of work touches several things that are locked one by one, a transfer
@@ -100,8 +103,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// `TimedOut` names the lock that was not had in time, and its holder. Else as for
-    /// [`acquire`](MultiLock::acquire).
+    /// `TimedOut` names the lock that was not had in time, and its holder. It comes when the store has answered the
+    /// releases of the others, at most 0.2 s later. Else as for [`acquire`](MultiLock::acquire).
     ///
     /// # Cancel safety
     ///
@@ -141,8 +144,24 @@ impl MultiLock {
         limit: Option<Duration>,
         deadline: Moment,
     ) -> Result<MultiGuard, Error> {
-        let io = &locks[0].engine().io;
         let mut held: Vec<Guard> = Vec::with_capacity(locks.len());
+        let acquired = Self::hold_all(locks, limit, deadline, &mut held).await;
+        if acquired.is_err() {
+            // Whoever reads the error may look whether they are free. What takes longer goes on in the background.
+            let releases = join_all(held.drain(..).map(Guard::release));
+            locks[0].engine().io.within(GIVING_BACK, releases).await;
+        }
+        acquired.map(|()| MultiGuard(held))
+    }
+
+    /// Acquires all; after an error it holds those that it had.
+    async fn hold_all(
+        locks: &[Lock],
+        limit: Option<Duration>,
+        deadline: Moment,
+        held: &mut Vec<Guard>,
+    ) -> Result<(), Error> {
+        let io = &locks[0].engine().io;
         loop {
             let rest = if held.len() + 1 == locks.len() && !held.is_empty() {
                 // The last one is waited for at once.
@@ -164,7 +183,7 @@ impl MultiLock {
             }
             let Some(next) = locks.get(held.len()) else {
                 held.iter().for_each(Guard::start_max_hold);
-                return Ok(MultiGuard(held));
+                return Ok(());
             };
             let acquire = async {
                 match limit {
@@ -180,7 +199,7 @@ impl MultiLock {
                     held.push(guard);
                 }
                 // Without those before it, it would be waited for out of order.
-                _ = first_lost(&held), if !held.is_empty() => held.clear(),
+                _ = first_lost(held), if !held.is_empty() => held.clear(),
             }
         }
     }

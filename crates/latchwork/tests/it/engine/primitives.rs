@@ -148,6 +148,28 @@ async fn a_guard_that_is_taken_out_is_released_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_multi_lock_that_is_refused_is_free_when_the_error_comes() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let _taken = other.mutex("b").acquire().await.unwrap();
+    world.store.plan(|asked| match asked {
+        Asked::Release => Fault::DelayRequest(50 * MS),
+        _ => Fault::None,
+    });
+    let error = world.locks.multi(["a", "b"]).acquire_within(SEC).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(other.mutex("a").try_acquire().await.unwrap().is_some());
+    // A store that does not answer is not waited for.
+    world.store.plan(|asked| match asked {
+        Asked::Release => Fault::Hang,
+        _ => Fault::None,
+    });
+    let start = world.io.now();
+    world.locks.multi(["c", "b"]).acquire_within(SEC).await.unwrap_err();
+    assert!(world.io.now() <= start.plus(1_250 * MS));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_multi_lock_that_fails_gives_everything_back() {
     let world = World::new();
     let (_, other) = world.another();
