@@ -147,7 +147,7 @@ impl MultiLock {
         let mut held: Vec<Guard> = Vec::with_capacity(locks.len());
         let acquired = Self::hold_all(locks, limit, deadline, &mut held).await;
         if acquired.is_err() {
-            // Whoever reads the error may look whether they are free. What takes longer goes on in the background.
+            // The caller may check that they are free. What takes longer goes on in the background.
             let releases = join_all(held.drain(..).map(Guard::release));
             locks[0].engine().io.within(GIVING_BACK, releases).await;
         }
