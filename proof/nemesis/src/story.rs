@@ -87,6 +87,15 @@ impl Story {
         attempt
     }
 
+    /// `b` waits from 50 on for a hold of `a` that is given up at 100.
+    pub(crate) fn handed_on(admitted: u64) -> Self {
+        let mut story = Self::new();
+        story.hold("a", "k", 1, 0, 100);
+        let b = story.at(50).tries("b", "k", false);
+        story.at(admitted).granted("b", b, 2 << 10);
+        story
+    }
+
     pub(crate) fn history(&self) -> History {
         History::of(self.events.clone())
     }

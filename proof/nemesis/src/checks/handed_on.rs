@@ -162,29 +162,20 @@ mod tests {
         look(&story.history(), &Bounds::new(TTL, 2))
     }
 
-    /// Waits from 50 on for a hold that is given up at 100.
-    fn waits_until(admitted: u64) -> Story {
-        let mut story = Story::new();
-        story.hold("a", "k", 1, 0, 100);
-        let b = story.at(50).tries("b", "k", false);
-        story.at(admitted).granted("b", b, 2 << 10);
-        story
-    }
-
     #[test]
     fn the_check_finds_a_key_that_is_left_free() {
-        assert!(verdict(&waits_until(2_800)).violations.is_empty());
+        assert!(verdict(&Story::handed_on(2_800)).violations.is_empty());
         // The patience of a waiter, a third of a ttl, a timeout and the slack.
-        assert_eq!(verdict(&waits_until(3_100)).violations.len(), 1);
+        assert_eq!(verdict(&Story::handed_on(3_100)).violations.len(), 1);
     }
 
     #[test]
     fn a_fault_may_keep_a_key_from_its_waiter() {
-        let mut story = waits_until(5_000);
+        let mut story = Story::handed_on(5_000);
         story.at(1_000).run(What::Struck { fault: "cut".into() });
         story.at(1_500).run(What::Healed { fault: "cut".into() });
         assert!(verdict(&story).violations.is_empty());
-        let mut story = waits_until(6_500);
+        let mut story = Story::handed_on(6_500);
         story.at(1_000).run(What::Struck { fault: "cut".into() });
         story.at(1_500).run(What::Healed { fault: "cut".into() });
         assert_eq!(verdict(&story).violations.len(), 1, "it has ended long ago");

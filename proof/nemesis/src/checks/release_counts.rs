@@ -76,25 +76,16 @@ mod tests {
         look(&story.history(), &Bounds::new(TTL, 2))
     }
 
-    /// Waits from 50 on for a hold that is given up at 100.
-    fn story(admitted: u64) -> Story {
-        let mut story = Story::new();
-        story.hold("a", "k", 1, 0, 100);
-        let b = story.at(50).tries("b", "k", false);
-        story.at(admitted).granted("b", b, 2 << 10);
-        story
-    }
-
     #[test]
     fn the_check_accepts_a_quick_grant() {
-        let verdict = verdict(&story(130));
+        let verdict = verdict(&Story::handed_on(130));
         assert!(verdict.passed(), "{verdict:?}");
         assert_eq!(verdict.checked, 1);
     }
 
     #[test]
     fn the_check_finds_a_wake_up_by_the_ttl_alone() {
-        assert_eq!(verdict(&story(1_000)).violations.len(), 1);
+        assert_eq!(verdict(&Story::handed_on(1_000)).violations.len(), 1);
     }
 
     #[test]
@@ -133,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_check_pauses_during_a_fault() {
-        let mut story = story(1_000);
+        let mut story = Story::handed_on(1_000);
         story.at(500).run(What::Stopped { whom: "b".into() });
         assert_eq!(verdict(&story), Verdict::default());
     }
