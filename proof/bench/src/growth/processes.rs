@@ -74,14 +74,7 @@ pub(crate) fn run(which: Which) -> Outcome {
             }
             let begun = Instant::now();
             if let Err(error) = measure(&*store, kind, *size, folder.path(), &mut curve) {
-                // The others are worth telling.
-                println!("\nNot measured: {size} processes: {error}.");
-                curve.promise(
-                    *size as f64,
-                    "all get answers",
-                    &Goal::at_most(0.0).of("failures"),
-                    1.0,
-                );
+                curve.not_measured(*size, "all get answers", &*error);
                 break;
             }
             budget.took(*size, begun);

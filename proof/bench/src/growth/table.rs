@@ -90,6 +90,12 @@ impl Curve {
         self.verdicts.push((what, goal.judge(reached)));
     }
 
+    /// Prints why a size has no costs, which misses a goal. The sizes before it are worth printing.
+    pub(crate) fn not_measured(&mut self, size: usize, what: &str, why: &dyn std::error::Error) {
+        println!("\nNot measured: {size} {}: {why}.", self.size);
+        self.promise(size as f64, what, &Goal::at_most(0.0).of("failures"), 1.0);
+    }
+
     /// Prints what a size would take that is left out.
     pub(crate) fn leave_out(&self, size: usize, seconds: f64) {
         println!(

@@ -76,15 +76,8 @@ pub(crate) fn run(which: Which) -> Outcome {
         let begun = Instant::now();
         let seen = match measure(&*store, &url, *size, budget.left()) {
             Ok(seen) => seen,
-            // The others are worth telling.
             Err(error) => {
-                println!("\nNot measured: {size} waiters: {error}.");
-                curve.promise(
-                    *size as f64,
-                    "all can wait",
-                    &Goal::at_most(0.0).of("failures"),
-                    1.0,
-                );
+                curve.not_measured(*size, "all can wait", &*error);
                 break;
             }
         };
