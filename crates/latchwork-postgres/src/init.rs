@@ -90,8 +90,8 @@ async fn make_tables(
         }
     }
     let [tables, stand, leave, keep, heal] = access.statements.schema();
-    // One text is one transaction. Two that are sent at the same time wait for each other. Whoever waits for a lock of
-    // the whole table keeps everybody else waiting behind it, all renewals among them.
+    // One text is one transaction. Two that are sent at the same time wait for each other. A session that waits for a
+    // lock of the whole table keeps all others waiting behind it, and their renewals too.
     let text = format!(
         "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
         access.statements.class(),

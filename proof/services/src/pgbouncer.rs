@@ -37,7 +37,7 @@ impl PgBouncer {
             let folder = Folder::new()?;
             let path = folder.path();
             let settings = format!(
-                // Whoever comes is the user that may do everything. A login that a fault has ended is tried again before a
+                // Each client is the user that may do everything. A login that a fault has ended is tried again before a
                 // run ends.
                 "[databases]\n* = user=postgres host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
                  listen_port = {}\nauth_type = any\npool_mode = transaction\nmax_client_conn = 500\n\

@@ -142,7 +142,7 @@ fn two_that_init_at_the_same_time_leave_one_table() {
     });
 }
 
-/// The guard goes on as it was: whoever brings them to another version need not vouch for anything.
+/// The guard stays as it was: a migration loses no lock, so the operator need not vouch for anything.
 #[test]
 fn init_migrates_a_guarded_table_whose_locks_are_held() {
     let server = server_with(&PostgresOptions::new(), "?guard=true&max_ttl=1h");

@@ -27,7 +27,7 @@ const VERBS: &[&str] = &["get", "list", "watch", "create", "update"];
 pub struct Kubernetes {
     server: Arc<Mutex<KubernetesServer>>,
     ways: Arc<Ways>,
-    /// By the way to the API server: who comes that way is told by a file.
+    /// By the way to the API server. A kubeconfig file names the way.
     addresses: BTreeMap<String, String>,
     options: String,
 }
