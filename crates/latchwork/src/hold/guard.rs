@@ -190,6 +190,15 @@ impl Guard {
         told.unwrap_or_else(|Forked| NotHeld::Lost(self.engine.left_behind()))
     }
 
+    /// Completes when the hold is in no doubt: a renewal has confirmed it, or it is lost. That takes
+    /// [`settle`](latchwork_store::validity::settle) at most.
+    pub(crate) async fn settled(&self) -> HoldState {
+        let judge = || Some(self.state()).filter(|state| *state != HoldState::Suspect);
+        let settled = self.watched.lease.until(self.engine.io.clock().as_ref(), judge);
+        let settled = self.engine.native(settled).await;
+        settled.unwrap_or_else(|Forked| HoldState::Lost(self.engine.left_behind()))
+    }
+
     /// Runs `work` for as long as the lock is held.
     ///
     /// # Errors

@@ -286,6 +286,7 @@ impl Lease {
         // A clock that was found to run fast makes what was counted on before too long as well.
         state.valid_until = if counted < ttl { until } else { state.validity_end().max(until) };
         state.granted_ttl = ttl;
+        let was_suspect = state.is_suspect();
         // A pause before the request is settled by the answer; one since then is not.
         state.pauses = Pauses::since(sent.offset);
         state.unsettled_since = None;
@@ -300,7 +301,13 @@ impl Lease {
         let every = self.rules.renew_every(self.claim.ttl, counted);
         let again = state.doubted_at > sent_at || state.is_suspect();
         state.renew_at = if again { now } else { sent_at.plus(every) };
-        Confirmed::Held { remaining: state.validity_end().since(now) }
+        let remaining = state.validity_end().since(now);
+        drop(state);
+        if was_suspect {
+            // Who waits until it is settled.
+            self.changed.notify_waiters();
+        }
+        Confirmed::Held { remaining }
     }
 
     pub(crate) fn next_event(&self) -> Moment {

@@ -9,6 +9,7 @@ use crate::hold::guard::{Guard, run_until};
 use crate::hold::lease::HoldState;
 use crate::locks::lock::Lock;
 use crate::runtime::call::Unpolled;
+use crate::wait::patience::{Patience, timed_out};
 use latchwork_store::{Error, ErrorKind, FencingToken, Lost, Moment, NotHeld};
 
 /// How long a failed acquire waits for the releases of what it had.
@@ -25,6 +26,9 @@ const GIVING_BACK: Duration = Duration::from_millis(200);
 /// so a waiter holds only locks before the one it waits for: two clients that want the same locks never
 /// deadlock. This holds between multi-locks only: a client that holds a lock and then acquires an earlier
 /// one by hand can still deadlock, which the deadline ends.
+///
+/// When the last one is had, the others are checked. If one is in doubt, because the machine was paused
+/// since, the store is asked first.
 ///
 /// All that are free are taken at once, side by side. Where one is not, the later ones are given
 /// back until it is had. A `max_hold` counts from when all are had.
@@ -77,12 +81,13 @@ impl MultiLock {
 
     async fn try_here(locks: &[Lock]) -> Result<Option<MultiGuard>, Error> {
         let taken = take_free(locks).await?;
-        let all: Option<Vec<Guard>> = taken.into_iter().collect();
-        if let Some(all) = &all {
-            // From one moment on for all.
-            all.iter().for_each(Guard::start_max_hold);
+        let Some(all) = taken.into_iter().collect::<Option<Vec<Guard>>>() else { return Ok(None) };
+        if !are_held(&all).await {
+            return Ok(None);
         }
-        Ok(all.map(MultiGuard))
+        // From one moment on for all.
+        all.iter().for_each(Guard::start_max_hold);
+        Ok(Some(MultiGuard(all)))
     }
 
     /// Acquires all locks, waiting without a limit.
@@ -182,8 +187,17 @@ impl MultiLock {
                 held.clear();
             }
             let Some(next) = locks.get(held.len()) else {
-                held.iter().for_each(Guard::start_max_hold);
-                return Ok(());
+                match io.within(deadline.since(io.now()), are_held(held)).await {
+                    Some(true) => {
+                        held.iter().for_each(Guard::start_max_hold);
+                        return Ok(());
+                    }
+                    Some(false) => {
+                        held.clear();
+                        continue;
+                    }
+                    None => return Err(in_doubt(locks, held, limit)),
+                }
             };
             let acquire = async {
                 match limit {
@@ -230,6 +244,29 @@ fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
 /// Tries all at once. An error releases the granted locks.
 async fn take_free(locks: &[Lock]) -> Result<Vec<Option<Guard>>, Error> {
     join_all(locks.iter().map(Lock::try_acquire)).await.into_iter().collect()
+}
+
+/// Whether all are held now. One in doubt is waited for: it was acquired before others were, and the
+/// machine may have been paused since. Others may have held it meanwhile, so it is handed out when
+/// the store has confirmed it.
+async fn are_held(guards: &[Guard]) -> bool {
+    loop {
+        join_all(guards.iter().map(Guard::settled)).await;
+        let states = || guards.iter().map(Guard::state);
+        if states().any(|state| matches!(state, HoldState::Lost(_))) {
+            return false;
+        }
+        if states().all(|state| state == HoldState::Held) {
+            return true;
+        }
+    }
+}
+
+/// The error of an acquire whose time was over while a hold was in doubt.
+fn in_doubt(locks: &[Lock], held: &[Guard], limit: Option<Duration>) -> Error {
+    let doubtful = held.iter().position(|guard| guard.state() != HoldState::Held).unwrap_or(0);
+    let patience = limit.map_or(Patience::Endless, Patience::Within);
+    timed_out(locks[doubtful].engine(), held[doubtful].key(), patience, None)
 }
 
 async fn first_lost(guards: &[Guard]) -> Lost {

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork::{Guard, HoldState};
+use latchwork::{Guard, HoldState, MultiGuard};
 use latchwork_store::*;
 
 use crate::engine::support::*;
@@ -185,4 +185,104 @@ async fn h87_all_holds_are_renewed_at_once() {
     world.settle().await;
     assert_eq!(renewals(&world), 100);
     assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
+}
+
+/// A multi-lock has the first of two keys when its machine is paused. Meanwhile somebody else holds that
+/// key, and the second one is released as the machine goes on.
+async fn paused_with_one_of_two(
+    world: &World,
+    limit: Option<Duration>,
+) -> Result<MultiGuard, Error> {
+    let (_, other) = world.another();
+    let second = other.mutex("b").acquire().await.unwrap();
+    let multi = world.locks.clone().ttl(TTL).multi(["a", "b"]);
+    let mut waiter = Box::pin(async move {
+        match limit {
+            None => multi.acquire().await,
+            Some(limit) => multi.acquire_within(limit).await,
+        }
+    });
+    assert!(world.io.within(SEC, &mut waiter).await.is_none());
+    // The first one to hear of the pause must not be the store.
+    world.store.plan(|asked| match asked {
+        Asked::Renew => Fault::DelayRequest(200 * MS),
+        _ => Fault::None,
+    });
+    world.clock.pause_machine(PAUSE);
+    other.force_release("a").await.unwrap();
+    let theirs = other.mutex("a").acquire().await.unwrap();
+    let token = theirs.token();
+    theirs.release().await.unwrap();
+    second.release().await.unwrap();
+    let all = waiter.await?;
+    assert_eq!(all.state(), HoldState::Held);
+    assert!(all.tokens().all(|(key, own)| key != "a" || own > token), "{all:?}, {token}");
+    Ok(all)
+}
+
+#[tokio::test(start_paused = true)]
+async fn h87_several_locks_are_handed_out_when_none_is_in_doubt() {
+    let world = World::new();
+    let start = world.io.now();
+    let all = paused_with_one_of_two(&world, None).await.unwrap();
+    assert!(world.io.now().since(start) < 2 * SEC, "as soon as the store has said so");
+    all.release().await.unwrap();
+}
+
+/// The store confirms what is in doubt, and nobody waits for longer than its answer takes.
+#[tokio::test(start_paused = true)]
+async fn h87_several_locks_are_handed_out_as_soon_as_the_doubt_is_settled() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let second = other.mutex("b").acquire().await.unwrap();
+    let multi = world.locks.clone().ttl(TTL).multi(["a", "b"]);
+    let mut waiter = Box::pin(multi.acquire());
+    assert!(world.io.within(SEC, &mut waiter).await.is_none());
+    world.store.plan(|asked| match asked {
+        Asked::Renew => Fault::DelayRequest(50 * MS),
+        _ => Fault::None,
+    });
+    // Only the wall clock was set: the lock is still had.
+    world.clock.pause_machine(PAUSE);
+    second.release().await.unwrap();
+    let start = world.io.now();
+    waiter.await.unwrap().release().await.unwrap();
+    assert!(world.io.now().since(start) < 100 * MS, "{:?}", world.io.now().since(start));
+}
+
+#[tokio::test(start_paused = true)]
+async fn h87_several_locks_of_which_one_is_in_doubt_end_in_time() {
+    let world = World::new();
+    let start = world.io.now();
+    let error = paused_with_one_of_two(&world, Some(SEC + 100 * MS)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(error.to_string().matches("timed out after 1.1s").count(), 1, "{error}");
+    assert!(error.to_string().contains("`a`") || error.to_string().contains("\"a\""), "{error}");
+    assert!(world.io.now().since(start) < SEC + 400 * MS);
+}
+
+/// The answer for one key comes at once, that for the other one after the pause.
+#[tokio::test(start_paused = true)]
+async fn h87_a_try_of_several_takes_none_that_is_lost_meanwhile() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let mut tries = 0;
+    world.store.plan(move |asked| match asked {
+        Asked::Try => {
+            tries += 1;
+            if tries == 2 { Fault::DelayRequest(100 * MS) } else { Fault::None }
+        }
+        _ => Fault::None,
+    });
+    let multi = world.locks.clone().ttl(TTL).multi(["a", "b"]);
+    let pause = async {
+        world.io.sleep(50 * MS).await;
+        world.clock.pause_machine(10 * SEC);
+        other.force_release("a").await.unwrap();
+        other.force_release("b").await.unwrap();
+        other.mutex("a").acquire().await.unwrap()
+    };
+    let (taken, theirs) = tokio::join!(multi.try_acquire(), pause);
+    assert!(taken.unwrap().is_none());
+    theirs.release().await.unwrap();
 }
