@@ -224,6 +224,8 @@ impl<'a> World<'a> {
             FaultKind::Kill { machine } => {
                 self.process(machine, |it| it.machine.kill());
                 length.await;
+                // Two kills may overlap: a process that the other one has let begin ends here.
+                self.process(machine, |it| it.machine.kill());
                 let next = self.boot(machine);
                 self.process(machine, |it| *it = next);
             }

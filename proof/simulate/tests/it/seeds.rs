@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::mem::discriminant;
+use std::time::Duration;
 
-use latchwork_simulate::{FaultKind, Plan, run, search, shrink, story};
+use latchwork_simulate::{Fault, FaultKind, Plan, run, search, shrink, story};
 
 const SEEDS: u64 = 1_000;
 
@@ -44,4 +45,19 @@ fn seeds_draw_every_fault_and_calm_runs() {
     }
     let calm = plans.iter().filter(|plan| plan.is_calm()).count();
     assert!((100..500).contains(&calm), "{calm} calm runs");
+}
+
+/// Each begins a process when it is over, and the second one ends what the first one has begun.
+#[test]
+fn kills_that_overlap_leave_one_process() {
+    let kill = |at, length| {
+        let [at, length] = [at, length].map(Duration::from_millis);
+        Fault { at, length, kind: FaultKind::Kill { machine: 1 } }
+    };
+    for seed in 0..300 {
+        let mut plan = Plan::draw(seed);
+        plan.faults = vec![kill(1_900, 6_400), kill(7_600, 750)];
+        let outcome = run(&plan, None);
+        assert_eq!(outcome.violation, None, "{}", story(&plan, None));
+    }
 }
