@@ -103,12 +103,15 @@ pub(crate) fn goes_on(answer: &Value, proper: usize) -> Option<u64> {
     number(parts.get(proper)?)
 }
 
-/// Where a claim stands in line that is blocked; -1 if that is not told.
-pub(crate) fn stands_at(answer: &Value) -> i64 {
+/// When a claim joined the line (us), as an answer tells it; -1 if it has no place there.
+pub(crate) fn joined_at(answer: &Value) -> i64 {
     let Value::Array(parts) = answer else { return -1 };
-    // The short way for those who come to the end of the line tells only how many are before them.
-    match parts.get(8).or(parts.get(3)) {
-        Some(Value::Int(place)) => *place,
+    match (parts.get(8), &parts[..]) {
+        (Some(Value::Int(joined)), _) => *joined,
+        // The short way for those who come to the end of the line has done it at the time that it tells.
+        (None, [_, _, _, Value::Int(0..), seconds, micros, ..]) => {
+            time(seconds, micros).map_or(-1, |it| it.as_micros() as i64)
+        }
         _ => -1,
     }
 }

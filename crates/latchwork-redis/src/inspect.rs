@@ -396,7 +396,7 @@ fn member(id: &str, detail: &str, of: u32, now: u64, ends: u64) -> Option<Party>
 fn waiting(entry: &str, now: u64) -> Option<Party> {
     let [ends, take, of] = [45..58, 127..137, 137..147].map(|field| entry.get(field));
     let left = ends?.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
-    let (holder, since) = read_holder(entry.get(147..)?);
+    let (holder, since) = read_holder(entry.get(163..)?);
     Some(Party::new(mode_of(entry.get(74..75)?, take?, of?.parse().ok()?)?, holder).with(|it| {
         it.id = entry.get(..32).and_then(ClaimId::parse);
         it.remaining = Some(Duration::from_millis(left));

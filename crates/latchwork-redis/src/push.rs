@@ -68,8 +68,8 @@ pub(crate) struct Mailbox {
     slot: Option<u16>,
     /// Since when the claim has asked, on the wall clock.
     pub(crate) since: Duration,
-    /// Where the claim stands in line, as it was last told; -1 if it was not.
-    place: AtomicI64,
+    /// When the claim joined the line, by the server's clock (us), as it was last told; -1 if it was not.
+    joined: AtomicI64,
     messages: mailbox::Mailbox<Sign>,
 }
 
@@ -199,16 +199,16 @@ impl Pushes {
 
 impl Mailbox {
     fn new(slot: Option<u16>, since: Duration) -> Self {
-        let place = AtomicI64::new(-1);
-        Self { slot, since, place, messages: mailbox::Mailbox::new() }
+        let joined = AtomicI64::new(-1);
+        Self { slot, since, joined, messages: mailbox::Mailbox::new() }
     }
 
-    pub(crate) fn place(&self) -> i64 {
-        self.place.load(Ordering::Relaxed)
+    pub(crate) fn joined(&self) -> i64 {
+        self.joined.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn stands_at(&self, place: i64) {
-        self.place.store(place, Ordering::Relaxed);
+    pub(crate) fn has_joined(&self, at: i64) {
+        self.joined.store(at, Ordering::Relaxed);
     }
 
     /// Whether messages for its last try can come on this connection.

@@ -79,11 +79,11 @@ impl Scripted {
     ) -> Result<Released, BackendError> {
         let topology = &self.store.topology;
         let names = topology.names(&claim.key)?;
-        let (mut place, mut waited, mut gives_up) = (-1, false, false);
+        let (mut joined, mut waited, mut gives_up) = (-1, false, false);
         // What ends a linger ends no claim, not even one of this id.
         if linger != Linger::End {
             if let Some(mailbox) = self.store.pushes.find(claim.id) {
-                (place, gives_up) = (mailbox.place(), !mailbox.has_grant());
+                (joined, gives_up) = (mailbox.joined(), !mailbox.has_grant());
             }
             waited = self.store.pushes.close(claim.id);
         }
@@ -106,7 +106,7 @@ impl Scripted {
         // Most releases do not come here: the room for it is made when it is needed.
         let by = closing_text(claim, linger);
         let end = End { id: &claim.id.to_string(), linger, by: &by };
-        Box::pin(self.release_in_line(&mut route, &names, end, place)).await
+        Box::pin(self.release_in_line(&mut route, &names, end, joined)).await
     }
 
     /// Ends a claim that holds alone and grants the key to the next in line; `None` if only the whole
@@ -172,9 +172,9 @@ impl Scripted {
         route: &mut Route<'_>,
         names: &Names,
         end: End<'_>,
-        place: i64,
+        joined: i64,
     ) -> Result<Released, BackendError> {
-        let answer = self.run_release(route, names, end, (0, place)).await;
+        let answer = self.run_release(route, names, end, (0, joined)).await;
         let answer = match answer {
             Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Released::NotHeld),
             answer => answer?,
@@ -212,7 +212,7 @@ impl Scripted {
         route: &mut Route<'_>,
         names: &Names,
         End { id, linger, by }: End<'_>,
-        (from, place): (u64, i64),
+        (from, joined): (u64, i64),
     ) -> Result<Value, BackendError> {
         let linger = match linger {
             Linger::None => "0".to_owned(),
@@ -227,7 +227,7 @@ impl Scripted {
                 command.arg("");
             }
             command.arg(&start).arg(&end).arg(self.publish());
-            command.arg("").arg(self.count_listeners(link)).arg(from).arg(place);
+            command.arg("").arg(self.count_listeners(link)).arg(from).arg(joined);
             self.scripts.fill(command, link);
         });
         Ok(run.await?)

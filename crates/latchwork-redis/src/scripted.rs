@@ -8,7 +8,7 @@ use latchwork_store::kit::combine::{Combiner, Lanes};
 use latchwork_store::{Attempt, BackendError, Claim, Effect, Mode, Order, Wake};
 use redis::Value;
 
-use crate::answers::{attempt, goes_on, is_to_warn, stands_at};
+use crate::answers::{attempt, goes_on, is_to_warn, joined_at};
 use crate::backend::Store;
 use crate::free::{Crowds, Free, Take};
 use crate::link::Link;
@@ -114,11 +114,11 @@ impl Scripted {
         let process = if ears.is_some() { pushes.process.as_str() } else { "-" };
         let probation = PROBATION.min(claim.ttl);
         let nonce = Nonce::random();
-        let (mut since, mut place) = (io.clock().wall(), -1);
+        let (mut since, mut joined) = (io.clock().wall(), -1);
         if claim.waits || known.is_some() {
             let mailbox = pushes.open(claim.id, names.slot());
             mailbox.tries(Expected { sign: (nonce, ears), stamp: claim.stamp, longest: probation });
-            (since, place) = (mailbox.since, mailbox.place());
+            (since, joined) = (mailbox.since, mailbox.joined());
         }
         let holder = stored(since, &claim.holder);
         let kind = match (claim.waits, claim.order) {
@@ -137,13 +137,13 @@ impl Scripted {
         let mut short = None;
         if kind == "f" && known.is_none() && claim.mode.is_alone() && claim.ttl <= SHORT {
             let (mode, probation) = (letter(claim.mode), millis(probation));
-            let rest = format!("{mode}{probation:04}{process:<16}{nonce}{:020}{holder}", 0);
-            short = self.enqueue(route, names, claim, &rest).await.transpose();
+            let rest = format!("{mode}{probation:04}{process:<16}{nonce}{:020}", 0);
+            short = self.enqueue(route, names, claim, (&rest, &holder)).await.transpose();
         }
         let attempt = loop {
             if let Some(answer) = short.take() {
                 if let (Ok(answer), Some(mailbox)) = (&answer, pushes.find(claim.id)) {
-                    mailbox.stands_at(stands_at(answer));
+                    mailbox.has_joined(joined_at(answer));
                 }
                 break answer.and_then(|answer| attempt(&answer, claim));
             }
@@ -154,7 +154,7 @@ impl Scripted {
                 command.arg(kind).arg(claim.floor).arg(nonce.to_string()).arg(process);
                 command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
                 command.arg(u8::from(is_known)).arg(self.count_listeners(link));
-                command.arg(from.unwrap_or(0)).arg(place);
+                command.arg(from.unwrap_or(0)).arg(joined);
                 self.scripts.fill(command, link);
             });
             let answer = run.await.map_err(BackendError::from);
@@ -163,13 +163,13 @@ impl Scripted {
             let more = answer.as_ref().ok().and_then(|answer| goes_on(answer, 7));
             if more.is_none() || !calls.may_go_on() {
                 if let (Ok(answer), Some(mailbox)) = (&answer, pushes.find(claim.id)) {
-                    mailbox.stands_at(stands_at(answer));
+                    mailbox.has_joined(joined_at(answer));
                 }
                 break answer.and_then(|answer| attempt(&answer, claim));
             }
             // It has its place by now.
             (from, is_known) = (more, claim.waits);
-            place = answer.as_ref().map_or(-1, stands_at);
+            joined = answer.as_ref().map_or(-1, joined_at);
         };
         self.warn_if(warn, names).await;
         match &attempt {
@@ -198,20 +198,20 @@ impl Scripted {
         attempt
     }
 
-    /// Takes a place behind one that holds alone; `None` if only the whole script can tell. `rest` is
-    /// the entry of the line from the mode on, as `common.lua` has it.
+    /// Takes a place behind one that holds alone; `None` if only the whole script can tell. The
+    /// last are the entry of the line from the mode up to the limit, as `common.lua` has it, and the holder.
     async fn enqueue(
         &self,
         route: &mut Route<'_>,
         names: &Names,
         claim: &Claim,
-        rest: &str,
+        (rest, holder): (&str, &str),
     ) -> Result<Option<Value>, BackendError> {
         let keys = [names.lock(), &names.helper("line")];
         let run = route.run(self.scripts.enqueue, |command, link| {
             self.scripts.keys(command, names, &keys);
             command.arg(&up_to_id(claim)[..5]).arg(claim.id.to_string());
-            command.arg(millis(claim.ttl)).arg(rest);
+            command.arg(millis(claim.ttl)).arg(rest).arg(holder);
             self.scripts.fill(command, link);
         });
         Ok(Some(run.await?).filter(|answer| *answer != Value::Nil))

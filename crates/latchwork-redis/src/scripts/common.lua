@@ -12,7 +12,9 @@
 -- between them, so that each script cuts out those it needs:
 --   1 to 32 id, 33 to 45 looks by (ms), 46 to 58 ends (ms), 59 to 74 time of its try (us), 75 mode,
 --   76 to 79 probation (ms), 80 to 95 process (- if nobody can tell it), 96 to 127 nonce, 128 to 137
---   permits to take, 138 to 147 limit, and from 148 on the holder
+--   permits to take, 138 to 147 limit, 148 to 163 when it joined the line (us), and from 164 on the
+--   holder
+-- The line is in the order in which its entries joined it, unless the server's clock was set back.
 -- The nonce is what the process believes a grant by: only the grant is published with it.
 -- Details of a mark are written in the same way, those of a member:
 --   m <mode> <take> <token> <holder>
@@ -65,17 +67,18 @@ local function waiter(entry)
     nonce = sub(entry, 96, 127),
     take = tonumber(sub(entry, 128, 137)),
     of = tonumber(sub(entry, 138, 147)),
-    holder = sub(entry, 148),
+    joined = tonumber(sub(entry, 148, 163)),
+    holder = sub(entry, 164),
   }
-  return w.look and w.ends and w.tried and w.p and w.take and w.of and w
+  return w.look and w.ends and w.tried and w.p and w.take and w.of and w.joined and w
 end
 
 local function entry_of(w)
-  return string.format('%s%013.0f%013.0f%016.0f%s%04.0f%-16s%s%010.0f%010.0f%s', w.id, w.look,
-    math.min(w.ends, LAST), w.tried, w.mode, w.p, w.proc, w.nonce, w.take, w.of, w.holder)
+  return string.format('%s%013.0f%013.0f%016.0f%s%04.0f%-16s%s%010.0f%010.0f%016.0f%s', w.id, w.look,
+    math.min(w.ends, LAST), w.tried, w.mode, w.p, w.proc, w.nonce, w.take, w.of, w.joined, w.holder)
 end
 
--- The place in line of a claim among these, and its entry.
+-- The place in line of a claim among these, and its entry; else how many there are.
 local function found(id, from, to)
   local entries = call('LRANGE', LINE, from, to)
   for i = #entries, 1, -1 do
@@ -86,29 +89,28 @@ local function found(id, from, to)
   return nil, #entries
 end
 
--- Where a claim stands in line, and its entry. Once it stood at the place `hint` (-1 if unknown):
--- since then it can only have come forward. It is searched from there and from the first place at once,
--- so that neither one that has moved little nor one whose turn is near takes a pass over the line.
--- Measured in a line of 10,000, moved by 300: 0.6 instead of 6.4 ms.
-local function place_of(id, hint)
-  local low, high, width = 0, hint, 16
-  while low <= high do
-    local from = math.max(low, high - width + 1)
-    local place, entry = found(id, from, high)
+-- Where a claim stands in line that joined it then (us, -1 if unknown), and its entry. Where the
+-- entries are not in this order, because the server's clock was set back, a pass over the line finds it.
+-- Measured in a line of 9,000, the whole look, beside a search from the place last told: 0.2 ms however far the
+-- line has moved; that one 0.5 to 2.9 ms after 300 places and 2.9 to 4.7 ms after 4,500.
+local function place_of(id, joined)
+  local low, high = 0, call('LLEN', LINE)
+  if joined >= 0 then
+    while high - low > 16 do
+      local middle = math.floor((low + high) / 2)
+      if (tonumber(sub(call('LINDEX', LINE, middle), 148, 163)) or 0) <= joined then
+        low = middle
+      else
+        high = middle
+      end
+    end
+    -- Some may have joined in the same microsecond.
+    local place, entry = found(id, math.max(0, low - 16), high - 1)
     if place then
       return place, entry
     end
-    high = from - 1
-    local to = math.min(high, low + width - 1)
-    if low <= to then
-      place, entry = found(id, low, to)
-      if place then
-        return place, entry
-      end
-    end
-    low, width = low + width, math.min(width * 2, 512)
   end
-  local from = hint + 1
+  local from = 0
   while true do
     local place, entry = found(id, from, from + 63)
     if place then
@@ -344,6 +346,7 @@ end
 local function keep_place(me, place, in_line, retry)
   me.look, me.ends = promise(me.ttl, retry), now + me.ttl
   me.p, me.tried, me.nonce, me.proc = tonumber(ARGV[12]), now_us, ARGV[10], ARGV[11]
+  me.joined = in_line and me.joined or now_us
   local entry = entry_of(me)
   if place == 'b' then
     call('HSET', CLAIMS, me.id, entry)

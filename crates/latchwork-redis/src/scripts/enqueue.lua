@@ -1,6 +1,6 @@
 -- Puts a claim at the end of the line, behind one that holds the key alone. KEYS: 1 the lock, 2 the
--- line. ARGV: 1 what the value of such a holder starts with, 2 id, 3 ttl (ms), 4 the entry after the
--- time of the try.
+-- line. ARGV: 1 what the value of such a holder starts with, 2 id, 3 ttl (ms), 4 the entry from the mode
+-- up to the limit, 5 the holder.
 --
 -- The answer is that of a try to a claim that is blocked, or nil if the whole script must be asked.
 -- The holder may be this claim, which was not told: the whole script answers that too.
@@ -25,8 +25,8 @@ local retry = left >= 0 and left + 1 + math.min(ahead * 10, 490) or -1 -- SPREAD
 local rest = math.min(math.floor(ttl / 3), 10000) -- REST of common.lua
 rest = retry >= 0 and math.min(rest, retry) or rest
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-call('RPUSH', KEYS[2], string.format('%s%.0f%.0f%s%06d%s', ARGV[2], now + rest, now + ttl, time[1],
-  time[2], ARGV[4]))
+call('RPUSH', KEYS[2], string.format('%s%.0f%.0f%s%06d%s%s%06d%s', ARGV[2], now + rest, now + ttl,
+  time[1], time[2], ARGV[4], time[1], time[2], ARGV[5]))
 -- Half a second more than needed, so that not each newcomer has to lengthen it: that would double what
 -- replicas and the append-only file get of it, and takes 1.09 times as many instructions.
 if call('PTTL', KEYS[2]) < ttl then

@@ -10,5 +10,6 @@ if guard.closed > 0 then
     keep_place(me, place, in_line, guard.closed)
   end
   finish()
-  return { 0, 'g', guard.closed, before, time[1], time[2], '' }
+  local joined = place == 'f' and me.joined or -1
+  return { 0, 'g', guard.closed, before, time[1], time[2], '', -1, joined }
 end

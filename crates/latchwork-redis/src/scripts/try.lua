@@ -4,13 +4,13 @@
 -- 8 place (f: in line, b: only a mark, n: nothing), 9 floor, 10 nonce, 11 process or -,
 -- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 publish command, 16 whether it may
 -- stand in line from an earlier try (1) or not (0), 17 what PUBSUB calls the number of those who
--- listen (empty: do not ask), 18 from which place in line on to serve, 19 where it stood in line when
--- it was last told (-1 if unknown)
+-- listen (empty: do not ask), 18 from which place in line on to serve, 19 when it joined the line
+-- (us, -1 if unknown)
 --
 -- The answer to a claim that is granted: 1, token, ttl (ms), the time, and whether the next in line
 -- are to be warned (warn.lua). To one that is blocked: 0, why, when to look again (ms), how many are
--- before it, the time, who is in its way, from which place on to serve with another call, where it
--- stands (-1 each if there is none), and whether to warn.
+-- before it, the time, who is in its way, from which place on to serve with another call, when it
+-- joined the line (us; -1 each if there is none), and whether to warn.
 --
 -- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
@@ -62,6 +62,7 @@ end
 local in_line, entry
 if ARGV[16] == '1' then
   in_line, entry = place_of(me.id, tonumber(ARGV[19]))
+  me.joined = entry and tonumber(sub(entry, 148, 163))
 end
 --#guard guard_place.lua
 local granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[18])
@@ -71,8 +72,8 @@ if granted then
 end
 
 -- Whoever stood before it may have left just now.
-if in_line then
-  in_line, entry = place_of(me.id, in_line)
+if in_line and sub(call('LINDEX', LINE, in_line) or '', 1, 32) ~= me.id then
+  in_line, entry = place_of(me.id, me.joined or -1)
 end
 local ahead = -1
 if place == 'f' then
@@ -83,7 +84,6 @@ elseif entry then
   pushed = math.max(pushed, also)
 end
 local cause, retry, holder = what_blocks(turn, ahead)
-local stands = ahead
 if place ~= 'n' then
   keep_place(me, place, in_line, retry)
 end
@@ -91,4 +91,5 @@ finish()
 if me.mode == 'r' and ahead > 0 then
   ahead = -1
 end
-return { 0, cause, retry, ahead, time[1], time[2], holder, more or -1, stands, pushed }
+local joined = place == 'f' and me.joined or -1
+return { 0, cause, retry, ahead, time[1], time[2], holder, more or -1, joined, pushed }

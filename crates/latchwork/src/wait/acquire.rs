@@ -18,11 +18,11 @@ use crate::wait::local::{Local, wait_in_line};
 use crate::wait::pace::Pace;
 use crate::wait::patience::{Patience, timed_out};
 use crate::wait::waiter::Waiter;
-use latchwork_store::validity;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Backoff, Blocked, Cause, Claim, ClaimId, Effect,
     Error, ErrorKind, Grant, Key, Mode, Moment, Order, Stamp, Wake,
 };
+use latchwork_store::{random_between, validity};
 
 /// The longest pause between two looks of a waiter.
 const LONGEST_REST: Duration = Duration::from_secs(10);
@@ -413,7 +413,9 @@ impl<'a> Pending<'a> {
     ) -> Result<Option<Guard>, Error> {
         let engine = self.engine;
         let now = engine.io.now();
-        let keep_place = tried.at.plus(validity::renew_every(self.claim.ttl).min(LONGEST_REST));
+        let rest = validity::renew_every(self.claim.ttl).min(LONGEST_REST);
+        // Waiters that have joined together do not check together.
+        let keep_place = tried.at.plus(random_between(rest * 4 / 5, rest));
         let retry = blocked.retry_after.map_or(Moment::NEVER, |after| now.plus(after));
         let look_at = keep_place.min(retry).min(deadline);
         let claim = self.for_store();
