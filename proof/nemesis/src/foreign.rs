@@ -14,6 +14,9 @@ use crate::checks::{Allowed, ForeignBounds};
 use program::Program;
 pub(crate) use program::Ready;
 
+/// Longer than any run: a session lasts as long as its process asks for it.
+const A_SESSION: Duration = Duration::from_secs(86_400);
+
 /// A client of another kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Foreign {
@@ -26,6 +29,9 @@ pub struct Foreign {
     overstays: &'static [&'static str],
     /// The faults under which it may take a key whose holder still believes in its hold.
     enters: &'static [&'static str],
+    /// The faults after which it may leave claims in the queue that it does not know of, for as long as its
+    /// session lasts.
+    leaves: &'static [&'static str],
     /// How much later than after a worker a waiter notices that one of its processes is gone.
     noticed: Duration,
 }
@@ -66,6 +72,19 @@ const KAZOO: Foreign = Foreign {
         "delete",
     ],
     enters: &[],
+    // If an attempt ends with an error, it asks once for the deletion of its node.
+    leaves: &[
+        "cuts",
+        "lost-answers",
+        "partition",
+        "strand",
+        "member-kill",
+        "member-stop",
+        "leader-kill",
+        "leader-stop",
+        "all-kill",
+        "silence",
+    ],
     noticed: Duration::ZERO,
 };
 
@@ -77,6 +96,7 @@ const CURATOR: Foreign = Foreign {
     // It counts on its hold until its listener hears SUSPENDED or LOST: for the same reasons.
     overstays: &["stop", "member-stop", "leader-stop", "silence", "delete"],
     enters: &[],
+    leaves: NEVER,
     noticed: Duration::ZERO,
 };
 
@@ -102,6 +122,7 @@ const GO_CONCURRENCY: Foreign = Foreign {
         "delete",
     ],
     enters: &[],
+    leaves: NEVER,
     noticed: Duration::ZERO,
 };
 
@@ -118,6 +139,7 @@ const REDIS_PY: Foreign = Foreign {
     },
     overstays: NEVER,
     enters: LOSSES,
+    leaves: NEVER,
     noticed: POLLED,
 };
 
@@ -128,6 +150,7 @@ const REDSYNC: Foreign = Foreign {
     program: Program::Go,
     overstays: NEVER,
     enters: LOSSES,
+    leaves: NEVER,
     noticed: POLLED,
 };
 
@@ -170,6 +193,11 @@ impl Foreign {
         self.enters
     }
 
+    /// The faults after which it may leave claims in the queue.
+    pub fn leaves(&self) -> &'static [&'static str] {
+        self.leaves
+    }
+
     /// How much later than after a worker a waiter notices that one of its processes is gone.
     pub(crate) fn noticed(&self) -> Duration {
         self.noticed
@@ -177,22 +205,24 @@ impl Foreign {
 
     /// What may happen to its processes.
     pub(crate) fn bounds(&self, ttl: Duration) -> ForeignBounds {
-        let allowed = |checks: &[&str], faults: &[&str]| -> Vec<Allowed> {
+        // It learns of the end of its hold at the latest when that would have ended by itself.
+        let after = ttl * 2;
+        let allowed = |checks: &[&str], faults: &[&str], after| -> Vec<Allowed> {
             let each =
                 faults.iter().flat_map(|fault| checks.iter().map(move |check| (check, fault)));
-            // It learns of the end of its hold at the latest when that would have ended by itself.
             let allow = |(check, fault): (&&str, &&str)| Allowed {
                 check: (*check).into(),
                 fault: (*fault).into(),
-                after: ttl * 2,
+                after,
             };
             each.map(allow).collect()
         };
         let overstays = ["exclusion", "forgotten_claim", "told_in_time", "store_keeps"];
         ForeignBounds {
             name: self.name,
-            overstays: allowed(&overstays, self.overstays),
-            enters: allowed(&["exclusion"], self.enters),
+            overstays: allowed(&overstays, self.overstays, after),
+            enters: allowed(&["exclusion"], self.enters, after),
+            leaves: allowed(&["handed_on"], self.leaves, A_SESSION),
         }
     }
 
@@ -217,7 +247,11 @@ mod tests {
             let begins = format!("| `{}`", foreign.name);
             let row = page.lines().find(|line| line.starts_with(&begins)).unwrap();
             let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-            for (cell, faults) in [(cells[3], foreign.overstays), (cells[4], foreign.enters)] {
+            for (cell, faults) in [
+                (cells[3], foreign.overstays),
+                (cells[4], foreign.enters),
+                (cells[5], foreign.leaves),
+            ] {
                 let named: Vec<_> = faults.iter().map(|fault| format!("`{fault}`")).collect();
                 let said = if named.is_empty() { "nothing".into() } else { named.join(", ") };
                 assert_eq!(cell, said, "{}", foreign.name);

@@ -150,7 +150,8 @@ mod tests {
                 ("enters", enters, (Vec::new(), one)),
             ] {
                 let (overstays, enters) = foreign;
-                let foreign = Some(ForeignBounds { name: "kazoo", overstays, enters });
+                let foreign =
+                    Some(ForeignBounds { name: "kazoo", overstays, enters, leaves: Vec::new() });
                 let verdict = check.look(&story.history(), &Bounds { foreign, ..bounds() });
                 assert_eq!(verdict.passed(), passes, "{first:?} {then:?} {name}: {verdict:?}");
             }

@@ -208,6 +208,8 @@ pub struct ForeignBounds {
     pub overstays: Vec<Allowed>,
     /// Where its claim is the newer one: it takes what somebody still believes to hold.
     pub enters: Vec<Allowed>,
+    /// Where it has left a claim in the queue, whoever waits behind it.
+    pub leaves: Vec<Allowed>,
 }
 
 impl ForeignBounds {
@@ -217,7 +219,7 @@ impl ForeignBounds {
             |process: Option<&Arc<str>>| process.is_some_and(|p| p.starts_with(self.name));
         let overstays = self.overstays.iter().filter(move |_| is_ours(who.first()));
         let enters = self.enters.iter().filter(move |_| who.len() > 1 && is_ours(who.last()));
-        overstays.chain(enters)
+        overstays.chain(enters).chain(&self.leaves)
     }
 }
 
