@@ -14,7 +14,8 @@ class Evictions:
 
     def find(self, hold):
         """The line that says that this hold was ended."""
-        return self.of.get((hold.key, hold.grant))
+        # The key of a run in a period has the period's beginning behind it, and the store's has not.
+        return self.of.get((hold.key.split("@")[0], hold.grant))
 
     def together(self, hold):
         """This hold, and those that were acquired together with it: they are lost with each other."""

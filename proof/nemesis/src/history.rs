@@ -111,6 +111,12 @@ impl Span {
 }
 
 impl Attempt {
+    /// What its key is called in the store, and by who ends holds by force. The history adds the beginning of the
+    /// period to the key of a task that is done once in each.
+    pub fn key_in_store(&self) -> &str {
+        self.key.split('@').next().unwrap_or_default()
+    }
+
     /// Whether no other claim may be held beside it.
     pub fn excludes_all(&self) -> bool {
         self.mode.is_alone()

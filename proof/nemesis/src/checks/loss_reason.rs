@@ -86,7 +86,7 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
 
 /// The claim at the store behind a hold.
 fn claim<'a>(attempt: &'a Attempt, hold: &Hold) -> (&'a str, u64) {
-    (&attempt.key, FencingToken::from_raw(hold.token).grant_number())
+    (attempt.key_in_store(), FencingToken::from_raw(hold.token).grant_number())
 }
 
 /// Whether another attempt of the same task was granted together with this one: a task does one thing at a time.
@@ -142,6 +142,17 @@ mod tests {
         assert_eq!(lost(400, 400, "taken", Some(290)), 0);
         assert_eq!(lost(400, 280, "taken", Some(290)), 1, "before it was asked for");
         assert_eq!(lost(400, 400, "session_ended", None), 0);
+    }
+
+    #[test]
+    fn a_task_of_a_period_is_ended_by_the_name_of_its_key() {
+        let mut story = Story::new();
+        let attempt = story.at(0).tries("a", "k@1795678314000", false);
+        story.granted("a", attempt, 1 << 10);
+        let asked = ms(290);
+        story.at(300).run(What::Evicted { key: "k".into(), grant: 1, asked });
+        story.at(400).says("a", What::Lost { attempt, since: ms(400), reason: "taken".into() });
+        assert!(verdict(&story).passed());
     }
 
     #[test]

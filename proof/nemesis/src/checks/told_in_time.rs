@@ -50,7 +50,7 @@ fn taken(verdict: &mut Verdict, history: &History, bounds: &Bounds) {
     for attempt in &history.attempts {
         let Some(hold) = &attempt.hold else { continue };
         let grant = FencingToken::from_raw(hold.token).grant_number();
-        let Some((asked, gone)) = evicted.get(&(&*attempt.key, grant)) else { continue };
+        let Some((asked, gone)) = evicted.get(&(attempt.key_in_store(), grant)) else { continue };
         let believed_until = attempt.believed_until().unwrap_or(hold.told);
         if hold.told >= *asked || believed_until <= *gone {
             continue;
