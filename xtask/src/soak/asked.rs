@@ -17,7 +17,8 @@ code is 1 if a job has found something.
   --seeds N       seeds of one run of the simulation (default 1000)
   --at-once N     runs of the nemesis at a time (default 1): the more, the more the
                   machine's load is among the faults
-  --only WORD     only jobs whose names contain this word
+  --only A,B      only jobs whose names contain one of these words
+  --except A,B    no jobs whose names contain one of these
   --debug         runs unoptimised builds, which are there sooner
   --list          prints the jobs and runs none
 ";
@@ -28,7 +29,8 @@ pub(crate) struct Asked {
     pub(crate) round: Duration,
     pub(crate) seeds: u64,
     pub(crate) at_once: usize,
-    pub(crate) only: Option<String>,
+    pub(crate) only: Vec<String>,
+    pub(crate) except: Vec<String>,
     pub(crate) list: bool,
     pub(crate) debug: bool,
 }
@@ -41,7 +43,8 @@ impl Asked {
             round: Duration::from_secs(120),
             seeds: 1_000,
             at_once: 1,
-            only: None,
+            only: Vec::new(),
+            except: Vec::new(),
             list: false,
             debug: false,
         };
@@ -53,7 +56,8 @@ impl Asked {
                 "--help" | "-h" => return Ok(None),
                 "--list" => asked.list = true,
                 "--debug" => asked.debug = true,
-                "--only" => asked.only = Some(value()?.clone()),
+                "--only" => asked.only = words(value()?),
+                "--except" => asked.except = words(value()?),
                 "--hours" => {
                     let text = value()?;
                     asked.hours = positive(text).ok_or_else(|| wrong(text))?;
@@ -81,6 +85,17 @@ impl Asked {
         }
         Ok(Some(asked))
     }
+
+    /// Whether a job of this name is to be run.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        let has = |word: &String| name.contains(word.as_str());
+        (self.only.is_empty() || self.only.iter().any(has)) && !self.except.iter().any(has)
+    }
+}
+
+/// The words of a list with commas between them.
+fn words(text: &str) -> Vec<String> {
+    text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 fn positive(text: &str) -> Option<f64> {
@@ -109,8 +124,25 @@ mod tests {
             assert!(error.contains(part), "{words:?}: {error}");
         }
         assert_eq!(read(&["--help"]), Ok(None));
-        let asked = read(&["--hours", "0.5", "--round", "30", "--only", "redis"]).unwrap().unwrap();
+        let asked =
+            read(&["--hours", "0.5", "--round", "30", "--only", "redis,etcd"]).unwrap().unwrap();
         assert_eq!((asked.hours, asked.round.as_secs()), (0.5, 30));
-        assert_eq!(asked.only.as_deref(), Some("redis"));
+        assert_eq!(asked.only, ["redis", "etcd"]);
+    }
+
+    #[test]
+    fn jobs_are_chosen_by_words_of_their_names() {
+        let asked = read(&["--hours", "1", "--only", "redis,etcd", "--except", "-py,go-"]);
+        let asked = asked.unwrap().unwrap();
+        let all = [
+            "nemesis redis",
+            "nemesis redis-py-single",
+            "nemesis etcd",
+            "nemesis go-etcd",
+            "simulation",
+        ];
+        let chosen: Vec<_> = all.iter().filter(|name| asked.wants(name)).collect();
+        assert_eq!(chosen, [&"nemesis redis", &"nemesis etcd"]);
+        assert!(read(&["--hours", "1"]).unwrap().unwrap().wants("simulation"));
     }
 }

@@ -64,13 +64,11 @@ impl Rotation {
         let nemesis = program(asked, "latchwork-nemesis").to_string_lossy().into_owned();
         let stores = offered(&line(&nemesis, &["stores"])?)?;
         let rotation = Self::mixed(stores, suites(root)?);
-        let is_asked = |job: &Job| asked.only.as_ref().is_none_or(|word| job.name().contains(word));
+        let is_asked = |job: &Job| asked.wants(&job.name());
         let jobs: Vec<Job> = rotation.into_iter().filter(is_asked).collect();
-        match (jobs.is_empty(), &asked.only) {
-            (true, Some(word)) => {
-                Err(format!("soak: --only: no job's name contains {word:?}; see --list"))
-            }
-            _ => Ok(Self { jobs }),
+        match jobs.is_empty() {
+            true => Err("soak: --only, --except: no job is left; see --list".into()),
+            false => Ok(Self { jobs }),
         }
     }
 
