@@ -61,9 +61,12 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
         if let (Some((began, How::Release)), Some((at, answer))) = (hold.releasing, hold.released) {
             checked += 1;
             let own = evicted.get(&claim(attempt, hold));
+            // The release of several is answered for all of them, so one that had ended is enough.
+            let valid_until = all().filter_map(|it| Some(it.hold.as_ref()?.valid_until)).min();
+            let was_valid = valid_until.is_some_and(|until| at < until);
             let is_last = largest.get(&claim(attempt, hold)) == Some(&hold.token);
             match answer {
-                Answer::NotHeld if at < hold.valid_until && !force().any(|asked| asked <= at) => {
+                Answer::NotHeld if was_valid && !force().any(|asked| asked <= at) => {
                     find(
                         at,
                         format!("{who} was valid, and its release answered that it was not held"),
@@ -173,6 +176,26 @@ mod tests {
             story.at(410).says("a", What::Released { attempt, answer });
             let found = verdict(&story).violations.len();
             assert_eq!(found, violations, "{answer:?}, evicted: {evicted}");
+        }
+    }
+
+    #[test]
+    fn a_release_of_several_keys_is_refused_for_any_of_them() {
+        for (answered, violations) in [(990, 0), (970, 2)] {
+            let mut story = Story::new();
+            let both: Vec<_> = ["k", "l"].map(|key| story.at(0).tries_several("a", key)).into();
+            // The second one is valid for longer than the first.
+            for (attempt, granted) in both.iter().zip([1, 500]) {
+                story.at(granted).granted("a", *attempt, granted << 10);
+            }
+            for attempt in &both {
+                story.at(960).says("a", What::Releasing { attempt: *attempt, how: How::Release });
+            }
+            for attempt in both {
+                let answer = Answer::NotHeld;
+                story.at(answered).says("a", What::Released { attempt, answer });
+            }
+            assert_eq!(verdict(&story).violations.len(), violations);
         }
     }
 
