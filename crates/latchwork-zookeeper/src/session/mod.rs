@@ -280,7 +280,7 @@ impl Session {
     /// ended first, and with it the watch. Tells also whether the server watches the node already.
     pub(crate) fn at_news(&self, path: &str, requests: Vec<Request>) -> (Coming, bool) {
         let (flight, landed) = Flight::new(requests);
-        let stands = self.shared.watches.at_news(path, flight);
+        let stands = self.shared.watches.at_news(path, flight, self.io.now());
         (landed, stands)
     }
 

@@ -157,7 +157,7 @@ impl Mover {
                             proof.answered(sent, now.at);
                         }
                     }
-                    Some(Learnt::Watch(path)) => self.shared.watches.stands(&path),
+                    Some(Learnt::Watch(path)) => self.shared.watches.stands(&path, now.at),
                     None => {}
                 }
                 all_landed.extend(link.landed());

@@ -37,6 +37,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// A session that is to follow on another one waits no longer for its end.
 const OTHERS_END: Duration = Duration::from_secs(2);
+/// A node that nobody wants news of is forgotten after this, or after the timeout of the session.
+const WATCHES_KEPT: Duration = Duration::from_secs(30);
 /// What is said of a connection that ended without a word.
 const ENDED: &str = "the connection has ended";
 
@@ -290,7 +292,7 @@ impl Task {
                         shared.with_link(|link| link.take_pulse(flight, now));
                         drive.move_now();
                         beat.set(drive.answer(landed).fuse());
-                        shared.watches.tidy();
+                        shared.watches.tidy(now.at, self.timeout.max(WATCHES_KEPT));
                     }
                     look = self.io.sleep(look_every);
                 }

@@ -4,21 +4,29 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
+
+use latchwork_store::Moment;
 
 use super::{Flight, locked};
 
 #[derive(Default)]
 pub(super) struct Watches(Mutex<HashMap<String, Watch>>);
 
-#[derive(Default)]
 struct Watch {
     /// The server has it, and has told no news since.
     stands: bool,
+    /// When somebody was last known to want news.
+    wanted_at: Moment,
     /// What those who wait want to know at the news.
     then: Vec<Flight>,
 }
 
 impl Watch {
+    fn new(now: Moment) -> Self {
+        Self { stands: false, wanted_at: now, then: Vec::new() }
+    }
+
     fn is_wanted(&self) -> bool {
         self.then.iter().any(Flight::is_awaited)
     }
@@ -26,17 +34,19 @@ impl Watch {
 
 impl Watches {
     /// Keeps what is to be asked at the news of a node; tells whether the server watches it already.
-    pub(super) fn at_news(&self, path: &str, then: Flight) -> bool {
+    pub(super) fn at_news(&self, path: &str, then: Flight, now: Moment) -> bool {
         let mut watches = locked(&self.0);
-        let watch = watches.entry(path.to_owned()).or_default();
+        let watch = watches.entry(path.to_owned()).or_insert_with(|| Watch::new(now));
+        watch.wanted_at = now;
         watch.then.retain(Flight::is_awaited);
         watch.then.push(then);
         watch.stands
     }
 
     /// The server has said that it watches a node.
-    pub(super) fn stands(&self, path: &str) {
-        locked(&self.0).entry(path.to_owned()).or_default().stands = true;
+    pub(super) fn stands(&self, path: &str, now: Moment) {
+        let mut watches = locked(&self.0);
+        watches.entry(path.to_owned()).or_insert_with(|| Watch::new(now)).stands = true;
     }
 
     pub(super) fn is_standing(&self, path: &str) -> bool {
@@ -53,8 +63,36 @@ impl Watches {
         locked(&self.0).clear();
     }
 
-    /// Forgets nodes of which nobody wants news any more.
-    pub(super) fn tidy(&self) {
-        locked(&self.0).retain(|_, watch| watch.is_wanted());
+    /// Forgets nodes of which nobody has wanted news for so long. Who looks again wants none meanwhile, and
+    /// where thousands wait, it waits for its turn.
+    pub(super) fn tidy(&self, now: Moment, kept: Duration) {
+        locked(&self.0).retain(|_, watch| {
+            if watch.is_wanted() {
+                watch.wanted_at = now;
+            }
+            now.since(watch.wanted_at) < kept
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_outlasts_the_look_of_who_wants_it() {
+        let watches = Watches::default();
+        let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+        let kept = Duration::from_secs(30);
+        let (flight, wanted) = Flight::new(Vec::new());
+        assert!(!watches.at_news("a", flight, at(0)));
+        watches.stands("a", at(0));
+        watches.tidy(at(100), kept);
+        assert!(watches.is_standing("a"), "as long as somebody wants news");
+        drop(wanted);
+        watches.tidy(at(129), kept);
+        assert!(watches.is_standing("a"), "while its waiter looks");
+        watches.tidy(at(130), kept);
+        assert!(!watches.is_standing("a"), "nobody has come back");
     }
 }
