@@ -60,7 +60,8 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         println!("== {}: {}", module.name, module.file);
         let status = Command::new(&program)
-            .args(["mutants", "--no-shuffle", "--timeout", LIMIT, "--file", module.file])
+            .args(["mutants", "--workspace", "--no-shuffle", "--timeout", LIMIT])
+            .args(["--file", module.file])
             .args(["--test-workspace=false", "--cap-lints=true", "--output"])
             .arg(&folder)
             .arg("--")
