@@ -106,6 +106,19 @@ mod tests {
     }
 
     #[test]
+    fn a_verb_may_take_a_quarter_of_the_ttl() {
+        assert_eq!(op_timeout(4 * SEC), SEC);
+        assert_eq!(op_timeout(60 * SEC), 2 * SEC, "and no more than that");
+    }
+
+    #[test]
+    fn half_of_a_grant_is_worth_taking() {
+        assert!(is_worth_taking(at(15.0), at(10.0), 10 * SEC));
+        assert!(!is_worth_taking(at(14.9), at(10.0), 10 * SEC));
+        assert!(!is_worth_taking(at(9.0), at(10.0), 10 * SEC), "it is over");
+    }
+
+    #[test]
     fn a_late_reader_of_a_push_counts_from_the_echoed_stamp() {
         // Try sent at 0, granted 1 ms later by the server's clock, read at 30 s after a pause.
         let until = pushed_valid_until(at(0.0), Duration::from_millis(1), at(30.0), 10 * SEC);
