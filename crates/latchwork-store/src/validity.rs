@@ -112,6 +112,12 @@ mod tests {
     }
 
     #[test]
+    fn doubt_is_settled_within_a_quarter_of_the_ttl() {
+        assert_eq!(settle(SEC), SEC / 4);
+        assert_eq!(settle(60 * SEC), SEC / 2, "and no more than that");
+    }
+
+    #[test]
     fn half_of_a_grant_is_worth_taking() {
         assert!(is_worth_taking(at(15.0), at(10.0), 10 * SEC));
         assert!(!is_worth_taking(at(14.9), at(10.0), 10 * SEC));
@@ -137,6 +143,9 @@ mod tests {
         assert!(!was_paused(before, running));
         assert!(was_paused(before, paused));
         assert!(!was_paused(paused, before), "a wall clock set back is no pause");
+        let tolerated = before + PAUSE_TOLERANCE.as_nanos() as i64;
+        assert!(!was_paused(before, tolerated));
+        assert!(was_paused(before, tolerated + 1));
     }
 
     proptest! {
