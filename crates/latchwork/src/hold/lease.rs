@@ -304,7 +304,7 @@ impl Lease {
         let remaining = state.validity_end().since(now);
         drop(state);
         if was_suspect {
-            // Who waits until it is settled.
+            // The holder may wait until the doubt is settled.
             self.changed.notify_waiters();
         }
         Confirmed::Held { remaining }
