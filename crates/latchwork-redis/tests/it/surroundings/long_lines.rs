@@ -253,10 +253,10 @@ fn h104_a_place_is_found_whatever_the_servers_clock_did() {
         let world = World::new();
         let backend = connect(&world.server.url()).await;
         let mut crowd = Crowd::new(&world);
-        let back = |now: u64, n: usize| now + 3_600_000_000 - n as u64;
-        let same = |now: u64, _: usize| now;
-        let times: [(&str, &dyn Fn(u64, usize) -> u64); 2] = [("back", &back), ("same", &same)];
-        for (key, joined) in times {
+        type Joined = fn(u64, usize) -> u64;
+        let back: Joined = |now, n| now + 3_600_000_000 - n as u64;
+        let same: Joined = |now, _| now;
+        for (key, joined) in [("back", back), ("same", same)] {
             granted(&backend, &claim(key, TTL)).await;
             crowd.join_then(key, 500, "x", |n| format!("{n:016x}"), joined);
             let own: Vec<_> = (0..3).map(|_| claim(key, TTL)).collect();
