@@ -16,9 +16,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::hold::guard::Guard;
-use crate::hold::reaper::{Job, Reaper};
+use crate::hold::reaper::{Job, Orphan, Reaper};
 use crate::rules::options::{Plan, is_same};
-use latchwork_store::{BackendError, Blocked, Cause, Claim, Key, Moment};
+use latchwork_store::{BackendError, Blocked, Cause, ClaimId, Key, Moment};
 
 /// All lines of a manager.
 #[derive(Debug, Default)]
@@ -205,9 +205,9 @@ impl fmt::Debug for LineState {
 }
 
 impl Lead {
-    /// The claim that the last leader left in the store's line.
-    pub(crate) fn take_inherited(&mut self) -> Option<Claim> {
-        self.inherited.take().map(|left| left.job.claim)
+    /// The claim that the last leader left in the store's line, and its try that is still under way.
+    pub(crate) fn take_inherited(&mut self) -> Option<(ClaimId, Option<Orphan>)> {
+        self.inherited.take().map(|left| (left.job.claim.id, left.job.under_way))
     }
 
     /// Leaves a claim that may have a place in the store to the next waiter of the same ttl; if

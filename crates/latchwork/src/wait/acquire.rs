@@ -151,7 +151,7 @@ impl<'a> Pending<'a> {
         let inherited = lead.as_mut().and_then(Lead::take_inherited);
         let touched = inherited.is_some();
         let blocked = touched || waited;
-        let id = inherited.map_or_else(ClaimId::random, |claim| claim.id);
+        let (id, under_way) = inherited.unwrap_or_else(|| (ClaimId::random(), None));
         let order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
         let claim = Claim::new(
             request.key.clone(),
@@ -174,7 +174,7 @@ impl<'a> Pending<'a> {
             lead,
             gate,
             lane: Lane::Timed,
-            under_way: None,
+            under_way,
             touched,
             blocked,
             in_the_way: None,
@@ -191,6 +191,9 @@ impl<'a> Pending<'a> {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut pace = Pace::default();
         let mut failing_since = self.lead.as_ref().and_then(Lead::failing_since);
+        if self.under_way.is_some() {
+            Box::pin(waiter.during(self.outlast_inherited(deadline))).await;
+        }
         loop {
             engine.check_open(Some(&self.claim.key))?;
             // What is seldom waited for, here and below, has room only then: an acquire that is under way
@@ -271,6 +274,18 @@ impl<'a> Pending<'a> {
             self.request.plan.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
             engine.io.sleep(pause).await;
         }
+    }
+
+    /// Waits for the answer to the try of the leader before, which has the same id: it must not land
+    /// after the release of what this one gets.
+    async fn outlast_inherited(&mut self, deadline: Moment) {
+        let io = &self.engine.io;
+        let limit = self.limit(io.now(), deadline);
+        if let Some(try_under_way) = &mut self.under_way {
+            // Whatever it answers: the next try asks the same.
+            let _ = io.within(limit, try_under_way).await;
+        }
+        self.under_way = None;
     }
 
     /// The time limit of a try: short before the deadline, but never so short that it is no try.

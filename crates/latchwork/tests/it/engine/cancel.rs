@@ -73,6 +73,32 @@ async fn h20_a_late_try_is_released_after_it_has_landed() {
     assert!(world.is_empty().await, "gone as soon as it was answered, not by the ttl");
 }
 
+/// The heir has the same claim: what it gets must not be released before the try has landed.
+#[tokio::test(start_paused = true)]
+async fn h20_an_inherited_try_lands_before_its_heir_tries() {
+    let world = World::new();
+    let mut tries = 0;
+    world.store.plan(move |asked| {
+        tries += u32::from(asked == Asked::Try);
+        if asked == Asked::Try && tries == 1 { Fault::DelayRequest(500 * MS) } else { Fault::None }
+    });
+    let mutex = world.locks.mutex("k");
+    let heir = async {
+        world.io.sleep(MS).await;
+        drop(mutex.acquire().await.unwrap());
+        world.settle().await;
+        assert!(world.is_empty().await, "released");
+        world.io.now()
+    };
+    let start = world.io.now();
+    let (gone, done) = tokio::join!(for_a_while(&world.io, 100 * MS, mutex.acquire()), heir);
+    assert!(gone.is_none());
+    let took = done.since(start);
+    assert!(took < 600 * MS, "the heir waits for the answer, and no longer: {took:?}");
+    world.io.sleep(600 * MS).await;
+    assert!(world.is_empty().await, "no late try has planted it again");
+}
+
 /// Ten thousand acquires, each dropped after a random while, over two processes, with waiters of
 /// both kinds, slow answers and holds in between.
 #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ pub(crate) enum Fault {
     LoseAnswer,
     /// It takes effect, and the answer comes this much later.
     DelayAnswer(Duration),
-    /// It is under way for this long before it takes effect.
+    /// It is under way for this long before it takes effect, also if its caller goes meanwhile.
     DelayRequest(Duration),
     /// Neither an effect nor an answer, ever.
     Hang,
@@ -70,7 +70,7 @@ pub(crate) struct Faulty {
     /// How far in the future the try was sent that the next push names.
     pub(crate) push_ahead: Mutex<Duration>,
     /// The store's own clock, if it tells the time.
-    store_clock: Mutex<Option<StoreClock>>,
+    store_clock: Arc<Mutex<Option<StoreClock>>>,
     pub(crate) tries: AtomicU32,
     pub(crate) renewals: AtomicU32,
     pub(crate) releases: AtomicU32,
@@ -106,8 +106,10 @@ impl Faulty {
         if by_ms < 0 { clock.time -= by } else { clock.time += by }
     }
 
-    fn store_time(&self) -> Option<Duration> {
-        self.store_clock.lock().unwrap().map(|clock| clock.read(self.io.now()))
+    /// Reads the store's own clock, whenever it is asked.
+    fn store_time(&self) -> impl Fn() -> Option<Duration> + Send + 'static {
+        let (clock, io) = (self.store_clock.clone(), self.io.clone());
+        move || clock.lock().unwrap().map(|clock| clock.read(io.now()))
     }
 
     /// The claim as the store keeps it: by its own clock, and perhaps longer than it says.
@@ -116,10 +118,10 @@ impl Faulty {
         claim.clone().with(|it| it.ttl = claim.ttl * self.overtime * 1_000 / rate)
     }
 
-    async fn suffer<T>(
+    async fn suffer<T: Send + 'static>(
         &self,
         asked: Asked,
-        act: impl Future<Output = Result<T, BackendError>>,
+        act: impl Future<Output = Result<T, BackendError>> + Send + 'static,
     ) -> Result<T, BackendError> {
         let fault = (self.plan.lock().unwrap())(asked);
         let broken = |effect| {
@@ -141,8 +143,12 @@ impl Faulty {
                 answer
             }
             Fault::DelayRequest(delay) => {
-                self.io.sleep(delay).await;
-                act.await
+                let io = self.io.clone();
+                let sent = async move {
+                    io.sleep(delay).await;
+                    act.await
+                };
+                tokio::spawn(sent).await.expect("a store that does not panic")
             }
             Fault::Hang => std::future::pending().await,
         }
@@ -165,11 +171,13 @@ impl Backend for Faulty {
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
         Box::pin(async move {
             self.tries.fetch_add(1, Ordering::SeqCst);
-            let act = async {
-                let mut attempt = self.inner.try_acquire(&self.longer(claim)).await?;
+            let (inner, longer, ttl) = (self.inner.clone(), self.longer(claim), claim.ttl);
+            let store_time = self.store_time();
+            let act = async move {
+                let mut attempt = inner.try_acquire(&longer).await?;
                 if let Attempt::Granted(grant) = &mut attempt {
-                    grant.ttl = claim.ttl;
-                    grant.store_time = self.store_time();
+                    grant.ttl = ttl;
+                    grant.store_time = store_time();
                 }
                 Ok(attempt)
             };
@@ -210,12 +218,12 @@ impl Backend for Faulty {
             let mut answers = Vec::new();
             for claim in claims {
                 self.renewals.fetch_add(1, Ordering::SeqCst);
-                let act = async {
-                    let longer = [self.longer(claim)];
-                    let mut answer = self.inner.renew_all(&longer).await.remove(0)?;
+                let (inner, longer, asked) = (self.inner.clone(), self.longer(claim), claim.ttl);
+                let time = self.store_time();
+                let act = async move {
+                    let mut answer = inner.renew_all(&[longer]).await.remove(0)?;
                     if let Renewal::Held { ttl, store_time, .. } = &mut answer {
-                        *ttl = claim.ttl;
-                        *store_time = self.store_time();
+                        (*ttl, *store_time) = (asked, time());
                     }
                     Ok(answer)
                 };
@@ -232,7 +240,9 @@ impl Backend for Faulty {
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move {
             self.releases.fetch_add(1, Ordering::SeqCst);
-            self.suffer(Asked::Release, self.inner.release(claim, linger)).await
+            let (inner, claim) = (self.inner.clone(), claim.clone());
+            let act = async move { inner.release(&claim, linger).await };
+            self.suffer(Asked::Release, act).await
         })
     }
 
@@ -293,7 +303,7 @@ pub(crate) fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<F
         pushes: AtomicBool::default(),
         push_delay: Mutex::new(100 * MS),
         push_ahead: Mutex::default(),
-        store_clock: Mutex::default(),
+        store_clock: Arc::default(),
         tries: AtomicU32::default(),
         renewals: AtomicU32::default(),
         releases: AtomicU32::default(),
