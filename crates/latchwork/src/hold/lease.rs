@@ -2,6 +2,8 @@
 
 mod chore;
 mod request;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -282,9 +284,9 @@ impl Lease {
         let room = self.claim.holder.room_for_delay();
         let counted = state.meter.shrink(ttl).saturating_sub(room);
         let ttl = ttl.saturating_sub(room);
-        let until = validity::valid_until(sent_at, counted);
-        // A clock that was found to run fast makes what was counted on before too long as well.
-        state.valid_until = if counted < ttl { until } else { state.validity_end().max(until) };
+        // Not the later of this and the last one: the renewal has restarted the ttl, and a clock
+        // that was found to run fast makes what was counted on before too long as well.
+        state.valid_until = validity::valid_until(sent_at, counted);
         state.granted_ttl = ttl;
         let was_suspect = state.is_suspect();
         // A pause before the request is settled by the answer; one since then is not.
