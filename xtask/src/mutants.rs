@@ -23,8 +23,7 @@ struct Module {
 
 const STORE: &[&str] = &["--package=latchwork-store", "--lib", "--test=contract"];
 /// The engine on its paused clock; what needs a server or another process is left out.
-const ENGINE: &[&str] =
-    &["--package=latchwork", "--all-features", "--lib", "--test=it", "--", "engine::"];
+const ENGINE: &[&str] = &["--package=latchwork", "--lib", "--test=it", "--", "engine::"];
 const QUORUM: &[&str] = &["--package=latchwork-quorum", "--lib", "--test=contract"];
 
 const MODULES: &[Module] = &[
@@ -61,7 +60,7 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         println!("== {}: {}", module.name, module.file);
         let status = Command::new(&program)
-            .args(["mutants", "--workspace", "--no-shuffle", "--timeout", LIMIT])
+            .args(["mutants", "--workspace", "--all-features", "--no-shuffle", "--timeout", LIMIT])
             .args(["--file", module.file])
             .args(["--test-workspace=false", "--cap-lints=true", "--output"])
             .arg(&folder)
