@@ -90,6 +90,18 @@ async fn a_refusal_by_all_is_certain() {
     assert!(error.message.starts_with("3 of 3 nodes refused"), "{error}");
 }
 
+/// The others have not said yet whether they keep the claim.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_by_a_majority_alone_is_not_certain() {
+    let (io, nodes) = world(3);
+    let process = Process::over(&nodes, &io);
+    process.links[0].always(Fault::Refuse);
+    process.links[1].always(Fault::Refuse);
+    process.links[2].always(Fault::Delay(MS, MS));
+    let error = process.quorum.try_acquire(&claim("k")).await.unwrap_err();
+    assert_eq!(error.effect, Effect::Unknown);
+}
+
 /// H54: one node is stopped and answers much later.
 #[tokio::test(start_paused = true)]
 async fn a_stopped_node_delays_nobody_and_keeps_nothing() {

@@ -109,6 +109,46 @@ async fn a_run_on_a_majority_is_told_at_once_beside_a_closed_node() {
     assert_eq!((blocked.cause, io.now().since(start)), (Cause::Held, Duration::ZERO));
 }
 
+/// What the silent node knows would change nothing.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_node_that_cannot_change_the_answer() {
+    let (io, _) = world(0);
+    let nodes: Vec<_> = (0..5).map(|_| Node::new(&io, 10 * SEC)).collect();
+    let process = Process::over(&nodes, &io);
+    let close = async |node: &Node, key: &str| {
+        let one = claim(key);
+        assert!(matches!(node.memory().try_acquire(&one).await, Ok(Attempt::Granted(_))));
+        node.memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
+    };
+    let hold = async |node: &Node, key: &str| {
+        let attempt = node.memory().try_acquire(&claim(key)).await;
+        assert!(matches!(attempt, Ok(Attempt::Granted(_))));
+    };
+    nodes[0].forget();
+    nodes[1].forget();
+    // Two that know nothing, and one that keeps it closed, or that holds it.
+    close(&nodes[2], "closed").await;
+    hold(&nodes[2], "held").await;
+    for (key, answered) in [("closed", 3), ("held", 3)] {
+        for link in &process.links[answered..] {
+            link.always(Fault::LoseRequest);
+        }
+        let start = io.now();
+        process.blocked(process.quorum.try_acquire(&claim(key)).await);
+        assert_eq!(io.now(), start, "{key}");
+    }
+    io.sleep(10 * SEC).await;
+    // One that holds it, and a majority that keeps it closed. The holder answers first.
+    hold(&nodes[0], "both").await;
+    for node in &nodes[1..4] {
+        close(node, "both").await;
+    }
+    process.links[3].always(Fault::Delay(MS, MS));
+    let start = io.now();
+    let blocked = process.blocked(process.quorum.try_acquire(&claim("both")).await);
+    assert_eq!((blocked.cause, io.now().since(start)), (Cause::Linger, 2 * MS));
+}
+
 /// A closed key of three nodes, and a process that opens it.
 async fn closed(nodes: &[Arc<Node>], io: &Io) -> (Process, Claim) {
     let process = Process::over(nodes, io);

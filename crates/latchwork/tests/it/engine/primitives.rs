@@ -250,6 +250,40 @@ async fn a_closed_period_opens_at_its_end() {
     begin(&other.once("k", every)).await.fail().await.unwrap();
 }
 
+/// A run under way may fail, so its end is waited for; a period that is done is not.
+#[tokio::test(start_paused = true)]
+async fn a_task_waits_for_a_run_and_not_for_a_period() {
+    let world = World::new();
+    let (_, other) = world.another();
+    let every = Period::parse("1h", None).unwrap();
+    let run = begin(&world.locks.once("k", every.clone())).await;
+    let task = other.once("k", every);
+    let start = world.io.now();
+    let (begun, ()) = tokio::join!(task.begin_within(10 * SEC), async {
+        world.io.sleep(2 * SEC).await;
+        run.fail().await.unwrap();
+    });
+    assert!(world.io.now().since(start) >= 2 * SEC);
+    let Begun::Run(run) = begun.unwrap() else { panic!("the run had failed") };
+    run.succeed().await.unwrap();
+    let start = world.io.now();
+    assert!(matches!(task.begin_within(10 * SEC).await.unwrap(), Begun::Skipped(_)));
+    assert!(world.io.now().since(start) < SEC);
+}
+
+/// A mutex on a key that is kept closed for a while is acquired when that is over.
+#[tokio::test(start_paused = true)]
+async fn a_mutex_waits_for_a_key_that_is_kept_closed() {
+    let world = World::new();
+    let one = latchwork_store::testing::claim("k");
+    world.store.inner.try_acquire(&one).await.unwrap();
+    world.store.inner.release(&one, Linger::For(5 * SEC)).await.unwrap();
+    let start = world.io.now();
+    let guard = world.locks.mutex("k").acquire_within(20 * SEC).await.unwrap();
+    assert!((5 * SEC..6 * SEC).contains(&world.io.now().since(start)));
+    guard.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_observer_continues_after_an_error() {
     use futures_util::StreamExt;
