@@ -86,3 +86,46 @@ async fn use_many(server: &PostgresServer) -> String {
     }
     log().split_off(from)
 }
+
+/// How long each call of the function that waits has taken, in milliseconds.
+fn tries(log: &str) -> Vec<f64> {
+    let calls =
+        log.lines().filter(|line| line.contains("execute") && line.contains("latchwork_stand"));
+    calls
+        .map(|line| {
+            line.split_once("duration: ").unwrap().1.split(' ').next().unwrap().parse().unwrap()
+        })
+        .collect()
+}
+
+/// A session plans each statement of a function when it runs it first, and that takes longer than to run it. If many
+/// processes begin to wait for one key at once, its holder's release would wait for all of that.
+#[test]
+fn h191_a_first_try_is_planned_before_it_locks_the_row() {
+    let options = PostgresOptions::new().setting("log_min_duration_statement=0");
+    let server = server_with(&options, "");
+    run(async {
+        let (owner, held) = (bare(&server.url()).await, claim("k"));
+        owner.granted(&held).await;
+        owner.blocked(&like(&held)).await;
+        let log = || fs::read_to_string(server.folder().join("log")).unwrap();
+        let from = log().len();
+        let mut waiters = Vec::new();
+        for ahead in 1..10 {
+            let waiter = bare(&server.url()).await;
+            let blocked = waiter.blocked(&like(&held)).await;
+            assert_eq!(blocked.ahead, Some(ahead), "the plan has left nothing");
+            waiters.push(waiter);
+        }
+        let calls = tries(&log()[from..]);
+        assert_eq!(calls.len(), 18, "each session plans once: {calls:?}");
+        let (mut plans, mut asked): (Vec<f64>, Vec<f64>) =
+            calls.chunks(2).map(|pair| (pair[0], pair[1])).unzip();
+        plans.sort_by(f64::total_cmp);
+        asked.sort_by(f64::total_cmp);
+        assert!(asked[4] * 2.0 < plans[4], "planned in {plans:?} ms, asked in {asked:?} ms");
+        let keys = server.psql("SELECT count(*) FROM latchwork WHERE k <> ''").unwrap();
+        assert_eq!(keys.trim(), "1");
+        assert_eq!(owner.released(&held).await, Released::Yes);
+    });
+}

@@ -18,7 +18,8 @@ use crate::stats::shortened;
 const SIZES: &[usize] = &[1, 4, 16, 64, 256];
 /// More of these take all memory, or minutes to start.
 const HEAVY: usize = 16;
-const LENGTH: Duration = Duration::from_secs(4);
+/// The least that a round lasts, and how long it lasts for each process: longer than all of them take to begin.
+const LENGTH: (Duration, Duration) = (Duration::from_secs(4), Duration::from_millis(80));
 
 pub(crate) const CPU: Chart = Chart {
     name: "growth-processes",
@@ -97,7 +98,8 @@ fn measure(
 ) -> Outcome {
     store.clear()?;
     let url = store.address();
-    let contest = Contest { url: &url, folder, processes: size, tasks: 1, length: LENGTH };
+    let length = LENGTH.0.max(LENGTH.1 * size as u32);
+    let contest = Contest { url: &url, folder, processes: size, tasks: 1, length };
     let (spent, open) = (RefCell::new(Vec::new()), Cell::new(f64::NAN));
     let (ports, before) = (store.ports(), connections(&store.ports()));
     // It is called when all are ready, and when all have ended.
@@ -109,7 +111,7 @@ fn measure(
         store.commands(kind)
     };
     let (round, _workers) = contest.run(kind, commands)?;
-    let length = shortened(LENGTH, LENGTH / 2).as_secs_f64();
+    let length = shortened(length, length / 2).as_secs_f64();
     let holds = round.pairs * length;
     let server = match spent.borrow()[..] {
         [before, .., after] => (after - before) / holds * 1e6,
