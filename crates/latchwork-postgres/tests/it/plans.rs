@@ -123,7 +123,8 @@ fn h191_a_first_try_is_planned_before_it_locks_the_row() {
             calls.chunks(2).map(|pair| (pair[0], pair[1])).unzip();
         plans.sort_by(f64::total_cmp);
         asked.sort_by(f64::total_cmp);
-        assert!(asked[4] * 2.0 < plans[4], "planned in {plans:?} ms, asked in {asked:?} ms");
+        // 18 times as long; one statement that is not planned yet makes it 7.
+        assert!(asked[4] * 10.0 < plans[4], "planned in {plans:?} ms, asked in {asked:?} ms");
         let keys = server.psql("SELECT count(*) FROM latchwork WHERE k <> ''").unwrap();
         assert_eq!(keys.trim(), "1");
         assert_eq!(owner.released(&held).await, Released::Yes);
