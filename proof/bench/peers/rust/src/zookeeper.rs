@@ -7,10 +7,10 @@ use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedL
 
 use crate::roles::{self, Lock, Outcome};
 
-/// `ROLE ...` at `zk://HOST:PORT/FOLDER`.
+/// `ROLE ...` at `zk://HOST:PORT/FOLDER`, or without a folder.
 pub(crate) async fn run(role: &[String], url: &str) -> Outcome {
     let rest = url.strip_prefix("zk://").ok_or("an address")?;
-    let (hosts, folder) = rest.split_once('/').unwrap_or((rest, ""));
+    let (hosts, folder) = rest.split_once('/').unwrap_or((rest, "bench"));
     let connector = Client::connector().with_session_timeout(Duration::from_secs(30));
     let client = connector.connect(hosts).await?;
     let make = |key: &str| Recipe { client: client.clone(), folder: format!("/{folder}/{key}") };
