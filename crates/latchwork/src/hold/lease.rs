@@ -1,6 +1,7 @@
 //! The state of one granted claim, computed from its holder's own clock.
 
 mod chore;
+mod hold_state;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use latchwork_store::validity;
 use latchwork_store::{Claim, Clock, FencingToken, Lost, LostReason, Moment, Renewal};
 
 pub(crate) use chore::{Chore, Confirmed};
+pub use hold_state::HoldState;
 pub(crate) use request::{Granted, Sent};
 
 /// A claim that the store has granted, from the grant to the release.
@@ -72,23 +74,6 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Released,
-    Lost(Lost),
-}
-
-/// The state of a hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "snake_case")
-)]
-pub enum HoldState {
-    /// Held: the validity has not ended, and there is no doubt.
-    Held,
-    /// In doubt until the store confirms it: the machine was paused, or a clock was set or ran at
-    /// another rate.
-    Suspect,
-    /// Lost. This is final.
     Lost(Lost),
 }
 

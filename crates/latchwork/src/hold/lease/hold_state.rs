@@ -1,0 +1,20 @@
+//! What a holder learns about its hold.
+
+use latchwork_store::Lost;
+
+/// The state of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+pub enum HoldState {
+    /// Held: the validity has not ended, and there is no doubt.
+    Held,
+    /// In doubt until the store confirms it: the machine was paused, or a clock was set or ran at
+    /// another rate.
+    Suspect,
+    /// Lost. This is final.
+    Lost(Lost),
+}
