@@ -32,7 +32,7 @@ const STORE: Tests =
     Tests { arguments: &["--package=latchwork-store", "--lib", "--test=contract"], features: "" };
 /// The engine on its paused clock; what needs a server or another process is left out.
 const ENGINE: Tests = Tests {
-    arguments: &["--package=latchwork", "--lib", "--test=it", "--", "engine::"],
+    arguments: &["--package=latchwork", "--lib", "--test=it", "--", "engine::", "::tests::"],
     features: "latchwork/metrics",
 };
 const QUORUM: Tests =
