@@ -20,7 +20,6 @@ struct Module {
     tests: Tests,
 }
 
-#[derive(Clone, Copy)]
 struct Tests {
     /// Of `cargo test`.
     arguments: &'static [&'static str],

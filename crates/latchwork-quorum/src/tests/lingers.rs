@@ -115,24 +115,24 @@ async fn nobody_waits_for_a_node_that_cannot_change_the_answer() {
     let (io, _) = world(0);
     let nodes: Vec<_> = (0..5).map(|_| Node::new(&io, 10 * SEC)).collect();
     let process = Process::over(&nodes, &io);
-    let close = async |node: &Node, key: &str| {
+    let hold = async |node: &Node, key: &str| {
         let one = claim(key);
         assert!(matches!(node.memory().try_acquire(&one).await, Ok(Attempt::Granted(_))));
-        node.memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
+        one
     };
-    let hold = async |node: &Node, key: &str| {
-        let attempt = node.memory().try_acquire(&claim(key)).await;
-        assert!(matches!(attempt, Ok(Attempt::Granted(_))));
+    let close = async |node: &Node, key: &str| {
+        let one = hold(node, key).await;
+        node.memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
     };
     nodes[0].forget();
     nodes[1].forget();
     // Two that know nothing, and one that keeps it closed, or that holds it.
     close(&nodes[2], "closed").await;
     hold(&nodes[2], "held").await;
-    for (key, answered) in [("closed", 3), ("held", 3)] {
-        for link in &process.links[answered..] {
-            link.always(Fault::LoseRequest);
-        }
+    for link in &process.links[3..] {
+        link.always(Fault::LoseRequest);
+    }
+    for key in ["closed", "held"] {
         let start = io.now();
         process.blocked(process.quorum.try_acquire(&claim(key)).await);
         assert_eq!(io.now(), start, "{key}");
