@@ -168,7 +168,7 @@ def test_a_duration_is_seconds_or_a_timedelta(value):
 
 
 def test_a_timeout_of_zero_tries_once(locks):
-    with locks.lock("stock").acquire(timeout=0) as guard:
+    with locks.lock("stock", ttl=1).acquire(timeout=0) as guard:
         with pytest.raises(latchwork.TimedOut):
             locks.lock("stock").acquire(timeout=0)
         locks.force_release("stock")
