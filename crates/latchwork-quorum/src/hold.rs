@@ -207,10 +207,7 @@ impl Shared {
                 Linger::None if count.yes + count.no >= self.size.majority => {
                     Some(if count.yes > 0 { Verdict::Yes } else { Verdict::No })
                 }
-                Linger::None => {
-                    let count = Count { yes: 0, no: count.yes + count.no, ..count };
-                    self.size.vote(count)
-                }
+                Linger::None => self.size.blocks(count.failed).then_some(Verdict::Failed),
                 // The key stays closed only where the claim was held, and that must be a majority.
                 Linger::For(_) => self.size.word(count),
                 // All are heard, or given up: each that stays closed is one that a later majority
@@ -266,5 +263,33 @@ impl Drop for Farewell<'_> {
         };
         tray.leave(false, Arc::new(late));
         self.shared.releases.flush_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use latchwork_store::testing::claim;
+    use std::time::Duration;
+
+    #[test]
+    fn only_a_node_that_remembers_the_token_counts_as_held() {
+        let asked = claim("k").with(|it| it.floor = 7);
+        let mut ballot = Ballot {
+            id: asked.id,
+            round: None,
+            asked,
+            held: vec![],
+            lost: vec![],
+            failures: vec![],
+        };
+        let held = |token| Renewal::Held { ttl: Duration::from_secs(1), token, store_time: None };
+        ballot.take(0, Some(Ok(held(7))));
+        ballot.take(1, Some(Ok(held(6))));
+        ballot.take(2, None);
+        ballot.take(3, Some(Ok(Renewal::Lost)));
+        assert_eq!(ballot.held, [(0, held(7))]);
+        assert_eq!(ballot.lost, [3]);
+        assert_eq!(ballot.failures.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -459,3 +459,6 @@ impl Shared {
 pub(super) fn node_limit(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(200))
 }
+
+#[cfg(test)]
+mod tests;

@@ -130,6 +130,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_least_answers_that_decide_are_known() {
+        for nodes in 1..=7 {
+            let size = Size::of(nodes);
+            let decided = counts(nodes)
+                .filter(|count| size.vote(*count).is_some() || size.word(*count).is_some());
+            let least = decided.map(|count| count.yes + count.no + count.failed).min();
+            assert_eq!(least, Some(size.least()), "{nodes} nodes");
+        }
+    }
+
     fn counts(nodes: usize) -> impl Iterator<Item = Count> {
         let upto = move || 0..=nodes;
         upto()

@@ -178,6 +178,23 @@ fn b6_a_release_touches_its_own_claim_alone() {
 }
 
 #[test]
+fn an_adopted_claim_ends_with_its_new_session_alone() {
+    let mut bench = Bench::new();
+    let mut held = claim(1, X);
+    held.holder.lock_delay = Some(SEC);
+    bench.granted(&held);
+    let before = bench.record.clone();
+    bench.record.adopt(&claim(5, X), 9);
+    assert_eq!(bench.record, before, "of another claim");
+    held.holder.lock_delay = None;
+    bench.record.adopt(&held, 9);
+    bench.dead = vec![1];
+    bench.blocked(&claim(2, X));
+    bench.dead = vec![9];
+    bench.granted(&claim(2, X));
+}
+
+#[test]
 fn b8_tokens_respect_base_and_floor_and_renewal_raises_them() {
     let mut bench = Bench::new();
     let mut first = claim(1, X);
@@ -372,6 +389,19 @@ fn a_moved_notice_does_not_replace_a_wake_up() {
     assert_eq!(bench.told(), [3]);
 }
 
+/// It is told when the new holder leaves; until then its place tells it nothing.
+#[test]
+fn the_grant_of_the_head_wakes_nobody_behind_it() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, X));
+    bench.blocked(&claim(2, X));
+    bench.blocked(&claim(3, X));
+    bench.release(&claim(1, X), Linger::None);
+    assert_eq!(bench.told(), [2]);
+    bench.granted(&claim(2, X));
+    assert!(bench.wakeups.is_empty(), "{:?}", bench.wakeups);
+}
+
 #[test]
 fn waiters_behind_a_slow_one_stay_asleep() {
     let mut bench = Bench::new();
@@ -400,11 +430,31 @@ fn dead_claims_leave_and_the_first_waiter_watches_holders() {
     bench.blocked(&claim(4, Mode::Write));
     assert_eq!(bench.record.behind(ClaimId::from_u128(3), &|_| true), [1, 2]);
     assert_eq!(bench.record.behind(ClaimId::from_u128(4), &|_| true), [3]);
+    assert_eq!(bench.record.behind(ClaimId::from_u128(4), &|tag| tag != 3), [1, 2]);
     bench.dead = vec![1, 3];
     assert_eq!(bench.blocked(&claim(4, Mode::Write)).ahead, Some(0));
     assert_eq!(bench.record.behind(ClaimId::from_u128(4), &|_| true), [2]);
     bench.dead = vec![1, 2, 3];
     bench.granted(&claim(4, Mode::Write));
+}
+
+/// Later claims pass a silent head after a while, and that begins anew with each head.
+#[test]
+fn patience_begins_when_the_head_of_the_queue_dies() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, X));
+    bench.blocked(&claim(2, X));
+    bench.blocked(&Claim { ttl: SEC, ..claim(3, X) });
+    bench.blocked(&claim(4, X));
+    let open_since = bench.record.open_since;
+    bench.pass(2 * SEC);
+    bench.blocked(&claim(4, X));
+    assert_eq!(bench.record.line.len(), 2, "the third has dropped out");
+    assert_eq!(bench.record.open_since, open_since, "it was no head");
+    bench.dead = vec![2];
+    bench.blocked(&claim(4, X));
+    assert_eq!(bench.record.line.len(), 1);
+    assert_eq!(bench.record.open_since, bench.now.lease);
 }
 
 #[test]
