@@ -51,7 +51,8 @@ impl Asked {
         let mut args = args.iter();
         while let Some(name) = args.next() {
             let mut value = || args.next().ok_or(format!("soak: {name} needs a value"));
-            let wrong = |text: &str| format!("soak: {name}: {text:?} is no number above 0");
+            let wrong =
+                |text: &str| format!("soak: {name}: {text:?} is no number between 0 and a million");
             match name.as_str() {
                 "--help" | "-h" => return Ok(None),
                 "--list" => asked.list = true,
@@ -75,7 +76,9 @@ impl Asked {
                 }
                 "--seeds" => {
                     let text = value()?;
-                    asked.seeds = positive(text).ok_or_else(|| wrong(text))?.ceil() as u64;
+                    let seeds = text.parse().ok().filter(|seeds| *seeds > 0);
+                    asked.seeds = seeds
+                        .ok_or(format!("soak: {name}: {text:?} is no whole number above 0"))?;
                 }
                 _ => return Err(format!("soak: no option {name}\n\n{HELP}")),
             }
@@ -115,6 +118,8 @@ mod tests {
         for (words, part) in [
             (&["--hours", "x"][..], "--hours: \"x\""),
             (&["--hours", "-1"], "--hours: \"-1\""),
+            (&["--hours", "1000000"], "between 0 and a million"),
+            (&["--seeds", "0.5"], "--seeds: \"0.5\" is no whole number"),
             (&["--hours"], "--hours needs a value"),
             (&["--hours", "1", "--at-once", "0"], "--at-once: \"0\""),
             (&["--round", "5"], "--hours is missing"),
@@ -128,6 +133,8 @@ mod tests {
             read(&["--hours", "0.5", "--round", "30", "--only", "redis,etcd"]).unwrap().unwrap();
         assert_eq!((asked.hours, asked.round.as_secs()), (0.5, 30));
         assert_eq!(asked.only, ["redis", "etcd"]);
+        let asked = read(&["--hours", "1", "--seeds", "1000000"]).unwrap().unwrap();
+        assert_eq!(asked.seeds, 1_000_000);
     }
 
     #[test]
