@@ -191,8 +191,10 @@ impl<'a> Pending<'a> {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut pace = Pace::default();
         let mut failing_since = self.lead.as_ref().and_then(Lead::failing_since);
-        if self.under_way.is_some() {
-            Box::pin(waiter.during(self.outlast_inherited(deadline))).await;
+        if self.under_way.is_some()
+            && !Box::pin(waiter.during(self.outlast_inherited(deadline))).await
+        {
+            return Err(self.timed_out());
         }
         loop {
             engine.check_open(Some(&self.claim.key))?;
@@ -277,15 +279,21 @@ impl<'a> Pending<'a> {
     }
 
     /// Waits for the answer to the try of the leader before, which has the same id: it must not land
-    /// after the release of what this one gets.
-    async fn outlast_inherited(&mut self, deadline: Moment) {
+    /// after the release of what this one gets. False if the own time is over first: then the next
+    /// heir waits for it.
+    async fn outlast_inherited(&mut self, deadline: Moment) -> bool {
         let io = &self.engine.io;
-        let limit = self.limit(io.now(), deadline);
+        let full = self.request.plan.rules.op_timeout(self.claim.ttl);
+        let left = deadline.since(io.now());
         if let Some(try_under_way) = &mut self.under_way {
             // Whatever it answers: the next try asks the same.
-            let _ = io.within(limit, try_under_way).await;
+            let answer = io.within(full.min(left), try_under_way).await;
+            if answer.is_none() && left <= full {
+                return false;
+            }
         }
         self.under_way = None;
+        true
     }
 
     /// The time limit of a try: short before the deadline, but never so short that it is no try.

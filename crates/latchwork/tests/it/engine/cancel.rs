@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use latchwork::ErrorKind;
 use latchwork_store::*;
 
 use crate::engine::support::*;
@@ -95,6 +96,37 @@ async fn h20_an_inherited_try_lands_before_its_heir_tries() {
     assert!(gone.is_none());
     let took = done.since(start);
     assert!(took < 600 * MS, "the heir waits for the answer, and no longer: {took:?}");
+    world.io.sleep(600 * MS).await;
+    assert!(world.is_empty().await, "no late try has planted it again");
+}
+
+/// A third waits for the answer in its place.
+#[tokio::test(start_paused = true)]
+async fn h20_an_heir_waits_no_longer_than_its_own_time() {
+    let world = World::new();
+    let mut tries = 0;
+    world.store.plan(move |asked| {
+        tries += u32::from(asked == Asked::Try);
+        if asked == Asked::Try && tries == 1 { Fault::DelayRequest(500 * MS) } else { Fault::None }
+    });
+    let mutex = world.locks.mutex("k");
+    let start = world.io.now();
+    let heir = async {
+        world.io.sleep(MS).await;
+        let error = mutex.acquire_within(150 * MS).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let took = world.io.now().since(start);
+        assert!(took <= 152 * MS, "{took:?}");
+    };
+    let third = async {
+        world.io.sleep(2 * MS).await;
+        drop(mutex.acquire().await.unwrap());
+        let took = world.io.now().since(start);
+        assert!((500 * MS..600 * MS).contains(&took), "{took:?}");
+    };
+    let (gone, (), ()) =
+        tokio::join!(for_a_while(&world.io, 100 * MS, mutex.acquire()), heir, third);
+    assert!(gone.is_none());
     world.io.sleep(600 * MS).await;
     assert!(world.is_empty().await, "no late try has planted it again");
 }
