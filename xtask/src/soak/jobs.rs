@@ -56,6 +56,8 @@ impl Job {
 #[derive(Debug)]
 pub(crate) struct Rotation {
     jobs: Vec<Job>,
+    /// How many stores the nemesis can break, with those that are left out.
+    stores: usize,
 }
 
 impl Rotation {
@@ -63,12 +65,13 @@ impl Rotation {
     pub(crate) fn of(root: &Path, asked: &Asked) -> Result<Self, String> {
         let nemesis = program(asked, "latchwork-nemesis").to_string_lossy().into_owned();
         let stores = offered(&line(&nemesis, &["stores"])?)?;
+        let count = stores.len();
         let rotation = Self::mixed(stores, suites(root)?);
         let is_asked = |job: &Job| asked.wants(&job.name());
         let jobs: Vec<Job> = rotation.into_iter().filter(is_asked).collect();
         match jobs.is_empty() {
             true => Err("soak: --only, --except: no job is left; see --list".into()),
-            false => Ok(Self { jobs }),
+            false => Ok(Self { jobs, stores: count }),
         }
     }
 
@@ -88,9 +91,8 @@ impl Rotation {
         &self.jobs[(done % self.jobs.len() as u64) as usize]
     }
 
-    /// How many stores of the nemesis are among them.
     pub(crate) fn stores(&self) -> usize {
-        self.jobs.iter().filter(|job| matches!(job, Job::Nemesis(..))).count()
+        self.stores
     }
 
     pub(crate) fn print(&self) {
@@ -142,7 +144,10 @@ mod tests {
         let stores =
             offered("files\t--store file:///x --faults kill\nredis\t--redis single\n").unwrap();
         let suites: Vec<Job> = ["a", "b", "c"].map(|it| Job::Conformance(it.into())).into();
-        let rotation = Rotation { jobs: Rotation::mixed(stores.clone(), suites.clone()) };
+        let rotation = Rotation {
+            jobs: Rotation::mixed(stores.clone(), suites.clone()),
+            stores: stores.len(),
+        };
         let turns: Vec<String> = (0..14).map(|done| rotation.job(done).name()).collect();
         assert_eq!(turns[..7], turns[7..]);
         for job in stores.iter().chain(&suites).chain([&Job::Simulate]) {
