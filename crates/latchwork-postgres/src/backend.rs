@@ -26,6 +26,8 @@ const PROBATION: Duration = Duration::from_secs(2);
 const TRIPS: u32 = 20;
 /// How often rows that nobody uses are removed.
 const SWEEP: Duration = Duration::from_secs(600);
+/// How many tries of one key are under way at a time: a try reads the whole queue, under the lock of the key's row.
+const TRIES_AT_ONCE: usize = 8;
 
 /// Locks on a PostgreSQL server.
 pub struct PostgresBackend {
@@ -174,6 +176,10 @@ impl Backend for PostgresBackend {
 
     fn ttl_may_change(&self) -> bool {
         true
+    }
+
+    fn tries_at_once(&self) -> Option<usize> {
+        Some(TRIES_AT_ONCE)
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
