@@ -74,15 +74,21 @@ async fn h20_a_late_try_is_released_after_it_has_landed() {
     assert!(world.is_empty().await, "gone as soon as it was answered, not by the ttl");
 }
 
-/// The heir has the same claim: what it gets must not be released before the try has landed.
-#[tokio::test(start_paused = true)]
-async fn h20_an_inherited_try_lands_before_its_heir_tries() {
+/// A world whose store receives the first try after half a second.
+fn with_a_slow_first_try() -> World {
     let world = World::new();
     let mut tries = 0;
     world.store.plan(move |asked| {
         tries += u32::from(asked == Asked::Try);
         if asked == Asked::Try && tries == 1 { Fault::DelayRequest(500 * MS) } else { Fault::None }
     });
+    world
+}
+
+/// The heir has the same claim: what it gets must not be released before the try has landed.
+#[tokio::test(start_paused = true)]
+async fn h20_an_inherited_try_lands_before_its_heir_tries() {
+    let world = with_a_slow_first_try();
     let mutex = world.locks.mutex("k");
     let heir = async {
         world.io.sleep(MS).await;
@@ -103,12 +109,7 @@ async fn h20_an_inherited_try_lands_before_its_heir_tries() {
 /// A third waits for the answer in its place.
 #[tokio::test(start_paused = true)]
 async fn h20_an_heir_waits_no_longer_than_its_own_time() {
-    let world = World::new();
-    let mut tries = 0;
-    world.store.plan(move |asked| {
-        tries += u32::from(asked == Asked::Try);
-        if asked == Asked::Try && tries == 1 { Fault::DelayRequest(500 * MS) } else { Fault::None }
-    });
+    let world = with_a_slow_first_try();
     let mutex = world.locks.mutex("k");
     let start = world.io.now();
     let heir = async {
