@@ -24,12 +24,6 @@ fn process(size: usize) -> (Io, Arc<Process>) {
     (io, Arc::new(process))
 }
 
-/// How many tries each node was asked for.
-fn tried(process: &Process) -> Vec<usize> {
-    let count = |sent: &[(Kind, ClaimId)]| sent.iter().filter(|it| it.0 == Kind::Try).count();
-    process.links.iter().map(|link| count(&link.sent.lock().unwrap())).collect()
-}
-
 /// Tries a key, and tells when the answer came.
 fn tries(
     process: &Arc<Process>,
@@ -54,7 +48,7 @@ async fn an_unanswered_request_delays_others_by_at_most_20_ms() {
         process.granted(attempt);
         assert!(at.since(start) <= PATIENCE + 2 * MS, "{:?}", at.since(start));
     }
-    assert_eq!(tried(&process), [3; 5]);
+    assert_eq!(process.asked(Kind::Try), [3; 5]);
     let (failed, at) = silent.await.unwrap();
     assert!(failed.is_err());
     assert_eq!(at.since(start), LIMIT);
@@ -74,7 +68,11 @@ async fn a_request_that_is_given_up_while_it_gathers_is_not_sent() {
     process.granted(attempt);
     silent.await.unwrap().0.unwrap_err();
     io.sleep(LIMIT * 2).await;
-    assert_eq!(tried(&process), [2; 3], "the one that nobody answered, and the one that stayed");
+    assert_eq!(
+        process.asked(Kind::Try),
+        [2; 3],
+        "the one that nobody answered, and the one that stayed"
+    );
 }
 
 /// A load asks each node for itself.

@@ -43,8 +43,7 @@ async fn a_majority_names_the_closing_holder_and_time() {
     };
     for (node, text, secs) in [(0, "web-1", 9), (1, "web-2", 7), (2, "web-2", 7)] {
         let one = claim("k").with(|it| it.holder = by(text, secs));
-        assert!(matches!(nodes[node].memory().try_acquire(&one).await, Ok(Attempt::Granted(_))));
-        nodes[node].memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
+        nodes[node].close(&one).await;
     }
     let query = Query::Key(claim("k").key);
     let seen = process.quorum.inspect(&query).await.unwrap().remove(0);
@@ -65,8 +64,7 @@ async fn nodes_that_were_closed_by_several_are_closed() {
     let process = Process::over(&nodes, &io);
     for (node, text) in nodes.iter().zip(["", "web-1", "web-2"]) {
         let one = claim("k").with(|it| it.holder = text.into());
-        assert!(matches!(node.memory().try_acquire(&one).await, Ok(Attempt::Granted(_))));
-        node.memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
+        node.close(&one).await;
     }
     let blocked = process.blocked(process.quorum.try_acquire(&claim("k")).await);
     assert_eq!((blocked.cause, blocked.retry_after), (Cause::Linger, Some(30 * SEC)));
@@ -100,8 +98,7 @@ async fn a_run_on_a_majority_is_told_at_once_beside_a_closed_node() {
     let (io, nodes) = world(5);
     let process = Process::over(&nodes, &io);
     let old = claim("k");
-    assert!(matches!(nodes[0].memory().try_acquire(&old).await, Ok(Attempt::Granted(_))));
-    nodes[0].memory().release(&old, Linger::For(30 * SEC)).await.unwrap();
+    nodes[0].close(&old).await;
     process.granted(process.quorum.try_acquire(&claim("k")).await);
     process.links[4].always(Fault::LoseRequest);
     let start = io.now();
@@ -115,20 +112,11 @@ async fn nobody_waits_for_a_node_that_cannot_change_the_answer() {
     let (io, _) = world(0);
     let nodes: Vec<_> = (0..5).map(|_| Node::new(&io, 10 * SEC)).collect();
     let process = Process::over(&nodes, &io);
-    let hold = async |node: &Node, key: &str| {
-        let one = claim(key);
-        assert!(matches!(node.memory().try_acquire(&one).await, Ok(Attempt::Granted(_))));
-        one
-    };
-    let close = async |node: &Node, key: &str| {
-        let one = hold(node, key).await;
-        node.memory().release(&one, Linger::For(30 * SEC)).await.unwrap();
-    };
     nodes[0].forget();
     nodes[1].forget();
     // Two that know nothing, and one that keeps it closed, or that holds it.
-    close(&nodes[2], "closed").await;
-    hold(&nodes[2], "held").await;
+    nodes[2].close(&claim("closed")).await;
+    nodes[2].hold(&claim("held")).await;
     for link in &process.links[3..] {
         link.always(Fault::LoseRequest);
     }
@@ -139,9 +127,9 @@ async fn nobody_waits_for_a_node_that_cannot_change_the_answer() {
     }
     io.sleep(10 * SEC).await;
     // One that holds it, and a majority that keeps it closed. The holder answers first.
-    hold(&nodes[0], "both").await;
+    nodes[0].hold(&claim("both")).await;
     for node in &nodes[1..4] {
-        close(node, "both").await;
+        node.close(&claim("both")).await;
     }
     process.links[3].always(Fault::Delay(MS, MS));
     let start = io.now();

@@ -12,8 +12,7 @@ use latchwork_store::*;
 async fn held_beside(quarantined: usize) -> Blocked {
     let (io, _) = world(0);
     let nodes: Vec<Arc<Node>> = (0..3).map(|_| Node::new(&io, 10 * SEC)).collect();
-    let held = nodes[0].memory().try_acquire(&claim("k")).await;
-    assert!(matches!(held, Ok(Attempt::Granted(_))), "{held:?}");
+    nodes[0].hold(&claim("k")).await;
     nodes[1..=quarantined].iter().for_each(|node| node.forget());
     let process = Process::over(&nodes, &io);
     process.blocked(process.quorum.try_acquire(&claim("k")).await)

@@ -5,12 +5,6 @@ use super::world::{Fault, Kind, Process};
 use latchwork_store::testing::claim;
 use latchwork_store::*;
 
-/// How many releases each node was asked for.
-fn released(process: &Process) -> Vec<usize> {
-    let count = |sent: &[(Kind, ClaimId)]| sent.iter().filter(|it| it.0 == Kind::Release).count();
-    process.links.iter().map(|link| count(&link.sent.lock().unwrap())).collect()
-}
-
 /// Acquires a key for which the process has to wait first.
 async fn wait_for(one: &Claim, process: &Process, rival: &Process, io: &Io) {
     let held = claim(one.key.as_str());
@@ -63,12 +57,12 @@ async fn a_dropped_release_is_sent_again_only_where_it_failed() {
     process.links[0].next(Kind::Release, [Fault::Delay(5 * MS, 5 * MS)]);
     process.links[1].next(Kind::Release, [Fault::Delay(5 * MS, 5 * MS)]);
     process.links[2].next(Kind::Release, [Fault::LoseRequest]);
-    let before = released(&process);
+    let before = process.asked(Kind::Release);
     assert!(io.within(MS, process.quorum.release(&one, Linger::None)).await.is_none());
     io.sleep(4 * LIMIT).await;
     assert!(free(&nodes).await);
     let sent: Vec<_> =
-        released(&process).iter().zip(before).map(|(now, before)| now - before).collect();
+        process.asked(Kind::Release).iter().zip(before).map(|(now, before)| now - before).collect();
     assert_eq!(sent, [1, 1, 2]);
 }
 
@@ -97,8 +91,8 @@ async fn a_node_that_refuses_a_release_is_asked_less_and_less_until_the_ttl_ends
     process.links[2].always(Fault::Refuse);
     assert_eq!(process.quorum.release(&one, Linger::None).await.unwrap(), Released::Yes);
     io.sleep(10 * SEC).await;
-    let sent = released(&process)[2];
+    let sent = process.links[2].asked(Kind::Release);
     assert!((10..=60).contains(&sent), "{sent}");
     io.sleep(10 * SEC).await;
-    assert!(released(&process)[2] <= sent + 1, "the node has dropped it by itself");
+    assert!(process.links[2].asked(Kind::Release) <= sent + 1, "the node has dropped it by itself");
 }

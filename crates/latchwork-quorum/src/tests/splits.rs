@@ -13,7 +13,7 @@ async fn pauses_after_split_votes_grow_up_to_a_quarter_of_the_ttl() {
     let (io, nodes) = world(3);
     for (node, name) in nodes.iter().zip(["a", "b"]) {
         let held = claim("k").with(|it| (it.holder, it.ttl) = (name.into(), 3600 * SEC));
-        assert!(matches!(node.memory().try_acquire(&held).await, Ok(Attempt::Granted(_))));
+        node.hold(&held).await;
     }
     let process = Process::over(&nodes, &io);
     process.links.iter().for_each(|link| link.always(Fault::Delay(5 * MS, 5 * MS)));

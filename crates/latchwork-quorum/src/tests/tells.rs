@@ -14,7 +14,7 @@ async fn inspect_shows_the_view_of_a_majority() {
     let grant = process.granted(process.quorum.try_acquire(&one).await);
     process.blocked(process.quorum.try_acquire(&rival).await);
     let stray = claim("stray").with(|it| it.holder = "stray".into());
-    nodes[1].memory().try_acquire(&stray).await.unwrap();
+    nodes[1].hold(&stray).await;
     let list = process.quorum.inspect(&Query::Prefix("".into())).await.unwrap();
     assert_eq!(list.len(), 1, "a single vote is no hold: {list:?}");
     let snapshot = &list[0];

@@ -11,7 +11,7 @@ use latchwork_store::*;
 async fn the_token_is_written_back_where_it_is_missing() {
     let (io, nodes) = world(3);
     let ahead = claim("k").with(|it| it.floor = 1_900_000_000_000_000);
-    nodes[0].memory().try_acquire(&ahead).await.unwrap();
+    nodes[0].hold(&ahead).await;
     nodes[0].memory().release(&ahead, Linger::None).await.unwrap();
     let (first, second) = (Process::over(&nodes, &io), Process::over(&nodes, &io));
     first.links[2].always(Fault::Refuse);
@@ -29,7 +29,7 @@ async fn the_token_is_written_back_where_it_is_missing() {
 async fn a_token_that_no_majority_remembers_is_not_used() {
     let (io, nodes) = world(3);
     let ahead = claim("k").with(|it| it.floor = 1_900_000_000_000_000);
-    nodes[0].memory().try_acquire(&ahead).await.unwrap();
+    nodes[0].hold(&ahead).await;
     nodes[0].memory().release(&ahead, Linger::None).await.unwrap();
     let process = Process::over(&nodes, &io);
     process.links[2].always(Fault::Refuse);
@@ -43,7 +43,7 @@ async fn a_token_that_no_majority_remembers_is_not_used() {
 async fn a_token_that_a_majority_agrees_on_takes_one_trip() {
     let (io, nodes) = world(3);
     let ahead = claim("k").with(|it| it.floor = 1_900_000_000_000_000);
-    nodes[0].memory().try_acquire(&ahead).await.unwrap();
+    nodes[0].hold(&ahead).await;
     nodes[0].memory().release(&ahead, Linger::None).await.unwrap();
     let process = Process::over(&nodes, &io);
     let one = claim("k");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cases::{LIMIT, MS, SEC, free, world};
-use super::world::{Fault, Kind, Link, Node, Process};
+use super::world::{Fault, Kind, Node, Process};
 use latchwork_store::testing::claim;
 use latchwork_store::*;
 
@@ -25,12 +25,7 @@ async fn a_woken_waiter_asks_one_node_then_the_others() {
     first.granted(first.quorum.try_acquire(&one).await);
     assert!(io.now().since(start) < 10 * MS, "the others were asked soon");
     second.quorum.wait(&two, &blocked).await.unwrap();
-    let tries = || {
-        let tries = |link: &Arc<Link>| {
-            link.sent.lock().unwrap().iter().filter(|(kind, _)| *kind == Kind::Try).count()
-        };
-        second.links.iter().map(tries).collect::<Vec<_>>()
-    };
+    let tries = || second.asked(Kind::Try);
     // The node that the first one did not reach is free, so the vote goes on and finds the holder.
     let blocked = second.blocked(second.quorum.try_acquire(&two).await);
     assert_eq!(tries(), [2; 5]);
@@ -141,6 +136,5 @@ async fn a_release_that_found_a_late_try_is_not_sent_again() {
     process.quorum.release(&one, Linger::None).await.unwrap();
     io.sleep(100 * MS).await;
     assert!(free(&nodes).await);
-    let sent = process.links[2].sent.lock().unwrap().clone();
-    assert_eq!(sent.iter().filter(|(kind, _)| *kind == Kind::Release).count(), 1);
+    assert_eq!(process.links[2].asked(Kind::Release), 1);
 }

@@ -36,6 +36,19 @@ impl Node {
         self.state.lock().unwrap().0.clone()
     }
 
+    /// Holds a key at this node alone.
+    pub(super) async fn hold(&self, claim: &Claim) {
+        let held = self.memory().try_acquire(claim).await;
+        assert!(matches!(held, Ok(Attempt::Granted(_))), "{held:?}");
+    }
+
+    /// Keeps a key closed at this node alone, for half a minute.
+    pub(super) async fn close(&self, claim: &Claim) {
+        self.hold(claim).await;
+        let linger = Linger::For(Duration::from_secs(30));
+        self.memory().release(claim, linger).await.unwrap();
+    }
+
     pub(super) async fn snapshot(&self, key: &str) -> Snapshot {
         let query = Query::Key(latchwork_store::Key::new(key).unwrap());
         self.memory().inspect(&query).await.unwrap().remove(0)
@@ -122,6 +135,11 @@ impl Link {
             true => faults.pop_front().unwrap_or(Fault::None),
             false => Fault::None,
         });
+    }
+
+    /// How often the node was asked for this.
+    pub(super) fn asked(&self, kind: Kind) -> usize {
+        self.sent.lock().unwrap().iter().filter(|(asked, _)| *asked == kind).count()
     }
 
     async fn carry<T: Send + 'static>(
@@ -251,6 +269,11 @@ impl Process {
         let links: Vec<Arc<Link>> = nodes.iter().map(Link::to).collect();
         let backends = links.iter().map(|link| link.clone() as Arc<dyn Backend>).collect();
         Self { quorum: Quorum::new(backends, io.clone()).unwrap(), links }
+    }
+
+    /// How often each node was asked for this.
+    pub(super) fn asked(&self, kind: Kind) -> Vec<usize> {
+        self.links.iter().map(|link| link.asked(kind)).collect()
     }
 
     #[track_caller]
