@@ -124,10 +124,8 @@ def postgres_server(tmp_path_factory):
 
         entry = pwd.getpwnam("nobody")
         user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-        # Only what pytest has made: how many folders that are, depends on how many run side by side.
-        for path in [folder, *folder.parents]:
-            if "pytest-" not in str(path):
-                break
+        # Only the folders that pytest has made: with workers there is one more.
+        for path in (path for path in [folder, *folder.parents] if "pytest-" in str(path)):
             os.chmod(path, 0o755)
         os.chown(folder, entry.pw_uid, entry.pw_gid)
     port, data = free_port(), folder / "data"
