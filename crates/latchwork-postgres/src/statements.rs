@@ -190,7 +190,11 @@ impl Names {
                 .to_owned(),
         };
         text = text.replace("@guarded@", &guarded);
-        for suffix in ["line", "alive", "fence", "stand", "leave", "keep", "heal", "observe"] {
+        text = expand(&text, "@index:", |suffix| quoted(&format!("{}_{suffix}", self.table)));
+        let objects = [
+            "line", "claims", "held", "alive", "fence", "stand", "leave", "keep", "heal", "observe",
+        ];
+        for suffix in objects {
             text = text.replace(&format!("@{suffix}@"), &self.object(&format!("_{suffix}")));
         }
         text.replace("@locks@", &self.object(""))

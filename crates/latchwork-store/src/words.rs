@@ -35,7 +35,7 @@ pub struct Grant {
 pub struct Blocked {
     /// When to retry if nothing else happens; `None` if the store cannot know.
     pub retry_after: Option<Duration>,
-    /// How many claims are ahead in the queue, if known. Holders do not count.
+    /// How many claims are ahead in the queue, if known. Beyond a hundred it may be an upper limit. Holders do not count.
     pub ahead: Option<u32>,
     /// The reason.
     pub cause: Cause,

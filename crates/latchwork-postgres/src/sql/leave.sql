@@ -18,17 +18,18 @@ DECLARE
   kind smallint;
   seen bigint;
   reached bigint;
-  others bigint;
+  others boolean;
   was_held boolean;
   a_serves boolean := true;
   durable boolean;
   heard integer[];
+  silent integer[] := '{}';
   news boolean;
-  lined bigint;
+  mine @line@;
+  lim integer;
+  waits boolean;
   ended boolean;
   emptied boolean;
-  queued bigint;
-  here bigint;
   last bigint;
   ignored text;
 BEGIN
@@ -94,11 +95,8 @@ BEGIN
   ELSIF r.claim = a_me THEN
     r.claim := NULL; r.holder := NULL;
     was_held := true;
-  ELSIF here > 0 THEN
+  ELSIF mine.pos IS NOT NULL THEN
     DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me AND p.mode <> 9 RETURNING p.* INTO gone;
-    IF gone.pos IS NOT NULL THEN
-      lined := lined - 1;
-    END IF;
     IF gone.held IS NOT NULL THEN
       was_held := true;
       members := members - 1; taken := taken - gone.take;
@@ -107,8 +105,7 @@ BEGIN
       END IF;
     ELSIF gone.pos IS NOT NULL THEN
       released := true;
-      IF gone.fifo AND NOT EXISTS (
-        SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < gone.pos) THEN
+      IF gone.pos = head THEN
         r.open := greatest(r.open, t);
       END IF;
     END IF;
@@ -127,10 +124,10 @@ BEGIN
     INSERT INTO @line@
     SELECT a_k, coalesce(max(p.pos) + 1, 1), a_me, 9, 0, 0, false, NULL, t + a_bury * interval '1 microsecond', t, t,
       a_bury, 0, NULL, NULL, true, '' FROM @line@ p WHERE p.k = a_k;
-    lined := lined + 1;
+    r.crowd := true;
   END IF;
 @news@
-  r.crowd := lined > 0;
+  r.crowd := r.crowd AND EXISTS (SELECT FROM @line@ p WHERE p.k = a_k);
   IF r IS DISTINCT FROM old THEN
     UPDATE @locks@ l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,
       crowd = r.crowd, open = r.open, holder = r.holder, closed = r.closed, closed_by = r.closed_by WHERE l.k = a_k;

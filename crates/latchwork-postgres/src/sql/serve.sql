@@ -6,7 +6,8 @@
     -- Mostly it is one.
     LOOP
       EXIT WHEN r.claim IS NOT NULL;
-      SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1;
+      SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo AND p.ends > t
+        AND (p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
       EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (@fits:w.mode,w.take,w.lim@);
       reached := w.pos;
       IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
@@ -15,7 +16,8 @@
         -- Its process holds that lock on the connection on which it listens.
         heard := heard || w.process;
       ELSIF w.claim <> a_me AND w.process IS NOT NULL THEN
-        -- Nobody hears it: it keeps its place, and looks when it is back.
+        -- Nobody hears it, nor others of its process: they keep their places, and look when it is back.
+        silent := silent || w.process;
         CONTINUE;
       ELSE
         seen := seen + 1;
@@ -25,7 +27,6 @@
       r.open := greatest(r.open, t);
       IF w.mode < 2 THEN
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = w.pos;
-        lined := lined - 1;
         r.claim := w.claim; r.mode := w.mode; r.holder := w.holder; r.asked := w.asked;
         r.ends := t + w.probation * interval '1 microsecond';
       ELSE
@@ -37,13 +38,13 @@
       tell := tell || w.process::text || concat_ws(' ', 'g', w.claim, r.token, w.probation, w.word,
         greatest(0, (date_part('epoch', t - w.tried) * 1000000)::bigint));
     END LOOP;
-    IF r.claim IS NULL AND lined > members THEN
-      SELECT count(*), count(*) FILTER (WHERE p.mode <> 2) INTO seen, others
-      FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo;
-      -- Those who only left a mark look when nobody in line is in their way.
-      IF others = 0 THEN
-        FOR w IN SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND NOT p.fifo AND NOT p.told ORDER BY p.pos LOOP
-          IF w.claim <> a_me AND (w.mode = 2 OR seen = 0) AND (@fits:w.mode,w.take,w.lim@) THEN
+    -- Those who only left a mark look when nobody in line is in their way.
+    IF r.claim IS NULL AND waits THEN
+      IF NOT EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.mode <> 2) THEN
+        others := EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t);
+        FOR w IN SELECT * FROM @line@ p
+          WHERE p.k = a_k AND p.held IS NULL AND NOT p.fifo AND NOT p.told AND p.ends > t ORDER BY p.pos LOOP
+          IF w.claim <> a_me AND (w.mode = 2 OR NOT others) AND (@fits:w.mode,w.take,w.lim@) THEN
             UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
             IF w.process IS NOT NULL THEN
               tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, 0);
@@ -56,17 +57,17 @@
   -- If those in front do not come, and nobody can tell them, the next one does.
   IF r.crowd AND a_serves AND durable IS NOT TRUE AND r.claim IS NULL AND (r.closed IS NULL OR r.closed <= t) THEN
     SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL
-      AND p.claim <> a_me ORDER BY p.pos LIMIT 1;
+      AND p.ends > t AND p.claim <> a_me ORDER BY p.pos LIMIT 1;
     IF FOUND AND NOT w.told THEN
       UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
-      SELECT count(*) INTO seen FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < w.pos;
+      SELECT count(*) INTO seen FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.pos < w.pos;
       tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, seen * 2000000 + 1000);
     END IF;
   END IF;
   -- If who was given the key has stopped, the next one comes when its probation is over.
-  IF durable AND r.claim IS NOT NULL AND r.claim <> a_me AND lined > members THEN
-    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL
-    ORDER BY p.pos LIMIT 1;
+  IF durable AND r.claim IS NOT NULL AND r.claim <> a_me AND waits THEN
+    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t
+      AND p.process IS NOT NULL ORDER BY p.pos LIMIT 1;
     IF FOUND THEN
       tell := tell || w.process::text || concat_ws(' ', 'l', w.claim,
         (date_part('epoch', r.ends - t) * 1000000)::bigint + 1000);

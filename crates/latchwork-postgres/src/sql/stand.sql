@@ -28,20 +28,21 @@ DECLARE
   kind smallint;
   seen bigint;
   reached bigint;
-  others bigint;
+  others boolean;
   way bigint;
   fits boolean;
   others_fit boolean;
   a_serves boolean;
   durable boolean;
   heard integer[];
+  silent integer[] := '{}';
   news boolean;
-  lined bigint;
+  lim integer;
+  waits boolean;
   ended boolean;
   emptied boolean;
-  queued bigint;
-  here bigint;
   last bigint;
+  upto bigint;
   ignored text;
 BEGIN
   tell := '{}'::text[];
@@ -79,20 +80,23 @@ BEGIN
   now_us := (date_part('epoch', t) * 1000000)::bigint;
   IF a_k IS NULL OR r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits
     AND r.closed_by IS NULL AND (r.closed IS NULL OR r.closed <= t) AND (opens IS NULL OR opens <= t) THEN
-    -- The usual try for a busy key: one claim holds it alone, and this one goes to the end of a queue in which nothing
-    -- has ended. One statement in place of those below, which would do the same.
+    -- The usual try for a busy key: one claim holds it alone, and this one goes to the end of the queue. One statement in
+    -- place of those below, which would do the same.
     WITH c AS MATERIALIZED (
-      SELECT count(*) FILTER (WHERE p.fifo) AS way, max(p.pos) AS last,
-        bool_or(p.claim = a_me OR p.ends <= t OR p.held IS NOT NULL) AS odd
-      FROM @line@ p WHERE p.k = a_k
+      SELECT z.pos AS last, CASE WHEN q.count < 100 THEN q.count ELSE z.pos + 1 - q.first END AS way
+      FROM (SELECT count(*), min(f.pos) AS first FROM (
+          SELECT p.pos FROM @line@ p WHERE p.k = a_k AND p.fifo AND p.ends > t ORDER BY p.pos LIMIT 100) f) q,
+        (SELECT p.fifo, p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1) a,
+        (SELECT p.pos, p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos DESC LIMIT 1) z
+      WHERE a.fifo AND a.ends > t AND z.ends > t AND NOT EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.claim = a_me)
     ), i AS (
       INSERT INTO @line@
       SELECT a_k, c.last + 1, a_me, a_mode, a_take, a_lim, a_fifo, NULL, t + a_ttl * interval '1 microsecond', t, t,
-        a_ttl, a_probation, a_word, a_process, false, a_holder FROM c WHERE NOT c.odd
+        a_ttl, a_probation, a_word, a_process, false, a_holder FROM c
     )
     SELECT 'h', 0, (date_part('epoch', r.ends - t) * 1000000)::bigint + c.way * 2000000, c.way, r.holder,
       set_config('synchronous_commit', 'off', true)
-    INTO what, given, retry, ahead, whom, ignored FROM c WHERE NOT c.odd;
+    INTO what, given, retry, ahead, whom, ignored FROM c;
     IF FOUND THEN
       RETURN;
     END IF;
@@ -103,12 +107,9 @@ BEGIN
     what := 'n';
     RETURN;
   END IF;
-  IF here > 0 THEN
-    SELECT * INTO mine FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
-    IF mine.mode = 9 THEN
-      what := 'e'; given := 0;
-      RETURN;
-    END IF;
+  IF mine.mode = 9 THEN
+    what := 'e'; given := 0;
+    RETURN;
   END IF;
   -- What is held already keeps its token and starts its ttl anew.
   IF r.claim = a_me THEN
@@ -122,9 +123,11 @@ BEGIN
     -- One kind of lock and one limit for a key.
     IF r.claim IS NOT NULL THEN
       other := r.mode; bound := 0;
-    ELSIF lined > 0 THEN
+    ELSIF members > 0 THEN
+      other := kind; bound := lim;
+    ELSIF waits THEN
       SELECT p.mode, p.lim INTO other, bound FROM @line@ p
-      WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 ORDER BY p.held IS NULL, p.pos LIMIT 1;
+      WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 AND p.ends > t ORDER BY p.pos LIMIT 1;
     END IF;
     IF bound <> a_lim OR other <> a_mode AND (other NOT IN (1, 2) OR a_mode NOT IN (1, 2)) THEN
       what := 'm'; given := other; retry := bound;
@@ -137,12 +140,20 @@ BEGIN
     END IF;
     fits := @fits:a_mode,a_take,a_lim@;
     way := 0; others_fit := true;
-    IF NOT fits AND here = 0 AND a_mode <> 2 THEN
-      way := queued;
-    ELSIF queued > 0 THEN
+    -- Those in line before this place are in its way; all of them are, if this claim only leaves a mark.
+    upto := CASE WHEN a_fifo AND mine.pos IS NOT NULL THEN mine.pos ELSE last + 1 END;
+    IF fits AND head IS NOT NULL THEN
       SELECT count(*), coalesce(bool_and(@fits:p.mode,p.take,p.lim@), true) INTO way, others_fit
-      FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.claim <> a_me
-        AND NOT (p.mode = 2 AND a_mode = 2) AND (NOT a_fifo OR mine.pos IS NULL OR p.pos < mine.pos);
+      FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.claim <> a_me
+        AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto;
+    ELSIF head IS NOT NULL THEN
+      -- Only how long to wait depends on their number here. Beyond a hundred it is at most that of the places before this
+      -- one. A reader that waits has writers before it, and the readers among them are no measure.
+      SELECT CASE WHEN f.count < 100 OR a_mode = 2 THEN f.count ELSE upto - f.first END INTO way
+      FROM (SELECT count(*), min(g.pos) AS first FROM (
+        SELECT p.pos FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.claim <> a_me
+          AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto
+        ORDER BY p.pos LIMIT CASE WHEN a_mode <> 2 THEN 100 END) g) f;
     END IF;
     since := CASE WHEN r.closed > t THEN t ELSE greatest(r.open, r.closed) END;
     IF opens > t THEN
@@ -152,15 +163,13 @@ BEGIN
       what := 'c'; retry := (date_part('epoch', r.closed - t) * 1000000)::bigint; whom := r.closed_by;
     ELSIF fits AND (way = 0 OR others_fit AND t >= since + way * interval '2 seconds') THEN
       what := 'g'; durable := true;
-      IF mine.fifo AND NOT EXISTS (
-        SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < mine.pos) THEN
+      IF mine.pos = head THEN
         r.open := greatest(r.open, t);
       END IF;
       given := greatest(r.token + 1, now_us, a_floor);
       r.token := given;
       IF mine.pos IS NOT NULL THEN
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos;
-        lined := lined - 1;
       END IF;
       IF a_mode < 2 THEN
         r.claim := a_me; r.mode := a_mode; r.holder := a_holder; r.asked := coalesce(mine.asked, t);
@@ -168,13 +177,13 @@ BEGIN
       ELSE
         INSERT INTO @line@ VALUES (a_k, coalesce(mine.pos, last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, given,
           t + a_ttl * interval '1 microsecond', coalesce(mine.asked, t), t, a_ttl, a_probation, NULL, NULL, false, a_holder);
-        members := members + 1; taken := taken + a_take; kind := a_mode; lined := lined + 1; r.crowd := true;
+        members := members + 1; taken := taken + a_take; kind := a_mode; r.crowd := true;
       END IF;
     ELSIF fits AND others_fit THEN
       what := 'q';
       retry := (date_part('epoch', since + way * interval '2 seconds' - t) * 1000000)::bigint;
-      SELECT p.holder INTO whom FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.claim <> a_me
-        AND NOT (p.mode = 2 AND a_mode = 2) AND (NOT a_fifo OR mine.pos IS NULL OR p.pos < mine.pos) ORDER BY p.pos LIMIT 1;
+      SELECT p.holder INTO whom FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.claim <> a_me
+        AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto ORDER BY p.pos LIMIT 1;
     ELSE
       what := 'h'; whom := r.holder; first_end := r.ends;
       IF r.claim IS NULL THEN
@@ -195,14 +204,12 @@ BEGIN
       ELSIF a_waits THEN
         INSERT INTO @line@ VALUES (a_k, coalesce(last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, NULL,
           t + a_ttl * interval '1 microsecond', t, t, a_ttl, a_probation, a_word, a_process, false, a_holder);
-        lined := lined + 1; r.crowd := true;
+        waits := true; r.crowd := true;
       ELSIF mine.pos IS NOT NULL THEN
-        IF mine.fifo AND NOT EXISTS (
-          SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.pos < mine.pos) THEN
+        IF mine.pos = head THEN
           r.open := greatest(r.open, t);
         END IF;
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos;
-        lined := lined - 1;
       END IF;
     END IF;
 @serve@
@@ -210,7 +217,7 @@ BEGIN
     durable := true;
   END IF;
 @news@
-  r.crowd := lined > 0;
+  r.crowd := r.crowd AND EXISTS (SELECT FROM @line@ p WHERE p.k = a_k);
   IF r IS DISTINCT FROM old THEN
     UPDATE @locks@ l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,
       crowd = r.crowd, open = r.open, holder = r.holder, closed_by = r.closed_by WHERE l.k = a_k;

@@ -1,6 +1,7 @@
-  -- Included in the functions: drops what has ended, and counts who holds the key and how
-  -- many rows of the line are left (`lined`). Needs a_k, r (the locked
-  -- row) and t (read after the lock).
+  -- Included in the functions: says who shares the key and who waits, and drops what has ended if that matters here: those
+  -- that share the key, the row of a_me and the one before it, the first row, the first one in line and the last row.
+  -- So each row that has ended is found by the one behind it, and no call reads the whole queue. Needs a_k, a_me, r (the
+  -- locked row) and t (read after the lock).
   IF r.closed <= t THEN
     r.closed_by := NULL;
   END IF;
@@ -8,14 +9,20 @@
     r.open := greatest(r.open, r.ends);
     r.claim := NULL; r.holder := NULL;
   END IF;
+  members := 0; taken := 0;
   IF r.crowd THEN
-    -- Mostly nothing has ended, and one statement says so.
     FOR n IN 1..2 LOOP
-      SELECT count(*), count(p.held), coalesce(sum(p.take) FILTER (WHERE p.held IS NOT NULL), 0),
-        max(p.mode) FILTER (WHERE p.held IS NOT NULL), coalesce(bool_or(p.ends <= t), false),
-        count(*) FILTER (WHERE p.held IS NULL AND p.fifo), count(*) FILTER (WHERE p.claim = a_me), max(p.pos)
-      INTO lined, members, taken, kind, ended, queued, here, last FROM @line@ p WHERE p.k = a_k;
-      IF n = 1 AND lined = 0 AND a_nonce IS NOT NULL THEN
+      SELECT * INTO mine FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
+      SELECT m.members, m.taken, m.kind, m.lim, q.pos, z.pos, EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL),
+        coalesce(least(m.ends, q.ends, z.ends, mine.ends,
+          (SELECT p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1),
+          (SELECT p.ends FROM @line@ p WHERE p.k = a_k AND p.pos < mine.pos ORDER BY p.pos DESC LIMIT 1)) <= t, false)
+      INTO members, taken, kind, lim, head, last, waits, ended
+      FROM (SELECT count(*) AS members, coalesce(sum(s.take), 0) AS taken, max(s.mode) AS kind, max(s.lim) AS lim, min(s.ends) AS ends
+          FROM (SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL ORDER BY p.held OFFSET 0) s) m
+        LEFT JOIN (SELECT p.pos, p.ends FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1) q ON true
+        LEFT JOIN (SELECT p.pos, p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos DESC LIMIT 1) z ON true;
+      IF n = 1 AND last IS NULL AND a_nonce IS NOT NULL THEN
         -- Somebody has emptied the line alone, and who shared a key is not known any more: the nonce counts no longer.
         UPDATE @alive@ SET nonce = gen_random_uuid();
         UPDATE @locks@ l SET crowd = false WHERE l.k IN (
@@ -32,6 +39,4 @@
       SELECT greatest(r.open, max(ended.ends) FILTER (WHERE ended.fifo AND (head IS NULL OR ended.pos < head)))
       INTO r.open FROM ended;
     END LOOP;
-  ELSE
-    lined := 0; members := 0; taken := 0; queued := 0; here := 0;
   END IF;

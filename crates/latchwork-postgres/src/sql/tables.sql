@@ -39,6 +39,18 @@ CREATE TABLE IF NOT EXISTS @line@ (
   holder bytea NOT NULL,
   PRIMARY KEY (k, pos)
 ) WITH (fillfactor = 50);
+-- A claim finds its row, and a key those that share it, however long its queue is. `claim` never changes, and `held`
+-- once, so a renewal and a look are HOT updates here too.
+DO $indexes$
+BEGIN
+  -- Not IF NOT EXISTS: that locks the table first.
+  IF to_regclass($name$@claims@$name$) IS NULL THEN
+    CREATE UNIQUE INDEX @index:claims@ ON @line@ (k, claim);
+  END IF;
+  IF to_regclass($name$@held@$name$) IS NULL THEN
+    CREATE INDEX @index:held@ ON @line@ (k, held) WHERE held IS NOT NULL;
+  END IF;
+END $indexes$;
 -- The guard's identity. A crash and a promotion empty a table that is not logged; a clean restart does not.
 CREATE UNLOGGED TABLE IF NOT EXISTS @alive@ (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),

@@ -19,6 +19,7 @@ mod fence;
 #[cfg(feature = "sqlx")]
 mod fence_sqlx;
 mod files;
+mod long_queues;
 mod losses;
 mod neighbours;
 mod objects;

@@ -87,6 +87,46 @@ fn h107_no_waiter_of_a_long_queue_fails_on_postgres() {
     let server = PostgresServer::start().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(latchwork::init(&server.url())).unwrap();
-    let late = serves_a_long_line(&server.url(), waiters(1_500));
+    let late = serves_a_long_line(&server.url(), waiters(5_000));
     assert_eq!(late, 0, "tries that are sent all together are late, and are sent again");
+}
+
+/// Many wait for two seconds, and the holder releases at the moment when all of them give up.
+#[cfg(feature = "postgres")]
+#[test]
+fn h107_waits_that_end_together_delay_no_release_on_postgres() {
+    use latchwork::ErrorKind;
+    use latchwork_services::PostgresServer;
+    let server = PostgresServer::start().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        latchwork::init(&server.url()).await.unwrap();
+        let locks = connect(&server.url()).await.unwrap();
+        let held = locks.semaphore("k", 1).permit().acquire().await.unwrap();
+        let all = waiters(4_000);
+        let within = Duration::from_secs(5);
+        let begun = Instant::now();
+        let mut tasks = JoinSet::new();
+        for _ in 0..all {
+            let locks = locks.clone();
+            tasks.spawn(async move {
+                locks.semaphore("k", 1).permit().acquire_within(within).await.err()
+            });
+        }
+        tokio::time::sleep_until((begun + within).into()).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        let released = released.elapsed();
+        let mut timeouts = 0;
+        while let Some(ended) = tasks.join_next().await {
+            match ended.unwrap() {
+                Some(error) if error.kind() == ErrorKind::TimedOut => timeouts += 1,
+                other => assert!(other.is_none(), "{other:?}"),
+            }
+        }
+        println!("{timeouts} of {all} timed out; the release took {released:?}");
+        assert!(timeouts > all / 2);
+        assert!(released < Duration::from_secs(2), "{released:?}");
+    });
 }
