@@ -114,9 +114,9 @@ fn h107_a_call_reads_a_part_of_a_long_queue() {
 #[test]
 fn rows_of_a_queue_that_have_ended_are_removed_by_the_one_behind() {
     let server = server();
-    let look = |who: &str| {
+    let look = |who: &str, mode: u16, limit: u16| {
         format!(
-            "SELECT FROM latchwork_stand('k', NULL, md5('{who}')::uuid, 0::smallint, 1, 0, true, true, 60000000, 0, 'c', 1000000, \
+            "SELECT FROM latchwork_stand('k', NULL, md5('{who}')::uuid, {mode}::smallint, 1, {limit}, true, true, 60000000, 0, 'c', 1000000, \
              md5('w')::uuid, 7, NULL, 'on')"
         )
     };
@@ -125,16 +125,20 @@ fn rows_of_a_queue_that_have_ended_are_removed_by_the_one_behind() {
     };
     let mark = "UPDATE latchwork_line SET mode = 9, fifo = false, process = NULL, ends = now() - interval '1 s' WHERE pos = 2";
     let cases = [
-        (end("6000, 8000"), look("4001"), 2, 0),
-        (end("6000"), look("100"), 0, 0),
-        (end("10000"), look("new"), 1, 1),
-        (end("2, 4, 5000"), look("100"), 3, 0),
-        (mark.to_owned(), look("100"), 1, 0),
+        (end("6000, 8000"), (0, 0), "4001", 2, 0),
+        (end("6000"), (0, 0), "100", 0, 0),
+        (end("10000"), (0, 0), "new", 1, 1),
+        (end("2, 4, 5000"), (0, 0), "100", 3, 0),
+        // A claim that shares the key is before the first in line.
+        (end("2"), (3, 1), "100", 1, 0),
+        (mark.to_owned(), (0, 0), "100", 1, 0),
     ];
-    for (change, call, removed, added) in cases {
+    for (change, (mode, limit), who, removed, added) in cases {
+        let call = look(who, mode, limit);
+        let all = WAITING + usize::from(mode == 3);
         server.psql("TRUNCATE latchwork, latchwork_line").unwrap();
-        server.psql(&format!("{} {change}; {call}", queue(0, 0))).unwrap();
+        server.psql(&format!("{} {change}; {call}", queue(mode, limit))).unwrap();
         let rows = server.psql("SELECT count(*) FROM latchwork_line").unwrap();
-        assert_eq!(rows.trim(), (WAITING - removed + added).to_string(), "{change}: {call}");
+        assert_eq!(rows.trim(), (all - removed + added).to_string(), "{change}: {call}");
     }
 }
