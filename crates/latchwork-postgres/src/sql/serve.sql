@@ -7,7 +7,7 @@
     LOOP
       EXIT WHEN r.claim IS NOT NULL;
       SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo AND p.ends > t
-        AND (p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
+        AND (p.mode <> 0 OR p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
       EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (@fits:w.mode,w.take,w.lim@);
       reached := w.pos;
       IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
@@ -16,7 +16,8 @@
         -- Its process holds that lock on the connection on which it listens.
         heard := heard || w.process;
       ELSIF w.claim <> a_me AND w.process IS NOT NULL THEN
-        -- Nobody hears it, nor others of its process: they keep their places, and look when it is back.
+        -- Nobody hears it: it keeps its place, and looks when it is back. So do others of its process that want the key
+        -- alone. Whether others fit, or stop those behind them, is asked for each.
         silent := silent || w.process;
         CONTINUE;
       ELSE
