@@ -32,7 +32,8 @@ BEGIN
     ELSIF r.crowd THEN
       UPDATE @line@ p SET ends = t + c.ttl * interval '1 microsecond', held = greatest(p.held, c.floor),
         holder = coalesce(c.holder, p.holder)
-      WHERE p.k = c.k AND p.claim = c.claim AND p.held IS NOT NULL AND p.ends > t RETURNING p.held INTO given;
+      WHERE p.k = c.k AND p.pos = (SELECT x.pos FROM @row:c.claim@ x WHERE x.k = c.k)
+        AND p.held IS NOT NULL AND p.ends > t RETURNING p.held INTO given;
       IF FOUND THEN
         o_token := given; o_state := 'h';
         IF given > r.token THEN

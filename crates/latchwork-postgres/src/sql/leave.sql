@@ -96,7 +96,7 @@ BEGIN
     r.claim := NULL; r.holder := NULL;
     was_held := true;
   ELSIF mine.pos IS NOT NULL THEN
-    DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me AND p.mode <> 9 RETURNING p.* INTO gone;
+    DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos AND p.mode <> 9 RETURNING p.* INTO gone;
     IF gone.held IS NOT NULL THEN
       was_held := true;
       members := members - 1; taken := taken - gone.take;
@@ -120,7 +120,7 @@ BEGIN
   END IF;
 @serve@
   IF a_bury > 0 THEN
-    DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
+    DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = (SELECT x.pos FROM @row:a_me@ x WHERE x.k = a_k);
     INSERT INTO @line@
     SELECT a_k, coalesce(max(p.pos) + 1, 1), a_me, 9, 0, 0, false, NULL, t + a_bury * interval '1 microsecond', t, t,
       a_bury, 0, NULL, NULL, true, '' FROM @line@ p WHERE p.k = a_k;

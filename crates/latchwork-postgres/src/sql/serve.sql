@@ -7,7 +7,7 @@
     LOOP
       EXIT WHEN r.claim IS NOT NULL;
       SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo AND p.ends > t
-        AND (p.mode <> 0 OR p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
+        AND (p.mode <> 0 OR p.claim = a_me OR p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
       EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (@fits:w.mode,w.take,w.lim@);
       reached := w.pos;
       IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
@@ -57,8 +57,7 @@
   END IF;
   -- If those in front do not come, and nobody can tell them, the next one does.
   IF r.crowd AND a_serves AND durable IS NOT TRUE AND r.claim IS NULL AND (r.closed IS NULL OR r.closed <= t) THEN
-    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.process IS NOT NULL
-      AND p.ends > t AND p.claim <> a_me ORDER BY p.pos LIMIT 1;
+    SELECT * INTO w FROM @front@ f WHERE f.process IS NOT NULL AND f.claim <> a_me ORDER BY f.pos LIMIT 1;
     IF FOUND AND NOT w.told THEN
       UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
       SELECT count(*) INTO seen FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.pos < w.pos;
@@ -67,8 +66,7 @@
   END IF;
   -- If who was given the key has stopped, the next one comes when its probation is over.
   IF durable AND r.claim IS NOT NULL AND r.claim <> a_me AND waits THEN
-    SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t
-      AND p.process IS NOT NULL ORDER BY p.pos LIMIT 1;
+    SELECT * INTO w FROM @front@ f WHERE f.process IS NOT NULL ORDER BY f.pos LIMIT 1;
     IF FOUND THEN
       tell := tell || w.process::text || concat_ws(' ', 'l', w.claim,
         (date_part('epoch', r.ends - t) * 1000000)::bigint + 1000);

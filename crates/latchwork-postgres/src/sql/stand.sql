@@ -88,7 +88,7 @@ BEGIN
           SELECT p.pos FROM @line@ p WHERE p.k = a_k AND p.fifo AND p.ends > t ORDER BY p.pos LIMIT 100) f) q,
         (SELECT p.fifo, p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1) a,
         (SELECT p.pos, p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos DESC LIMIT 1) z
-      WHERE a.fifo AND a.ends > t AND z.ends > t AND NOT EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.claim = a_me)
+      WHERE a.fifo AND a.ends > t AND z.ends > t AND NOT EXISTS (SELECT FROM @row:a_me@ p WHERE p.k = a_k)
     ), i AS (
       INSERT INTO @line@
       SELECT a_k, c.last + 1, a_me, a_mode, a_take, a_lim, a_fifo, NULL, t + a_ttl * interval '1 microsecond', t, t,
@@ -137,6 +137,9 @@ BEGIN
     IF last IS NULL THEN
       -- Somebody may have changed the tables by hand: a row that `crowd` does not tell of keeps its place.
       SELECT max(p.pos) INTO last FROM @line@ p WHERE p.k = a_k;
+      IF last IS NOT NULL THEN
+        DELETE FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
+      END IF;
     END IF;
     fits := @fits:a_mode,a_take,a_lim@;
     way := 0; others_fit := true;

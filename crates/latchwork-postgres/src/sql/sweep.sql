@@ -12,7 +12,7 @@
   members := 0; taken := 0;
   IF r.crowd THEN
     FOR n IN 1..2 LOOP
-      SELECT * INTO mine FROM @line@ p WHERE p.k = a_k AND p.claim = a_me;
+      SELECT p.* INTO mine FROM @row:a_me@ p WHERE p.k = a_k;
       SELECT m.members, m.taken, m.kind, m.lim, q.pos, z.pos, EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL),
         coalesce(least(m.ends, q.ends, z.ends, mine.ends,
           (SELECT p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1),
@@ -28,7 +28,7 @@
         UPDATE @locks@ l SET crowd = false WHERE l.k IN (
           SELECT c.k FROM @locks@ c WHERE c.crowd AND NOT EXISTS (SELECT FROM @line@ p WHERE p.k = c.k)
           FOR NO KEY UPDATE SKIP LOCKED);
-        emptied := true;
+        emptied := true; r.crowd := false; old.crowd := false;
       END IF;
       EXIT WHEN NOT ended;
       news := true;

@@ -45,7 +45,7 @@ DO $indexes$
 BEGIN
   -- Not IF NOT EXISTS: that locks the table first.
   IF to_regclass($name$@claims@$name$) IS NULL THEN
-    CREATE UNIQUE INDEX @index:claims@ ON @line@ (k, claim);
+    CREATE UNIQUE INDEX @index:claims@ ON @line@ (claim, k);
   END IF;
   IF to_regclass($name$@held@$name$) IS NULL THEN
     CREATE INDEX @index:held@ ON @line@ (k, held) WHERE held IS NOT NULL;
