@@ -5,7 +5,8 @@
 //! Here they wait for their turn instead, and the time limit of a try begins with its turn.
 //!
 //! A try that was woken has a lane of its own: it may be the next to hold the key, and must not
-//! stand behind those that only come or keep their places. While the store answers nobody, tries no
+//! stand behind those that only come or keep their places. So has a try that keeps a place: if it stood
+//! behind a crowd that comes, the place would end meanwhile, and the first waiter would be the last. While the store answers nobody, tries no
 //! longer count after a while, so that a store that has stopped answering delays no try here. One
 //! that answers slowly is not asked more for that.
 
@@ -23,11 +24,17 @@ use latchwork_store::{Io, Key, Moment};
 /// How long tries count while none of them hears anything.
 const SILENT: Duration = Duration::from_millis(250);
 
+/// How many tries that keep a place pass for each one that wants a place. They are short, and read a few places, but at
+/// the store each of them may stand behind those that read the whole queue.
+const KEEPING: usize = 32;
+
 /// Why a try is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// It is a first try, or one by a timer.
-    Timed,
+    /// It wants a place.
+    First,
+    /// It keeps a place.
+    Keeping,
     /// The store has woken it.
     Woken,
 }
@@ -42,7 +49,7 @@ pub(crate) struct Gates {
 
 #[derive(Debug)]
 struct Gate {
-    lanes: [Arc<Semaphore>; 2],
+    lanes: [Arc<Semaphore>; 3],
     heard: Arc<Heard>,
 }
 
@@ -64,8 +71,9 @@ impl Gates {
         let at_once = self.at_once?;
         let mut by_key = self.lock();
         let gate = by_key.entry(key.clone()).or_insert_with(|| {
-            let lane = || Arc::new(Semaphore::new(at_once));
-            Arc::new(Gate { lanes: [lane(), lane()], heard: Arc::default() })
+            let lanes = [at_once, at_once * KEEPING, at_once];
+            let lanes = lanes.map(|at_once| Arc::new(Semaphore::new(at_once)));
+            Arc::new(Gate { lanes, heard: Arc::default() })
         });
         Some(AtGate { gate: gate.clone(), key: key.clone(), gates: self.clone() })
     }
@@ -156,12 +164,14 @@ mod tests {
         let (one, other) = (Key::new("k").unwrap(), Key::new("k2").unwrap());
         let at = |key: &Key| gates.at(key).unwrap();
         let (first, second, elsewhere) = (at(&one), at(&one), at(&other));
-        let pass = is_let_in(&mut (Box::pin(first.pass(Lane::Timed)) as _)).unwrap();
+        let pass = is_let_in(&mut (Box::pin(first.pass(Lane::First)) as _)).unwrap();
         let mut waits: std::pin::Pin<Box<dyn Future<Output = _>>> =
-            Box::pin(second.pass(Lane::Timed));
+            Box::pin(second.pass(Lane::First));
         assert!(is_let_in(&mut waits).is_none());
-        assert!(is_let_in(&mut (Box::pin(second.pass(Lane::Woken)) as _)).is_some());
-        assert!(is_let_in(&mut (Box::pin(elsewhere.pass(Lane::Timed)) as _)).is_some());
+        for own in [Lane::Keeping, Lane::Woken] {
+            assert!(is_let_in(&mut (Box::pin(second.pass(own)) as _)).is_some());
+        }
+        assert!(is_let_in(&mut (Box::pin(elsewhere.pass(Lane::First)) as _)).is_some());
         drop(pass);
         assert!(is_let_in(&mut waits).is_some());
         drop(waits);

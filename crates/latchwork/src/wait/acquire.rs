@@ -114,8 +114,8 @@ struct Pending<'a> {
     lead: Option<Lead>,
     /// The gate at which its tries wait. The leader of a queue has one try at a time anyway.
     gate: Option<AtGate>,
-    /// Why the next try is made.
-    lane: Lane,
+    /// The store has woken it, and its next try is due to that.
+    is_woken: bool,
     /// The try that is under way. It outlives this value: the release must go after it.
     under_way: Option<Orphan>,
     /// The store may know the claim.
@@ -173,7 +173,7 @@ impl<'a> Pending<'a> {
             claim,
             lead,
             gate,
-            lane: Lane::Timed,
+            is_woken: false,
             under_way,
             touched,
             blocked,
@@ -307,7 +307,11 @@ impl<'a> Pending<'a> {
     async fn pass(&mut self, deadline: Moment) -> Result<Option<Pass>, Error> {
         let Some(gate) = &self.gate else { return Ok(None) };
         let engine = self.engine;
-        let lane = std::mem::replace(&mut self.lane, Lane::Timed);
+        let lane = match (std::mem::take(&mut self.is_woken), self.touched) {
+            (true, _) => Lane::Woken,
+            (false, true) => Lane::Keeping,
+            (false, false) => Lane::First,
+        };
         let limit = match self.patience {
             Patience::Endless => return Ok(Some(gate.pass(lane).await)),
             Patience::Once => self.request.plan.rules.op_timeout(self.claim.ttl),
@@ -454,7 +458,7 @@ impl<'a> Pending<'a> {
             Some(Ok(Wake::Admitted { stamp, .. })) if stamp.sent_at() > engine.io.now() => {}
             // A pushed grant is short. If the lock delay takes most of it, the next try makes it whole.
             Some(Ok(Wake::Admitted { grant, .. })) if self.counted(grant.ttl) < grant.ttl / 2 => {
-                self.lane = Lane::Woken;
+                self.is_woken = true;
             }
             Some(Ok(Wake::Admitted { mut grant, stamp, since_try })) => {
                 grant.ttl = self.counted(grant.ttl);
@@ -467,7 +471,7 @@ impl<'a> Pending<'a> {
                 let pushed = Sent { at: pushed_at, offset: tried.offset };
                 return self.take(grant, pushed, until, start);
             }
-            Some(Ok(Wake::Look)) => self.lane = Lane::Woken,
+            Some(Ok(Wake::Look)) => self.is_woken = true,
             Some(Err(error)) => {
                 // The wake-up is only a hint; without it the timers above still look.
                 self.request

@@ -1,7 +1,8 @@
 //! Many who enter the line of one key at once, at a store whose tries read the whole line.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork::LockManager;
@@ -19,6 +20,8 @@ struct OneByOne {
     io: Io,
     /// How long a try takes.
     takes: Duration,
+    /// The claims that have tried, if their next tries take no time: they only look whether they have their places.
+    known: Option<Mutex<HashSet<ClaimId>>>,
     serving: Arc<tokio::sync::Mutex<()>>,
     at_once: Option<usize>,
     under_way: AtomicUsize,
@@ -60,15 +63,18 @@ impl Backend for OneByOne {
             if self.is_silent.load(Ordering::SeqCst) {
                 std::future::pending::<()>().await;
             }
-            let (done, told) = tokio::sync::oneshot::channel();
-            let (io, serving, takes) = (self.io.clone(), self.serving.clone(), self.takes);
-            self.io.spawn(async move {
-                let turn = serving.lock().await;
-                io.sleep(takes).await;
-                drop(turn);
-                let _ = done.send(());
-            });
-            told.await.unwrap();
+            let is_first = |known: &Mutex<HashSet<_>>| known.lock().unwrap().insert(claim.id);
+            if self.known.as_ref().is_none_or(is_first) {
+                let (done, told) = tokio::sync::oneshot::channel();
+                let (io, serving, takes) = (self.io.clone(), self.serving.clone(), self.takes);
+                self.io.spawn(async move {
+                    let turn = serving.lock().await;
+                    io.sleep(takes).await;
+                    drop(turn);
+                    let _ = done.send(());
+                });
+                told.await.unwrap();
+            }
             let answer = self.inner.try_acquire(claim).await;
             if self.is_doubtful.load(Ordering::SeqCst) {
                 self.doubts.raise(claim.id);
@@ -88,11 +94,20 @@ impl Backend for OneByOne {
 }
 
 fn world(takes: Duration, at_once: Option<usize>) -> (Arc<OneByOne>, LockManager, Io) {
+    world_where(takes, at_once, false)
+}
+
+fn world_where(
+    takes: Duration,
+    at_once: Option<usize>,
+    looks_are_short: bool,
+) -> (Arc<OneByOne>, LockManager, Io) {
     let (io, _clock) = paused_io();
     let store = Arc::new(OneByOne {
         inner: MemoryBackend::new(io.clone()),
         io: io.clone(),
         takes,
+        known: looks_are_short.then(Mutex::default),
         serving: Arc::default(),
         at_once,
         under_way: AtomicUsize::new(0),
@@ -149,6 +164,32 @@ async fn h107_a_woken_waiter_goes_first() {
     assert!(io.now().since(start) <= 500 * MS, "after {:?}", io.now().since(start));
     assert!(tries < 50, "the crowd still comes: {tries}");
     drop((guard, crowd));
+}
+
+/// A crowd comes for 60 s. A place ends after 30 s if nobody looks after it.
+#[tokio::test(start_paused = true)]
+async fn h107_places_are_kept_while_a_crowd_comes() {
+    let (_, locks, io) = world_where(100 * MS, Some(4), true);
+    let held = locks.semaphore("k", 1).permit().acquire().await.unwrap();
+    let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let mut crowd = JoinSet::new();
+    for n in 0..600 {
+        let (permits, served) = (locks.semaphore("k", 1), served.clone());
+        crowd.spawn(async move {
+            drop(permits.permit().acquire().await.unwrap());
+            served.send(n).unwrap();
+        });
+        io.sleep(MS).await;
+    }
+    drop(served);
+    io.sleep(90 * SEC).await;
+    held.release().await.unwrap();
+    let mut came = Vec::new();
+    while let Some(n) = order.recv().await {
+        came.push(n);
+    }
+    assert_eq!(came.len(), 600);
+    assert!(came.is_sorted(), "first come, first served: {came:?}");
 }
 
 #[tokio::test(start_paused = true)]
