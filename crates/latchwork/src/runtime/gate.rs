@@ -5,10 +5,10 @@
 //! Here they wait for their turn instead, and the time limit of a try begins with its turn.
 //!
 //! A try that was woken has a lane of its own: it may be the next to hold the key, and must not
-//! stand behind those that only come or keep their places. So has a try that keeps a place: if it stood
-//! behind a crowd that comes, the place would end meanwhile, and the first waiter would be the last. While the store answers nobody, tries no
-//! longer count after a while, so that a store that has stopped answering delays no try here. One
-//! that answers slowly is not asked more for that.
+//! stand behind those that only come or keep their places. So has a try that keeps a place: if it
+//! stood behind a crowd that comes, the place would end meanwhile, and the first waiter would be the
+//! last. While the store answers nobody, tries no longer count after a while, so that a store that has
+//! stopped answering delays no try here. One that answers slowly is not asked more for that.
 
 use std::collections::HashMap;
 use std::future::Future;
