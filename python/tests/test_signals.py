@@ -159,9 +159,10 @@ def test_a_handler_that_does_not_raise_lets_the_wait_go_on(redis_server):
 def test_a_signal_mask_of_threads_is_left_alone():
     said = run(
         """
-        import os, signal, latchwork
+        import os, signal
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         handler = signal.getsignal(signal.SIGINT)
+        import latchwork
         with latchwork.connect("mem:") as locks, locks.lock("a"):
             pass
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

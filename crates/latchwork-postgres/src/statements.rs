@@ -256,7 +256,7 @@ fn row_of(claim: &str) -> String {
     format!("(SELECT * FROM @line@ o WHERE o.claim = {claim} OFFSET 0)")
 }
 
-/// The first in line. Nobody further behind comes in time because it is told: it looks by itself before.
+/// The first hundred in line. A waiter further behind looks by itself before a message could bring it.
 const FRONT: &str = "(SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t ORDER BY p.pos LIMIT 100)";
 
 /// Whether a claim is compatible with all that hold the key, by the variables of the functions.

@@ -1,7 +1,6 @@
 //! What a call of a function reads of a long queue.
 
 use crate::common::*;
-use latchwork_services::PostgresServer;
 
 const WAITING: usize = 5_000;
 
@@ -33,50 +32,46 @@ fn other_keys(count: usize) -> String {
     )
 }
 
-/// A process with the number 7 listens.
-async fn listening(server: &PostgresServer) -> tokio_postgres::Client {
-    let (client, connection) =
-        tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let class = "SELECT (regexp_match(pg_get_functiondef('latchwork_leave'::regproc), 'lock_shared\\((\\d+)'))[1]";
-    let class = server.psql(class).unwrap();
-    client.batch_execute(&format!("SELECT pg_advisory_lock({class}, 7)")).await.unwrap();
-    client
+/// A try of a claim, of which `says` is read.
+fn stand(says: &str, who: &str, (mode, limit): (u16, u16), waits: bool, process: &str) -> String {
+    format!(
+        "SELECT {says} FROM latchwork_stand('k', NULL, md5('{who}')::uuid, {mode}::smallint, 1, {limit}, true, {waits}, 60000000, 0, \
+         'c', 1000000, md5('w')::uuid, {process}, NULL, 'on')"
+    )
+}
+
+/// The end of a claim, by a client that knows this nonce.
+fn leave(who: &str, nonce: &str, bury: u32) -> String {
+    format!(
+        "SELECT released FROM latchwork_leave('k', NULL, md5('{who}')::uuid, 0, 'a', {nonce}, {bury}, 'on')"
+    )
 }
 
 /// Each call, and what it answers.
 fn calls(mode: u16, limit: u16, process: &str) -> Vec<(String, String)> {
-    let stand = |who: &str, waits: bool| {
-        format!(
-            "SELECT what || coalesce(ahead, 0) FROM latchwork_stand('k', NULL, md5('{who}')::uuid, {mode}::smallint, 1, {limit}, \
-             true, {waits}, 60000000, 0, 'c', 1000000, md5('w')::uuid, {process}, NULL, 'on')"
-        )
-    };
-    let leave = |who: &str, bury: u32| {
-        format!(
-            "SELECT released FROM latchwork_leave('k', NULL, md5('{who}')::uuid, 0, 'a', NULL, {bury}, 'on')"
-        )
-    };
+    let ask =
+        |who: &str, waits| stand("what || coalesce(ahead, 0)", who, (mode, limit), waits, process);
+    let end = |who: &str, bury| leave(who, "NULL", bury);
     let keep = "SELECT o_state FROM latchwork_keep(ARRAY['k'::bytea], ARRAY[md5('holder')::uuid], \
          ARRAY[60000000], ARRAY[0], ARRAY['a'::bytea], true, 'on')"
         .to_owned();
     let said = |count: usize| format!("h{count}");
     // Nobody has left the queue yet, so that the numbers are twice those of the waiters.
     let mut calls = vec![
-        (stand("new", true), said(WAITING * 2 - 1)),
-        (stand("new", true), said(WAITING * 2 - 1)),
-        (stand("4000", true), said(7_998)),
-        (stand("60", true), said(59)),
-        (stand("nobody", false), said(WAITING * 2)),
+        (ask("new", true), said(WAITING * 2 - 1)),
+        (ask("new", true), said(WAITING * 2 - 1)),
+        (ask("4000", true), said(7_998)),
+        (ask("60", true), said(59)),
+        (ask("nobody", false), said(WAITING * 2)),
         (keep, "h".to_owned()),
-        (leave("2500", 0), "t".to_owned()),
-        (leave("3000", 60_000_000), "t".to_owned()),
-        (stand("3000", true), "e0".to_owned()),
-        (leave("1", 0), "t".to_owned()),
-        (leave("holder", 0), "t".to_owned()),
+        (end("2500", 0), "t".to_owned()),
+        (end("3000", 60_000_000), "t".to_owned()),
+        (ask("3000", true), "e0".to_owned()),
+        (end("1", 0), "t".to_owned()),
+        (end("holder", 0), "t".to_owned()),
     ];
     if process != "NULL" {
-        calls.push((stand("2", false), "g0".to_owned()));
+        calls.push((ask("2", false), "g0".to_owned()));
     }
     calls
 }
@@ -132,18 +127,15 @@ fn h107_a_call_reads_a_part_of_a_long_queue() {
 #[test]
 fn a_mark_in_a_line_that_was_emptied_is_found() {
     let server = server_with(&latchwork_services::PostgresOptions::new(), "?guard=true&max_ttl=2s");
-    let leave = "SELECT FROM latchwork_leave('k', NULL, md5('b')::uuid, 0, 'a', (SELECT nonce FROM latchwork_alive), 60000000, 'on')";
+    let ends = leave("b", "(SELECT nonce FROM latchwork_alive)", 60_000_000);
     server
         .psql(&format!(
-            "INSERT INTO latchwork (k, token, ends, crowd) VALUES ('k', 1, 'epoch', true); {leave}"
+            "INSERT INTO latchwork (k, token, ends, crowd) VALUES ('k', 1, 'epoch', true); {ends}"
         ))
         .unwrap();
     for mode in [0, 3] {
-        let stand = format!(
-            "SELECT what FROM latchwork_stand('k', NULL, md5('b')::uuid, {mode}::smallint, 1, {mode}, true, true, 60000000, 0, 'c', \
-             1000000, md5('w')::uuid, 7, NULL, 'on')"
-        );
-        assert_eq!(server.psql(&stand).unwrap().trim(), "e");
+        let comes_late = stand("what", "b", (mode, mode), true, "7");
+        assert_eq!(server.psql(&comes_late).unwrap().trim(), "e");
     }
 }
 
@@ -151,12 +143,6 @@ fn a_mark_in_a_line_that_was_emptied_is_found() {
 #[test]
 fn rows_of_a_queue_that_have_ended_are_removed_by_the_one_behind() {
     let server = server();
-    let look = |who: &str, mode: u16, limit: u16| {
-        format!(
-            "SELECT FROM latchwork_stand('k', NULL, md5('{who}')::uuid, {mode}::smallint, 1, {limit}, true, true, 60000000, 0, 'c', 1000000, \
-             md5('w')::uuid, 7, NULL, 'on')"
-        )
-    };
     let end = |places: &str| {
         format!("UPDATE latchwork_line SET ends = now() - interval '1 s' WHERE pos IN ({places})")
     };
@@ -171,7 +157,7 @@ fn rows_of_a_queue_that_have_ended_are_removed_by_the_one_behind() {
         (mark.to_owned(), (0, 0), "100", 1, 0),
     ];
     for (change, (mode, limit), who, removed, added) in cases {
-        let call = look(who, mode, limit);
+        let call = stand("what", who, (mode, limit), true, "7");
         let all = WAITING + usize::from(mode == 3);
         server.psql("TRUNCATE latchwork, latchwork_line").unwrap();
         server.psql(&format!("{} {change}; {call}", queue(mode, limit, "7"))).unwrap();
@@ -184,22 +170,17 @@ fn rows_of_a_queue_that_have_ended_are_removed_by_the_one_behind() {
 #[test]
 fn a_look_gives_the_key_to_nobody_behind_it() {
     let server = server();
-    let stand = |who: &str, process: u32| {
-        format!(
-            "SELECT what || cardinality(tell) FROM latchwork_stand('k', NULL, md5('{who}')::uuid, 0::smallint, 1, 0, true, true, \
-             60000000, 0, 'c', 1000000, md5('w')::uuid, {process}, NULL, 'on')"
-        )
-    };
+    let look =
+        |who: &str, process: &str| stand("what || cardinality(tell)", who, (0, 0), true, process);
     let ask = |text: &str| server.psql(text).unwrap().trim().to_owned();
-    assert_eq!(ask(&stand("holder", 1)), "g0");
-    for (who, process) in [("first", 1), ("second", 1), ("last", 7)] {
-        assert_eq!(ask(&stand(who, process)), "h0");
+    assert_eq!(ask(&look("holder", "1")), "g0");
+    for (who, process) in [("first", "1"), ("second", "1"), ("last", "7")] {
+        assert_eq!(ask(&look(who, process)), "h0");
     }
-    let leave = "SELECT released FROM latchwork_leave('k', NULL, md5('holder')::uuid, 0, 'a', NULL, 0, 'on')";
-    assert_eq!(ask(leave), "t");
+    assert_eq!(ask(&leave("holder", "NULL", 0)), "t");
     run(async {
         let listener = listening(&server).await;
-        let said = ask(&stand("second", 1));
+        let said = ask(&look("second", "1"));
         assert!(said.starts_with('q'), "{said}");
         let granted = ask("SELECT count(claim) FROM latchwork WHERE k = 'k'");
         assert_eq!(granted, "0", "the last one was granted the key");

@@ -65,17 +65,9 @@ END $play$";
 #[test]
 fn the_shortcuts_of_a_busy_key_do_what_the_long_way_does() {
     let server = server();
-    let class = "SELECT (regexp_match(pg_get_functiondef('latchwork_leave'::regproc), 'lock_shared\\((\\d+)'))[1]";
-    let class = server.psql(class).unwrap();
-    let (url, class) = (server.url(), class.trim().to_owned());
     run(async {
-        let listens = format!("SELECT pg_advisory_lock({class}, 7)");
-        let (client, connection) =
-            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
-        let connection = tokio::spawn(connection);
-        client.batch_execute(&listens).await.unwrap();
+        let listener = listening(&server).await;
         server.psql(PLAY).unwrap();
-        drop(client);
-        connection.await.unwrap().unwrap();
+        drop(listener);
     });
 }

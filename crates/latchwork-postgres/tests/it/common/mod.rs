@@ -218,3 +218,14 @@ impl Locked {
         assert!(output.status.success(), "{output:?}");
     }
 }
+
+/// A process with the number 7 listens.
+pub(crate) async fn listening(server: &PostgresServer) -> tokio_postgres::Client {
+    let (client, connection) =
+        tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let class = "SELECT (regexp_match(pg_get_functiondef('latchwork_leave'::regproc), 'lock_shared\\((\\d+)'))[1]";
+    let class = server.psql(class).unwrap();
+    client.batch_execute(&format!("SELECT pg_advisory_lock({class}, 7)")).await.unwrap();
+    client
+}

@@ -20,7 +20,7 @@ struct OneByOne {
     io: Io,
     /// How long a try takes.
     takes: Duration,
-    /// The claims that have tried, if their next tries take no time: they only look whether they have their places.
+    /// The claims that have tried, where the next tries of a claim take no time.
     known: Option<Mutex<HashSet<ClaimId>>>,
     serving: Arc<tokio::sync::Mutex<()>>,
     at_once: Option<usize>,
