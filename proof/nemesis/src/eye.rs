@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::checks::Allowed;
 use crate::history::History;
-use crate::schedule::EVICT;
 use crate::terms::Terms;
 
 /// The rules of the eye that judge what a check judges, where that may be excused.
@@ -62,8 +61,7 @@ pub fn words(terms: &Terms, history: &History) -> Vec<String> {
         }
     }
     let mut allow_all = |allowed: &[Allowed], who: &str| {
-        // What an eviction excuses, the eye knows exactly.
-        let struck = |it: &&Allowed| &*it.fault != EVICT && faults.contains(&*it.fault);
+        let struck = |it: &&Allowed| faults.contains(&*it.fault);
         for allowed in allowed.iter().filter(struck) {
             let after = allowed.after.max(bounds.ttl * 2);
             for rule in rules_of(&allowed.check) {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use latchwork::FencingToken;
 use latchwork::store::{Mode, Moment};
 
 use crate::event::{Answer, Event, How, What};
@@ -110,7 +111,29 @@ impl Span {
     }
 }
 
+/// The holds that were ended by force, by key and grant: when that was asked for, and when it was answered.
+#[derive(Debug, Default)]
+pub struct Evictions<'a>(HashMap<(&'a str, u64), (Moment, Moment)>);
+
+impl Evictions<'_> {
+    /// When the claim behind this hold was ended by force: asked for, and answered.
+    pub fn of(&self, attempt: &Attempt, hold: &Hold) -> Option<(Moment, Moment)> {
+        self.0.get(&attempt.claim(hold)).copied()
+    }
+
+    /// Whether the store was asked to end this attempt's hold by then. Its holder learns of it at its next renewal.
+    pub fn had_begun(&self, attempt: &Attempt, then: Moment) -> bool {
+        let evicted = attempt.hold.as_ref().and_then(|hold| self.of(attempt, hold));
+        evicted.is_some_and(|(asked, _)| asked <= then)
+    }
+}
+
 impl Attempt {
+    /// The claim at the store behind its hold.
+    pub fn claim(&self, hold: &Hold) -> (&str, u64) {
+        (self.key_in_store(), FencingToken::from_raw(hold.token).grant_number())
+    }
+
     /// What its key is called in the store, and by who ends holds by force. The history adds the beginning of the
     /// period to the key of a task that is done once in each.
     pub fn key_in_store(&self) -> &str {
@@ -287,6 +310,17 @@ impl History {
             attempt.gone = gone.get(&attempt.process).copied();
         }
         self.attempts = attempts;
+    }
+
+    /// The holds that were ended by force.
+    pub fn evictions(&self) -> Evictions<'_> {
+        let mut evictions = Evictions::default();
+        for event in &self.events {
+            if let What::Evicted { key, grant, asked } = &event.what {
+                evictions.0.entry((key, *grant)).or_insert((*asked, event.at));
+            }
+        }
+        evictions
     }
 
     /// The last moment of the history.

@@ -66,8 +66,7 @@ latchwork-nemesis stores
 stores prints what a soak runs: a line for each store, with the words of its `run`.
 
 judge checks the history that a run has left in DIR, by what the run was judged by (terms.txt in DIR).
-With a URL, it knows only the kind of the store, and two holders are excused for a ttl after an
-eviction.
+With a URL, it knows only the kind of the store.
 
 lies writes corrupted copies of that history, one for each kind of lie, and gives them to both judges:
 to the checks, and to proof/eye. Exits 1 if one of them accepts a copy. The number chooses the places.
@@ -125,7 +124,6 @@ fn judge(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
             let mut bounds = Bounds::of_store(&store, ttl, flags.parsed("processes", 3)?);
             bounds.travel = flags.duration("slow", bounds.travel)?;
             bounds.told = flags.duration("told", bounds.told)?;
-            bounds.allow_evictions();
             Terms::all(bounds)
         }
     };

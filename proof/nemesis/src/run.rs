@@ -149,9 +149,6 @@ impl Plan {
     pub fn run(mut self, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
         self.bounds.travel = self.bounds.travel.max(self.slow);
         self.bounds.told = self.told();
-        if self.faults.contains(&ClientFault::Evict) {
-            self.bounds.allow_evictions();
-        }
         if self.frozen_clock && self.service.is_none() {
             // The store may have ended the claims of a machine that was paused.
             let (check, fault) = (LOSS_REASON.into(), "stop".into());

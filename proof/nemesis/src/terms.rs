@@ -142,7 +142,8 @@ mod tests {
         let url = "redis+sentinel://a,b/main?max_ttl=1s&guard=true&deposed=2s";
         let mut bounds = Bounds::of_store(url, Duration::from_millis(1_250), 7);
         bounds.of_service();
-        bounds.allow_evictions();
+        let (check, fault) = ("exclusion".into(), "split".into());
+        bounds.allowed.push(Allowed { check, fault, after: Duration::from_secs(1) });
         let etcd = Bounds::of_store("etcd://a", Duration::from_secs(2), 3);
         let foreign = Some(foreign::ALL[0].bounds(Duration::from_secs(2)));
         for bounds in [bounds, Bounds { foreign, ..etcd }] {

@@ -3,29 +3,20 @@
 
 use std::collections::HashMap;
 
-use latchwork::FencingToken;
 use latchwork::store::Moment;
 
 use super::{Bounds, Verdict};
-use crate::event::{Answer, How, What};
+use crate::event::{Answer, How};
 use crate::history::{Attempt, History, Hold};
-
-/// When each hold was ended by force: asked for, and answered.
-type Evicted<'a> = HashMap<(&'a str, u64), (Moment, Moment)>;
 
 pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
-    let mut evicted = Evicted::new();
-    for event in &history.events {
-        if let What::Evicted { key, grant, asked } = &event.what {
-            evicted.entry((key, *grant)).or_insert((*asked, event.at));
-        }
-    }
+    let evictions = history.evictions();
     let mut largest: HashMap<(&str, u64), u64> = HashMap::new();
     let mut several: HashMap<(&str, Option<u32>), Vec<&Attempt>> = HashMap::new();
     for attempt in &history.attempts {
         let Some(hold) = &attempt.hold else { continue };
-        let known = largest.entry(claim(attempt, hold)).or_default();
+        let known = largest.entry(attempt.claim(hold)).or_default();
         *known = hold.token.max(*known);
         if attempt.several {
             several.entry((&attempt.process, attempt.task)).or_default().push(attempt);
@@ -37,7 +28,7 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
         let siblings = siblings.filter(|_| attempt.several).map_or(&[][..], Vec::as_slice);
         let together = || siblings.iter().copied().filter(|other| is_with(other, attempt, hold));
         let all = || std::iter::once(attempt).chain(together());
-        let force = || all().filter_map(|it| Some(evicted.get(&claim(it, it.hold.as_ref()?))?.0));
+        let force = || all().filter_map(|it| Some(evictions.of(it, it.hold.as_ref()?)?.0));
         let who = format!("{} (attempt {})", attempt.process, attempt.id);
         let mut find = |at, message: String| {
             verdict.violation_of(at, &attempt.key, &[&attempt.process], message);
@@ -60,11 +51,11 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
         }
         if let (Some((began, How::Release)), Some((at, answer))) = (hold.releasing, hold.released) {
             checked += 1;
-            let own = evicted.get(&claim(attempt, hold));
+            let own = evictions.of(attempt, hold);
             // The release of several is answered for all of them, so one that had ended is enough.
             let valid_until = all().filter_map(|it| Some(it.hold.as_ref()?.valid_until)).min();
             let was_valid = valid_until.is_some_and(|until| at < until);
-            let is_last = largest.get(&claim(attempt, hold)) == Some(&hold.token);
+            let is_last = largest.get(&attempt.claim(hold)) == Some(&hold.token);
             match answer {
                 Answer::NotHeld if was_valid && !force().any(|asked| asked <= at) => {
                     find(
@@ -73,7 +64,7 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
                     );
                 }
                 // A handover inside the process does not ask the store.
-                Answer::Yes if is_last && own.is_some_and(|(_, ended)| *ended < began) => {
+                Answer::Yes if is_last && own.is_some_and(|(_, ended)| ended < began) => {
                     find(
                         at,
                         format!("{who} had been ended by force, and its release answered yes"),
@@ -85,11 +76,6 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
         verdict.checked += checked;
     }
     verdict
-}
-
-/// The claim at the store behind a hold.
-fn claim<'a>(attempt: &'a Attempt, hold: &Hold) -> (&'a str, u64) {
-    (attempt.key_in_store(), FencingToken::from_raw(hold.token).grant_number())
 }
 
 /// Whether another attempt of the same task was granted together with this one: a task does one thing at a time.
@@ -110,6 +96,7 @@ fn known_at(hold: &Hold, then: Moment) -> Option<Moment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::What;
     use crate::story::{Story, TTL, ms};
 
     fn verdict(story: &Story) -> Verdict {

@@ -33,7 +33,6 @@ use latchwork::store::Moment;
 
 use crate::flags::duration;
 use crate::history::{History, Span};
-use crate::schedule::EVICT;
 
 /// What a store and a run are judged by.
 #[derive(Debug, Clone)]
@@ -102,15 +101,6 @@ impl Bounds {
             slack: Duration::from_millis(300),
             allowed: Vec::new(),
             foreign: None,
-        }
-    }
-
-    /// Excuses two holders for a ttl after an eviction: a holder is told at its next renewal, and
-    /// another may hold the key by then.
-    pub fn allow_evictions(&mut self) {
-        for check in ["exclusion", "forgotten_claim"] {
-            let (check, fault) = (check.into(), EVICT.into());
-            self.allowed.push(Allowed { check, fault, after: self.ttl });
         }
     }
 

@@ -20,7 +20,7 @@ const WORKER: &str = "w";
 pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
     for (key, holds) in history.holds_by_key() {
-        order(&mut verdict, &key, &holds, Granted::Later);
+        order(&mut verdict, &key, &holds, Granted::Later, &|_| false);
         let mut used: HashMap<u64, &Attempt> = HashMap::new();
         let mut owners: HashMap<u64, &Attempt> = HashMap::new();
         for (attempt, hold) in &holds {
@@ -90,12 +90,13 @@ fn earliest_grants(holds: &[(&Attempt, &Hold)]) -> HashMap<u64, Moment> {
     grants
 }
 
-/// Judges the holds whose claims were granted `which`.
+/// Judges the holds whose claims were granted `which`, but those that are excused.
 pub(super) fn order(
     verdict: &mut Verdict,
     key: &Arc<str>,
     holds: &[(&Attempt, &Hold)],
     which: Granted,
+    is_excused: &dyn Fn(&Attempt) -> bool,
 ) {
     let grants = earliest_grants(holds);
     let numbered = || holds.iter().filter(|(_, hold)| hold.number().is_some());
@@ -123,7 +124,9 @@ pub(super) fn order(
             continue;
         }
         verdict.checked += 1;
-        if next.1.token < last.token {
+        if next.1.token < last.token && is_excused(next.0) {
+            verdict.exceptions += 1;
+        } else if next.1.token < last.token {
             let message = format!(
                 "{} (attempt {}) got token {} after {} (attempt {}) had {}",
                 next.0.process, next.0.id, next.1.token, before.process, before.id, last.token

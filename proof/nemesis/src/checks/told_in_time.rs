@@ -2,15 +2,11 @@
 //! give or take what the process could not run. A hold that was taken away has told its holder by
 //! the next renewal, a third of a ttl later.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use latchwork::FencingToken;
-use latchwork::store::Moment;
 use latchwork_store::validity;
 
 use super::{Bounds, Verdict};
-use crate::event::What;
 use crate::history::{History, Span};
 use crate::schedule::EVICT;
 
@@ -41,21 +37,15 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
 
 /// Judges the holds that were taken away by force.
 fn taken(verdict: &mut Verdict, history: &History, bounds: &Bounds) {
-    let mut evicted: HashMap<(&str, u64), (Moment, Moment)> = HashMap::new();
-    for event in &history.events {
-        if let What::Evicted { key, grant, asked } = &event.what {
-            evicted.entry((key, *grant)).or_insert((*asked, event.at));
-        }
-    }
+    let evictions = history.evictions();
     for attempt in &history.attempts {
         let Some(hold) = &attempt.hold else { continue };
-        let grant = FencingToken::from_raw(hold.token).grant_number();
-        let Some((asked, gone)) = evicted.get(&(attempt.key_in_store(), grant)) else { continue };
+        let Some((asked, gone)) = evictions.of(attempt, hold) else { continue };
         let believed_until = attempt.believed_until().unwrap_or(hold.told);
-        if hold.told >= *asked || believed_until <= *gone {
+        if hold.told >= asked || believed_until <= gone {
             continue;
         }
-        let span = Span { from: *gone, to: believed_until };
+        let span = Span { from: gone, to: believed_until };
         // A fault may keep the renewal from its answer.
         if history.faults_near(span, bounds.settle).any(|fault| &*fault.name != EVICT) {
             continue;

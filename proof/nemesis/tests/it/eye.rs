@@ -64,7 +64,6 @@ fn both_judges_find_every_lie() {
     let mut bounds = Bounds::of_store("file:", TTL, 3);
     bounds.travel = Duration::from_millis(40);
     bounds.told = Duration::from_millis(100);
-    bounds.allow_evictions();
     let outcome = Outcome::judge(folder.path().into(), Terms::all(bounds), &[]).unwrap();
     assert!(outcome.passed(), "{outcome}");
     let lies = Lies::tell(&outcome, 7, None).unwrap();
