@@ -10,6 +10,7 @@ mod job;
 pub(crate) mod names;
 mod plan;
 
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -36,10 +37,11 @@ pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let start = Instant::now();
     let queue = Mutex::new(plan::runs(binaries));
-    let room = plan::Room::new();
+    let processors = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    let room = plan::Room::of(processors);
     let ended = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..plan::SIDE_BY_SIDE {
+        for _ in 0..room.side_by_side() {
             scope.spawn(|| {
                 loop {
                     let next = plan::next(&mut lock(&queue), crate::setup::has_kube_apiserver);

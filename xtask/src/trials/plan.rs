@@ -1,16 +1,16 @@
 //! How many threads a test binary gets, and how much of the machine it takes.
 
 use std::collections::VecDeque;
+use std::num::NonZero;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::binaries::Binary;
 
-/// So many binaries run at a time at the most.
-pub(crate) const SIDE_BY_SIDE: usize = 4;
+/// So many binaries run at a time at the most, for each processor.
+const SIDE_BY_SIDE: usize = 2;
 
-/// So much weight runs at a time, where 3 is about one processor: tests that wait for a real clock
-/// must get it when they wake up.
-const CAPACITY: u32 = 6;
+/// So much weight is about one processor: tests that wait for a real clock must get it when they wake up.
+const PROCESSOR: u32 = 3;
 
 /// What a binary needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,6 +221,7 @@ fn of(binary: &Binary) -> Needs {
 /// The machine: takes in no more than it has room for, in the order in which they came. So what
 /// needs much room gets it.
 pub(crate) struct Room {
+    processors: u32,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -233,8 +234,20 @@ struct State {
 }
 
 impl Room {
-    pub(crate) fn new() -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new() }
+    /// That of a machine with so many processors.
+    pub(crate) fn of(processors: NonZero<usize>) -> Self {
+        let processors = processors.get().try_into().unwrap_or(u32::MAX);
+        Self { processors, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// How many binaries run at a time at the most.
+    pub(crate) fn side_by_side(&self) -> usize {
+        SIDE_BY_SIDE * self.processors as usize
+    }
+
+    /// Whether the processors carry so much more. Alone, anything runs.
+    fn fits(&self, taken: u32, weight: u32) -> bool {
+        taken == 0 || taken + weight <= PROCESSOR.saturating_mul(self.processors)
     }
 
     /// Waits until there is room for so much.
@@ -242,9 +255,8 @@ impl Room {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let number = state.came;
         state.came += 1;
-        let must_wait = |state: &mut State| {
-            state.let_in < number || (state.taken > 0 && state.taken + weight > CAPACITY)
-        };
+        let must_wait =
+            |state: &mut State| state.let_in < number || !self.fits(state.taken, weight);
         let mut state =
             self.changed.wait_while(state, must_wait).unwrap_or_else(PoisonError::into_inner);
         state.let_in += 1;
@@ -312,9 +324,19 @@ mod tests {
 
     #[test]
     fn an_oversized_call_is_admitted_alone() {
-        let room = Room::new();
-        let place = room.enter(CAPACITY * 2);
+        let room = Room::of(NonZero::<usize>::MIN);
+        let place = room.enter(PROCESSOR * 2);
         drop(place);
         let _one = room.enter(1);
+    }
+
+    #[test]
+    fn a_machine_takes_in_as_much_as_its_processors_carry() {
+        for processors in [1, 2, 8] {
+            let room = Room::of(NonZero::new(processors).unwrap());
+            assert_eq!(room.side_by_side(), 2 * processors);
+            let most = 3 * room.processors;
+            assert!(room.fits(most - 1, 1) && !room.fits(most, 1) && room.fits(0, most + 1));
+        }
     }
 }
