@@ -18,6 +18,7 @@ mod readme;
 mod readmes;
 mod recipes;
 mod release;
+mod servers;
 mod setup;
 mod soak;
 mod stages;
@@ -33,13 +34,16 @@ cargo xtask COMMAND
   check              formatting, lints, docs; only reads
   fix                formats and applies what the lints can mend; writes
   setup              installs what the tests need and is not there
-  kube-apiserver     builds the API server of Kubernetes that the tests use, unless
-                     it was built before
+  servers [NAME@VERSION...]
+                     builds the servers that the tests use and the system has not,
+                     or these alone, unless they were built before: etcd@3.7.3,
+                     kube-apiserver@1.31.4
+  kube-apiserver     the same as `servers kube-apiserver`
   bench [NAME...]    measures; without a name lists what can be measured, `all`
                      measures everything but the curves of how cost grows
                      (`growth`); `bench --help` tells of --short, --record,
                      --out and --svg
-  etcd PATH          tests etcd with this program instead of the system's
+  etcd PATH          tests etcd with this program instead of version 3.7.3
   stubs              makes the stubs of etcd's API anew from its protocol file
   package            packs each published crate and builds it from its package
   licences           checks the licences of all dependencies, and that none is
@@ -71,7 +75,8 @@ fn main() -> ExitCode {
         Some("check") => stages::check(),
         Some("fix") => stages::fix(),
         Some("setup") => setup::run(),
-        Some("kube-apiserver") => setup::kube_apiserver(),
+        Some("servers") => servers::run(&rest),
+        Some("kube-apiserver") => servers::run(&["kube-apiserver".to_owned()]),
         Some("bench") => stages::bench(&rest),
         Some("etcd") => stages::etcd(&rest),
         Some("stubs") => stages::stubs(),

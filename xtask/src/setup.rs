@@ -77,24 +77,6 @@ pub(crate) fn run() -> Result<(), String> {
     })
 }
 
-/// Builds the API server of Kubernetes from the Go module proxy, unless that was done before.
-pub(crate) fn kube_apiserver() -> Result<(), String> {
-    let script = crate::stages::root().join("proof/services/kube-apiserver/build");
-    let status = Command::new("sh").arg(&script).status();
-    let status = status.map_err(|e| format!("{}: {e}", script.display()))?;
-    if status.success() { Ok(()) } else { Err("kube-apiserver was not built".into()) }
-}
-
-/// Whether it was built before; what is being built has another name.
-pub(crate) fn has_kube_apiserver() -> bool {
-    let folder = crate::stages::root().join("target/kube-apiserver");
-    let is_built = |name: &str| name.starts_with("kube-apiserver-") && !name.ends_with(".new");
-    fs::read_dir(folder).is_ok_and(|entries| {
-        let mut names = entries.flatten().map(|entry| entry.file_name());
-        names.any(|name| is_built(&name.to_string_lossy()))
-    })
-}
-
 fn missing() -> Vec<&'static str> {
     NEEDED.iter().filter(|(need, _)| !is_there(*need)).map(|(_, package)| *package).collect()
 }

@@ -1,10 +1,11 @@
 //! One etcd server, alone or as a member of a cluster.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::folder::Folder;
@@ -25,6 +26,7 @@ pub struct EtcdOptions {
     tls: Tls,
     has_clock: bool,
     place: Option<PathBuf>,
+    is_of_the_system: bool,
 }
 
 /// Who has to show a certificate to clients and servers.
@@ -40,6 +42,11 @@ impl EtcdOptions {
     /// A server that anybody may use.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A server of the version that the system has, which on Debian 12 is 3.4.
+    pub fn of_the_system() -> Self {
+        Self { is_of_the_system: true, ..Self::default() }
     }
 
     /// Adds an argument, for example `--max-request-bytes=4096`.
@@ -106,6 +113,7 @@ impl EtcdPorts {
 #[derive(Debug)]
 pub struct EtcdServer {
     process: Process,
+    program: PathBuf,
     name: String,
     cluster: String,
     args: Vec<String>,
@@ -143,6 +151,10 @@ impl EtcdServer {
         cluster: &str,
         ports: EtcdPorts,
     ) -> Result<Self> {
+        let program = match options.is_of_the_system {
+            true => "etcd".into(),
+            false => program()?,
+        };
         let folder = Folder::new()?;
         let certificates = match options.tls {
             Tls::Nobody => None,
@@ -168,7 +180,7 @@ impl EtcdServer {
         ]
         .map(|(name, value)| format!("--{name}={value}"))
         .into();
-        if options.place.is_none() && can_leave_out_fsync() {
+        if options.place.is_none() && can_leave_out_fsync(&program) {
             args.push("--unsafe-no-fsync".into());
         }
         if let Some(files) = &certificates {
@@ -184,9 +196,9 @@ impl EtcdServer {
             args.push("--bcrypt-cost=4".into());
         }
         args.extend(options.args.iter().cloned());
-        let process = spawn(folder.path(), &args, clock.as_ref())?;
+        let process = spawn(&program, folder.path(), &args, clock.as_ref())?;
         let (name, cluster) = (name.into(), cluster.into());
-        Ok(Self { process, name, cluster, args, ports, certificates, clock, folder })
+        Ok(Self { process, program, name, cluster, args, ports, certificates, clock, folder })
     }
 
     pub(crate) fn await_ready(&mut self) -> Result<()> {
@@ -290,7 +302,7 @@ impl EtcdServer {
     /// If the process cannot be started.
     pub fn relaunch(&mut self) -> Result<()> {
         self.kill();
-        self.process = spawn(self.folder.path(), &self.args, self.clock.as_ref())?;
+        self.process = spawn(&self.program, self.folder.path(), &self.args, self.clock.as_ref())?;
         Ok(())
     }
 
@@ -335,14 +347,26 @@ impl EtcdServer {
         let snapshot = snapshot.to_string_lossy();
         let mut args = vec!["snapshot", "restore", &*snapshot];
         args.extend(restore.iter().map(String::as_str));
-        etcdctl(self.port(), &args)?;
+        // Newer versions have a program of their own for that, which stands beside the server.
+        let own = self.program.with_file_name("etcdutl");
+        match own.is_file() {
+            true => said("etcdutl", Command::new(own).args(&args))?,
+            false => etcdctl(self.port(), &args)?,
+        };
         self.restart()
     }
 }
 
-/// The program to start: the system's, or that of `LATCHWORK_ETCD`.
-pub(crate) fn program() -> std::ffi::OsString {
-    std::env::var_os("LATCHWORK_ETCD").unwrap_or_else(|| "etcd".into())
+/// The program to start: that of `LATCHWORK_ETCD`, or the version that the tests use, which is built
+/// if it is not there yet.
+pub(crate) fn program() -> Result<PathBuf> {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(program) = PROGRAM.get() {
+        return Ok(program.clone());
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("etcd/build");
+    let path = said("sh", Command::new("sh").arg(script).stdin(Stdio::null()))?;
+    Ok(PROGRAM.get_or_init(|| path.into()).clone())
 }
 
 /// Calls `etcdctl` for the server on a port, and gives what it prints.
@@ -351,26 +375,37 @@ pub(crate) fn program() -> std::ffi::OsString {
 ///
 /// If it cannot be run or fails.
 pub fn etcdctl(port: u16, args: &[&str]) -> Result<String> {
-    let output = Command::new("etcdctl")
+    let mut command = Command::new("etcdctl");
+    command
         .env("ETCDCTL_API", "3")
         .arg(format!("--endpoints=127.0.0.1:{port}"))
         // A busy machine may take longer than the usual five seconds.
         .args(["--dial-timeout=60s", "--command-timeout=60s"])
-        .args(args)
-        .output()
-        .map_err(|e| Error::while_("etcdctl (package etcd-client)", e))?;
+        .args(args);
+    said("etcdctl (package etcd-client)", &mut command)
+}
+
+/// What a program prints, if it succeeds.
+fn said(name: &str, command: &mut Command) -> Result<String> {
+    let output = command.output().map_err(|e| Error::while_(name, e))?;
     let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
     match output.status.success() {
         true => Ok(text),
         false => {
             let said = String::from_utf8_lossy(&output.stderr);
-            Err(Error::new(format!("etcdctl {args:?}: {}: {text}{said}", output.status)))
+            let args: Vec<_> = command.get_args().collect();
+            Err(Error::new(format!("{name} {args:?}: {}: {text}{said}", output.status)))
         }
     }
 }
 
-fn spawn(folder: &Path, args: &[String], clock: Option<&ServerClock>) -> Result<Process> {
-    let mut command = Command::new(program());
+fn spawn(
+    program: &Path,
+    folder: &Path,
+    args: &[String],
+    clock: Option<&ServerClock>,
+) -> Result<Process> {
+    let mut command = Command::new(program);
     command.args(args);
     if let Some(clock) = clock {
         clock.give_to_go(&mut command);
@@ -379,11 +414,12 @@ fn spawn(folder: &Path, args: &[String], clock: Option<&ServerClock>) -> Result<
         .map_err(|e| Error::while_("etcd (package etcd-server)", e))
 }
 
-/// Whether this version can be told not to call fsync; asked once.
-fn can_leave_out_fsync() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
-    *CAN.get_or_init(|| {
-        Command::new(program()).arg("--help").output().is_ok_and(|help| {
+/// Whether this version can be told not to call fsync; asked once of each.
+fn can_leave_out_fsync(program: &Path) -> bool {
+    static CAN: Mutex<BTreeMap<PathBuf, bool>> = Mutex::new(BTreeMap::new());
+    let mut known = CAN.lock().unwrap_or_else(PoisonError::into_inner);
+    *known.entry(program.to_owned()).or_insert_with(|| {
+        Command::new(program).arg("--help").output().is_ok_and(|help| {
             let said = [help.stdout, help.stderr].concat();
             String::from_utf8_lossy(&said).contains("--unsafe-no-fsync")
         })

@@ -50,7 +50,7 @@ impl EtcdFront {
     fn start(kind: &str, upstream: u16) -> Result<Self> {
         despite_collisions(|| {
             let (folder, port) = (Folder::new()?, Port::reserve()?);
-            let mut command = Command::new(program());
+            let mut command = Command::new(program()?);
             command.args([kind, "start"]).current_dir(folder.path());
             command.arg(format!("--endpoints=127.0.0.1:{upstream}"));
             command.arg(format!("--listen-addr=127.0.0.1:{}", port.number()));

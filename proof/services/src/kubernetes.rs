@@ -86,7 +86,7 @@ impl KubernetesServer {
 
     fn launch(options: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
         let program = program("kube-apiserver")?;
-        let etcd = EtcdServer::start(&EtcdOptions::new())?;
+        let etcd = EtcdServer::start(&EtcdOptions::of_the_system())?;
         let folder = Folder::new()?;
         let path = folder.path();
         let key = path.join("sa.key").to_string_lossy().into_owned();

@@ -44,7 +44,7 @@ pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
         for _ in 0..room.side_by_side() {
             scope.spawn(|| {
                 loop {
-                    let next = plan::next(&mut lock(&queue), crate::setup::has_kube_apiserver);
+                    let next = plan::next(&mut lock(&queue), crate::servers::has_kube_apiserver);
                     let Some(run) = next else { return };
                     let place = room.enter(run.needs().weight);
                     let result = job::run(&run, logs);

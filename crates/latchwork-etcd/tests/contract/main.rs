@@ -1,4 +1,5 @@
-//! etcd keeps the contract: one server, and a cluster of three.
+//! etcd keeps the contract: one server, a cluster of three, and a server of the system's version, which on
+//! Debian 12 is 3.4.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +12,16 @@ use latchwork_conformance::{run, trials};
 use latchwork_services::contract::{Servers, Way, close, cut};
 
 fn main() {
-    let mut all = trials("etcd", servers(1));
-    all.extend(trials("etcd_cluster", servers(3)));
+    let mut all = trials("etcd", servers(1, EtcdOptions::new));
+    all.extend(trials("etcd_cluster", servers(3, EtcdOptions::new)));
+    all.extend(trials("etcd_3_4", servers(1, EtcdOptions::of_the_system)));
     run(all)
 }
 
 /// So many members.
-fn servers(members: usize) -> Servers {
+fn servers(members: usize, options: fn() -> EtcdOptions) -> Servers {
     let start = move || {
-        let cluster = EtcdCluster::start(members, &EtcdOptions::new()).expect("etcd servers");
+        let cluster = EtcdCluster::start(members, &options()).expect("etcd servers");
         let ports = cluster.members().iter().map(EtcdServer::port).collect();
         (cluster, ports)
     };
