@@ -37,12 +37,12 @@ impl Shared {
             }
             Query::Prefix(prefix) => names::escape(prefix),
         };
-        // What does not look like a claim is data of somebody. A place that keeps a key closed has
-        // another lease than the claim that it was.
+        // What is not named like a claim is data of somebody. Which lease a key has is told with its
+        // value only: since 3.7 not by a read of keys alone. A place that keeps a key closed has another
+        // lease than the claim that it was.
         let named_after = |entry: &KeyValue| names::lease_in(&entry.key);
         let may_be = |entry: &KeyValue| {
-            let lease = named_after(entry);
-            entry.lease != 0 && lease.and_then(|lease| names::lock_of(&entry.key, lease)).is_some()
+            named_after(entry).and_then(|lease| names::lock_of(&entry.key, lease)).is_some()
         };
         let take = |entry: KeyValue| {
             let (named, lease) = (named_after(&entry)?, entry.lease);

@@ -15,8 +15,7 @@ const PAGE: i64 = 5_000;
 pub(crate) const LARGEST_PAGE: usize = 16 << 20;
 
 impl Shared {
-    /// All keys whose names start so and that `wanted` takes by their names and leases, with their
-    /// values, as of one revision unless the store forgets that meanwhile.
+    /// All keys whose names start so and that `wanted` takes by their names, with their values, as of one revision unless the store forgets that meanwhile.
     pub(crate) async fn read_all<T>(
         &self,
         prefix: &[u8],

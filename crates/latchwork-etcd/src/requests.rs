@@ -125,7 +125,7 @@ pub(crate) fn local(read: RangeRequest) -> RangeRequest {
     RangeRequest { serializable: true, ..read }
 }
 
-/// What these keys are, without their values. A compare would be less to send, but a transaction
+/// What these keys are, without their values, and since 3.7 without their leases. A compare would be less to send, but a transaction
 /// that only compares is answered by one member alone.
 pub(crate) fn glance<'a>(keys: impl Iterator<Item = &'a [u8]>, freshness: Freshness) -> TxnRequest {
     let serializable = freshness == Freshness::OfOneMember;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use latchwork_services::{Direction, EtcdOptions, EtcdServer, Proxy, etcdctl};
-use latchwork_store::{Attempt, Backend, Cause, LostReason, Mode, Wake};
+use latchwork_store::{Attempt, Backend, Cause, Linger, LostReason, Mode, Wake};
 
 fn server() -> EtcdServer {
     EtcdServer::start(&EtcdOptions::new()).unwrap()
@@ -246,4 +246,42 @@ fn d8_a_lease_from_the_pool_gives_its_whole_ttl() {
         let kept = before.elapsed();
         assert!(kept >= 5 * SEC, "it ended after {kept:?}");
     });
+}
+
+/// Since 3.7 a read of keys alone does not say under which lease they are.
+#[test]
+fn h208_holds_and_lists_are_right_on_each_version() {
+    for options in [EtcdOptions::new(), EtcdOptions::of_the_system()] {
+        let server = EtcdServer::start(&options).unwrap();
+        run(async {
+            let (locks, other) = (client(&server.url()).await, client(&server.url()).await);
+            let guard = locks.mutex("job").acquire().await.unwrap();
+            let names = || async {
+                let list = other.list("").await.unwrap();
+                list.iter().map(|shown| shown.key.to_string()).collect::<Vec<_>>()
+            };
+            assert_eq!(names().await, ["job"]);
+            // Over several renewals.
+            tokio::time::sleep(2 * 2 * SEC).await;
+            guard.ensure_held().unwrap();
+            assert_eq!(names().await, ["job"]);
+            guard.release().await.unwrap();
+        });
+    }
+}
+
+/// Somebody closed the key of a holder under another lease: the claim is over, whatever its own lease says.
+#[test]
+fn h208_a_place_that_was_put_again_is_lost() {
+    for options in [EtcdOptions::new(), EtcdOptions::of_the_system()] {
+        let server = EtcdServer::start(&options).unwrap();
+        run(async {
+            let (client, claim) = (bare(&server.url()).await, claim("k"));
+            client.granted(&claim).await;
+            assert!(client.held(&claim).await);
+            let other = bare(&server.url()).await;
+            answered(|| other.release(&claim, Linger::For(60 * SEC))).await;
+            assert!(!client.held(&claim).await);
+        });
+    }
 }
