@@ -239,7 +239,7 @@ impl Shared {
             Some(me) => self.in_line(claim, &line, me, prefix, ttl, takes_place).await,
             // Its place was made anew by a request without an answer, and stands further behind.
             None if takes_place && revision.is_some() => Ok(Round::Again),
-            None => self.beside(claim, line, prefix, lease.id),
+            None => self.beside(claim, line, prefix, lease.id).await,
         }
     }
 
@@ -265,8 +265,8 @@ impl Shared {
             self.holds(claim, place.lease, None);
             return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
         }
-        let wall = self.io.clock().wall();
-        let blocked = line.blocked(me, &admission, prefix.len(), wall);
+        let blocked = line.blocked(me, &admission, prefix.len());
+        let blocked = Box::pin(self.until_it_opens(line, blocked)).await;
         if takes_place {
             let far = line.far(me, &admission, prefix.len(), &blocked);
             self.claims.set_far(claim.id, place.lease, far);
@@ -277,7 +277,7 @@ impl Shared {
     }
 
     /// Judges a claim that has no place and does not want one unless it is the key.
-    fn beside(
+    async fn beside(
         self: &Arc<Self>,
         claim: &Claim,
         line: Line,
@@ -299,7 +299,8 @@ impl Shared {
         match clash {
             Some(used) => Err(mismatch(used, claim.mode.shape())),
             None => {
-                let blocked = line.blocked(end, &admission, prefix.len(), self.io.clock().wall());
+                let blocked = line.blocked(end, &admission, prefix.len());
+                let blocked = Box::pin(self.until_it_opens(&line, blocked)).await;
                 Ok(Round::Done(Attempt::Blocked(blocked)))
             }
         }

@@ -41,7 +41,7 @@ fn hostile_values_of_places() {
         let line = Line::new(places, 9).without_what_is_over(std::time::Duration::MAX);
         let line = if line.places.len() < 2 { return } else { line };
         let admission = line.admission_of_waiter(1);
-        let Blocked { resume, .. } = line.blocked(1, &admission, 2, std::time::Duration::ZERO);
+        let Blocked { resume, .. } = line.blocked(1, &admission, 2);
         assert!(Target::read_all(&resume.unwrap()).len() <= 2);
         line.holding();
     });

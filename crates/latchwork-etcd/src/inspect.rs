@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
+use latchwork_store::{BackendError, Blocked, Key, Party, Query, Snapshot};
 
 use crate::backend::Shared;
 use crate::line::{Line, Place};
@@ -111,6 +111,21 @@ impl Shared {
             parties.push(party);
         }
         Ok(snapshot)
+    }
+
+    /// Adds for how long the key stays closed, if it is, and by whom: by its lease, which is asked for.
+    pub(crate) async fn until_it_opens(&self, line: &Line, mut blocked: Blocked) -> Blocked {
+        for place in line.closed_by() {
+            let lease = place.lease;
+            let ask = self.members.ask(|link| async move { link.time_to_live(lease).await });
+            let left = ask.await.ok().map(|answer| left_in(&answer));
+            let left = line.closed_for(place, left, self.io.clock().wall());
+            if left >= blocked.retry_after {
+                blocked.retry_after = left;
+                blocked.holder = Some(place.holder.clone());
+            }
+        }
+        blocked
     }
 
     /// What is left of a claim. It is asked for after the list was read, and the claim may have been released

@@ -16,7 +16,7 @@ use crate::proto::KeyValue;
 use crate::requests::MOST_OPS;
 
 /// How far clocks of hosts may differ, and how late a lease may end, before a key that is closed
-/// counts as open.
+/// counts as open although its lease goes on.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
 /// A claim with more places than this ahead does not read the whole line when it looks again.
@@ -31,6 +31,8 @@ pub(crate) struct Place {
     pub(crate) revision: i64,
     /// Since which revision it only keeps the key closed.
     pub(crate) closed: Option<i64>,
+    /// In which term of the leader the lease of a closed place was granted, if its client wrote that.
+    pub(crate) term: Option<u64>,
     pub(crate) lease: i64,
     pub(crate) mode: Mode,
     /// `None` for a client of another kind.
@@ -46,10 +48,19 @@ pub(crate) fn value(claim: &Claim, now: Duration) -> Vec<u8> {
     written("lw1", claim, now)
 }
 
-/// What is stored in the key of a claim that has left the key closed, until when by its own clock;
-/// for people, the lease decides.
-pub(crate) fn closed_value(claim: &Claim, until: Duration) -> Vec<u8> {
-    written("lwc", claim, until)
+/// What is stored in the key of a claim that has left the key closed: until when by its own clock, and
+/// in which term its lease was granted. The lease decides while that term lasts.
+pub(crate) fn closed_value(claim: &Claim, until: Duration, term: u64) -> Vec<u8> {
+    let mut value = written("lwc", claim, until);
+    value.extend(format!("{TERM}{term}").bytes());
+    value
+}
+
+/// Stands before the term, as a field of the holder that older versions skip.
+const TERM: &str = "\u{1f}term=";
+
+fn read_term(holder: &str) -> Option<u64> {
+    holder.rsplit_once(TERM)?.1.parse().ok()
 }
 
 fn written(kind: &str, claim: &Claim, at: Duration) -> Vec<u8> {
@@ -75,6 +86,11 @@ fn read_mode(text: &str) -> Option<Mode> {
 }
 
 impl Place {
+    /// Whether it keeps the key closed under a lease that a new leader may have started anew.
+    fn may_last_too_long(&self, term: u64) -> bool {
+        self.closed.is_some() && self.term != Some(term)
+    }
+
     /// Reads a key of a line.
     pub(crate) fn read(entry: KeyValue) -> Self {
         let ours = std::str::from_utf8(&entry.value).ok().and_then(|text| {
@@ -87,14 +103,16 @@ impl Place {
             let id = ClaimId::parse(words.next()?)?;
             let mode = read_mode(words.next()?)?;
             let since = words.next()?.parse().ok().map(Duration::from_millis);
-            Some((Some(id), mode, Holder::from_stored(words.next()?), since, closes))
+            let holder = words.next()?;
+            let term = read_term(holder).filter(|_| closes);
+            Some((Some(id), mode, Holder::from_stored(holder), since, closes, term))
         });
         let foreign =
-            || (None, Mode::Exclusive, Holder::new("a client of another kind"), None, false);
-        let (id, mode, holder, since, closes) = ours.unwrap_or_else(foreign);
+            || (None, Mode::Exclusive, Holder::new("a client of another kind"), None, false, None);
+        let (id, mode, holder, since, closes, term) = ours.unwrap_or_else(foreign);
         let closed = closes.then_some(entry.mod_revision);
         let KeyValue { key, create_revision: revision, lease, .. } = entry;
-        Self { key, revision, closed, lease, mode, id, holder, since }
+        Self { key, revision, closed, term, lease, mode, id, holder, since }
     }
 }
 
@@ -103,17 +121,29 @@ impl Place {
 pub(crate) struct Line {
     pub(crate) places: Vec<Place>,
     pub(crate) revision: i64,
+    /// The term of the leader then; 0 if it was not told.
+    pub(crate) term: u64,
 }
 
 impl Line {
-    /// Takes out what has kept the key closed for long enough: a new leader starts leases anew, and
-    /// one of a day could close the next day too. Clocks of hosts may differ by a little.
+    /// Takes out what has kept the key closed for long enough although its lease goes on.
+    ///
+    /// While the leader is the one that granted the lease, the lease alone decides, whatever the clocks
+    /// of hosts say. A new leader starts leases anew, and one of a day could close the next day too: then
+    /// the clocks decide, which may differ by a little.
     pub(crate) fn without_what_is_over(mut self, wall: Duration) -> Self {
+        let term = self.term;
         let is_over = |place: &Place| {
-            place.closed.is_some() && place.since.is_some_and(|until| until + CLOCKS_DIFFER < wall)
+            place.may_last_too_long(term)
+                && place.since.is_some_and(|until| until + CLOCKS_DIFFER < wall)
         };
         self.places.retain(|place| !is_over(place));
         self
+    }
+
+    /// As of this term of the leader.
+    pub(crate) fn in_term(self, term: u64) -> Self {
+        Self { term, ..self }
     }
 
     pub(crate) fn new(entries: Vec<KeyValue>, revision: i64) -> Self {
@@ -122,7 +152,7 @@ impl Line {
 
     pub(crate) fn of(mut places: Vec<Place>, revision: i64) -> Self {
         places.sort_unstable_by_key(|place| place.revision);
-        Self { places, revision }
+        Self { places, revision, term: 0 }
     }
 
     /// Where the key stands.
@@ -197,10 +227,30 @@ impl Line {
         lineup::admission(&nodes, self.places.len())
     }
 
-    /// Of the places that keep the key closed, the one that does so for longest.
+    /// Of the places that keep the key closed, the one that did so last.
     fn last_closed(&self) -> Option<&Place> {
-        let closed = self.places.iter().filter(|place| place.closed.is_some());
-        closed.max_by_key(|place| place.since)
+        self.places.iter().max_by_key(|place| place.closed).filter(|place| place.closed.is_some())
+    }
+
+    /// The places that keep the key closed.
+    pub(crate) fn closed_by(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(|place| place.closed.is_some())
+    }
+
+    /// For how long a place keeps the key closed whose lease lasts for so long, if that is known.
+    pub(crate) fn closed_for(
+        &self,
+        place: &Place,
+        lease: Option<Duration>,
+        wall: Duration,
+    ) -> Option<Duration> {
+        let by_clock = || place.since.map(|until| until.saturating_sub(wall));
+        match lease {
+            Some(left) if place.may_last_too_long(self.term) => {
+                Some(by_clock().map_or(left, |by_clock| by_clock.min(left)))
+            }
+            lease => lease.or_else(by_clock),
+        }
     }
 
     /// What keeps the key closed, if anything does.
@@ -243,13 +293,7 @@ impl Line {
     }
 
     /// What a claim at `me` is told that stands behind others.
-    pub(crate) fn blocked(
-        &self,
-        me: usize,
-        admission: &Admission,
-        prefix: usize,
-        wall: Duration,
-    ) -> Blocked {
+    pub(crate) fn blocked(&self, me: usize, admission: &Admission, prefix: usize) -> Blocked {
         let resume = self.targets(admission, prefix).into_iter().map(|target| target.to_string());
         let is_next = me == 1 && self.places.len() > me;
         let resume = resume.chain(is_next.then(|| NEXT.to_owned()));
@@ -261,9 +305,6 @@ impl Line {
         };
         Blocked::by(cause).with(|it| {
             let closed = self.last_closed();
-            // Until when the key is closed, about, by the clock of who closed it.
-            let until = closed.and_then(|place| place.since);
-            it.retry_after = until.map(|until| until.saturating_sub(wall));
             it.ahead = Some((me - self.holders_ahead_of(me)) as u32);
             it.holder = Some(closed.unwrap_or(first).holder.clone());
             it.resume = Some(resume.collect::<Vec<_>>().join(" ").into());
@@ -342,12 +383,49 @@ mod tests {
         }
     }
 
+    /// The line behind a claim that was closed until the second 60, in this term if that is known.
+    fn closed_line(term: Option<u64>) -> Line {
+        let holder = Holder::new("host").with(|it| it.closed_at = Some(Duration::from_secs(50)));
+        let key = latchwork_store::Key::new("k").unwrap();
+        let stamp = latchwork_store::Stamp::parse("0").unwrap();
+        let (id, ttl) = (ClaimId::from_u128(7), Duration::from_secs(9));
+        let claim = Claim::new(key, id, Mode::Exclusive, ttl, stamp).with(|it| it.holder = holder);
+        let mut value = closed_value(&claim, Duration::from_secs(60), term.unwrap_or(0));
+        if term.is_none() {
+            value.truncate(value.len() - "\u{1f}term=0".len());
+        }
+        let line = Line::new(vec![entry("k/1", 3, &value), entry("k/2", 9, b"")], 12);
+        assert_eq!(line.places[0].holder.closed_at, Some(Duration::from_secs(50)));
+        line
+    }
+
+    /// A wall clock that is days ahead opens nothing while the leader is the one that granted the lease.
+    #[test]
+    fn h209_the_lease_decides_while_its_leader_does() {
+        let week = Duration::from_secs(7 * 86_400);
+        let line = closed_line(Some(4)).in_term(4);
+        assert_eq!(line.clone().without_what_is_over(week).places.len(), 2);
+        let (place, left) = (&line.places[0], Some(Duration::from_secs(9)));
+        assert_eq!(line.closed_for(place, left, week), left);
+        assert_eq!(line.closed_for(place, left, Duration::ZERO), left);
+        assert_eq!(line.closed_for(place, None, Duration::ZERO).unwrap().as_secs(), 60);
+    }
+
     #[test]
     fn a_key_opens_soon_after_its_linger_ends() {
-        let closed = b"lwc 00000000000000000000000000000007 x 60000 host";
-        let line = || Line::new(vec![entry("k/1", 3, closed), entry("k/2", 9, b"")], 12);
-        let at = |secs| line().without_what_is_over(Duration::from_secs(secs)).places.len();
-        assert_eq!((at(0), at(60), at(65), at(66)), (2, 2, 2, 1));
+        for term in [Some(4), None] {
+            let line = || closed_line(term).in_term(5);
+            let at = |secs| line().without_what_is_over(Duration::from_secs(secs)).places.len();
+            assert_eq!((at(0), at(60), at(65), at(66)), (2, 2, 2, 1));
+            // Its lease was started anew, and says too much.
+            let left = |secs| {
+                let (line, lease) = (line(), Some(Duration::from_secs(55)));
+                line.closed_for(&line.places[0], lease, Duration::from_secs(secs))
+                    .unwrap()
+                    .as_secs()
+            };
+            assert_eq!((left(0), left(20), left(60), left(66)), (55, 40, 0, 0));
+        }
     }
 
     #[test]
@@ -357,7 +435,7 @@ mod tests {
             let closed = format!("lwc 00000000000000000000000000000007 x 60000 web-2{tail}");
             let line =
                 Line::new(vec![entry("k/1", 3, closed.as_bytes()), entry("k/2", 9, b"")], 12);
-            let blocked = line.blocked(1, &Admission::BehindAny(vec![0]), 2, Duration::ZERO);
+            let blocked = line.blocked(1, &Admission::BehindAny(vec![0]), 2);
             let by = Holder::new("web-2").with(|it| it.closed_at = closed_at);
             assert_eq!((blocked.cause, blocked.holder), (Cause::Linger, Some(by)));
         }
@@ -367,7 +445,7 @@ mod tests {
     fn a_target_round_trips() {
         let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
         assert_eq!(line.places[0].revision, 3);
-        let blocked = line.blocked(2, &Admission::BehindAny(vec![0, 1]), 2, Duration::ZERO);
+        let blocked = line.blocked(2, &Admission::BehindAny(vec![0, 1]), 2);
         let targets = Target::read_all(&blocked.resume.unwrap());
         assert_eq!(targets.len(), 2);
         assert_eq!(targets[1], Target { suffix: "b c@\u{e9}".into(), revision: 9 });

@@ -58,13 +58,16 @@ impl Shared {
             }
         };
         // Granted now, so that it lasts its measure from now.
-        let lease = self.grant(whole_seconds(length), 0).await.map_err(error)?;
+        let seconds = whole_seconds(length);
+        let granted = self.members.ask(|link| async move { link.grant(seconds).await }).await;
+        let granted = granted.map_err(error)?;
+        let (lease, term) = (granted.id, granted.header.map_or(0, |header| header.raft_term));
         if let Some(own) = known {
             self.claims.begin(claim.id, own.lease, own.seconds);
         }
-        let value = closed_value(claim, self.io.clock().wall() + length);
+        let value = closed_value(claim, self.io.clock().wall() + length, term);
         let closing = self.members.ask(|link| {
-            let request = requests::close(&key, revision, &value, lease.id);
+            let request = requests::close(&key, revision, &value, lease);
             async move { link.txn(request).await }
         });
         let closed = closing.await.map_err(error)?.succeeded;

@@ -170,7 +170,7 @@ pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnR
 
 /// The line that the transaction of [`put`] has read; or, if it has read nothing, what it has put.
 pub(crate) fn line_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64) -> Option<Line> {
-    let revision = answer.header.as_ref()?.revision;
+    let (revision, term) = answer.header.as_ref().map(|it| (it.revision, it.raft_term))?;
     let places = match answer.responses.into_iter().next_back()?.response? {
         Response::ResponseRange(range) => range.kvs,
         Response::ResponsePut(_) => vec![KeyValue {
@@ -183,7 +183,7 @@ pub(crate) fn line_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64)
         }],
         Response::ResponseDeleteRange(_) => return None,
     };
-    Some(Line::new(places, revision))
+    Some(Line::new(places, revision).in_term(term))
 }
 
 /// The line that a read has found.

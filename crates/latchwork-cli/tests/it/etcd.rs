@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::common::{Holder, Running, SOON, Store, alive, eventually};
-use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
+use crate::common::{Finished, Holder, Running, SOON, Store, alive, eventually};
+use latchwork_services::{EtcdOptions, EtcdServer, ServerClock, etcdctl};
 
 fn server() -> EtcdServer {
     EtcdServer::start(&EtcdOptions::new()).unwrap()
@@ -85,4 +85,43 @@ fn locks_on_etcd_are_listed_shown_and_released_by_force() {
     // 3.4.23 has known bugs of leases, newer versions have fewer.
     let doctor = latchwork(&["doctor"]).finish();
     assert!(doctor.stdout.contains("version") && doctor.stdout.contains("etcd 3."), "{doctor:?}");
+}
+
+/// The wall clock of a host is hours or days ahead: it runs no finished task again, and the task is not
+/// closed for longer than it should be.
+#[test]
+fn h209_once_believes_no_hosts_wall_clock() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let (store, server) = (Store::new(), server());
+    // The zone in which it is about noon: no midnight is near.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let to_noon = 12 - (now.as_secs() / 3_600 % 24) as i64;
+    // The names of these zones have their signs turned around.
+    let zone = format!("Etc/GMT{:+}", -to_noon);
+    let run = |name: &str, ahead: Duration| {
+        let words = ["-v", "once", "--every", "1d", "--tz", &zone, name, "--", "echo", "ran"];
+        let mut command = store.latchwork(&words);
+        command.env("LATCHWORK_STORE", server.url());
+        let clock = ServerClock::of_clients().unwrap();
+        clock.step_forward(ahead).unwrap();
+        clock.give_to(&mut command);
+        Running::start(command).finish()
+    };
+    let said = |done: &Finished| (done.code(), done.stdout.clone());
+    let (ran, skipped, refused) =
+        ((0, "ran\n".to_owned()), (0, String::new()), (78, String::new()));
+    assert_eq!(said(&run("right first", Duration::ZERO)), ran);
+    for (ahead, expected) in
+        [(3 * HOUR, &refused), (24 * HOUR, &skipped), (7 * 24 * HOUR, &skipped)]
+    {
+        let wrong = run("right first", ahead);
+        assert_eq!(said(&wrong), *expected, "{ahead:?} ahead: {wrong:?}");
+        let right = run("right first", Duration::ZERO);
+        assert_eq!(said(&right), skipped, "after {ahead:?}: {right:?}");
+    }
+    assert_eq!(said(&run("wrong first", 7 * 24 * HOUR)), ran);
+    let right = run("wrong first", Duration::ZERO);
+    assert_eq!(said(&right), skipped, "{right:?}");
+    assert!(right.stderr.contains("next run possible in 1"), "about half a day: {right:?}");
+    assert!(!right.stderr.contains("day"), "about half a day: {right:?}");
 }
