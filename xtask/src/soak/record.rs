@@ -127,7 +127,7 @@ fn listed(counts: &BTreeMap<String, u64>) -> String {
 fn versions() -> Vec<(String, String)> {
     let asked = [
         ("Redis", "redis-server", &["--version"][..]),
-        ("etcd", "etcd", &["--version"]),
+        ("etcd", "sh", &["-c", "\"$(sh proof/services/etcd/build)\" --version"]),
         ("ZooKeeper", "dpkg-query", &["--show", "--showformat=${Version}", "zookeeper"]),
         ("PostgreSQL", "psql", &["--version"]),
         ("Linux", "uname", &["-r"]),
