@@ -8,7 +8,7 @@
 //! token. This is lock cohorting (Dice, Marathe, Shavit 2012) with a cap on time and number, after
 //! which the hold goes back to the store so that other processes get their turn.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,7 +41,23 @@ struct LineState {
     in_the_way: Option<InTheWay>,
     /// Since when the store has not answered any leader, and what it said instead.
     trouble: Option<(Moment, BackendError)>,
-    waiting: VecDeque<Waiting>,
+    /// By the numbers of their places: the smallest is next. A waiter that gives up takes its own out.
+    waiting: BTreeMap<i64, Waiting>,
+    /// The numbers that were given at the front and at the back. None is given twice.
+    given: (i64, i64),
+}
+
+impl LineState {
+    fn number(&mut self, wish: Wish) -> i64 {
+        let (front, back) = &mut self.given;
+        if wish == Wish::First {
+            *front -= 1;
+            *front
+        } else {
+            *back += 1;
+            *back
+        }
+    }
 }
 
 /// What keeps a claim from being admitted, for people.
@@ -93,6 +109,31 @@ struct Waiting {
     turn: oneshot::Sender<Turn>,
 }
 
+/// A waiter's place in a line. Dropping it leaves the line: nothing of it stays.
+pub(crate) struct Place {
+    line: Arc<Line>,
+    number: i64,
+    given: oneshot::Receiver<Turn>,
+}
+
+impl Place {
+    /// Waits for the turn; nothing if it was dropped on its way.
+    pub(crate) async fn turn(&mut self) -> Option<Turn> {
+        (&mut self.given).await.ok()
+    }
+
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let left = self.line.lock().waiting.remove(&self.number);
+        drop(left);
+    }
+}
+
 /// What a waiter is given.
 #[derive(Debug)]
 pub(crate) enum Turn {
@@ -125,7 +166,7 @@ pub(crate) enum Wish {
 /// What entering a line gives.
 pub(crate) enum Entered {
     Lead(Lead),
-    Wait(Arc<Line>, oneshot::Receiver<Turn>),
+    Wait(Place),
     /// Somebody of this process holds the key or is about to.
     Busy,
 }
@@ -157,14 +198,10 @@ impl Lines {
             return Entered::Busy;
         }
         let (turn, given) = oneshot::channel();
-        let waiting = Waiting { plan: plan.clone(), turn };
-        if wish == Wish::First {
-            state.waiting.push_front(waiting);
-        } else {
-            state.waiting.push_back(waiting);
-        }
+        let number = state.number(wish);
+        state.waiting.insert(number, Waiting { plan: plan.clone(), turn });
         drop(state);
-        Entered::Wait(line, given)
+        Entered::Wait(Place { line, number, given })
     }
 
     /// Takes a line that nobody leads or waits in out of the table.
@@ -238,16 +275,8 @@ impl Lead {
     /// Others keep their turn: they must ask the store themselves.
     pub(crate) fn next_for(&self, granted: &Plan) -> Option<NextWaiter> {
         let mut state = self.line.lock();
-        while let Some(next) = state.waiting.front() {
-            if next.turn.is_closed() {
-                state.waiting.pop_front();
-            } else if next.plan.suits(granted) {
-                return state.waiting.pop_front().map(|next| NextWaiter(next.turn));
-            } else {
-                return None;
-            }
-        }
-        None
+        let next = state.waiting.first_entry()?;
+        next.get().plan.suits(granted).then(|| NextWaiter(next.remove().turn))
     }
 
     /// Passes the lead to the next waiter, or ends it.
@@ -255,7 +284,7 @@ impl Lead {
         let mut inherited = self.inherited.take();
         loop {
             let mut state = self.line.lock();
-            let Some(next) = state.waiting.pop_front() else {
+            let Some((_, next)) = state.waiting.pop_first() else {
                 state.busy = false;
                 drop(state);
                 break;

@@ -34,27 +34,28 @@ pub(super) async fn wait_in_line(
             _ if first => Wish::First,
             _ => Wish::InTurn,
         };
-        let (line, turn) = match engine.lines.enter(&request.key, &request.plan, wish) {
+        let mut place = match engine.lines.enter(&request.key, &request.plan, wish) {
             Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
             Entered::Busy => return Ok(Local::Busy),
-            Entered::Wait(line, turn) => (line, turn),
+            Entered::Wait(place) => place,
         };
         waiter.begin();
-        // A turn that is given while the wait is cut is dropped with the receiver and passes on.
+        // A turn that is given while the wait is cut is dropped with the place and passes on.
         let given = if deadline == Moment::NEVER {
-            Some(turn.await)
+            Some(place.turn().await)
         } else {
-            engine.io.within(deadline.since(engine.io.now()), turn).await
+            engine.io.within(deadline.since(engine.io.now()), place.turn()).await
         };
         engine.check_open(Some(&request.key))?;
         match given {
-            Some(Ok(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
+            Some(Some(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
             // A hold that was lost on its way is dropped, and the wait restarts where it was.
-            Some(Ok(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
+            Some(Some(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
                 return Ok(Local::Handed(guard));
             }
             Some(_) => first = true,
             None => {
+                let line = place.line();
                 return Err(match line.trouble() {
                     Some((_, error)) => engine.seen(error, Some(&request.key)),
                     None => timed_out(engine, &request.key, patience, line.in_the_way()),

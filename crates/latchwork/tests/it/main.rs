@@ -24,6 +24,8 @@ mod fence_postgres;
 mod fence_sqlite;
 #[cfg(all(target_os = "linux", feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
 mod fence_transactions;
+#[cfg(target_os = "linux")]
+mod giving_up;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod observers;
 #[cfg(feature = "metrics")]
