@@ -264,10 +264,7 @@ impl Guard {
                 tell_released(&rules, self.key(), held);
                 match released {
                     Released::Yes => Ok(()),
-                    Released::NotHeld => {
-                        let at = self.engine.io.now();
-                        Err(self.lost_before(Lost::new(LostReason::Taken, at)))
-                    }
+                    Released::NotHeld => Err(self.lost_at_release()),
                 }
             }
             Err(error) => Err(self
@@ -278,7 +275,10 @@ impl Guard {
     }
 
     /// Ends this guard's part of the hold; `None` if the hold goes on, and nothing is to be released.
-    fn withdraw(&mut self, closed_until: Option<Moment>) -> Result<Option<Withdrawal>, Error> {
+    pub(crate) fn withdraw(
+        &mut self,
+        closed_until: Option<Moment>,
+    ) -> Result<Option<Withdrawal>, Error> {
         if !self.engine.is_here() {
             return Err(self.engine.forked(Some(self.key())));
         }
@@ -336,6 +336,11 @@ impl Guard {
             .with_lost(lost)
             .key(self.key())
             .store(self.engine.capabilities.store.clone())
+    }
+
+    /// The error of a release whose claim the store does not have.
+    pub(crate) fn lost_at_release(&self) -> Error {
+        self.lost_before(Lost::new(LostReason::Taken, self.engine.io.now()))
     }
 
     /// Takes this guard out of the count of its owner's.

@@ -4,6 +4,7 @@
 //! lets go, the line of this process that may get it, the watchdog that renews it, the reaper that
 //! gives it back. What the other rooms need of them goes through [`engine`].
 
+mod answered;
 mod backlog;
 pub(crate) mod detach;
 mod early;

@@ -188,6 +188,11 @@ impl Withdrawal {
         self.job.as_ref().expect("it is settled only when it was answered")
     }
 
+    /// Passes the line's turn on, and goes on with the release.
+    pub(crate) fn pass_on(&mut self) {
+        drop(self.job.as_mut().and_then(|job| job.lead.take()));
+    }
+
     /// The store has answered: nothing is left to do, and the line's turn passes on.
     pub(crate) fn settled(&mut self) {
         self.job = None;

@@ -23,7 +23,8 @@ use crate::runtime::turns::yield_now;
 use latchwork_store::random_between;
 use latchwork_store::validity;
 use latchwork_store::{
-    Answers, Backend, BackendError, Claim, ClaimId, DoubtSink, Io, Lost, Moment, Renewal, Sleep,
+    Answers, Backend, BackendError, Claim, ClaimId, DoubtSink, Io, Lost, LostReason, Moment,
+    Renewal, Sleep,
 };
 
 /// How many leases are looked at before other tasks have their turn.
@@ -185,6 +186,25 @@ impl Watchdog {
         for watched in in_care {
             watched.lease.doubt(now);
             self.reschedule(&watched, now);
+        }
+    }
+
+    /// Ends the hold of a claim that this manager has just taken away at the store: it is not to be handed over, nor
+    /// believed until its next renewal.
+    pub(crate) fn taken_away(&self, id: ClaimId) {
+        let now = self.io.now();
+        let watched = {
+            let mut schedule = self.lock();
+            let watched = schedule.by_due.values().find(|it| it.lease.claim.id == id).cloned();
+            if watched.is_none() {
+                // Its grant may be on its way.
+                schedule.early.keep(HashSet::from([id]), now);
+            }
+            watched
+        };
+        let Some(watched) = watched else { return };
+        if let Some(lost) = watched.lease.end_lost(LostReason::Taken, now) {
+            self.bury(&watched, lost, false);
         }
     }
 

@@ -296,7 +296,8 @@ impl LockManager {
     /// Releases a key by force. The next token is larger, so resources refuse the evicted holder.
     ///
     /// The holder learns of it at its next renewal, at most a third of its ttl later, and may keep
-    /// working until then. Use it if the holder is known to have stopped, or with a fence.
+    /// working until then; a holder of this manager learns of it at once. Use it if the holder is known to have
+    /// stopped, or with a fence.
     ///
     /// # Errors
     ///
@@ -323,6 +324,7 @@ impl LockManager {
             let claim = self.claim(key, id, party.mode, &plan);
             let released = engine.reaper.release_once(&claim, Linger::None, limit).await;
             released.map_err(|e| engine.seen(e, Some(key)))?;
+            engine.watchdog.taken_away(id);
         }
         // By its shape: who waits gives the key one as well, also where nobody holds it any more.
         let mode = match seen.shape {

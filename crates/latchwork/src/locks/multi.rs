@@ -375,10 +375,26 @@ impl MultiGuard {
     ///
     /// The guard is consumed in any case. Dropped releases continue in the background.
     pub async fn release(self) -> Result<(), Error> {
-        let answers = join_all(self.0.into_iter().map(Guard::release)).await;
-        let errors = answers.into_iter().filter_map(Result::err);
-        // An overlap is not to be hidden by a store that did not answer.
-        let worst = errors.min_by_key(|error| error.kind() != ErrorKind::Lost);
-        worst.map_or(Ok(()), Err)
+        worst(join_all(self.0.into_iter().map(Guard::release)).await)
     }
+
+    /// Releases all locks concurrently, and asks again until the store answers or the lease is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release_until_answered`], after all have ended: [`Lost`](ErrorKind::Lost) if one of them was lost
+    /// before, else the first error.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`release`](MultiGuard::release).
+    pub async fn release_until_answered(self, failed: impl Fn(&Error)) -> Result<(), Error> {
+        worst(join_all(self.0.into_iter().map(|it| it.release_until_answered(&failed))).await)
+    }
+}
+
+/// The error that matters most: an overlap is not to be hidden by a store that did not answer.
+fn worst(answers: Vec<Result<(), Error>>) -> Result<(), Error> {
+    let errors = answers.into_iter().filter_map(Result::err);
+    errors.min_by_key(|error| error.kind() != ErrorKind::Lost).map_or(Ok(()), Err)
 }

@@ -10,7 +10,7 @@ use crate::locks::lock::Lock;
 use crate::locks::period::Period;
 use crate::wait::acquire::Admission;
 use crate::wait::patience::Patience;
-use latchwork_store::{Error, ErrorKind, Lost};
+use latchwork_store::{Error, ErrorKind, Lost, Moment};
 
 mod length;
 mod reset;
@@ -349,13 +349,33 @@ impl Run {
     ///
     /// As [`Guard::release`]: the period is closed in the background.
     pub async fn succeed(self) -> Result<(), Error> {
+        let closed_until = self.closed_until();
+        self.guard.release_until(closed_until).await
+    }
+
+    /// Closes the period, and asks again until the store answers or the lease is over; see
+    /// [`Guard::release_until_answered`].
+    ///
+    /// # Errors
+    ///
+    /// As `release_until_answered`. With any error but [`Lost`](ErrorKind::Lost) the period may be closed or open.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`succeed`](Run::succeed).
+    pub async fn succeed_until_answered(self, failed: impl FnMut(&Error)) -> Result<(), Error> {
+        let closed_until = self.closed_until();
+        self.guard.end_until_answered(closed_until, failed).await
+    }
+
+    /// Until when a success closes the task; `None` if the period is over.
+    fn closed_until(&self) -> Option<Moment> {
         let Range { start, end } = self.period;
         let (now, wall) = self.guard.clocks();
         // A clock that was set back makes the rest no longer than the period.
         let left = end.saturating_sub(wall).min(end - start);
         let longer = ((end - start) / 20).min(CLOSED_LONGER);
-        let closed_until = (!left.is_zero()).then(|| now.plus(left + longer));
-        self.guard.release_until(closed_until).await
+        (!left.is_zero()).then(|| now.plus(left + longer))
     }
 
     /// Closes the period if the work succeeded, or opens the task for others if it failed.
@@ -391,6 +411,19 @@ impl Run {
     /// As [`Guard::release`].
     pub async fn fail(self) -> Result<(), Error> {
         self.guard.release().await
+    }
+
+    /// Opens the task for others, and asks again until the store answers or the lease is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release_until_answered`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Guard::release`].
+    pub async fn fail_until_answered(self, failed: impl FnMut(&Error)) -> Result<(), Error> {
+        self.guard.release_until_answered(failed).await
     }
 }
 
