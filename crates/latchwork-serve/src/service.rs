@@ -28,8 +28,9 @@ use crate::holds::claims::{Claims, Outcome};
 use crate::holds::ended::Ending;
 use crate::holds::held::Held;
 use crate::holds::id::HoldId;
+use crate::holds::leaving::{How, Said};
 use crate::holds::queue::Queue;
-use crate::holds::registry::{Hold, Registry, weight};
+use crate::holds::registry::{Registry, weight};
 use crate::holds::validity;
 use crate::listings::{Listing, Listings};
 use crate::names::Names;
@@ -163,14 +164,11 @@ impl Service {
         let (service, of, print) = (self.clone(), caller.clone(), wish.print());
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let acquire = || async move { service.take(&wish, &of).await };
-        let (service, of) = (self.clone(), owner.clone());
+        let service = self.clone();
         let undo = move |id| {
-            drop(
-                service
-                    .registry
-                    .take(id, &of)
-                    .map(|hold| service.told_end(&hold, Ending::Released)),
-            )
+            if let Some(hold) = service.registry.withdraw(id) {
+                service.told_end(&hold, Ending::Left(How::Release, Said::Unknown));
+            }
         };
         let mut ticket = self.claims.join((owner, key), print, number, acquire, undo)?;
         let outcome = ticket.outcome().await?;
@@ -231,8 +229,8 @@ impl Service {
         }
         drop(place);
         // What was lost before it was noted, nobody else finds.
-        if let Some((hold, reason)) = self.registry.lost_already(id) {
-            self.told_end(&hold, Ending::Lost(reason));
+        if let Some((hold, ending)) = self.registry.lost_already(id) {
+            self.told_end(&hold, ending);
         }
         Ok(Outcome::Hold(id))
     }
@@ -311,71 +309,6 @@ impl Service {
     ) -> Result<HoldView, ApiError> {
         caller.principal.check_right(Right::Lock)?;
         self.registry.look(id, &caller.principal.name, caller.arrival, renew)
-    }
-
-    /// Releases a hold; also again.
-    pub(crate) async fn release(&self, id: HoldId, caller: &Caller) -> Result<(), ApiError> {
-        let owner = &caller.principal.name;
-        if self.registry.was_released(id, owner) {
-            return Ok(());
-        }
-        let hold = self.registry.take(id, owner)?;
-        self.told_end(&hold, Ending::Released);
-        let name = hold.name(&self.names);
-        // The release goes on if the client has gone.
-        let released = crate::time::spawn(hold.held.release()).await;
-        self.released(released, &name)
-    }
-
-    /// Ends a task with success.
-    pub(crate) async fn succeed(&self, id: HoldId, caller: &Caller) -> Result<(), ApiError> {
-        let owner = &caller.principal.name;
-        if self.registry.was_released(id, owner) {
-            return Ok(());
-        }
-        if self.registry.look(id, owner, caller.arrival, false)?.period.is_none() {
-            return Err(ApiError::invalid(
-                "hold: it is a lock, and no task of a period",
-                "release it with DELETE /v1/holds/{hold}",
-            ));
-        }
-        let hold = self.registry.take(id, owner)?;
-        self.told_end(&hold, Ending::Released);
-        let name = hold.name(&self.names);
-        let Held::Task(run) = hold.held else { return Err(ApiError::no_hold()) };
-        let released = crate::time::spawn(run.succeed()).await;
-        self.released(released, &name)
-    }
-
-    fn released(
-        &self,
-        released: Result<Result<(), Error>, tokio::task::JoinError>,
-        name: &str,
-    ) -> Result<(), ApiError> {
-        match released {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => {
-                let refused = ApiError::of(&error, Some(name));
-                Err(match error.lost() {
-                    Some(lost) => refused.reason(lost.reason.word()),
-                    None => refused,
-                })
-            }
-            Err(_) => Err(ApiError::closed()),
-        }
-    }
-
-    /// Tells listeners that a hold has ended.
-    pub(crate) fn told_end(&self, hold: &Hold, ending: Ending) {
-        for (key, token) in hold.held.locks() {
-            let word = if ending == Ending::Released { "released" } else { "lost" };
-            let mut event = EventView::new(word, self.names.name_of(key.as_str()));
-            event.token = Some(token.to_string());
-            event.reason = ending.reason();
-            event.lasted_ms = Some(millis(self.clock.now().since(hold.since)));
-            self.others.not_ours(key, token, self.clock.now());
-            self.hub.tell(event);
-        }
     }
 
     /// Shows a lock.

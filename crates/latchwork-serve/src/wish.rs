@@ -95,6 +95,15 @@ pub(crate) enum What {
     Task { name: String, every: Period, words: String },
 }
 
+impl What {
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Locks(locks) => locks.iter().map(|lock| &*lock.name).collect(),
+            Self::Leadership { name, .. } | Self::Task { name, .. } => vec![name],
+        }
+    }
+}
+
 /// What a client wants to hold, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Wish {
@@ -142,6 +151,7 @@ impl Wish {
                 "leave it out for no limit",
             ));
         }
+        what.names().into_iter().try_for_each(check_name)?;
         check_text("holder", common.holder.as_deref())?;
         if let What::Leadership { candidate, .. } = &what {
             check_text("candidate", candidate.as_deref())?;
@@ -151,10 +161,7 @@ impl Wish {
 
     /// The names of its locks.
     pub(crate) fn names(&self) -> Vec<&str> {
-        match &self.what {
-            What::Locks(locks) => locks.iter().map(|lock| &*lock.name).collect(),
-            What::Leadership { name, .. } | What::Task { name, .. } => vec![name],
-        }
+        self.what.names()
     }
 
     /// The mode of a lock of it, for events.
@@ -203,6 +210,15 @@ impl Wish {
         let _ = write!(text, " {ttl:?} {wait:?} {max:?} {:?}", self.holder);
         Sha256::digest(text.as_bytes()).into()
     }
+}
+
+/// Browsers and many clients resolve these in a path, also where they are percent-encoded.
+fn check_name(name: &str) -> Result<(), ApiError> {
+    if matches!(name, "." | "..") {
+        let message = format!("name: {name:?} cannot be written in a path");
+        return Err(ApiError::invalid(message, "choose another name").key(name));
+    }
+    Ok(())
 }
 
 fn check_text(field: &str, text: Option<&str>) -> Result<(), ApiError> {

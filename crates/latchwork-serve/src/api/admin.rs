@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::body::Json;
 use super::error::{ApiError, Errors};
 use super::gate::Caller;
-use super::parts::Name;
+use super::parts::{Asked, Name, Named};
 use super::views::PartyView;
 use crate::access::principal::Right;
 use crate::service::Service;
@@ -28,7 +28,8 @@ pub(crate) struct Force {
 /// What a forced release has done.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ForcedView {
-    /// The holders that were evicted. They may go on working until their next renewal.
+    /// The holders that were evicted, and no others: a waiter that the store has granted the lock since then keeps it.
+    /// They may go on working until their next renewal.
     evicted: Vec<PartyView>,
     /// A token above theirs, to set the fence of the resource with; `null` if the next holder has it.
     token: Option<String>,
@@ -85,16 +86,27 @@ pub(super) async fn force_release(
     }
     let of = |error: &latchwork::Error| ApiError::of(error, Some(&name));
     let key = service.key(&name).map_err(|error| of(&error))?;
-    let done = service.locks.force_release(&name).await;
+    let done = service.force_release(&name, &key).await;
     let outcome = if done.is_ok() { "done" } else { "failed" };
     // Written with escapes, so that no text of a client can forge a line.
     tracing::info!(target: "latchwork::audit", act = "force-release", by = %caller.principal.name, peer = %caller.peer, name = ?name, reason = ?reason, outcome, "admin");
     let done = done.map_err(|error| of(&error))?;
-    service.evicted(&key);
     Ok(Answer(ForcedView {
         evicted: done.evicted.iter().map(PartyView::from).collect(),
         token: done.token.map(|token| token.to_string()),
     }))
+}
+
+/// Takes a lock away whose name cannot be a part of a path: `.`, `..`, or one that is too long; needs the right admin
+#[utoipa::path(post, path = "/v1/lock/force-release", tag = "admin", operation_id = "force_release_named",
+    request_body = Force, params(Named), responses((status = 200, description = "Released", body = ForcedView), Errors))]
+pub(super) async fn force_release_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+    asked: Json<Force>,
+) -> Result<Answer<ForcedView>, ApiError> {
+    force_release(service, caller, Name(name), asked).await
 }
 
 /// Examines the store: whether it is fit for locks; needs the right admin or read

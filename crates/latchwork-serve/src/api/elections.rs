@@ -96,7 +96,7 @@ pub(super) async fn leader(
 }
 
 /// Streams the leader and every change, as server-sent events `leader` and `error`
-#[utoipa::path(get, path = "/v1/elections/{name}/events", tag = "elections",
+#[utoipa::path(get, path = "/v1/elections/{name}/events", operation_id = "follow_leader", tag = "elections",
     params(("name" = String, Path, description = "The name of the election, percent-encoded")),
     responses((status = 200, description = "A stream without an end", body = String, content_type = "text/event-stream"), Errors))]
 pub(super) async fn follow(

@@ -15,7 +15,8 @@ use super::views::LockView;
 pub(crate) struct ErrorBody {
     /// What happened, for people. Not for programs: the words may change.
     pub(crate) error: String,
-    /// The kind, to decide by: `TimedOut`, `Lost`, `NotFound`, `Invalid`, `Unreachable`, `Busy`, `Closed` ...
+    /// The kind, to decide by: `TimedOut`, `Lost`, `Released`, `Unconfirmed`, `NotFound`, `Invalid`, `Unreachable`,
+    /// `Busy`, `Closed` ...
     pub(crate) kind: &'static str,
     /// The name of the lock that it is about.
     pub(crate) key: Option<String>,
@@ -216,7 +217,7 @@ pub(crate) enum Errors {
     /// The body did not arrive in time
     #[response(status = 408)]
     Slow(ErrorBody),
-    /// The hold has ended: released, lost, or not renewed in time
+    /// The hold has ended: released, lost, not renewed in time, or released without a word of the store (`Unconfirmed`)
     #[response(status = 410)]
     Gone(ErrorBody),
     /// The body is too large

@@ -43,7 +43,7 @@ pub(crate) struct Which {
 /// The type of an event is its word (`granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`,
 /// `suspect`, `closing`), its data an object, its id a number. `hello` comes first and names the last number.
 /// `reset` says that events were missed: read the list of locks again.
-#[utoipa::path(get, path = "/v1/events", tag = "events",
+#[utoipa::path(get, path = "/v1/events", operation_id = "follow_events", tag = "events",
     params(Which, ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this event")),
     responses((status = 200, description = "A stream without an end", body = EventView, content_type = "text/event-stream"), Errors))]
 pub(super) async fn follow(

@@ -12,6 +12,7 @@ use super::error::{ApiError, Errors};
 use super::gate::Caller;
 use super::locks::{ModeWord, Permits};
 use super::parts::{Id, IdempotencyKey};
+use crate::holds::leaving::{Confirmed, How};
 use crate::service::Service;
 use crate::wish::{Common, LockWish, Wish};
 
@@ -86,18 +87,26 @@ pub(crate) struct OneOfSeveral {
     permits: Option<Permits>,
 }
 
-/// What became of a release.
+/// What became of a release that the store has confirmed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReleasedView {
-    /// Always `true`: the lock was held until the release, and is free now.
+    /// Always `true`: the lock was held until the release.
     released: bool,
+    /// Whether the task is closed for its period: `succeed` has ended it, in this request or in an earlier one.
+    closed: bool,
+}
+
+impl From<Confirmed> for ReleasedView {
+    fn from(confirmed: Confirmed) -> Self {
+        Self { released: true, closed: confirmed.is_closed }
+    }
 }
 
 /// The most locks of one hold.
 const MOST_LOCKS: usize = 64;
 
 /// Acquires several locks, all or none
-#[utoipa::path(post, path = "/v1/holds", tag = "holds", request_body = SeveralLocks,
+#[utoipa::path(post, path = "/v1/holds", operation_id = "acquire_locks", tag = "holds", request_body = SeveralLocks,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
     responses((status = 200, description = "Granted", body = HoldView), Errors))]
 pub(super) async fn acquire(
@@ -142,7 +151,7 @@ pub(super) async fn renew(
 }
 
 /// Shows a hold of this client, and renews nothing
-#[utoipa::path(get, path = "/v1/holds/{hold}", tag = "holds",
+#[utoipa::path(get, path = "/v1/holds/{hold}", operation_id = "show_hold", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
     responses((status = 200, description = "Held", body = HoldView), Errors))]
 pub(super) async fn show(
@@ -155,21 +164,26 @@ pub(super) async fn show(
 
 /// Releases a hold; a leader resigns by it, and a task is open for others again
 ///
-/// May be repeated. `410` with the kind `Lost` tells that the lock was lost before: the work may have
-/// overlapped with that of another holder.
+/// A repeat tells what the first request did, and waits for it while it is under way. `410` with the kind `Lost` tells
+/// that the lock was lost before: the work may have overlapped with that of another holder. With `503` the store has
+/// not answered yet: the service asks it until the lease is over, and a repeat tells what it says. `410` with
+/// `Unconfirmed` tells that the store never answered, or that its answer was lost.
 #[utoipa::path(delete, path = "/v1/holds/{hold}", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
-    responses((status = 200, description = "Held until now, and released", body = ReleasedView), Errors))]
+    responses((status = 200, description = "The lock was held until it was released", body = ReleasedView), Errors))]
 pub(super) async fn release(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<ReleasedView>, ApiError> {
-    service.release(id, &caller).await?;
-    Ok(Answer(ReleasedView { released: true }))
+    let confirmed = service.give_up(id, &caller, How::Release).await?;
+    Ok(Answer(confirmed.into()))
 }
 
 /// Ends a task with success: it is closed until the end of the period in which it began
+///
+/// A repeat tells what the first request did, as that of a release does. After a `DELETE` it is `410`: the task is not
+/// closed. `410` with `Unconfirmed` tells that the store has not confirmed it: the task may run again.
 #[utoipa::path(post, path = "/v1/holds/{hold}/succeed", tag = "once",
     params(("hold" = String, Path, description = "The id of the hold")),
     responses((status = 200, description = "Done, and closed for this period", body = ReleasedView), Errors))]
@@ -178,6 +192,6 @@ pub(super) async fn succeed(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<ReleasedView>, ApiError> {
-    service.succeed(id, &caller).await?;
-    Ok(Answer(ReleasedView { released: true }))
+    let confirmed = service.give_up(id, &caller, How::Succeed).await?;
+    Ok(Answer(confirmed.into()))
 }

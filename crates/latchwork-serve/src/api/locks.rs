@@ -13,7 +13,7 @@ use super::counted::Counted;
 use super::error::{ApiError, Errors};
 use super::gate::Caller;
 use super::holds::HoldView;
-use super::parts::{Asked, IdempotencyKey, Name};
+use super::parts::{Asked, IdempotencyKey, Name, Named};
 use super::views::LockView;
 use crate::access::principal::Right;
 use crate::service::Service;
@@ -100,7 +100,7 @@ pub(crate) struct LockList<'a> {
 ///
 /// `409` with the kind `TimedOut` says that it was not free in time, and lists its holders and waiters.
 /// Cutting the connection of a waiting request withdraws it.
-#[utoipa::path(post, path = "/v1/locks/{name}", tag = "locks", request_body = OneLock,
+#[utoipa::path(post, path = "/v1/locks/{name}", operation_id = "acquire_lock", tag = "locks", request_body = OneLock,
     params(("name" = String, Path, description = "The name, percent-encoded"),
            ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
     responses((status = 200, description = "Granted", body = HoldView), Errors))]
@@ -125,7 +125,7 @@ pub(super) async fn acquire(
 /// Lists locks with their holders and waiters
 ///
 /// The parts of a list are of the same time if they are read within 10 s.
-#[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Which),
+#[utoipa::path(get, path = "/v1/locks", operation_id = "list_locks", tag = "locks", params(Which),
     responses((status = 200, description = "The locks", body = LockList), Errors))]
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
@@ -160,7 +160,7 @@ pub(super) async fn list(
 }
 
 /// Shows a lock: its holders, and the waiters in their order
-#[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
+#[utoipa::path(get, path = "/v1/locks/{name}", operation_id = "show_lock", tag = "locks",
     params(("name" = String, Path, description = "The name, percent-encoded")),
     responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
 pub(super) async fn show(
@@ -170,4 +170,15 @@ pub(super) async fn show(
 ) -> Result<Answer<LockView>, ApiError> {
     caller.principal.check(Right::Read, &name)?;
     service.show(&name).await.map(Answer)
+}
+
+/// Shows a lock whose name cannot be a part of a path: `.`, `..`, or one that is too long
+#[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(Named),
+    responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
+pub(super) async fn show_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+) -> Result<Answer<LockView>, ApiError> {
+    show(service, caller, Name(name)).await
 }

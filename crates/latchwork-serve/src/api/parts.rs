@@ -4,7 +4,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, Path, Query};
 use axum::http::HeaderName;
 use axum::http::request::Parts;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use super::error::ApiError;
 use crate::holds::id::HoldId;
@@ -64,6 +66,15 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
             }
         }
     }
+}
+
+/// The name of a lock in the query, for one that no path can have.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Named {
+    /// The name, percent-encoded.
+    pub(crate) name: String,
 }
 
 /// The header `Idempotency-Key`.

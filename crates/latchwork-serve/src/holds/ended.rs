@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use latchwork::store::Moment;
 
 use super::id::HoldId;
+use super::leaving::{How, Said};
 use crate::api::error::ApiError;
 
 /// How long it is known what became of a hold.
@@ -23,8 +24,8 @@ const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// How a hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// By its client.
-    Released,
+    /// Its client gave it up.
+    Left(How, Said),
     /// Its client did not renew it within its ttl.
     NotRenewed,
     /// Somebody took it away, by a forced release.
@@ -37,7 +38,7 @@ impl Ending {
     /// The word for it, if it was a loss.
     pub(crate) fn reason(self) -> Option<&'static str> {
         match self {
-            Self::Released => None,
+            Self::Left(..) => None,
             Self::NotRenewed => Some("not_renewed"),
             Self::Forced => Some("forced"),
             Self::Lost(reason) => Some(reason),
@@ -48,8 +49,25 @@ impl Ending {
     pub(crate) fn error(self, name: &str) -> ApiError {
         let gone = |kind, message: String| ApiError::new(StatusCode::GONE, kind, message).key(name);
         match self {
-            Self::Released => gone("Released", "hold: it was released before".to_owned())
+            Self::Left(_, Said::Held) => gone("Released", "hold: it was released before".to_owned())
                 .next_step("nothing to do; to lock again, acquire with another Idempotency-Key"),
+            Self::Left(_, Said::Lost(reason)) => return Self::Lost(reason).error(name),
+            Self::Left(_, Said::Nothing) => gone(
+                "Unconfirmed",
+                "hold: it was given up, and the store has not answered its release yet".to_owned(),
+            )
+            .next_step("repeat the release to learn what the store says"),
+            Self::Left(How::Release, Said::Unknown) => gone(
+                "Unconfirmed",
+                "hold: it was released, but the store has not confirmed that it was held until then"
+                    .to_owned(),
+            )
+            .next_step("check what was written under its token, if an overlap would do harm"),
+            Self::Left(How::Succeed, Said::Unknown) => gone(
+                "Unconfirmed",
+                "hold: the store has not confirmed that the task is closed for its period".to_owned(),
+            )
+            .next_step("expect that the task runs again; begin it to see whether it is done"),
             Self::NotRenewed => gone(
                 "Lost",
                 "hold: it was not renewed within its ttl, so the service released it".to_owned(),
@@ -119,6 +137,13 @@ impl Ended {
         });
     }
 
+    /// Changes how a hold has ended, if it is known.
+    pub(crate) fn correct(&mut self, id: HoldId, ending: Ending) {
+        if let Some(epitaph) = self.by_id.get_mut(&id) {
+            epitaph.ending = ending;
+        }
+    }
+
     pub(crate) fn find(&self, id: HoldId) -> Option<&Epitaph> {
         self.by_id.get(&id)
     }
@@ -135,7 +160,7 @@ mod tests {
         let long: Arc<str> = "x".repeat(64 * 1024).into();
         let mut add = |owner: &str, name: &Arc<str>| {
             let id = HoldId::random();
-            let (name, ending) = (name.clone(), Ending::Released);
+            let (name, ending) = (name.clone(), Ending::Left(How::Release, Said::Held));
             ended.add(now, id, Epitaph { owner: owner.into(), name, ending });
             id
         };

@@ -7,6 +7,8 @@ use latchwork::once::Run;
 use latchwork::store::{Key, Moment};
 use latchwork::{Error, FencingToken, Guard, HoldState, MultiGuard};
 
+use super::leaving::How;
+
 /// What the library holds for a client. Dropping it releases in the background.
 #[derive(Debug)]
 pub(crate) enum Held {
@@ -51,16 +53,17 @@ impl Held {
         }
     }
 
-    /// Releases it: a task is open for others again.
+    /// Ends it as its client asks, until the store answers or the lease is over. A lock has no success.
     ///
     /// # Errors
     ///
-    /// As [`Guard::release`].
-    pub(crate) async fn release(self) -> Result<(), Error> {
-        match self {
-            Self::One(guard) => guard.release().await,
-            Self::Several(guards) => guards.release().await,
-            Self::Task(run) => run.fail().await,
+    /// As [`Guard::release_until_answered`].
+    pub(crate) async fn end(self, how: How, failed: impl Fn(&Error)) -> Result<(), Error> {
+        match (self, how) {
+            (Self::One(guard), _) => guard.release_until_answered(failed).await,
+            (Self::Several(guards), _) => guards.release_until_answered(failed).await,
+            (Self::Task(run), How::Release) => run.fail_until_answered(failed).await,
+            (Self::Task(run), How::Succeed) => run.succeed_until_answered(failed).await,
         }
     }
 }

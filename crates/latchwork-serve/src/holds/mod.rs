@@ -2,8 +2,10 @@
 
 pub(crate) mod claims;
 pub(crate) mod ended;
+pub(crate) mod ends;
 pub(crate) mod held;
 pub(crate) mod id;
+pub(crate) mod leaving;
 pub(crate) mod queue;
 pub(crate) mod registry;
 pub(crate) mod validity;

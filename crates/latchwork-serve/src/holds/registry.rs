@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use latchwork::store::{Clock, Key, Moment};
-use latchwork::{FencingToken, HoldState};
+use latchwork::{FencingToken, HoldState, LostReason};
 use tokio::sync::Notify;
 
 use super::ended::{Ended, Ending, Epitaph};
 use super::held::Held;
-use super::id::{FIRST, HoldId};
+use super::id::HoldId;
+use super::leaving::Told;
 use super::validity::{keep_until, valid_for};
 use crate::api::error::ApiError;
 use crate::api::holds::{HoldView, PeriodView, TokenView};
@@ -39,7 +40,7 @@ pub(crate) struct Hold {
     pub(crate) held: Held,
     pub(crate) ttl: Duration,
     /// When the service lets go of it: never before its client has stopped relying on it.
-    end: Moment,
+    pub(super) end: Moment,
     pub(crate) since: Moment,
 }
 
@@ -54,9 +55,9 @@ impl Hold {
 /// Keeps the holds.
 pub(crate) struct Registry {
     state: Mutex<State>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     limits: Limits,
-    names: Names,
+    pub(super) names: Names,
     /// Told when a hold ends earlier than all others.
     pub(crate) sooner: Notify,
     /// Told when a hold has ended.
@@ -64,11 +65,15 @@ pub(crate) struct Registry {
 }
 
 #[derive(Default)]
-struct State {
-    holds: HashMap<HoldId, Hold>,
-    by_end: BTreeSet<(Moment, HoldId)>,
-    by_lock: HashMap<(Key, FencingToken), HoldId>,
-    ended: Ended,
+pub(super) struct State {
+    pub(super) holds: HashMap<HoldId, Hold>,
+    pub(super) by_end: BTreeSet<(Moment, HoldId)>,
+    pub(super) by_lock: HashMap<(Key, FencingToken), HoldId>,
+    pub(super) ended: Ended,
+    /// The releases that the store has not answered yet.
+    pub(super) leaving: HashMap<HoldId, Told>,
+    /// The forced releases under way, by their keys.
+    pub(super) forcing: HashMap<Key, usize>,
     counts: HashMap<Arc<str>, Counts>,
     is_closing: bool,
 }
@@ -110,7 +115,13 @@ impl State {
     }
 
     /// Takes a hold out, and keeps what became of it.
-    fn bury(&mut self, now: Moment, id: HoldId, ending: Ending, names: &Names) -> Option<Hold> {
+    pub(super) fn bury(
+        &mut self,
+        now: Moment,
+        id: HoldId,
+        ending: Ending,
+        names: &Names,
+    ) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.by_end.remove(&(hold.end, id));
         let mut locks = 0;
@@ -122,6 +133,14 @@ impl State {
         let name = hold.name(names).into();
         self.ended.add(now, id, Epitaph { owner: hold.owner.clone(), name, ending });
         Some(hold)
+    }
+
+    /// How a hold of this key has ended that the library has lost.
+    pub(super) fn loss(&self, key: &Key, reason: LostReason) -> Ending {
+        match reason {
+            LostReason::Taken if self.forcing.contains_key(key) => Ending::Forced,
+            reason => Ending::Lost(reason.word()),
+        }
     }
 
     /// Why there is no such hold of this owner.
@@ -140,7 +159,7 @@ impl Registry {
         Arc::new(Self { state: Mutex::default(), clock, limits, names, sooner, fewer })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -306,99 +325,6 @@ impl Registry {
         }
     }
 
-    /// Takes a hold out because its client gives it up.
-    ///
-    /// # Errors
-    ///
-    /// As [`look`](Self::look).
-    pub(crate) fn take(&self, id: HoldId, owner: &str) -> Result<Hold, ApiError> {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        let Some(hold) = state.holds.get(&id).filter(|hold| *hold.owner == *owner) else {
-            return Err(state.missing(id, owner));
-        };
-        if now >= hold.end {
-            self.sooner.notify_one();
-            return Err(Ending::NotRenewed.error(&hold.name(&self.names)));
-        }
-        let hold = state.bury(now, id, Ending::Released, &self.names);
-        drop(state);
-        self.fewer.notify_waiters();
-        hold.ok_or_else(ApiError::no_hold)
-    }
-
-    /// Whether this owner has released this hold before.
-    pub(crate) fn was_released(&self, id: HoldId, owner: &str) -> bool {
-        self.lock()
-            .ended
-            .find(id)
-            .is_some_and(|it| *it.owner == *owner && it.ending == Ending::Released)
-    }
-
-    /// Takes out a hold that its library guard has lost; `None` if it is not known.
-    pub(crate) fn lost(
-        &self,
-        key: &Key,
-        token: FencingToken,
-        reason: &'static str,
-    ) -> Option<Hold> {
-        self.end_of(key, token, Ending::Lost(reason))
-    }
-
-    fn end_of(&self, key: &Key, token: FencingToken, ending: Ending) -> Option<Hold> {
-        let mut state = self.lock();
-        let id = *state.by_lock.get(&(key.clone(), token))?;
-        let hold = state.bury(self.clock.now(), id, ending, &self.names);
-        drop(state);
-        self.fewer.notify_waiters();
-        hold
-    }
-
-    /// Takes out a hold that was lost before it was noted here.
-    pub(crate) fn lost_already(&self, id: HoldId) -> Option<(Hold, &'static str)> {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        let HoldState::Lost(lost) = state.holds.get(&id)?.held.state() else { return None };
-        let reason = lost.reason.word();
-        state.bury(now, id, Ending::Lost(reason), &self.names).map(|hold| (hold, reason))
-    }
-
-    /// Takes out the holds of a key that was released by force.
-    pub(crate) fn evict(&self, key: &Key) -> Vec<Hold> {
-        let tokens: Vec<_> = {
-            let state = self.lock();
-            state.by_lock.keys().filter(|(held, _)| held == key).map(|(_, token)| *token).collect()
-        };
-        tokens.into_iter().filter_map(|token| self.end_of(key, token, Ending::Forced)).collect()
-    }
-
-    /// Takes out the holds that have ended, each with how; and when the next one ends.
-    pub(crate) fn over(&self) -> (Vec<(Hold, Ending)>, Moment) {
-        let now = self.clock.now();
-        let mut state = self.lock();
-        let mut over = Vec::new();
-        let late: Vec<_> = state.by_end.range(..=(now, FIRST)).map(|(_, id)| *id).collect();
-        for id in late {
-            over.extend(
-                state
-                    .bury(now, id, Ending::NotRenewed, &self.names)
-                    .map(|hold| (hold, Ending::NotRenewed)),
-            );
-        }
-        let next = state.by_end.first().map_or(Moment::NEVER, |(end, _)| *end);
-        drop(state);
-        if !over.is_empty() {
-            self.fewer.notify_waiters();
-        }
-        (over, next)
-    }
-
-    /// Forgets the holds that ended long ago.
-    pub(crate) fn forget(&self) {
-        let now = self.clock.now();
-        self.lock().ended.forget(now);
-    }
-
     /// Whether something is known of this hold.
     pub(crate) fn knows(&self, id: HoldId) -> bool {
         let state = self.lock();
@@ -410,22 +336,15 @@ impl Registry {
         self.lock().is_closing = true;
     }
 
-    /// Leaves all holds to their leases: they end by their ttl at the store. Their clients may rely on
-    /// them yet, so they must not be released.
-    pub(crate) fn leave(&self) -> usize {
-        let mut state = self.lock();
-        let holds = std::mem::take(&mut state.holds);
-        state.by_end.clear();
-        state.by_lock.clear();
-        let count = holds.len();
-        // To drop a guard is to release it.
-        holds.into_values().for_each(std::mem::forget);
-        count
-    }
-
     /// How many holds there are.
     pub(crate) fn count(&self) -> usize {
         self.lock().holds.len()
+    }
+
+    /// Whether nothing is held, and the store has answered all releases.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.holds.is_empty() && state.leaving.is_empty()
     }
 }
 

@@ -225,14 +225,14 @@ async fn stop(
     let _ = at_most(GOODBYE, service.locks.close()).await;
 }
 
-/// Completes when no client holds anything.
+/// Completes when no client holds anything, and the store has answered all releases.
 async fn drained(service: &Service) {
     loop {
         let fewer = service.registry.fewer.notified();
         tokio::pin!(fewer);
         // Enlist before looking, or an end in between would go unnoticed.
         fewer.as_mut().enable();
-        if service.registry.count() == 0 {
+        if service.registry.is_idle() {
             return;
         }
         fewer.await;

@@ -1,13 +1,23 @@
-//! The ends of holds: not renewed, lost, or taken away; and the loop that notices them.
+//! The ends of holds: given up, not renewed, lost, or taken away; and the loop that notices them.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use latchwork::store::Key;
+use latchwork::{Error, ErrorKind, ForceReleased};
 
 use super::Service;
+use crate::api::Caller;
+use crate::api::error::ApiError;
+use crate::api::views::millis;
+use crate::events::hub::EventView;
 use crate::events::observer::Loss;
 use crate::holds::ended::Ending;
+use crate::holds::ends::GivenUp;
+use crate::holds::id::HoldId;
+use crate::holds::leaving::{Confirmed, How, Said, Teller, answer};
+use crate::holds::registry::Hold;
+use crate::time::spawn;
 
 /// How often claims that are long over are forgotten.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -57,17 +67,99 @@ impl Service {
     }
 
     fn lost(&self, loss: &Loss) {
-        let reason = loss.reason.word();
-        if let Some(hold) = self.registry.lost(&loss.key, loss.token, reason) {
-            tracing::warn!(name = self.names.name_of(loss.key.as_str()), token = %loss.token, reason, "a hold was lost");
-            self.told_end(&hold, Ending::Lost(reason));
+        if let Some((hold, ending)) = self.registry.lost(&loss.key, loss.token, loss.reason) {
+            let (name, reason) = (self.names.name_of(loss.key.as_str()), ending.reason());
+            tracing::warn!(name, token = %loss.token, reason, "a hold was lost");
+            self.told_end(&hold, ending);
         }
     }
 
-    /// The holds of a key have ended by force.
-    pub(crate) fn evicted(&self, key: &Key) {
-        for hold in self.registry.evict(key) {
-            self.told_end(&hold, Ending::Forced);
+    /// Takes a lock away from its holders, of this service or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`force_release`](latchwork::LockManager::force_release).
+    pub(crate) async fn force_release(
+        &self,
+        name: &str,
+        key: &Key,
+    ) -> Result<ForceReleased, Error> {
+        let forcing = self.registry.forcing(key);
+        let done = self.locks.force_release(name).await;
+        // The library has ended those that the store evicted, also where not all of them could be. The store may
+        // have granted the lock again meanwhile, even to a client of this service.
+        for (hold, ending) in self.registry.evicted(key) {
+            self.told_end(&hold, ending);
+        }
+        drop(forcing);
+        done
+    }
+
+    /// Releases a hold, or ends its task with success; tells a repeat what the first request did.
+    ///
+    /// # Errors
+    ///
+    /// As [`give_up`](crate::holds::registry::Registry::give_up); `Unreachable` while the store does not answer.
+    pub(crate) async fn give_up(
+        self: &Arc<Self>,
+        id: HoldId,
+        caller: &Caller,
+        asked: How,
+    ) -> Result<Confirmed, ApiError> {
+        let (how, name, told) = match self.registry.give_up(id, &caller.principal.name, asked)? {
+            GivenUp::Confirmed(confirmed) => return Ok(confirmed),
+            GivenUp::Before { how, name, told } => (how, name, told),
+            GivenUp::Now { hold, teller, told } => {
+                self.told_end(&hold, Ending::Left(asked, Said::Nothing));
+                let name = Arc::from(hold.name(&self.names));
+                // It goes on if the client has gone.
+                spawn(self.clone().end(id, hold, asked, Arc::clone(&name), teller));
+                (asked, name, told)
+            }
+        };
+        answer(asked, how, told.said().await?, &name)
+    }
+
+    /// Asks the store until it answers, and keeps what it says.
+    async fn end(
+        self: Arc<Self>,
+        id: HoldId,
+        hold: Box<Hold>,
+        how: How,
+        name: Arc<str>,
+        teller: Teller,
+    ) {
+        let failed = |error: &Error| {
+            let refused = ApiError::of(error, Some(&name));
+            teller.failed(refused.next_step(
+                "repeat this request: the service asks the store until the lease is over, and tells what it says",
+            ));
+        };
+        let said = match hold.held.end(how, failed).await {
+            Ok(()) => Said::Held,
+            Err(error) => match (error.kind(), error.lost()) {
+                (_, Some(lost)) => Said::Lost(lost.reason.word()),
+                (ErrorKind::Lost, None) => Said::Lost("taken"),
+                _ => {
+                    tracing::warn!(name = ?name, %error, "a release was not confirmed");
+                    Said::Unknown
+                }
+            },
+        };
+        self.registry.settled(id, how, said);
+        teller.done(said);
+    }
+
+    /// Tells listeners that a hold has ended.
+    pub(crate) fn told_end(&self, hold: &Hold, ending: Ending) {
+        for (key, token) in hold.held.locks() {
+            let word = if let Ending::Left(..) = ending { "released" } else { "lost" };
+            let mut event = EventView::new(word, self.names.name_of(key.as_str()));
+            event.token = Some(token.to_string());
+            event.reason = ending.reason();
+            event.lasted_ms = Some(millis(self.clock.now().since(hold.since)));
+            self.others.not_ours(key, token, self.clock.now());
+            self.hub.tell(event);
         }
     }
 }

@@ -40,6 +40,11 @@ fn the_command_prints_the_description_of_the_service() {
     for path in ["/v1/locks/{name}", "/v1/holds/{hold}/renew", "/v1/events", "/readyz"] {
         assert!(paths.contains_key(path), "{path}: {:?}", paths.keys());
     }
+    // Generators of clients name their functions after these.
+    let operations = paths.values().flat_map(|item| item.as_object().unwrap().values());
+    let mut ids: Vec<_> = operations.map(|it| it["operationId"].as_str().unwrap()).collect();
+    ids.sort_unstable();
+    assert!(ids.windows(2).all(|two| two[0] != two[1]), "{ids:?}");
     // Every answer that is no success is described, and has the one form of errors.
     for (path, item) in paths {
         for (method, operation) in item.as_object().unwrap() {

@@ -7,6 +7,8 @@ mod client;
 mod clients;
 mod described;
 mod events;
+mod forced;
+mod given_up;
 mod holds;
 mod kinds;
 mod operation;
